@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mulligan.client.event_position import StreamPosition
+from mulligan.client.send_update import RunEndedError
 from mulligan.errors import UpdateRefusedError
 from mulligan.serve.problems import Problem
 from mulligan.serve.runs import Runs
@@ -50,10 +51,12 @@ async def send_replies(
             continue
         try:
             await _send(runs, caller, owner, waiting[call.call_id, owner], reply)
+        except RunEndedError:
+            continue  # since the run was asked what waits
         except UpdateRefusedError as error:
             if error.ended_by is None:
                 raise
-            # Somebody else has decided since the run was asked what waits.
+            # Somebody else has decided since then.
     newest = max(parsed, key=lambda each: StreamPosition.parse(each[0]).base)
     return newest[0], {call for _, call, _ in parsed}
 

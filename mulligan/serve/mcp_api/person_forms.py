@@ -9,6 +9,7 @@ from typing import Any
 
 import mcp_types as types
 
+from mulligan.client.send_update import RunEndedError
 from mulligan.errors import UpdateRefusedError
 from mulligan.serve.runs import Runs
 from mulligan.serve.security import Caller
@@ -68,7 +69,7 @@ async def submit_forms(
         form = responses.get(_key(call))
         if not isinstance(form, types.ElicitResult) or form.action == "cancel":
             continue
-        with suppress(UpdateRefusedError):  # somebody else was quicker
+        with suppress(UpdateRefusedError, RunEndedError):  # somebody else was quicker
             await _submit(runs, caller, call, form)
 
 

@@ -1,0 +1,52 @@
+"""Replies to calls that another request decides, and whose run ends, after this request has asked what waits."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import mcp_types as types
+import pytest
+
+from mulligan.serve.mcp_api.person_forms import submit_forms
+from mulligan.serve.replies import Reply, send_replies
+from mulligan.serve.runs import Runs
+from mulligan.serve.security import ANYBODY
+from mulligan.serve.turn_stream import WaitingCall
+from tests.live.conftest import DONE, Lab, call
+
+REFUND = call("refund", '{"order": 7, "amount": {"euros": 2}}', "c1")
+
+
+class Overtaken(Runs):
+    """Whoever asks what waits is overtaken by another request."""
+
+    async def pending(self, *asked: Any) -> list[dict[str, Any]]:
+        waiting = await super().pending(*asked)
+        [call_id] = [each["call_id"] for each in waiting]
+        await self.decide(ANYBODY, asked[-1], {"call_id": call_id, "decision": "deny"})
+        await self.client.get_workflow_handle(asked[-1]).result()
+        return waiting
+
+
+@pytest.fixture
+async def run_id(lab: Lab) -> str:
+    """A run whose call waits for approval."""
+    handle = await lab.start([REFUND, DONE], agent="desk")
+    while not await handle.query("pending"):
+        await asyncio.sleep(0.05)
+    return str(handle.id)
+
+
+async def test_a_reply_of_a_chat_client_is_left_out(lab: Lab, run_id: str) -> None:
+    reply = Reply(wait_id="2:c1", approved=False)
+    assert await send_replies(Overtaken(lab.client, "agents"), ANYBODY, run_id, [reply]) == ("2", {WaitingCall("c1")})
+
+
+async def test_a_form_of_an_mcp_client_is_left_out(lab: Lab, run_id: str) -> None:
+    runs = Overtaken(lab.client, "agents")
+    waiting = await runs.pending(ANYBODY, run_id)
+    form = types.ElicitResult(action="accept", content={"decision": "approve"})
+    await submit_forms(runs, ANYBODY, waiting, {f"{run_id}/c1": form})
+    [step, _] = (await runs.steps(ANYBODY, run_id, 0, 10))["steps"]
+    assert [each["decision"]["decision"] for each in step["tool_calls"]] == ["deny"]
