@@ -12,8 +12,10 @@ import pytest
 SECONDS_BETWEEN_LINES = 15
 SECONDS_BETWEEN_REWRITES = 0.2
 SECONDS_UNTIL_ESTIMATE = 5
-USUAL_SECONDS = {"unit": 0.03, "replay": 0.1}
-"""The expected seconds of a test by its folder, until one of them has run; elsewhere it is a second."""
+USUAL_SECONDS = {"unit": 0.03, "replay": 0.1, "system": 3.0}
+"""The expected seconds of a test by its folder; elsewhere it is a second."""
+TESTS_OF_USUAL = 200
+"""As many tests of the usual duration are counted with those that have run: the files that take longest are first."""
 
 
 class Progress:
@@ -96,7 +98,7 @@ class Progress:
 
     def _usual(self, folder: str) -> float:
         seconds = self._seconds[folder]
-        return sum(seconds) / len(seconds) if seconds else USUAL_SECONDS.get(folder, 1)
+        return (sum(seconds) + TESTS_OF_USUAL * USUAL_SECONDS.get(folder, 1)) / (len(seconds) + TESTS_OF_USUAL)
 
     def _tick(self) -> None:
         while not self._ended.wait(1):

@@ -80,7 +80,7 @@ def run(progress: Progress, clock: Clock, nodeid: str, seconds: float, outcome: 
 
 
 def test_without_a_terminal_progress_is_printed_every_fifteen_seconds() -> None:
-    """The remaining time is estimated from earlier tests of the same folder."""
+    """The remaining time is estimated from earlier tests of the same folder, and does not jump when one takes long."""
     clock, screen = Clock(), Screen(isatty=False)
     progress = Progress(screen, clock)  # type: ignore[arg-type]
     live = [f"tests/live/test_a.py::test[{n}]" for n in range(40)]
@@ -93,7 +93,7 @@ def test_without_a_terminal_progress_is_printed_every_fifteen_seconds() -> None:
     # 20 more of a second each, and 1,000 of the usual duration
     assert screen.lines == ["15 of 1,040 tests, 15 s, about 55 s left"]
     run(progress, clock, live[20], 50, "failed")
-    assert screen.lines[1:] == [f"FAILED {live[20]}", "21 of 1,040 tests, 1 failed, 1 min 10 s, about 1 min 33 s left"]
+    assert screen.lines[1:] == [f"FAILED {live[20]}", "21 of 1,040 tests, 1 failed, 1 min 10 s, about 53 s left"]
     progress.pytest_sessionfinish()
     assert len(screen.lines) == 4
 
@@ -124,9 +124,9 @@ def test_failures_are_named_at_once_and_printed_in_full_below(tmp_path: Path) ->
     assert "5 of 5 tests, 2 failed, " in above
     assert not any(re.fullmatch(r"[.FsxE]+", line) for line in above.splitlines())
     assert "assert 1 == 2" in below
-    assert re.fullmatch(r"1 failed, 2 passed, 1 skipped, 1 xfailed, 1 error in [\d.]+s", ran.stdout.splitlines()[-1]), (
-        ran.stdout
-    )
+    assert re.fullmatch(
+        r"1 failed, 2 passed, 1 skipped, 1 xfailed, 1 error in [\d.]+s( \(.*\))?", ran.stdout.splitlines()[-1]
+    ), ran.stdout
 
 
 def test_waiting_files_come_in_turns_with_computing_files_and_the_long_ones_first() -> None:
