@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import uuid
 from collections.abc import Callable
 from datetime import timedelta
@@ -512,12 +513,12 @@ async def test_waiting_calls_survive_a_deploy_that_changes_or_removes_their_tool
 
 async def test_an_edit_that_is_checked_while_the_run_is_cancelled_is_refused(lab: Lab) -> None:
     """Each accepted update has an answer before its run ends."""
-    checking, refusal_was_sent = asyncio.Event(), asyncio.Event()
+    checking, refusal_was_sent = threading.Event(), threading.Event()  # guards run on an event loop of their own
 
     async def slow_guard(checked: ToolCall, _: ToolContext) -> str | None:
         if '"order": 8' in checked.arguments:
             checking.set()
-            await asyncio.wait_for(refusal_was_sent.wait(), 60)
+            await asyncio.to_thread(refusal_was_sent.wait, 60)
         return None
 
     agent = Agent(name="slow", model="openai-chat:none", tools=[refund], guard=slow_guard)
@@ -528,7 +529,7 @@ async def test_an_edit_that_is_checked_while_the_run_is_cancelled_is_refused(lab
         (asked,) = await pending(handle)
         edit = {"call_id": asked["call_id"], "decision": "approve", "arguments": {"order": 8, "amount": {"euros": 1}}}
         refused = asyncio.create_task(refusal_of(handle, "decide", edit))
-        await checking.wait()
+        await asyncio.to_thread(checking.wait, 60)
         await handle.cancel()
         assert await refused == "The run has ended meanwhile, so nothing was changed."
         with pytest.raises(WorkflowFailureError):
