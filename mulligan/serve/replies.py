@@ -52,11 +52,11 @@ async def send_replies(
         try:
             await _send(runs, caller, owner, waiting[call.call_id, owner], reply)
         except RunEndedError:
-            continue  # since the run was asked what waits
+            continue  # the run has ended since it was asked what waits
         except UpdateRefusedError as error:
             if error.ended_by is None:
                 raise
-            # Somebody else has decided since then.
+            # Somebody else has decided since the run was asked what waits.
     newest = max(parsed, key=lambda each: StreamPosition.parse(each[0]).base)
     return newest[0], {call for _, call, _ in parsed}
 

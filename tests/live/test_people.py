@@ -529,7 +529,7 @@ async def test_an_edit_that_is_checked_while_the_run_is_cancelled_is_refused(lab
         (asked,) = await pending(handle)
         edit = {"call_id": asked["call_id"], "decision": "approve", "arguments": {"order": 8, "amount": {"euros": 1}}}
         refused = asyncio.create_task(refusal_of(handle, "decide", edit))
-        await asyncio.to_thread(checking.wait, 60)
+        assert await asyncio.to_thread(checking.wait, 60)
         await handle.cancel()
         assert await refused == "The run has ended meanwhile, so nothing was changed."
         with pytest.raises(WorkflowFailureError):

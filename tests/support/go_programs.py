@@ -140,7 +140,7 @@ async def _source(module: str, scratch: Path, say: Say) -> Path:
 async def _go(what: str, command: tuple[str, ...], scratch: Path, say: Say) -> None:
     go, env = await find_go(scratch, say)
     await run_with_progress(
-        ("nice", "-n", "19", go, *command),  # tests and Temporal's build run meanwhile, and go first
+        ("nice", "-n", "19", go, *command),  # the lowest priority: tests run meanwhile
         lambda seconds, lines: f"building {what} for the tests, once: {seconds:.0f} s, {len(lines)} packages",
         say,
         cwd=scratch,

@@ -15,7 +15,8 @@ SECONDS_UNTIL_ESTIMATE = 5
 USUAL_SECONDS = {"unit": 0.03, "replay": 0.1, "system": 3.0}
 """The expected seconds of a test by its folder; elsewhere it is a second."""
 TESTS_OF_USUAL = 200
-"""As many tests of the usual duration are counted with those that have run: the files that take longest are first."""
+"""The mean duration in a folder counts this many tests of the usual duration as well as those that have run. The files that take
+longest are run first, so the mean of the first tests alone is far too long."""
 
 
 class Progress:

@@ -69,7 +69,7 @@ async def submit_forms(
         form = responses.get(_key(call))
         if not isinstance(form, types.ElicitResult) or form.action == "cancel":
             continue
-        with suppress(UpdateRefusedError, RunEndedError):  # somebody else was quicker
+        with suppress(UpdateRefusedError, RunEndedError):  # somebody else has decided, or the run has ended
             await _submit(runs, caller, call, form)
 
 

@@ -100,7 +100,7 @@ async def test_a_schedule_that_cannot_work_is_refused(
 async def test_the_commands_of_the_page_do_what_it_says(
     in_process: Run, clerk_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Nobody serves this queue: other files' workers serve the default one, and end a run of an agent that they do not have.
+    # The run must stay open. On the default task queue, a worker of another test file may end it: it does not serve the agent.
     monkeypatch.setenv("MULLIGAN_TASK_QUEUE", "unserved")
     [block] = re.findall(r"```sh\n(uv run mulligan schedule create.*?)```", PAGE.read_text(), re.DOTALL)
     commands = [shlex.split(line, comments=True)[3:] for line in block.splitlines()]

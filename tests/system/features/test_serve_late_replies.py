@@ -11,7 +11,7 @@ import pytest
 from mulligan.serve.mcp_api.person_forms import submit_forms
 from mulligan.serve.replies import Reply, send_replies
 from mulligan.serve.runs import Runs
-from mulligan.serve.security import ANYBODY
+from mulligan.serve.security import ANYBODY, Caller
 from mulligan.serve.turn_stream import WaitingCall
 from tests.live.conftest import DONE, Lab, call
 
@@ -19,13 +19,13 @@ REFUND = call("refund", '{"order": 7, "amount": {"euros": 2}}', "c1")
 
 
 class Overtaken(Runs):
-    """Whoever asks what waits is overtaken by another request."""
+    """After each look at what waits, another request denies the call, and the run ends."""
 
-    async def pending(self, *asked: Any) -> list[dict[str, Any]]:
-        waiting = await super().pending(*asked)
-        [call_id] = [each["call_id"] for each in waiting]
-        await self.decide(ANYBODY, asked[-1], {"call_id": call_id, "decision": "deny"})
-        await self.client.get_workflow_handle(asked[-1]).result()
+    async def pending(self, caller: Caller, run_id: str) -> list[dict[str, Any]]:
+        waiting = await super().pending(caller, run_id)
+        assert [each["call_id"] for each in waiting] == ["c1"]
+        await self.decide(caller, run_id, {"call_id": "c1", "decision": "deny"})
+        await self.client.get_workflow_handle(run_id).result()
         return waiting
 
 
