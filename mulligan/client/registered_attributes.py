@@ -12,11 +12,13 @@ from temporalio.service import RPCError
 
 from mulligan.wire.search_attributes import SEARCH_ATTRIBUTES
 
-__all__ = ["RegisteredAttributes"]
+__all__ = ["RegisteredAttributes", "read_registered_attributes"]
 
 REQUEST_TIMEOUT = timedelta(seconds=2)
 VALID_SECONDS = 60.0
 """For how long an answer is used: attributes that are created while a worker runs are found after that time."""
+FAILED_SECONDS = 5.0
+"""For how long a server that did not answer is not asked again."""
 
 
 class RegisteredAttributes:
@@ -28,22 +30,30 @@ class RegisteredAttributes:
         self._valid_until = 0.0
 
     async def names(self, client: Client) -> frozenset[str]:
-        """The names; none if the server does not say, for example because it does not allow the question."""
+        """The names. If the server does not say, for example because it does not allow the question: those of its last
+        answer, and none if there is no such answer.
+        """
         loop = asyncio.get_running_loop()
         async with self._lock:
             if loop.time() >= self._valid_until:
-                self._names = await _read(client)
-                self._valid_until = loop.time() + VALID_SECONDS
+                try:
+                    self._names = await read_registered_attributes(client)
+                except RPCError:
+                    self._valid_until = loop.time() + FAILED_SECONDS
+                else:
+                    self._valid_until = loop.time() + VALID_SECONDS
             return self._names
 
 
-async def _read(client: Client) -> frozenset[str]:
+async def read_registered_attributes(client: Client) -> frozenset[str]:
+    """Ask the server.
+
+    Raises:
+        RPCError: it does not answer, or does not allow the question.
+    """
     request = ListSearchAttributesRequest(namespace=client.namespace)
-    try:
-        # Retried: a server closes each connection after minutes, and ends the requests that begin at that moment.
-        answer = await client.operator_service.list_search_attributes(request, retry=True, timeout=REQUEST_TIMEOUT)
-    except RPCError:
-        return frozenset()
+    # Retried: a server closes each connection after minutes, and ends the requests that begin at that moment.
+    answer = await client.operator_service.list_search_attributes(request, retry=True, timeout=REQUEST_TIMEOUT)
     keyword = IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD
     names = [each.name for each in SEARCH_ATTRIBUTES]
     return frozenset(name for name in names if answer.custom_attributes.get(name) == keyword)

@@ -19,7 +19,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.client.pollers import last_polls, recent_pollers
-from mulligan.client.registered_attributes import RegisteredAttributes
+from mulligan.client.registered_attributes import read_registered_attributes
 from mulligan.client.served_agents import ServedAgents, untagged
 from mulligan.doctor.finding import Finding
 from mulligan.wire.search_attributes import SEARCH_ATTRIBUTES
@@ -65,7 +65,11 @@ async def check_namespace(client: Client) -> list[Finding]:
 
 async def check_search_attributes(client: Client) -> list[Finding]:
     """Whether the server has Mulligan's search attributes, so that its lists can be filtered by agent and status."""
-    registered = await RegisteredAttributes().names(client)
+    try:
+        registered = await read_registered_attributes(client)
+    except RPCError as error:
+        text = f"the server does not say which search attributes it has: {error.message}; run this check again"
+        return [Finding("search", "warning", text)]
     missing = [each.name for each in SEARCH_ATTRIBUTES if each.name not in registered]
     if not missing:
         return [Finding("search", "ok", f"the search attributes {' and '.join(sorted(registered))} are registered")]

@@ -14,6 +14,8 @@ class TcpProxy:
         self._host, _, self._port = target.rpartition(":")
         self._writers: set[asyncio.StreamWriter] = set()
         self._is_cut = False
+        self._ends_next = False
+        self.requests_ended = 0
         self.address = ""
 
     def cut(self) -> None:
@@ -26,6 +28,10 @@ class TcpProxy:
         """Accept connections again."""
         self._is_cut = False
 
+    def end_next_request(self) -> None:
+        """End the connection on which a client sends next, as a server does that closes a connection because of its age."""
+        self._ends_next = True
+
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection."""
         if self._is_cut:
@@ -35,12 +41,25 @@ class TcpProxy:
         self._writers |= {writer, upstream}
         with suppress(OSError):
             await asyncio.wait(
-                [asyncio.create_task(_pass(reader, upstream)), asyncio.create_task(_pass(upstream_reader, writer))],
+                [
+                    asyncio.create_task(self._pass_requests(reader, upstream)),
+                    asyncio.create_task(_pass(upstream_reader, writer)),
+                ],
                 return_when=asyncio.FIRST_COMPLETED,
             )
         for each in (writer, upstream):
             self._writers.discard(each)
             each.transport.abort()
+
+    async def _pass_requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await reader.read(65_536):
+                if self._ends_next:
+                    self._ends_next = False
+                    self.requests_ended += 1
+                    return
+                writer.write(data)
+                await writer.drain()
 
 
 async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -12,10 +12,7 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client, WorkflowExecutionStatus
 
-from mulligan import connect
-from mulligan.client.registered_attributes import RegisteredAttributes
 from mulligan.devserver import DevServer, any_server, dev_server, temporal_server
-from mulligan.wire.search_attributes import SEARCH_ATTRIBUTES
 from tests.support.processes import descendants_with, is_running
 
 PROJECT = Path(__file__).parents[2]
@@ -198,19 +195,3 @@ async def test_any_server_says_that_a_configuration_cannot_be_read(tmp_path):
     async with any_server(said.append) as server:
         assert server.embedded
     assert "cannot be read" in said[0]
-
-
-async def test_the_search_attributes_are_found_although_the_server_closes_the_connection_all_the_time() -> None:
-    """A server closes each connection after five minutes, and the requests that begin at that moment are cancelled."""
-    ages = ['frontend.keepAliveMaxConnectionAge="100ms"', 'frontend.keepAliveMaxConnectionAgeGrace="50ms"']
-    async with temporal_server(dynamic_config=ages) as server:
-        client = await connect(server.address)
-        until = asyncio.get_running_loop().time() + 3
-        found = []
-
-        async def ask() -> None:
-            while asyncio.get_running_loop().time() < until:
-                found.append(await RegisteredAttributes().names(client))
-
-        await asyncio.gather(*(ask() for _ in range(4)))
-    assert set(found) == {frozenset(each.name for each in SEARCH_ATTRIBUTES)}
