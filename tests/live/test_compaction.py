@@ -147,12 +147,14 @@ async def test_a_run_can_be_cancelled_during_compaction(continuing_lab: Lab) -> 
 
 async def test_a_run_stopped_during_compaction_finishes_the_summary_and_asks_no_more(continuing_lab: Lab) -> None:
     """The summary is used, and no model is asked after it."""
+    stopping = asyncio.Event()
     handle = await continuing_lab.start(
-        reading(12, summary=Turn(text="Read so far: PAGE 3.", delay=1)), agent="page_reader"
+        reading(12, summary=Turn(text="Read so far: PAGE 3.", wait=stopping)), agent="page_reader"
     )
     while not any(is_summing_up(request.json) for request in continuing_lab.model.requests_of(handle.id)):
         await asyncio.sleep(0.02)
     await handle.execute_update("stop", {"reason": "lunch"})
+    stopping.set()
     ran = await continuing_lab.look(handle)
     assert (ran.result["status"], ran.result["reason"]) == ("stopped", "lunch")
     assert is_summing_up(ran.requests[-1].json)

@@ -22,7 +22,7 @@ from mulligan.workflows.agent_workflow import AgentWorkflow
 from tests.live.conftest import DONE, Lab, call
 from tests.live.test_people import REFUND, pending, refusal_of
 from tests.support.openai_turn import Turn
-from tests.support.people_agents import discount, nap, refund
+from tests.support.people_agents import discount, nap, refund, wake
 from tests.support.shop_agents import RAN
 
 MOST_UPDATES = 60
@@ -204,12 +204,13 @@ async def test_a_run_that_continued_while_it_waited_can_be_stopped_and_cancelled
 async def test_a_run_does_not_continue_as_new_while_another_call_of_the_step_runs(desk: Lab) -> None:
     """Its activity belongs to this workflow run. When it has ended, the run continues."""
     handle = await desk.start(
-        [Turn(calls=[("nap", '{"seconds": 4}', "n"), ("refund", REFUND, "r")]), DONE], agent="clerk"
+        [Turn(calls=[("nap", '{"seconds": 60}', "n"), ("refund", REFUND, "r")]), DONE], agent="clerk"
     )
     await pending(handle)
     await write(handle, [f"message {number}" for number in range(30)])
-    if (await handle.query("progress"))["running"]:
-        assert await runs_of(desk, handle) == 1
+    assert (await handle.query("progress"))["running"]
+    assert await runs_of(desk, handle) == 1
+    await wake()
     while (await handle.query("progress"))["running"]:
         await asyncio.sleep(0.1)
     await write(handle, ["one more"])

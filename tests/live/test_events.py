@@ -211,13 +211,18 @@ async def test_text_of_a_broken_off_model_is_not_mixed_with_that_of_its_fallback
     for name, value in OFTEN.items():
         monkeypatch.setenv(name, value)
     first, second, queue = (f"{name}-{uuid.uuid4().hex[:6]}" for name in ("first", "second", "fallback"))
-    lab.model.script(first, [Turn("Once upon " * 60, pace=0.03, break_first=[Break(60, drop=True)])])
-    lab.model.script(second, [Turn(LONG, pace=0.02)])
+    breaks, goes_on = asyncio.Event(), asyncio.Event()
+    lab.model.script(first, [Turn("Once upon " * 60, break_first=[Break(60, wait=breaks, drop=True)])])
+    lab.model.script(second, [Turn(LONG, gates={20: goes_on})])
     teller = Agent(name="teller", model=[f"openai:{first}", f"openai-chat:{second}"], model_attempts=1)
     async with running_worker(lab.client, load_agents([teller], []), lab.telemetry, queue):
         given = {"agent": "teller", "prompt": "Go."}
         await lab.client.start_workflow("AgentWorkflow", given, id=queue, task_queue=queue)
-        found = await all_events(lab.client, queue)
+        found = []
+        async for event in events.follow(lab.client, queue, every=0.1):
+            found.append(event)
+            if isinstance(event, events.TextDelta):
+                (goes_on if LONG.startswith(event.text, event.start) else breaks).set()
     assert [event.type for event in found if not event.type.startswith("text_")] == [
         *("run_started", "step_started", "model_fallback", "answered", "run_ended")
     ]
@@ -318,13 +323,15 @@ async def test_streamed_text_is_encrypted_in_heartbeats(lab: Lab, monkeypatch: p
     client = await lab.another_client()
     at = Lab(client, lab.model, lab.otlp, lab.telemetry)
     async with streaming_lab(at, monkeypatch) as at:
-        handle = await at.start([Turn(LONG, pace=0.03)])
+        described = asyncio.Event()
+        handle = await at.start([Turn(LONG, gates={40: described})])
         beats: list[bytes] = []
         async for event in events.follow(client, handle.id, every=0.1):
             if event.type == "text_delta":
                 assert "dark" in LONG[: event.start + len(event.text)]
                 description = (await handle.describe()).raw_description
                 beats += [payload.SerializeToString() for each in description.pending_activities for payload in each.heartbeat_details.payloads]  # fmt: skip
+                described.set()
     assert beats
     assert b"stormy" not in b"".join(beats)
     assert all(b"binary/encrypted" in beat for beat in beats)

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -22,7 +23,7 @@ from mulligan.workflows import limits
 from tests.live.conftest import DONE, Lab, call
 from tests.support.http_server import http_server
 from tests.support.openai_turn import Failure, Turn
-from tests.support.people_agents import refund
+from tests.support.people_agents import refund, wake
 from tests.support.shop_agents import RAN
 
 REFUND = '{"order": 7, "amount": {"euros": 12.5}}'
@@ -236,10 +237,11 @@ async def test_a_call_that_nobody_decides_on_in_time_is_not_run(lab: Lab) -> Non
 
 async def test_a_message_reaches_the_model_once_at_the_next_step(lab: Lab) -> None:
     """Messages sent during a model call, a tool call and a wait."""
+    first, last = asyncio.Event(), asyncio.Event()
     turns = [
-        Turn(calls=[("nap", '{"seconds": 0.3}', None)], delay=0.3),
+        Turn(calls=[("nap", '{"seconds": 60}', None)], wait=first),
         call("refund", REFUND),
-        Turn(text="Is that all?", delay=0.3),
+        Turn(text="Is that all?", wait=last),
         Turn(text="done"),
     ]
     handle = await lab.start(turns, agent="desk")
@@ -248,17 +250,20 @@ async def test_a_message_reaches_the_model_once_at_the_next_step(lab: Lab) -> No
         "accepted": True,
         "id": "m1",
     }
+    first.set()
     while not RAN[handle.id]:
         await asyncio.sleep(0.01)
     without = await handle.execute_update("send_message", {"text": "two"})
     assert without["accepted"]
     assert without["id"]
+    await wake()
     (asked,) = await pending(handle)
     await handle.execute_update("send_message", {"text": "three"})
     await handle.execute_update("decide", {"call_id": asked["call_id"], "decision": "approve"})
     while len(lab.model.requests_of(handle.id)) < 3:
         await asyncio.sleep(0.01)
     await handle.execute_update("send_message", {"text": "four"})  # while the model writes its last answer
+    last.set()
     ran = await lab.look(handle)
     messages = (await handle.query("messages", args=[0, 100]))["messages"]
     users = [message["text"] for message in messages if message["role"] == "user"]
@@ -270,7 +275,8 @@ async def test_a_message_reaches_the_model_once_at_the_next_step(lab: Lab) -> No
 async def test_a_message_accepted_in_the_last_step_is_in_the_conversation(lab: Lab) -> None:
     """No step is left to answer it."""
     # Sent with the start, it arrives before the run has begun, and is added before the first step.
-    start = lab.starting([Turn(text="one moment", delay=0.5)], agent="desk", max_steps=1)
+    last = asyncio.Event()
+    start = lab.starting([Turn(text="one moment", wait=last)], agent="desk", max_steps=1)
     await lab.client.execute_update_with_start_workflow(
         "send_message", {"text": "wait!"}, start_workflow_operation=start
     )
@@ -278,6 +284,7 @@ async def test_a_message_accepted_in_the_last_step_is_in_the_conversation(lab: L
     while not lab.model.requests_of(handle.id):
         await asyncio.sleep(0.01)
     await handle.execute_update("send_message", {"text": "and this!"})
+    last.set()
     ran = await lab.look(handle)
     messages = (await handle.query("messages", args=[0, 100]))["messages"]
     assert ran.result["status"] == "completed"
@@ -302,25 +309,33 @@ async def _at_once(lab: Lab, handle: Any) -> None:
     return None
 
 
-STOPS: dict[str, tuple[Callable[[Lab, Any], Any], list[Turn], list[Any]]] = {
-    "at once": (_at_once, [Turn(calls=[("nap", '{"seconds": 0.3}', None)], delay=1)], []),
-    "model": (_during_the_model_call, [Turn(calls=[("nap", '{"seconds": 0.3}', None)], delay=1)], ["denied"]),
-    "tool": (_during_the_tool_call, [call("nap", '{"seconds": 1}')], [None]),
-    "wait": (
-        _during_the_wait,
-        [Turn(calls=[("refund", REFUND, "r"), ("nap", '{"seconds": 0.5}', "n")])],
-        ["denied", None],
-    ),
+NAP = call("nap", '{"seconds": 60}')
+STOPS: dict[str, tuple[Callable[[Lab, Any], Any], Turn, list[Any]]] = {
+    "at once": (_at_once, NAP, []),
+    "model": (_during_the_model_call, NAP, ["denied"]),
+    "tool": (_during_the_tool_call, NAP, [None]),
+    "wait": (_during_the_wait, Turn(calls=[("refund", REFUND, "r"), *NAP.calls]), ["denied", None]),
 }
+"""What the run does when it ends, the model's answer, and the kinds of its calls' results after a stop."""
+
+
+def writing_on(when: str, turn: Turn) -> tuple[Turn, asyncio.Event]:
+    """The answer, and an event: until it is set, the model writes, if that is what the run does when it ends."""
+    written = asyncio.Event()
+    return (replace(turn, wait=written) if when in ("at once", "model") else turn), written
 
 
 @pytest.mark.parametrize("when", STOPS)
 async def test_a_stopped_run_finishes_what_runs_and_begins_nothing_new(lab: Lab, when: str) -> None:
     """The result has everything up to then, and each call of the conversation has a result."""
-    until, turns, told = STOPS[when]
-    handle = await lab.start([*turns, *[DONE] * 3], agent="desk")
+    until, turn, told = STOPS[when]
+    turn, written = writing_on(when, turn)
+    handle = await lab.start([turn, *[DONE] * 3], agent="desk")
     await until(lab, handle)
     assert await handle.execute_update("stop", {"reason": "lunch", "by": "Ada"}) == {"accepted": True}
+    written.set()
+    if when in ("tool", "wait"):
+        await wake()
     ran = await lab.look(handle)
     assert ran.result["status"] == "stopped"
     assert ran.result["reason"] == "lunch"
@@ -337,19 +352,17 @@ async def test_a_stopped_run_finishes_what_runs_and_begins_nothing_new(lab: Lab,
         assert first["decision"]["by"] == "Ada"
 
 
-CANCELS = {name: row[:2] for name, row in STOPS.items()}
-
-
-@pytest.mark.parametrize("when", CANCELS)
+@pytest.mark.parametrize("when", STOPS)
 async def test_a_cancelled_run_cancels_its_activities_and_closes_its_trace(lab: Lab, when: str) -> None:
     """At any moment of the run."""
-    until, turns = CANCELS[when]
-    turns = [turn if not turn.calls else call("nap", '{"seconds": 60}') for turn in turns] if when == "tool" else turns
-    handle = await lab.start([*turns, *[DONE] * 3], agent="desk")
+    until, turn, _ = STOPS[when]
+    turn, written = writing_on(when, turn)
+    handle = await lab.start([turn, *[DONE] * 3], agent="desk")
     await until(lab, handle)
     await handle.cancel()
     with pytest.raises(WorkflowFailureError) as caught:
         await handle.result()
+    written.set()
     assert type(caught.value.cause).__name__ == "CancelledError"
     assert await handle.query("pending") == []
     if when != "at once":

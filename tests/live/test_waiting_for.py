@@ -14,13 +14,14 @@ from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
 from tests.support.openai_turn import Turn
+from tests.support.people_agents import wake
 
 REFUND = '{"order": 7, "amount": {"euros": 12.5}}'
 
 
 async def waits_for(handle: Any, kind: str, *args: Any) -> dict[str, Any]:
     """`waiting_for`, as soon as it is of a kind."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             waiting: dict[str, Any] | None = (await handle.query("progress", args=args))["waiting_for"]
             if waiting is not None and waiting["kind"] == kind:
@@ -57,10 +58,11 @@ async def test_a_person_is_named_with_the_command_to_type(lab: Lab) -> None:
 
 
 async def test_tools_that_run_come_before_a_person_who_is_asked(lab: Lab) -> None:
-    calls = [("refund", REFUND, "r"), ("nap", '{"seconds": 1.5}', "n")]
+    calls = [("refund", REFUND, "r"), ("nap", '{"seconds": 60}', "n")]
     handle = await lab.start([Turn(calls=calls), DONE], agent="desk")
     waiting = await waits_for(handle, "tool")
     assert waiting["detail"] == f"running `nap` since {waiting['since'][11:16]} UTC"
+    await wake()
     await waits_for(handle, "person")
     await handle.execute_update("decide", {"call_id": "r", "decision": "deny"})
     await handle.result()

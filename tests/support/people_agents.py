@@ -65,12 +65,29 @@ def ask_quickly(question: str, choices: list[str]) -> str:  # type: ignore[empty
     """Ask, for a second."""
 
 
+NAPPING: set[str] = set()
+"""The ids of the runs that take a nap now."""
+
+
 @tool(timeout=300)
 async def nap(seconds: float, ctx: ToolContext) -> str:
     """Take a nap."""
     RAN[ctx.workflow_id].append(("nap", {"seconds": seconds}))
-    await asyncio.sleep(seconds)
+    until = time.monotonic() + seconds
+    NAPPING.add(ctx.workflow_id)
+    try:
+        while time.monotonic() < until and ctx.workflow_id in NAPPING:
+            await asyncio.sleep(0.02)
+    finally:
+        NAPPING.discard(ctx.workflow_id)
     return "slept"
+
+
+async def wake() -> None:
+    """Wait until a nap has begun, and end it: what a test does during a nap takes as long as the machine needs."""
+    while not NAPPING:
+        await asyncio.sleep(0.02)
+    NAPPING.clear()
 
 
 def guard(call: ToolCall, ctx: ToolContext) -> str | None:

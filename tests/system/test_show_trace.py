@@ -254,9 +254,9 @@ async def test_decisions_of_people_are_in_the_trace_from_history(lab: Lab) -> No
     """With the calls that ran after a decision and those that did not; one is stopped before it was asked about."""
     refund, question = '{"order": 7, "amount": {"euros": 5}}', '{"question": "?"}'
     calls = [("refund", refund, "yes"), ("ask_person", question, "q"), ("refund", refund, "no")]
-    handle = await lab.start(
-        [Turn(calls=calls), Turn(calls=[("nap", "{}", None), ("nap", '{"seconds": 1}', "n")], delay=1)], agent="desk"
-    )
+    stopping = asyncio.Event()
+    naps = [("nap", "{}", None), ("nap", '{"seconds": 1}', "n")]
+    handle = await lab.start([Turn(calls=calls), Turn(calls=naps, wait=stopping)], agent="desk")
     for update, said in (
         ("decide", {"call_id": "yes", "decision": "approve", "by": "Ada"}),
         ("answer", {"call_id": "q", "text": "!"}),
@@ -268,6 +268,7 @@ async def test_decisions_of_people_are_in_the_trace_from_history(lab: Lab) -> No
     while len(lab.model.requests_of(handle.id)) < 2:
         await asyncio.sleep(0.02)
     await handle.execute_update("stop", {})
+    stopping.set()
     ran = await lab.look(handle)
     found = await run_trace(lab.client, ran.id, NO_JAEGER, is_open=False)
     assert found is not None

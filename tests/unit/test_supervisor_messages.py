@@ -96,7 +96,7 @@ async def test_the_living_processes_are_told_of_a_death_after_it_was_reported(mo
     monkeypatch.setattr(query_workflow, "_open", {open_query})
     link.open()
     await supervising._report(dead, -9)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await open_query.wait()
     assert order == ["reported", "process 2 told", "looked again"]
     link.close()

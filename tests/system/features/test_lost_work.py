@@ -254,7 +254,7 @@ async def test_the_first_workflow_task_of_a_continued_run_that_no_code_of_the_de
     lost = await worker.workflow_task()
     token_format = TokenFormat.of(lost.task_token, Run(worker.name, lost.workflow_execution.run_id))
     await LostWorkReport(client, replace(lost_with(run), token_format=token_format)).report()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         again = await worker.workflow_task()
     assert (again.workflow_execution.run_id, again.attempt) == (lost.workflow_execution.run_id, 2)
     await client.get_workflow_handle(worker.name).terminate()
@@ -280,7 +280,7 @@ async def test_the_first_workflow_task_of_a_new_run_that_no_code_of_the_dead_pro
     async with aclosing(LostWorkReport(client, replace(lost_with(run), token_format=token_format))) as report:
         await report.report()
         await report.look_again()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         again = await new.workflow_task()
     assert (again.workflow_execution.run_id, again.attempt) == (lost.workflow_execution.run_id, 2)
     untouched = await of_another.handle.describe()

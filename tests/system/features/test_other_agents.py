@@ -71,7 +71,7 @@ async def sides(lab: Lab) -> AsyncIterator[Sides]:
 
 async def until_polled(client: Client, queue: str, workers: int) -> None:
     """Wait until that many workers poll the queue."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(await read_other_workers(client, ServedAgents(queue, frozenset()))) < workers:
             await asyncio.sleep(0.05)
 
@@ -178,7 +178,7 @@ async def test_a_worker_with_a_plugin_ends_with_an_error_if_its_second_worker_st
 
     monkeypatch.setattr(temporal_plugin, "activity_worker", recorded)
     running = asyncio.create_task(Worker(client, task_queue=f"sides-{uuid.uuid4().hex[:6]}").run())
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not seconds or not seconds[0].is_running:
             await asyncio.sleep(0.05)
         await seconds[0].shutdown()
@@ -200,7 +200,7 @@ async def test_a_worker_warns_once_of_another_one_that_serves_other_agents(
             assert said == []
         async with await sides.worker(WEST):
             run = await sides.start("east_packer")
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while not said:
                     await asyncio.sleep(0.05)
             # An idle worker polls anew after a minute; one that gets a task does at once.

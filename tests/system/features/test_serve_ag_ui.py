@@ -13,7 +13,7 @@ from tests.live.conftest import DONE, Lab, call
 from tests.support.ag_ui_client import AgUiThread, types, user
 from tests.support.http_server import Door, http_server
 from tests.support.openai_turn import Failure, Turn
-from tests.support.people_agents import desk, front
+from tests.support.people_agents import desk, front, wake
 from tests.support.shop_agents import RAN, shop
 
 REFUND = call("refund", '{"order": 7, "amount": {"euros": 2}}', "c1")
@@ -156,7 +156,7 @@ async def test_calls_that_wait_together_are_asked_together_and_others_run_on(
 ) -> None:
     """A question is answered by a text. What settles between the two runs is in the second one."""
     asking = Turn(
-        calls=[*REFUND.calls, ("ask_person", '{"question": "Which?"}', "c2"), ("nap", '{"seconds": 1}', "c3")]
+        calls=[*REFUND.calls, ("ask_person", '{"question": "Which?"}', "c2"), ("nap", '{"seconds": 60}', "c3")]
     )
     script(desk, asking, DONE)
     thread = AgUiThread(door, "desk")
@@ -164,7 +164,7 @@ async def test_calls_that_wait_together_are_asked_together_and_others_run_on(
     interrupts = {each.tool_call_id: each for each in events[-1].outcome.interrupts}
     assert {name: each.reason for name, each in interrupts.items()} == {"c1": "tool_call", "c2": "input_required"}
     assert "TOOL_CALL_RESULT" not in types(events)
-    await asyncio.sleep(1)
+    await wake()
     resume = [
         {"interruptId": interrupts["c1"].id, "status": "resolved", "payload": {"approved": True}},
         {"interruptId": interrupts["c2"].id, "status": "resolved", "payload": {"answer": "Both."}},
@@ -176,12 +176,15 @@ async def test_calls_that_wait_together_are_asked_together_and_others_run_on(
 
 
 async def test_a_client_that_left_returns_to_a_snapshot_and_the_rest(door: Door, script: Callable[..., str]) -> None:
-    script(desk, call("nap", '{"seconds": 1.5}', "c1"), DONE)
+    script(desk, call("nap", '{"seconds": 60}', "c1"), DONE)
     thread = AgUiThread(door, "desk")
     message = user("Sleep.")
     await thread.post(message, stop_after="TOOL_CALL_END")
-    assert (await thread.post(message))[1].messages[-1].tool_calls[0].function.name == "nap"
-    rest = await thread.post()
+    returned = await thread.post(message, stop_after="MESSAGES_SNAPSHOT")
+    assert returned[1].messages[-1].tool_calls[0].function.name == "nap"
+    returning = asyncio.create_task(thread.post())
+    await wake()
+    rest = await returning
     assert types(rest)[:2] == ["RUN_STARTED", "MESSAGES_SNAPSHOT"]
     assert types(rest)[-1] == "RUN_FINISHED"
 

@@ -14,7 +14,7 @@ from mulligan import Agent
 from tests.live.conftest import DONE, Lab, call
 from tests.support.http_server import Door, http_server
 from tests.support.openai_turn import Failure, Turn
-from tests.support.people_agents import desk, front
+from tests.support.people_agents import desk, front, wake
 from tests.support.shop_agents import shop
 
 REFUND = call("refund", '{"order": 7, "amount": {"euros": 2}}', "c1")
@@ -35,11 +35,15 @@ class Chat:
         body = {"id": self.id, "messages": [message], "trigger": "submit-message"}
         return await self._chunks("POST", self._url, json=body)
 
-    async def resume(self, stop_after: str = "") -> Chunks:
-        return await self._chunks("GET", f"{self._url}/{self.id}/stream", stop_after)
+    async def resume(self, stop_after: str = "", received: Chunks | None = None) -> Chunks:
+        """`received`: has each chunk as soon as it is there."""
+        chunks: Chunks = [] if received is None else received
+        return await self._chunks("GET", f"{self._url}/{self.id}/stream", stop_after, chunks)
 
-    async def _chunks(self, method: str, url: str, stop_after: str = "", **options: Any) -> Chunks:
-        chunks: Chunks = []
+    async def _chunks(
+        self, method: str, url: str, stop_after: str = "", chunks: Chunks | None = None, **options: Any
+    ) -> Chunks:
+        chunks = [] if chunks is None else chunks
         async with self._door.http.stream(method, url, timeout=60, **options) as response:
             if response.status_code == 204:
                 return []
@@ -188,13 +192,18 @@ async def test_approvals_and_questions_of_sub_agents_are_parts_of_the_message(
 
 async def test_a_client_that_left_gets_the_message_from_its_start(door: Door, script: Callable[..., None]) -> None:
     """Of the turn that runs; nothing (204) when none does."""
-    script(desk, call("nap", '{"seconds": 1.5}', "c1"), DONE)
+    script(desk, call("nap", '{"seconds": 60}', "c1"), DONE)
     chat = Chat(door, "desk")
     assert await chat.resume() == []
     saying = asyncio.create_task(chat.say("Sleep."))
     while not await chat.resume(stop_after="tool-input-available"):
         await asyncio.sleep(0.1)
-    resumed = await chat.resume()
+    resumed: Chunks = []
+    resuming = asyncio.create_task(chat.resume(received=resumed))
+    while not resumed:
+        await asyncio.sleep(0.02)
+    await wake()
+    await resuming
     assert types(resumed)[0] == "start"
     assert types(resumed) == types(await saying)
     assert await chat.resume() == []

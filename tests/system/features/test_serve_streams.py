@@ -66,16 +66,21 @@ async def test_many_watchers_of_a_run_get_every_event_from_one_reader(
 
     monkeypatch.setattr(event_feed.EventFeed, "__init__", count)
     async with http_server(writing.client, task_queue=writing.task_queue) as door:
-        handles = [await writing.start([Turn(LONG, pace=0.1), DONE]) for _ in range(3)]
+        all_read = asyncio.Event()
+        handles = [await writing.start([Turn(LONG, pace=0.1, gates={20: all_read}), DONE]) for _ in range(3)]
         watchers = [asyncio.create_task(read(door, handles[n % 3].id)) for n in range(30)]
         half: list[Frame] = []
         async for frame in door.frames(handles[0].id):
             half.append(frame)
-            if frame.event == "text_delta" and frame.data["start"] > 20:
+            if frame.event == "text_delta":
                 break
         late = asyncio.create_task(read(door, handles[0].id))
         async with http_server(writing.client, task_queue=writing.task_queue) as other:
-            rest = await read(other, handles[0].id, half[-1].id or "")
+            reading = asyncio.create_task(read(other, handles[0].id, half[-1].id or ""))
+            while len(opened) < 4:
+                await asyncio.sleep(0.02)
+            all_read.set()
+            rest = await reading
         for frames in await asyncio.gather(*watchers, late):
             assert_complete(frames)
         assert_complete([*half, *rest])
@@ -137,12 +142,14 @@ async def test_a_client_that_does_not_read_is_cut_off(writing: Lab, monkeypatch:
 
 async def test_more_watchers_than_the_limit_are_refused(writing: Lab) -> None:
     async with http_server(writing.client, task_queue=writing.task_queue, most_watchers=1) as door:
-        handle = await writing.start([Turn(LONG, pace=0.05), DONE])
+        refused_now = asyncio.Event()
+        handle = await writing.start([Turn(LONG, wait=refused_now), DONE])
         async for _ in door.frames(handle.id):
             refused = await door.http.get(f"/api/runs/{handle.id}/events", headers={"Accept": "text/event-stream"})
             assert (refused.status_code, refused.json()["code"]) == (503, "too_many_watchers")
             break
-        async with asyncio.timeout(20):
+        refused_now.set()
+        async with asyncio.timeout(60):
             while (await door.http.get(f"/api/runs/{handle.id}/events")).json()["ended"] is False:
                 await asyncio.sleep(0.1)
         assert_complete(await read(door, handle.id))

@@ -57,7 +57,7 @@ async def start_chief(client: Client, run_id: str, prompt: str, waiting: list[st
 
 
 async def until_waiting(client: Client, run_ids: list[str]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         for run_id in run_ids:
             while True:
                 try:

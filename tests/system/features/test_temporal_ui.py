@@ -186,7 +186,7 @@ async def attributes_of(handle: Any) -> dict[str, Any]:
 
 async def until_listed(client: Client, status: str, agent: str, run_id: str, *, is_listed: bool = True) -> list[str]:
     """The ids that `mulligan list` prints, once the run is among them or no longer is: the server's lists lag behind."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             page = await find_runs(client, RunQuery(status=status, agent=agent, sub_agents=True), limit=1_000)
             ids = [run["id"] for run in page.runs]
