@@ -107,8 +107,9 @@ async def test_a_busy_bucket_is_asked_again_and_a_failing_one_is_one_sentence(
         await configured().put(DATA)
 
 
+@pytest.mark.timeout(100)
 async def test_a_silent_bucket_is_given_up_in_time(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the client's own timeout of a minute, the four requests would take longer than a test may."""
+    """With the client's own timeout of a minute, the four requests would take longer than this test may."""
     monkeypatch.setattr("mulligan.client.external_storage.READ_SECONDS", 0.5)
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "2")
     store = configured()
