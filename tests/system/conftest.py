@@ -87,8 +87,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=rank)
     for item in items:
         if "system" in item.path.parts and item.get_closest_marker("timeout") is None:
-            # More than elsewhere: registries are asked, and servers and workers start as processes.
-            item.add_marker(pytest.mark.timeout(300))
+            # More than elsewhere: registries are asked, and servers and workers start as processes. It ends tests that hang,
+            # and must not end any on a slow machine: there some took eight minutes.
+            item.add_marker(pytest.mark.timeout(900))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

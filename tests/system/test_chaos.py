@@ -17,7 +17,6 @@ PLANS = [
 ]
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.victim)
 async def test_kills_repeat_nothing_lose_nothing_and_leave_no_run_stuck(plan: Plan, tmp_path: Path) -> None:
     """Every effect is in a ledger outside of the processes; the conversation, the spans and the ledger agree."""

@@ -45,7 +45,6 @@ def scripted(lab: Lab) -> None:
     lab.model.script(str(desk.model).partition(":")[2], [ASKING, DONE, TELLING])
 
 
-@pytest.mark.timeout(400)
 async def test_ag_uis_client_is_interrupted_returns_resumes_and_reconnects(
     clients: NodeProject, door: Door, scripted: None
 ) -> None:
@@ -63,7 +62,6 @@ async def test_ag_uis_client_is_interrupted_returns_resumes_and_reconnects(
     assert seen["all"][-2:] == ["Tell me.", STORY * 4]
 
 
-@pytest.mark.timeout(400)
 async def test_the_ai_sdks_transport_is_asked_returns_replies_and_resumes(
     clients: NodeProject, door: Door, scripted: None
 ) -> None:

@@ -65,7 +65,6 @@ async def say(page: Page, text: str) -> None:
     await page.get_by_role("button", name="Send").last.click()
 
 
-@pytest.mark.timeout(400)
 async def test_a_person_approves_answers_leaves_and_returns(page: Page, lab: Lab) -> None:
     """Also what a sub-agent asks."""
     lab.model.script("front", [call("desk", '{"prompt": "Refund order 7."}', "d1"), DONE, SLOW])

@@ -47,7 +47,6 @@ async def test_mulligans_agent_looks_up_asks_a_person_and_answers_with_a_type() 
     assert run.output.model_dump() == {"text": "You get it back.", "refunded": 12.5}
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("title", OTHERS)
 def test_the_others_agents_are_made_with_the_versions_that_the_page_names(title: str, tmp_path: Path) -> None:
     """In an environment of their own; no model is called."""

@@ -31,7 +31,6 @@ from tests.support.npm_packages import installed
 from tests.support.ports import free_ports
 from tests.support.temporal import environment_of
 
-pytestmark = pytest.mark.timeout(600)
 QUEUE = "console-pages"
 AXE = "4.14.1"
 ROOT = Path(__file__).parent.parent.parent
@@ -250,7 +249,7 @@ async def test_each_page_is_readable_and_each_form_works_without_javascript(chro
 
 
 @pytest.mark.alone
-@pytest.mark.timeout(1000)
+@pytest.mark.timeout(1800)
 async def test_a_run_of_a_thousand_steps_is_followed_and_read_in_pages(chromium: Browser, door: Door) -> None:
     """The page that follows it keeps a bounded number of steps; memory and the time to a readable page are printed."""
     async with signed_in(chromium, door) as page:

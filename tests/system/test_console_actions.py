@@ -25,7 +25,6 @@ from tests.live.conftest import Lab
 from tests.support.console_browser import TOKENS, cancel, signed_in, start, until_waiting
 from tests.support.http_server import Door, http_server
 
-pytestmark = pytest.mark.timeout(600)
 QUEUE = "console-actions"
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from mulligan.devserver import DevServer
 from tests.live.conftest import DONE, Lab
 from tests.support.openai_turn import Turn
@@ -12,7 +10,6 @@ from tests.system.features.test_long_conversations import serving
 SERVERS_LIMIT = 50 * 1024 * 1024
 
 
-@pytest.mark.timeout(600)
 async def test_a_run_with_a_full_history_ends_before_the_server_terminates_it(lab: Lab, temporal: DevServer) -> None:
     """Steps of 5.6 MB each that cannot be compressed; every text can still be read."""
     size = 1_390_000

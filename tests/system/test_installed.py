@@ -181,7 +181,6 @@ def base(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python
 
 
-@pytest.mark.timeout(240)  # it installs Mulligan and the libraries that it depends on
 async def test_a_base_installation_runs_an_agent(base: Path, project: Path) -> None:
     """Without extras: an agent with a scripted model runs, and the commands start."""
     env = {"PYTHONPATH": str(project)}
@@ -207,7 +206,6 @@ NEEDS_AN_EXTRA = {
 }
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("extra", NEEDS_AN_EXTRA)
 async def test_who_needs_an_extra_reads_the_command_that_installs_it(base: Path, project: Path, extra: str) -> None:
     """At the start of the worker, in one sentence without a traceback."""

@@ -64,7 +64,6 @@ def ignore(piece: str) -> None:
     pass
 
 
-@pytest.mark.timeout(300)  # the first test installs the proxy, once a machine
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("is_streamed", [False, True])
 async def test_a_conversation_with_calls_and_reasoning_passes_through_the_gateway(

@@ -8,8 +8,6 @@ import os
 import uuid
 from pathlib import Path
 
-import pytest
-
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import Lab
@@ -20,7 +18,6 @@ from tests.support.openai_door_agents import MODEL, SCRIPTS, scripted
 SCRIPT = Path(__file__).with_name("litellm_client.py").absolute()
 
 
-@pytest.mark.timeout(400)  # LiteLLM is installed once a machine
 async def test_litellms_sdk_talks_to_agents(lab: Lab, tmp_path: Path) -> None:
     """Chat completions and responses, whole and as streams, and an agent that does not exist."""
     python = await install() / "bin/python"

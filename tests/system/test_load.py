@@ -20,7 +20,7 @@ from mulligan.devserver import DevServer, temporal_server
 from tests.support.temporal import connect_to
 from tests.support.worker_process import worker_process
 
-pytestmark = [pytest.mark.alone, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.alone
 RUNS = 1000
 PROMPT = "Wait. " * 700  # 4 KB
 KB = 1024

@@ -7,15 +7,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from mulligan.devserver import temporal_server
 from tests.support.openai_server import OpenAIServer
 from tests.support.openai_turn import Failure, Turn
 from tests.system.test_load import completed, waiting_worker
 
 
-@pytest.mark.timeout(900)
 async def test_hundreds_of_runs_complete_when_their_model_limits_the_rate(tmp_path: Path) -> None:
     """429 for all, then a fixed rate: every run completes, with few more requests than needed."""
     runs, a_second = 300, 40.0

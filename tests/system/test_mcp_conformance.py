@@ -18,7 +18,7 @@ FEWEST = 48
 """Scenarios of this version of the suite."""
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 async def test_all_client_scenarios_of_the_mcp_conformance_suite_pass_but_those_with_a_reason() -> None:
     program, environment = installed()
     scenarios = listed_scenarios(program, environment, "client")

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from mulligan.devserver import DevServer
 from tests.support.expected_failures import check_failures
 from tests.support.mcp_conformance_server import run_scenarios
 
 
-@pytest.mark.timeout(300)
 async def test_all_scenarios_pass_but_those_with_a_reason(temporal: DevServer) -> None:
     failed, passed = await run_scenarios(temporal, "tasks")
     check_failures("mcp_server", "tasks", failed, passed)

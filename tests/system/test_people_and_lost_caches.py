@@ -140,7 +140,6 @@ def ended(counts: Counter[str]) -> int:
 
 
 @pytest.mark.alone
-@pytest.mark.timeout(900)
 async def test_no_run_gets_stuck_when_workers_forget_runs_and_are_killed(temporal: DevServer) -> None:
     client = await connect_to(temporal)
     queue, counts, few = f"office-{uuid.uuid4().hex[:6]}", Counter[str](), asyncio.Semaphore(AT_ONCE)

@@ -55,7 +55,6 @@ async def pollers(client: Client) -> list[int]:
         return []
 
 
-@pytest.mark.timeout(300)
 async def test_a_worker_whose_polls_end_without_an_error_is_not_ready() -> None:
     async with temporal_server(dynamic_config=[BRIEF_POLLS]) as server:
         deaf = probed_worker(server, program=["-m", "tests.support.worker_that_stops_polling"])
@@ -76,7 +75,6 @@ async def test_a_worker_whose_polls_end_without_an_error_is_not_ready() -> None:
             assert await process.wait() == 0
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("limits", [{}, {"MULLIGAN_MAX_CONCURRENT_MODEL_CALLS": "2"}], ids=["one", "two"])
 async def test_a_worker_that_cannot_start_exits_with_2_and_a_sentence(limits: dict[str, str]) -> None:
     async with temporal_server() as server:
@@ -88,7 +86,6 @@ async def test_a_worker_that_cannot_start_exits_with_2_and_a_sentence(limits: di
     )
 
 
-@pytest.mark.timeout(280)
 async def test_a_worker_whose_polls_end_with_an_error_exits() -> None:
     """temporalio retries for a minute and gives up; after that its `Worker.run()` may wait for ever."""
     async with temporal_server(dynamic_config=[BRIEF_POLLS]) as server:

@@ -138,7 +138,6 @@ async def test_workers_without_caches_export_one_span_for_each_failure(
     assert [span["status"].get("message") for span in spans if span["name"] == "agent.finish"] == [None]
 
 
-@pytest.mark.timeout(600)
 async def test_workers_killed_at_any_point_export_no_span_twice(
     jaeger: JaegerServer, model: OpenAIServer, temporal: DevServer
 ) -> None:

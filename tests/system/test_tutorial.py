@@ -88,7 +88,6 @@ def terminals(tmp_path: Path) -> Iterator[Terminals]:
         opened.stop(name)
 
 
-@pytest.mark.timeout(400)
 def test_the_tutorial_can_be_followed_to_its_end(terminals: Terminals) -> None:
     """Each `text` block has lines of what the command before printed; `…` stands for anything."""
     printed = ""

@@ -80,7 +80,6 @@ async def bombard(at: Lab, *, stop: bool) -> tuple[int, int]:
     return len(heard) - 1, (await size_of_chain(at.client, run_id)).runs
 
 
-@pytest.mark.timeout(180)
 async def test_no_accepted_message_is_lost_or_doubled_when_runs_end_stop_or_continue(chained: Lab) -> None:
     """Messages arrive at the moment of the end, of the stop and of continue-as-new."""
     runs = [bombard(chained, stop=number % 2 == 1) for number in range(RUNS)]

@@ -42,7 +42,6 @@ def shell_blocks(folder: Path) -> list[list[str]]:
     ]
 
 
-@pytest.mark.timeout(240)  # it installs Mulligan and its libraries, as a newcomer does
 async def test_the_commands_of_a_new_projects_readme_pass(mulligan: Run, tmp_path: Path, temporal: DevServer) -> None:
     """From an empty folder to a run of its agent, with an existing server instead of a new one."""
     folder = tmp_path / "My Shop"
