@@ -14,7 +14,7 @@ def installed() -> tuple[Path, dict[str, str]]:
     """The suite's program, and the environment with the newer Node."""
     found = subprocess.run(
         ["npx", "--yes", "--package", SUITE, "--package", NODE, "--call", "command -v conformance; command -v node"],
-        capture_output=True, text=True, check=True, timeout=240,
+        capture_output=True, text=True, check=True, timeout=600,
     )  # fmt: skip
     program, node = found.stdout.split()[-2:]
     return Path(program), {**os.environ, "PATH": f"{Path(node).parent}{os.pathsep}{os.environ['PATH']}"}
@@ -23,6 +23,6 @@ def installed() -> tuple[Path, dict[str, str]]:
 def listed_scenarios(program: Path, environment: dict[str, str], side: str) -> list[str]:
     """The names of the scenarios for a `side`: `client` or `server`."""
     listed = subprocess.run(
-        [program, "list", f"--{side}"], env=environment, capture_output=True, text=True, check=True, timeout=60
+        [program, "list", f"--{side}"], env=environment, capture_output=True, text=True, check=True, timeout=300
     )
     return [line.split()[1] for line in listed.stdout.splitlines() if line.startswith("  - ")]

@@ -25,7 +25,7 @@ class NodeProject:
 
     folder: Path
 
-    async def run(self, script: str, *arguments: str, timeout: float = 60) -> str:
+    async def run(self, script: str, *arguments: str, timeout: float = 300) -> str:
         """What a script of `chat_clients` prints. It fails the test if the script fails."""
         # Node looks for packages beside the script.
         copied = self.folder / script
@@ -61,9 +61,9 @@ async def _installed(name: str, files: Sequence[Path], *, build: bool = False) -
                 for path in files:
                     shutil.copy(path, project)
                 npm = shutil.which("npm") or "npm"
-                await _output(npm, *INSTALL, folder=project, timeout=300)
+                await _output(npm, *INSTALL, folder=project, timeout=600)
                 if build:
-                    await _output(npm, "run", "build", folder=project, timeout=120)
+                    await _output(npm, "run", "build", folder=project, timeout=600)
                 os.replace(project, folder)
     return folder
 

@@ -65,21 +65,21 @@ def ask_quickly(question: str, choices: list[str]) -> str:  # type: ignore[empty
     """Ask, for a second."""
 
 
-NAPPING: set[str] = set()
-"""The ids of the runs that take a nap now."""
+NAPPING: set[object] = set()
+"""The naps that are taken now."""
 
 
 @tool(timeout=300)
 async def nap(seconds: float, ctx: ToolContext) -> str:
     """Take a nap."""
     RAN[ctx.workflow_id].append(("nap", {"seconds": seconds}))
-    until = time.monotonic() + seconds
-    NAPPING.add(ctx.workflow_id)
+    this, until = object(), time.monotonic() + seconds
+    NAPPING.add(this)
     try:
-        while time.monotonic() < until and ctx.workflow_id in NAPPING:
+        while time.monotonic() < until and this in NAPPING:
             await asyncio.sleep(0.02)
     finally:
-        NAPPING.discard(ctx.workflow_id)
+        NAPPING.discard(this)
     return "slept"
 
 

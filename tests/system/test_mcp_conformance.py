@@ -28,7 +28,7 @@ async def test_all_client_scenarios_of_the_mcp_conformance_suite_pass_but_those_
     async def run(scenario: str) -> tuple[str, str]:
         async with at_once:
             process = await asyncio.create_subprocess_exec(
-                program, "client", "--command", f"{sys.executable} {CLIENT}", "--scenario", scenario, "--timeout", "60000",
+                program, "client", "--command", f"{sys.executable} {CLIENT}", "--scenario", scenario, "--timeout", "300000",
                 env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
             )  # fmt: skip
             output, _ = await process.communicate()

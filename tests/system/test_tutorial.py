@@ -64,7 +64,7 @@ class Terminals:
             self.open[name] = subprocess.Popen(
                 ["bash", "-c", command], cwd=self.folder, env=self.environment, stdout=out, stderr=out, start_new_session=True
             )  # fmt: skip
-        until = time.monotonic() + 60
+        until = time.monotonic() + 300
         while not re.search(r"Serving|Ctrl-C stops", log.read_text()):
             assert time.monotonic() < until, log.read_text()
             time.sleep(0.1)
