@@ -157,27 +157,38 @@ async def test_every_end_of_a_response_has_the_outcome_of_an_ordinary_call(
     assert len(chats) == max(count, len(turn.fail_first) + 1)
 
 
-async def stopped(handle: Handle) -> None:
+async def stopped(at: Lab, handle: Handle) -> None:
     await handle.execute_update("stop", {"reason": "lunch"})
 
 
-async def cancelled(handle: Handle) -> None:
+async def cancelled(at: Lab, handle: Handle) -> None:
     await handle.cancel()
 
 
-@pytest.mark.parametrize(("end", "status"), [(stopped, "stopped"), (cancelled, "CancelledError")])
+async def cancelled_during_a_poll(at: Lab, handle: Handle) -> None:
+    at.model.background.hold_reads = asyncio.Event()
+    while not (await handle.describe()).raw_description.pending_activities:
+        await asyncio.sleep(0.02)
+    await handle.cancel()
+
+
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [(stopped, "stopped"), (cancelled, "CancelledError"), (cancelled_during_a_poll, "CancelledError")],
+)
 async def test_a_run_that_ends_early_cancels_and_deletes_its_response(
-    end: Callable[[Handle], Awaitable[None]], status: str, at: Lab, monkeypatch: pytest.MonkeyPatch
+    end: Callable[[Lab, Handle], Awaitable[None]], status: str, at: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stopped run waits for the grace time of every model call first."""
     monkeypatch.setattr(limits, "STOP_GRACE", limits.STOP_GRACE / 30)
     handle = await start(at, [Turn("Never.", wait=asyncio.Event())])
     [stored] = await created(at, handle)
-    await end(handle)
+    await end(at, handle)
     try:
         reached = (await handle.result())["status"]
     except WorkflowFailureError as failure:
         reached = type(failure.cause).__name__
+    at.model.background.hold_reads = None
     assert reached == status
     assert (stored.is_cancelled, stored.is_deleted) == (True, True)
     at.telemetry.flush()

@@ -83,11 +83,7 @@ class BackgroundResponses:
                 await self._prepare_next(one, state, request)
         except (asyncio.CancelledError, FailureError) as error:
             if one.id is not None:
-                # The span of a response that has failed is written already, by the activity that has read it.
-                kind = type(error_of(error) or error).__name__
-                is_recorded = not is_cancelled_exception(error) and kind != ModelUnavailableError.__name__
-                info = None if is_recorded else ErrorInfo(kind=kind, message=str(error) or "The run was cancelled.")
-                await to_its_end(self._end(one, request, cancel=True, error=info))
+                await to_its_end(self._end(one, request, cancel=True, error=_unrecorded(error)))
             raise
         finally:
             self.open = None
@@ -260,3 +256,13 @@ class BackgroundResponses:
                 raise
             workflow.logger.warning("The response %s could not be deleted at the provider.", one.id)
         one.id = None
+
+
+def _unrecorded(error: BaseException) -> ErrorInfo | None:
+    """The error of a response's span. None: the activity that has read that the response failed has written the span."""
+    if is_cancelled_exception(error):
+        # An activity that ran then, such as a poll, is an ActivityError with this cause.
+        message = "" if isinstance(error, ActivityError) else str(error)
+        return ErrorInfo(kind=CancelledError.__name__, message=message or "The run was cancelled.")
+    kind = type(error_of(error) or error).__name__
+    return ErrorInfo(kind=kind, message=str(error)) if kind == ModelUnavailableError.__name__ else None
