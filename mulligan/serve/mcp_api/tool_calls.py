@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -224,8 +225,8 @@ class _Call:
             return outcome_of(info)
         waiting = await self._waiting(info)
         if waiting and ask and self.can_ask:
-            state = json.dumps({"run": run_id, "since": token})
-            return types.InputRequiredResult(input_requests=forms_for(waiting), request_state=state)
+            forms = forms_for(waiting)
+            return types.InputRequiredResult(input_requests=forms, request_state=_state(run_id, token, forms))
         if waiting:
             return unfinished(info, waiting_text(run_id, waiting), has_schema=has_schema)
         doing = (info.waiting_for or {}).get("detail") or info.status
@@ -249,6 +250,15 @@ def _is_waiting(event: Event) -> bool:
     while isinstance(event, SubRunEvent):
         event = event.event
     return isinstance(event, Waiting)
+
+
+def _state(run_id: str, since: str, forms: types.InputRequests) -> str:
+    """A `requestState`. It differs from that of the forms before, also if the run asked anew before its events were read.
+
+    Source: SEP-2322: each round of a call has a new one.
+    """
+    asked = hashlib.sha256(json.dumps(sorted(forms)).encode()).hexdigest()[:16]
+    return json.dumps({"run": run_id, "since": since, "asked": asked})
 
 
 def _read_state(state: str) -> tuple[str, str]:

@@ -7,6 +7,7 @@ import re
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any, Literal
 
 import httpx2
@@ -129,6 +130,24 @@ async def test_two_questions_are_two_forms_and_a_form_that_is_closed_leaves_them
     assert "Call answer_question with" in text_of(waiting)
     async with client_of(door, elicitation_callback=answered) as client:
         result = await client.call_tool("wait_for_run", {"run_id": run_id})
+    assert text_of(result) == "Ada; Ada"
+
+
+async def test_each_round_of_forms_has_a_state_of_its_own(door: Door) -> None:
+    """Also if what it asks was waiting already, so that no event came between the two rounds."""
+    answer = types.ElicitResult(action="accept", content={"answer": "Ada"})
+    arguments = {"prompt": "Go."}
+    async with client_of(door, elicitation_callback=Form("cancel")) as client:
+        call = partial(client.session.call_tool, "multi_input", arguments, allow_input_required=True)
+        first = await call()
+        assert isinstance(first, types.InputRequiredResult)
+        [key, other] = first.input_requests or {}
+        second = await call(input_responses={key: answer}, request_state=first.request_state)
+        assert isinstance(second, types.InputRequiredResult)
+        assert list(second.input_requests or {}) == [other]
+        assert second.request_state != first.request_state
+        result = await call(input_responses={other: answer}, request_state=second.request_state)
+    assert isinstance(result, types.CallToolResult)
     assert text_of(result) == "Ada; Ada"
 
 
