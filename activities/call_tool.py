@@ -165,7 +165,8 @@ class CallToolActivity:
             with trace.use_span(parent, record_exception=False, set_status_on_exception=False):
                 if tool.isolated:
                     function = reference_of(tool.function) or ""
-                    value = await services.child_processes.run_tool(function, args, kwargs, limit=limit)
+                    env = tool.isolated_env
+                    value = await services.child_processes.run_tool(function, args, kwargs, limit=limit, env=env)
                 else:
                     value = await services.runtime.run(tool.function, args, kwargs, limit=limit)
             contents, most_bytes = services.contents_of(request.where), request.max_bytes

@@ -82,11 +82,15 @@ class Endpoint:
             for name, value in self.headers.items()
         }
 
+    def variables(self) -> list[str]:
+        """The environment variables that it needs."""
+        names = [self.api_key_env] if self.api_key_env else []
+        names += [name for value in self.headers.values() for name in _REFERENCE.findall(value)]
+        return list(dict.fromkeys(names))
+
     def missing_variables(self) -> list[str]:
         """The environment variables that it needs and that this process does not have."""
-        names = [*([self.api_key_env] if self.api_key_env else [])]
-        names += [name for value in self.headers.values() for name in _REFERENCE.findall(value)]
-        return [name for name in dict.fromkeys(names) if not os.environ.get(name, "").strip()]
+        return [name for name in self.variables() if not os.environ.get(name, "").strip()]
 
     def server(self) -> tuple[str, int] | None:
         """The host and port of its address; None where the address is the provider's default."""

@@ -164,6 +164,12 @@ class McpServer:
         value = self.needs_approval
         return value if isinstance(value, bool) or callable(value) else matches_any(tool, value)
 
+    def variables(self) -> set[str]:
+        """The worker's environment variables to which the declaration refers by `${NAME}`."""
+        auth = vars(self.auth).values() if self.auth else ()
+        texts = (each for each in (*self.env.values(), *self.headers.values(), *auth) if isinstance(each, str))
+        return {name for text in texts for name in _REFERENCE.findall(text)}
+
     def environment(self) -> dict[str, str]:
         """The program's environment variables, in addition to the SDK's default list.
 

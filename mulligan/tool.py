@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
@@ -86,7 +86,7 @@ class Tool:
 
     The options of `tool` are fields: `name`, `description`, `timeout`, `attempts`, `retry_on`, `fix`, `handle_errors`,
     `needs_approval`, `approval_timeout`, `approval_reminder`, `task_queue`, `queue_timeout`, `max_result_chars`, `local`,
-    `deferred`, `deferred_timeout`, `result_type`, `on_cancel`.
+    `isolated_env`, `deferred`, `deferred_timeout`, `result_type`, `on_cancel`.
 
     Attributes:
         function: The function that is called.
@@ -113,6 +113,7 @@ class Tool:
     max_result_chars: int = MAX_RESULT_CHARS
     local: bool = False
     isolated: bool = False
+    isolated_env: tuple[str, ...] = ()
     deferred: bool = False
     deferred_timeout: timedelta | None = None
     result_type: Any = None
@@ -175,6 +176,12 @@ class Tool:
                 self.isolated and getattr(self.arguments, "context_parameter", None) is not None
             ),
             NOT_IMPORTABLE: self.isolated and reference_of(self.function) is None,
+            "isolated_env is an option of isolated tools: add isolated=True": bool(
+                self.isolated_env and not self.isolated
+            ),
+            'isolated_env must be a list of names of environment variables, such as ["NAME", "-OTHER"]': not (
+                _are_variables(self.isolated_env)
+            ),
             "asks_person and needs_approval exclude each other: its call waits for a person anyway": bool(
                 self.asks_person and self.needs_approval
             ),
@@ -213,6 +220,13 @@ NOT_IMPORTABLE = (
     "an isolated tool is imported by name in another process, so its function must be at the top level of a module that "
     "can be imported (not in `__main__`, a lambda, or inside another function)"
 )
+
+
+def _are_variables(names: Any) -> bool:
+    """Whether they are names of environment variables, with a "-" before those that are removed."""
+    return isinstance(names, tuple) and all(
+        isinstance(name, str) and re.fullmatch(r"-?[A-Za-z_][A-Za-z0-9_]*", name) for name in names
+    )
 
 
 def _is_type(declared: Any) -> bool:
@@ -259,6 +273,7 @@ def tool(
     max_result_chars: int = MAX_RESULT_CHARS,
     local: bool = False,
     isolated: bool = False,
+    isolated_env: Sequence[str] = (),
     deferred: bool = False,
     deferred_timeout: float | timedelta | None = None,
     result_type: Any = None,
@@ -284,6 +299,7 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
     max_result_chars: int = MAX_RESULT_CHARS,
     local: bool = False,
     isolated: bool = False,
+    isolated_env: Sequence[str] = (),
     deferred: bool = False,
     deferred_timeout: float | timedelta | None = None,
     result_type: Any = None,
@@ -312,9 +328,12 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
         max_result_chars: A longer result is cut, with a note of how much was left out.
         local: For quick, idempotent tools: fewer events in history, but they may run again after a crash. They run on the
             run's own worker, for 10 s at most.
-        isolated: Each call runs in a child process of the worker, which is killed when the time is over or it takes more
-            than 512 MB of memory, whatever the function does. For code that may hang, crash or eat memory. The
-            function must be at the top level of a module and takes no ToolContext.
+        isolated: Each call runs in a process of its own, which ends with the call, with all that it has started: at the
+            latest when the time is over, or when its processes take more than 512 MB of memory together. For code that may
+            hang, crash or eat memory; docs/options.md says what holds. The function must be at the top level of a module
+            and takes no ToolContext.
+        isolated_env: An isolated call has the worker's environment variables without those that are secrets (docs/options.md
+            says which): `NAME` is passed on although it is a secret, `-NAME` is removed as well.
         deferred: The function starts something elsewhere and returns what describes it. The call then waits, for as long as
             it takes and without a worker, until it is completed with its result (docs/deferred-tools.md).
         deferred_timeout: Seconds, or a timedelta, after which a call that was not completed is a `tool_timeout`; None: no
@@ -336,7 +355,9 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
 
 def _declared(function: Callable[P, R], options: Mapping[str, Any]) -> TypedTool[P, R]:
     """A tool of a function, with the options of `tool` as they were given."""
-    name, description, timeout, retry_on = (options[each] for each in ("name", "description", "timeout", "retry_on"))
+    name, description, timeout, retry_on, isolated_env = (
+        options[each] for each in ("name", "description", "timeout", "retry_on", "isolated_env")
+    )
     tool_name = name if name is not None else getattr(function, "__name__", "tool")
     arguments = _arguments_of(function, tool_name)
     default_timeout = MAX_LOCAL_TIMEOUT if options["local"] else DEFAULT_TIMEOUT
@@ -351,6 +372,7 @@ def _declared(function: Callable[P, R], options: Mapping[str, Any]) -> TypedTool
         "description": description if description is not None else arguments.description,
         "timeout": default_timeout if timeout is None else as_timedelta(timeout),
         "retry_on": retry_on if isinstance(retry_on, tuple) else (retry_on,),
+        "isolated_env": tuple(isolated_env) if isinstance(isolated_env, list) else isolated_env,
     }
     declared: TypedTool[P, R] = TypedTool(function=function, arguments=arguments, **values)
     declared.check()

@@ -41,7 +41,7 @@ TOOLS_MAY_SHARE = {"mulligan.tools.workspace", "mulligan.tools.web_address"}
 """What confines the tools. Otherwise no tool imports another one."""
 ONE_OF_A_ROW = ("mulligan/cli/", "workflows/agents/", "tools/")
 """Folders with one file a command, agent or tool: these may be as short as they like."""
-SEPARATE_PROGRAMS = {"mulligan.activities.mcp._child"}
+SEPARATE_PROGRAMS = {"mulligan.activities.mcp._child", "mulligan.activities.mcp.faults_by"}
 """Files that run in a process of their own, so they cannot be part of the file that names them."""
 REGISTRIES = {"mulligan.activities.models.available_providers"}
 """The list of a row of like files, in the folder of that row: who adds a provider finds it there."""

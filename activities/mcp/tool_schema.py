@@ -14,7 +14,7 @@ from typing import Any
 from mulligan.activities.tool_running.isolated import ChildProcesses, ProcessDied
 from mulligan.activities.tool_running.tool_runtime import TookTooLong
 from mulligan.schema.json_limits import is_deeper
-from mulligan.schema.json_schema import check_references, referenced_part, schema_faults, schema_validator
+from mulligan.schema.json_schema import check_references, referenced_part
 from mulligan.schema.schema_cost import is_cheap
 
 _NOT_AT_ROOT = frozenset(
@@ -40,6 +40,7 @@ MAX_JSON_DEPTH = 150
 """Levels of lists and objects. Each level of a schema is two of them: a map of properties, and a property."""
 CHECK_SECONDS = 5.0
 """Limit of one validation. An ordinary one takes milliseconds."""
+_FAULTS_BY = "mulligan.activities.mcp.faults_by:faults_by"
 
 
 def provider_schema(schema: dict[str, Any]) -> dict[str, Any]:
@@ -244,28 +245,17 @@ def _is_pattern(value: Any) -> bool:
     return True
 
 
-def faults_by(schema: dict[str, Any], value: Any) -> list[tuple[str, str]]:
-    """What is wrong with a value, as (path, what is wrong). It runs in the child process.
-
-    Where the value needs a part of the schema that cannot be found, checking it is left to the server.
-    """
-    from referencing.exceptions import NoSuchResource, Unresolvable
-
-    try:
-        return schema_faults(schema_validator(schema), value)
-    except (NoSuchResource, Unresolvable):
-        return []
-
-
 async def isolated_faults(children: ChildProcesses, schema: dict[str, Any], value: Any) -> list[tuple[str, str]]:
-    """As `faults_by`, in a child process unless it takes little time in any case.
+    """The faults of a value, as (path, what is wrong), found in a process of its own unless that takes little time anyway.
 
     A value that cannot be checked within the limits is at fault itself.
     """
     try:
         if is_cheap(schema, value):
+            from mulligan.activities.mcp.faults_by import faults_by
+
             return faults_by(schema, value)
-        text = await children.run(f"{__name__}:{faults_by.__name__}", (schema, value), limit=CHECK_SECONDS)
+        text = await children.run(_FAULTS_BY, (schema, value), limit=CHECK_SECONDS)
         return [(str(path), str(says)) for path, says in json.loads(text)]
     except TookTooLong:
         return [("", f"could not be checked within {CHECK_SECONDS:g} s: give a shorter or simpler value")]

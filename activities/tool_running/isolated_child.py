@@ -1,8 +1,7 @@
-"""The child process of `isolated`: calls functions by name, under limits that the operating system enforces.
+"""The process of one isolated call: runs the function, under limits that the operating system enforces.
 
-It reads requests from its standard input and writes responses to what was its standard output: eight bytes with the
-length (big-endian), then the message. Requests are pickles, as the parent is trusted. Responses are JSON, as the child is
-not: it handles data that may be hostile.
+It is forked by its supervisor (isolated_supervisor.py), which alone reads what it answers: JSON and never a pickle, as it
+handles data that may be hostile.
 """
 
 from __future__ import annotations
@@ -11,37 +10,39 @@ import asyncio
 import importlib
 import inspect
 import json
+import math
 import os
 import pickle
 import resource
-import signal
+import socket
 import sys
+import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, NoReturn
 
+from mulligan.activities.tool_running.process_tree import die_with_parent
 from mulligan.activities.tool_running.render_result import UnusableResult, cut, render
 from mulligan.tool import Tool
 
-__all__ = ["LENGTH_BYTES", "READY", "Request"]
+__all__ = ["LENGTH_BYTES", "Request", "answer_call", "framed", "out_of_memory"]
 
 LENGTH_BYTES = 8
-READY = b"R"
-"""What the child writes when it can take requests."""
-SECONDS_PAST_LIMIT = 2.0
-"""How long after its time limit the operating system ends a child that no parent has ended."""
 FILE_BYTES = 256_000_000
 """The largest file that a call may write."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """A call. `function`: `module:qualified.name`, of a function or a Tool. `arguments`: pickled (args, kwargs).
+    """A call, as the worker sends it to the call's supervisor.
 
-    `limit`: seconds. `memory_bytes`: of heap and anonymous mappings, for the whole process. `max_chars`: of the result.
+    `id`: random bytes that its answer begins with. `function`: `module:qualified.name`, of a function or a Tool.
+    `arguments`: pickled (args, kwargs). `limit`: seconds. `memory_bytes`: for all processes of the call together.
+    `max_chars`: of the result.
     """
 
+    id: bytes
     function: str
     arguments: bytes
     limit: float
@@ -49,59 +50,66 @@ class Request:
     max_chars: int
 
 
-def main() -> None:
-    """Serve requests until the standard input ends."""
-    responses = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a tool prints must not get between the responses
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _lower(resource.RLIMIT_CORE, 0)
-    _lower(resource.RLIMIT_FSIZE, FILE_BYTES)
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    responses.write(READY)
-    responses.flush()
-    while (request := _read(sys.stdin.buffer)) is not None:
-        response = json.dumps(_respond(request)).encode()
-        responses.write(len(response).to_bytes(LENGTH_BYTES, "big") + response)
-        responses.flush()
+def framed(message: bytes) -> bytes:
+    """A message with its length before it: eight bytes, big-endian."""
+    return len(message).to_bytes(LENGTH_BYTES, "big") + message
 
 
-def _read(requests: BinaryIO) -> Request | None:
-    head = requests.read(LENGTH_BYTES)
-    if len(head) < LENGTH_BYTES:
-        return None
-    request: Request = pickle.loads(requests.read(int.from_bytes(head, "big")))  # noqa: S301 - the parent wrote it
-    return request
+def out_of_memory(request: Request) -> dict[str, str]:
+    """The response of a call that took more memory than it may."""
+    return {"died": f"it needed more than the {request.memory_bytes // 1_000_000} MB of memory that it may use"}
 
 
-def _respond(request: Request) -> dict[str, Any]:
+def answer_call(request: Request, answers: socket.socket, folder: str) -> NoReturn:
+    """Run the call in this process, send its response, and end the process. `folder`: for its temporary files."""
+    code = 1
+    try:
+        die_with_parent()
+        os.setsid()
+        os.environ["TMPDIR"] = tempfile.tempdir = folder
+        _limit(resource.RLIMIT_CORE, 0)
+        _limit(resource.RLIMIT_FSIZE, FILE_BYTES)
+        _limit(resource.RLIMIT_DATA, request.memory_bytes)
+        # For a process that nobody is left to end. The limit is one of all its threads together.
+        _limit(resource.RLIMIT_CPU, math.ceil(request.limit) * (os.cpu_count() or 1) + 5)
+        response = _response(request)
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):  # a function may have closed or replaced it
+                stream.flush()
+        answers.sendall(framed(response))
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _response(request: Request) -> bytes:
     """The result as text, or what was raised: its class and its ancestors by name, and its message."""
-    # The default action of SIGALRM ends the process even while it computes without ever returning to Python.
-    signal.setitimer(signal.ITIMER_REAL, request.limit + SECONDS_PAST_LIMIT)
     try:
         function = _find(request.function)
-        args, kwargs = pickle.loads(request.arguments)  # noqa: S301 - the parent wrote it
-        _lower(resource.RLIMIT_DATA, request.memory_bytes)
+        args, kwargs = pickle.loads(request.arguments)  # noqa: S301 - the worker wrote it
         value = function(*args, **kwargs)
         if inspect.isawaitable(value):
             value = asyncio.run(_awaited(value))
-        if _has_parts(value):
-            from mulligan.activities.tool_running.tool_result import parts_of
-
-            return {"parts": [part.model_dump(mode="json") for part in parts_of(value) or ()]}
-        return {"text": cut(render(value), request.max_chars)}
+        return json.dumps(_result(value, request.max_chars)).encode()
     except UnusableResult as error:
-        return {"unusable": str(error)}
+        response: dict[str, Any] = {"unusable": str(error)}
     except MemoryError:
-        return {"memory": True}
+        response = out_of_memory(request)
     except BaseException as error:  # noqa: BLE001 - whatever a tool raises is an outcome, SystemExit too
-        return {"raised": _names_of(error), "message": _text_of(error)[: request.max_chars]}
-    finally:
-        _lower(resource.RLIMIT_DATA, resource.RLIM_INFINITY)
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        response = {"raised": _names_of(error), "message": _text_of(error)[: request.max_chars]}
+    return json.dumps(response).encode()
+
+
+def _result(value: object, max_chars: int) -> dict[str, Any]:
+    if _has_parts(value):
+        from mulligan.activities.tool_running.tool_result import parts_of
+
+        return {"parts": [part.model_dump(mode="json") for part in parts_of(value) or ()]}
+    return {"text": cut(render(value), max_chars)}
 
 
 def _has_parts(value: object) -> bool:
-    """Whether a result may have parts. The module of those is imported by the tool then, and not for every child."""
+    """Whether a result may have parts. The module of those is imported by the tool then, and not for every call."""
     values = value if isinstance(value, list | tuple) else [value]
     return any(type(each).__module__ == "mulligan.content" for each in values)
 
@@ -114,12 +122,11 @@ def _find(function: str) -> Callable[..., Any]:
     return found.function if isinstance(found, Tool) else found
 
 
-def _lower(limit: int, value: int) -> None:
+def _limit(limit: int, value: int) -> None:
     _, hard = resource.getrlimit(limit)
-    if hard != resource.RLIM_INFINITY and (value == resource.RLIM_INFINITY or value > hard):
-        value = hard
+    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
     with suppress(ValueError, OSError):  # a system without this limit
-        resource.setrlimit(limit, (value, hard))
+        resource.setrlimit(limit, (value, value))
 
 
 async def _awaited(awaitable: Any) -> Any:
@@ -135,7 +142,3 @@ def _text_of(error: BaseException) -> str:
         return str(error)
     except Exception:  # noqa: BLE001 - a user's __str__ may raise anything
         return ""
-
-
-if __name__ == "__main__":
-    main()

@@ -39,6 +39,7 @@ from mulligan.activities.settle_deferred import SettleDeferredActivities
 from mulligan.activities.tenant_budgets import TenantBudgets
 from mulligan.activities.tool_running.find_tool import ToolFinder
 from mulligan.activities.tool_running.isolated import ChildProcesses
+from mulligan.activities.tool_running.isolated_environment import secret_names
 from mulligan.activities.tool_running.resources import Resources
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from mulligan.client.callback_tokens import CallbackTokens, callback_tokens
@@ -128,11 +129,13 @@ class AgentActivities:
 
         `tokens`: those by the settings if None.
         """
-        worker_settings, registry, children = settings(), loaded.registry, ChildProcesses()
+        worker_settings, registry = settings(), loaded.registry
+        endpoints = all_endpoints(registry, worker_settings.endpoints)
+        children = ChildProcesses(secret_names=secret_names(registry, endpoints.values()))
         servers, prices = McpServers(children), Prices.load(worker_settings.prices)
         self._services = services = Services(
             registry=registry,
-            providers=AvailableProviders(registry.scripts, all_endpoints(registry, worker_settings.endpoints)),
+            providers=AvailableProviders(registry.scripts, endpoints),
             definitions=Definitions(registry),
             conversations=ConversationCache(worker_settings.prefix_cache_bytes, telemetry.metrics.change_cache_size),
             telemetry=telemetry,
