@@ -47,7 +47,10 @@ def main(control: int, folder: str, module: str | None) -> None:
     if module is not None:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(IMPORT_SECONDS)  # it ends an import that hangs, also if the worker has ended
-        importlib.import_module(module)
+        try:
+            importlib.import_module(module)
+        except BaseException:  # noqa: BLE001 - calls import it themselves then, and report what it raises
+            os._exit(1)
         signal.alarm(0)
     if threading.active_count() > 1 or len(_threads()) > 1:
         os._exit(1)

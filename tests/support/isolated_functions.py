@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -110,12 +111,63 @@ def long_text(size: int) -> str:
     return "x" * size
 
 
-def starts_a_process(file: str) -> None:
-    program = f"import os, time; open({file!r}, 'w').write(str(os.getpid())); time.sleep(600)"
-    subprocess.Popen([sys.executable, "-c", program])
-    while not Path(file).exists() or not Path(file).read_text():
-        time.sleep(0.05)
-    time.sleep(600)
+CALLS: list[int] = []
+IMPORTED_BY = os.getpid()
+
+
+def count_calls() -> int:
+    CALLS.append(os.getpid())
+    return len(CALLS)
+
+
+def imported_here() -> bool:
+    return os.getpid() == IMPORTED_BY
+
+
+def is_alone(folder: str) -> bool:
+    is_alone = not any(Path(folder).iterdir())
+    file = Path(folder, str(os.getpid()))
+    file.touch()
+    time.sleep(0.01)
+    file.unlink()
+    return is_alone
+
+
+def writes_response(response: bytes) -> None:
+    """Write the answer of this call in the place of what answers it, and end."""
+    for descriptor in range(3, 256):
+        with suppress(OSError):
+            os.write(descriptor, len(response).to_bytes(8, "big") + response)
+    os._exit(0)
+
+
+def answers_twice() -> str:
+    for descriptor in range(3, 256):
+        for text in ("first", "forged"):
+            response = b'{"text": "%s"}' % text.encode()
+            with suppress(OSError):
+                os.write(descriptor, len(response).to_bytes(8, "big") + response)
+    return "first"
+
+
+def environments(names: list[str]) -> dict[str, list[str]]:
+    """Which of the variables a call has: in Python, in the kernel's record of its process, and in a program that it starts."""
+    program = [sys.executable, "-S", "-c", "import os; print(*os.environ, sep='\\n')"]
+    in_program = subprocess.run(program, check=True, capture_output=True, text=True).stdout.split()
+    in_kernel = [line.partition("=")[0] for line in Path("/proc/self/environ").read_text().split("\0")]
+    found = {"Python": [*os.environ], "kernel": in_kernel, "program": in_program}
+    return {where: [name for name in names if name in present] for where, present in found.items()}
+
+
+def parents_open() -> list[str]:
+    """What this process may read of its supervisor and its template."""
+    readable, process = [], os.getpid()
+    for parent in ("supervisor", "template"):
+        process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+        for file in ("environ", "mem", "maps", "smaps_rollup"):
+            with suppress(OSError), open(f"/proc/{process}/{file}", "rb"):
+                readable.append(f"{parent} {file}")
+    return readable
 
 
 def writes_a_large_file(file: str) -> None:

@@ -40,10 +40,46 @@ async def test_a_result_is_rendered_as_the_model_will_read_it(children: ChildPro
     assert await children.run(name_of(functions.add_later), (1, 2), limit=MUCH) == "3"
 
 
-async def test_a_child_serves_one_call_after_the_other(children: ChildProcesses) -> None:
+async def test_each_call_has_a_process_of_its_own_in_which_nothing_of_another_call_is_left(
+    children: ChildProcesses,
+) -> None:
+    counts = [await children.run(name_of(functions.count_calls), limit=MUCH) for _ in range(3)]
+    assert counts == ["1", "1", "1"]
     ids = {await children.run(name_of(functions.process_id), limit=MUCH) for _ in range(3)}
-    assert len(ids) == 1
-    assert ids != {str(os.getpid())}
+    assert len(ids) == 3
+    assert str(os.getpid()) not in ids
+
+
+async def test_a_module_that_leaves_threads_is_imported_by_each_call(children: ChildProcesses) -> None:
+    """A fork would have none of the threads, but the locks that they had."""
+    assert await children.run(name_of(functions.imported_here), limit=MUCH) == "false"
+    for _ in range(2):
+        assert await children.run("tests.support.thread_at_import:imported_here", limit=MUCH) == "true"
+
+
+async def test_a_module_that_cannot_be_imported_is_an_error_of_the_call(children: ChildProcesses) -> None:
+    for _ in range(2):
+        with pytest.raises(LookupError, match="not without a key"):
+            await children.run("tests.support.fails_at_import:anything", limit=MUCH)
+
+
+RESPONSES = [
+    *(b"", b"{", b"[]", b"{}", b"[" * 100_000, b"\xff"),
+    *(b'{"text": 5}', b'{"parts": 5}', b'{"raised": 5}', b'{"died": {}}', b'{"raised": [], "message": 1}'),
+    b'{"raised": ["a:\\u0000", "sys:exit", "", "a.b:c.d"], "message": "own"}',
+]
+
+
+@pytest.mark.parametrize("response", RESPONSES)
+async def test_a_response_may_be_anything(children: ChildProcesses, response: bytes) -> None:
+    """The call's process may write what it likes, and the worker takes it for no more than a failure of that call."""
+    with pytest.raises(Exception, match=r"not a response|^own$|valid list"):
+        await children.run_tool(name_of(functions.writes_response), (response,), limit=MUCH)
+
+
+async def test_a_call_cannot_answer_for_the_next_one(children: ChildProcesses) -> None:
+    assert await children.run(name_of(functions.answers_twice), limit=MUCH) == "first"
+    assert await children.run(name_of(functions.add), (1, 2), limit=MUCH) == "3"
 
 
 @pytest.mark.parametrize("function", [functions.backtracks, functions.sorts_in_c], ids=lambda it: it.__name__)
@@ -98,25 +134,6 @@ async def test_a_long_result_is_cut_in_the_child(children: ChildProcesses) -> No
     assert len(text) <= 1_200
 
 
-async def test_processes_started_by_an_isolated_tool_end_with_it(children: ChildProcesses, tmp_path: Path) -> None:
-    file = tmp_path / "id"
-    with pytest.raises(TookTooLong):
-        await children.run(name_of(functions.starts_a_process), (str(file),), limit=5)
-    process_id = int(file.read_text())
-    for _ in range(100):
-        if not _runs(process_id):
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError("the grandchild still runs")
-
-
-def _runs(process_id: int) -> bool:
-    try:
-        return "Z" not in Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-
-
 async def test_the_size_of_files_written_by_an_isolated_tool_is_limited(
     children: ChildProcesses, tmp_path: Path
 ) -> None:
@@ -124,11 +141,12 @@ async def test_the_size_of_files_written_by_an_isolated_tool_is_limited(
         await children.run(name_of(functions.writes_a_large_file), (str(tmp_path / "f"),), limit=MUCH)
 
 
-async def test_no_more_isolated_calls_run_at_once_than_the_limit() -> None:
+async def test_no_more_isolated_calls_run_at_once_than_the_limit(tmp_path: Path) -> None:
+    """Each call writes a file, and removes it at its end: none finds another one's."""
     children = ChildProcesses(most=1)
     try:
-        ids = await asyncio.gather(*(children.run(name_of(functions.process_id), limit=MUCH) for _ in range(3)))
-        assert len(set(ids)) == 1
+        calls = (children.run(name_of(functions.is_alone), (str(tmp_path),), limit=MUCH) for _ in range(5))
+        assert await asyncio.gather(*calls) == ["true"] * 5
     finally:
         await children.close()
 
@@ -144,3 +162,22 @@ def test_an_isolated_tool_that_no_other_process_can_find_is_refused() -> None:
 def test_an_isolated_tool_with_a_context_is_refused() -> None:
     with pytest.raises(DeclarationError, match="without a ToolContext"):
         tool(isolated=True)(functions.takes_a_context)
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        ({"isolated_env": ["NAME"]}, "isolated_env is an option of isolated tools: add isolated=True"),
+        ({"isolated": True, "isolated_env": "NAME"}, "isolated_env must be a list of names"),
+        ({"isolated": True, "isolated_env": ["A B"]}, "isolated_env must be a list of names"),
+        ({"isolated": True, "isolated_env": ["--A"]}, "isolated_env must be a list of names"),
+        ({"isolated": True, "isolated_env": ["A=1"]}, "isolated_env must be a list of names"),
+        ({"isolated": True, "isolated_env": [""]}, "isolated_env must be a list of names"),
+        ({"isolated": True, "isolated_env": [5]}, "isolated_env must be a list of names"),
+        ({"isolated": True, "isolated_env": None}, "isolated_env must be a list of names"),
+    ],
+)
+def test_an_environment_that_no_call_can_have_is_refused(options: Any, fault: str) -> None:
+    with pytest.raises(DeclarationError, match=fault):
+        tool(**options)(functions.add)
+    assert tool(isolated=True, isolated_env=["NAME", "-OTHER"])(functions.add).isolated_env == ("NAME", "-OTHER")
