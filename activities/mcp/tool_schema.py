@@ -1,7 +1,7 @@
 """The JSON schemas of MCP servers' tools: converted to what every provider accepts, and validated by within limits.
 
 A schema that a provider refuses would fail every request of a run, so the model gets a simpler one. Arguments are validated
-by the server's own schema, which may take long: then it is used in a child process, which is killed.
+by the server's own schema, which may take long: then it is used in a process of its own, which ends at its limit.
 """
 
 from __future__ import annotations

@@ -26,8 +26,9 @@ _ORDINARY = {"HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "USER
 
 def secret_names(registry: Registry, endpoints: Iterable[Endpoint]) -> set[str]:
     """The environment variables to which a worker's endpoints and MCP servers refer, as secrets are not in the code."""
-    servers = (server for agent in registry.agents.values() for server in agent.mcp)
-    return {name for each in (*endpoints, *servers) for name in each.variables()} - _ORDINARY
+    names = {name for endpoint in endpoints for name in endpoint.variables()}
+    names.update(name for agent in registry.agents.values() for server in agent.mcp for name in server.variables())
+    return names - _ORDINARY
 
 
 def isolated_environment(

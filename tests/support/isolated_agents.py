@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
-from mulligan import Agent, ToolError, tool
+import os
+
+from mulligan import Agent, Model, ToolError, tool
 from tests.support import isolated_functions as functions
 
 PLAIN = tool(functions.add)
+OWN = Model("openai-chat@own:model", base_url="http://127.0.0.1:9/v1", api_key_env="OF_OWN_MODEL")
+VARIABLES = ("MULLIGAN_SERVE_TOKENS", "OF_OWN_MODEL", "MAIL_TOKEN", "COLOR")
+
+
+@tool(isolated=True)
+def variables() -> list[str]:
+    """List the variables that an isolated call has."""
+    return [name for name in VARIABLES if name in os.environ]
+
+
+@tool(isolated=True, isolated_env=["MAIL_TOKEN", "-COLOR"])
+def named_variables() -> list[str]:
+    """List the variables that an isolated call has whose tool names some."""
+    return [name for name in VARIABLES if name in os.environ]
 
 
 @tool(isolated=True)
@@ -48,5 +64,5 @@ isolated = Agent(
     name="isolated",
     model="scripted:isolated",
     instructions="Call tools.",
-    tools=[PLAIN, greet, backtrack, take_memory, crash, refuse, fail],
+    tools=[PLAIN, variables, named_variables, greet, backtrack, take_memory, crash, refuse, fail],
 )

@@ -266,6 +266,7 @@ def share_named_memory(megabytes: int) -> None:
     for part in parts:
         part.unlink()
     for part in parts:
+        assert part.buf is not None
         for at in range(0, part.size, mmap.PAGESIZE):
             part.buf[at] = 1
     _sleep()

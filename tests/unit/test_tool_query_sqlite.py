@@ -2,6 +2,7 @@ import json
 import os
 import sqlite3
 import sys
+import tempfile
 from contextlib import closing
 from pathlib import Path
 
@@ -388,11 +389,17 @@ HOSTILE = {  # the failure, the limit in seconds, the SQL
 
 
 @pytest.mark.parametrize(("expected", "limit", "sql"), HOSTILE.values(), ids=HOSTILE.keys())
-async def test_a_hostile_query_is_ended_by_the_limits_of_its_child_process(inside, expected, limit, sql):
+async def test_a_hostile_query_is_ended_by_the_limits_of_its_process(
+    inside, expected, limit, sql, tmp_path_factory, monkeypatch
+):
+    """The query's copy of the database is removed then, too."""
+    temporary = tmp_path_factory.mktemp("temporary")
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     children = ChildProcesses(most=1, memory_bytes=300_000_000)
     try:
         with pytest.raises(expected):
             await children.run(reference_of(query_sqlite.function) or "", ("data/shop.db", sql, 10), limit=limit)
+        assert [file for file in temporary.rglob("*") if file.is_file()] == []
     finally:
         await children.close()
 

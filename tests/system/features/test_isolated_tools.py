@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab
+from tests.support.isolated_agents import VARIABLES
 from tests.support.openai_turn import Turn
 
 EXPECTED = {
@@ -17,12 +20,18 @@ EXPECTED = {
     "refuse": ("tool_error", "not today"),
     "fail": ("tool_exception", "`fail` raised OwnError: own words"),
     "add": (None, "3"),
+    "variables": (None, '["COLOR"]'),
+    "named_variables": (None, '["MAIL_TOKEN"]'),
 }
 ARGUMENTS = {"greet": '{"name": "Ada"}', "add": '{"one": 1, "two": 2}'}
 
 
-async def test_an_isolated_tool_that_harms_its_process_gets_an_error_result(lab: Lab) -> None:
+async def test_an_isolated_tool_that_harms_its_process_gets_an_error_result(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All calls are in one step: each has its own outcome, and the plain tool beside them returns its result."""
+    for name in VARIABLES:
+        monkeypatch.setenv(name, "door:token")
     async with running_worker(lab.client, load(["tests.support.isolated_agents"]), lab.telemetry, "isolated"):
         calls = [(name, ARGUMENTS.get(name, "{}"), None) for name in EXPECTED]
         ran = await replace(lab, task_queue="isolated").run([Turn(calls=calls), DONE], agent="isolated")
