@@ -28,7 +28,7 @@ from mulligan.wire.deferred_call import SettledCall
 from mulligan.wire.model_call import ModelAnswer, ModelCall, PreparedCall
 from mulligan.wire.run_end import FINISH_RUN
 from mulligan.wire.sub_run import AGENT_WORKFLOW, SubRunOutcome
-from mulligan.wire.tool_call import CALL_TOOL, RECORD_LOST_CALL, CallTool, ToolOutcome
+from mulligan.wire.tool_call import CALL_TOOL, CallTool, RecordedFailure, ToolOutcome
 from mulligan.wire.updates import RecordedDecision
 
 __all__ = ["spans_of"]
@@ -95,7 +95,11 @@ class _ExecutionSpans:
         # The workflow's order: the SDK's numbers count up as the workflow schedules activities.
         local = sorted((activity for activity in execution.activities if activity.local), key=lambda one: one.sequence)
         self._local_calls = [activity for activity in local if activity.type == CALL_TOOL]
-        self._lost_calls = [activity for activity in local if activity.type == RECORD_LOST_CALL]
+        self._failures = {
+            (activity.outcome.trace, activity.outcome.call_id): activity
+            for activity in execution.activities
+            if isinstance(activity.outcome, RecordedFailure)
+        }
         self._decisions = {
             (activity.outcome.trace, activity.outcome.call_id): activity.outcome
             for activity in local
@@ -244,11 +248,14 @@ class _ExecutionSpans:
         if prepared.waits is not None:
             definition = spans.agent_request(trace, call, step=request.step, kind=prepared.waits)
             self._spans[trace, "request", call.id] = TraceSpan.from_definition(definition, at, at)
-        recorded = self._decisions.get((trace, call.id))
-        if recorded is not None and recorded.decision.decision != "approve":
+        recorded, failed = self._decisions.get((trace, call.id)), self._failures.get((trace, call.id))
+        if failed is not None and failed.outcome.attempts == 0 and (trace, call.id) not in self._scheduled_calls:
+            self._put_call(
+                request, call, repaired_by, self._result(failed.outcome, failed.outcome.started, failed.ended)
+            )
+        elif recorded is not None and recorded.decision.decision != "approve":
             end = spans.decision_time(recorded.decision)
-            decided = recorded.model_copy(update={"attempts": 1})
-            self._put_call(request, call, repaired_by, self._result(decided, recorded.started, end))
+            self._put_call(request, call, repaired_by, self._result(recorded, recorded.started, end))
         elif prepared.waits is not None and recorded is None:
             return
         elif prepared.text is not None or prepared.failure is not None:
@@ -302,22 +309,20 @@ class _ExecutionSpans:
         """Add a call that ran as a local activity, of which history contains the result only."""
         if self._local_calls:
             activity = self._local_calls.pop(0)
-            self._put_call(request, call, repaired_by, self._activity_result(activity))
+            self._put_call(request, call, repaired_by, self._activity_result(activity, request.where.trace, call))
         elif self._execution.closed is None:
             self._put_call(request, call, repaired_by, _CallResult(start=at, end=None))
 
     def _add_tool_call(self, activity: Activity, request: CallTool) -> None:
         if isinstance(activity.outcome, ToolOutcome) and activity.outcome.asks is not None:
             return  # the activity that continues the call has its span
-        self._put_call(request, request.call, request.repaired_by, self._activity_result(activity))
+        result = self._activity_result(activity, request.where.trace, request.call)
+        self._put_call(request, request.call, request.repaired_by, result)
 
-    def _activity_result(self, activity: Activity) -> _CallResult:
+    def _activity_result(self, activity: Activity, trace: str, call: ToolCall) -> _CallResult:
         """How the call of an activity went. If its worker was lost, or did not know the agent, another activity says."""
         start, end = self._times(activity)
-        is_unsettled = isinstance(activity.outcome, ToolOutcome) and activity.outcome.unsettled is not None
-        record = activity
-        if (activity.status in ("failed", "timed_out") or is_unsettled) and self._lost_calls:
-            record = self._lost_calls.pop(0)
+        record = self._failures.get((trace, call.id), activity)
         if isinstance(record.outcome, ToolOutcome) and record.outcome.deferred is not None:
             return _CallResult(start=start, end=self._execution.closed, attempt=activity.attempt, message="its result")
         if isinstance(record.outcome, ToolOutcome):
@@ -341,7 +346,7 @@ class _ExecutionSpans:
             kind = str(fatal.get("fields", {}).get("kind") or fatal.get("type"))
             failure = spans.tool_call_failure(kind, str(fatal.get("message", "")), recovered=False)
         media = media_of(outcome.content)
-        return _CallResult(start=start, end=end, attempt=outcome.attempts, failure=failure, media=media)
+        return _CallResult(start=start, end=end, attempt=outcome.attempts or 1, failure=failure, media=media)
 
     def _put_call(
         self, request: ModelCall | CallTool, call: ToolCall, repaired_by: list[str], result: _CallResult
