@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
@@ -11,7 +13,7 @@ from pydantic import BaseModel, Field
 from mulligan.schema.optional_field import optional_field
 from mulligan.schema.well_formed import WellFormedText
 
-__all__ = ["EXCERPT_CHARS", "MOST_CALLS", "Once", "OnceCall", "call_digest"]
+__all__ = ["EXCERPT_CHARS", "MOST_CALLS", "Once", "OnceCall", "call_digest", "default_values"]
 
 Once = bool | Literal["step", "conversation"]
 """The calls that a new one is compared with: none, those of the run, of the step, or of the whole conversation."""
@@ -37,10 +39,21 @@ class OnceCall(BaseModel):
     """Whether `text` is not the whole result."""
 
 
-def call_digest(name: str, arguments: Any) -> str:
-    """A digest of a tool's name and arguments, equal for equal JSON: the order of fields and `1` or `1.0` do not matter."""
-    numbers = json.loads(json.dumps(arguments), parse_float=_as_number)
+def call_digest(name: str, arguments: Any, defaults: Mapping[str, Any] = MappingProxyType({})) -> str:
+    """A digest of a tool's name and arguments, equal for equal JSON: the order of fields and `1` or `1.0` do not matter.
+
+    `defaults`: the values of arguments that are left out.
+    """
+    whole = {**defaults, **arguments} if isinstance(arguments, dict) else arguments
+    numbers = json.loads(json.dumps(whole), parse_float=_as_number)
     return hashlib.sha256(f"{name}\x1f{json.dumps(numbers, sort_keys=True)}".encode()).hexdigest()[:32]
+
+
+def default_values(properties: Any) -> dict[str, Any]:
+    """The defaults in the `properties` of a JSON schema."""
+    if not isinstance(properties, dict):
+        return {}
+    return {name: each["default"] for name, each in properties.items() if isinstance(each, dict) and "default" in each}
 
 
 def _as_number(text: str) -> int | float:

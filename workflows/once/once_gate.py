@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from temporalio import workflow
 
-from mulligan.once import Once, OnceCall, call_digest
+from mulligan.once import Once, OnceCall, call_digest, default_values
 from mulligan.values import ToolCall
 from mulligan.wire.model_call import ModelAnswer
 from mulligan.wire.run_context import RunContext
@@ -145,12 +145,19 @@ class OnceGate:
         return self.answer.message.tool_calls[index]
 
     def _digests(self, index: int) -> list[str]:
-        """Of the arguments with which a call is executed, and of the model's where a person has edited them."""
-        record = self.conversation.steps[-1].calls[index]
+        """Of the arguments with which a call is executed, and of the model's where a person has edited them.
+
+        An argument that is left out equals its default.
+        """
+        record, name = self.conversation.steps[-1].calls[index], self._call(index).name
+        properties = next(
+            (each.parameters.get("properties") for each in self.turn.facts.definition.tools if each.name == name), {}
+        )
+        defaults = default_values(properties)
         arguments = [record.arguments]
         if record.decision is not None and record.decision.edited:
             arguments.append(record.decision.before)
-        return list(dict.fromkeys(call_digest(self._call(index).name, each) for each in arguments))
+        return list(dict.fromkeys(call_digest(name, each, defaults) for each in arguments))
 
     def _blocker(self, index: int) -> int | None:
         """The last open call that equals a call: an earlier one, or one that is executed already."""
