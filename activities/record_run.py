@@ -60,7 +60,11 @@ class RecordRunActivities:
             attempts=failed.attempts,
             trace=failed.where.trace,
             call_id=failed.call.id,
+            name=failed.call.name,
+            step=failed.step,
             started=failed.started,
+            repaired_by=failed.repaired_by,
+            decision=failed.decision,
         )
 
     @activity.defn(name=FINISH_RUN)

@@ -342,6 +342,7 @@ class StepCalls:
                 run=is_approved,
                 repaired_by=[repair.by for repair in prepared.repairs],
                 started=pending.since,
+                with_request=call.name in facts.tools and bool(facts.tools[call.name].once),
             ),
             self.route,
         )

@@ -133,7 +133,7 @@ class _ExecutionSpans:
             self._add_tool_call(activity, request)
         elif activity.type == FINISH_RUN:
             self._add_finish(activity)
-        elif isinstance(outcome, SettledCall):
+        elif isinstance(outcome, SettledCall) or (isinstance(outcome, RecordedFailure) and self._is_excluded(outcome)):
             self._add_settled_call(outcome, activity.ended)
         elif isinstance(outcome, SubRunOutcome):
             self._add_ended_sub_run(outcome, activity.ended)
@@ -245,15 +245,15 @@ class _ExecutionSpans:
     ) -> None:
         trace = request.where.trace
         repaired_by = [repair.by for repair in prepared.repairs]
-        if prepared.waits is not None:
-            definition = spans.agent_request(trace, call, step=request.step, kind=prepared.waits)
-            self._spans[trace, "request", call.id] = TraceSpan.from_definition(definition, at, at)
         recorded, failed = self._decisions.get((trace, call.id)), self._failures.get((trace, call.id))
-        if failed is not None and failed.outcome.attempts == 0 and (trace, call.id) not in self._scheduled_calls:
-            self._put_call(
-                request, call, repaired_by, self._result(failed.outcome, failed.outcome.started, failed.ended)
-            )
-        elif recorded is not None and recorded.decision.decision != "approve":
+        is_excluded = failed is not None and self._is_excluded(failed.outcome)
+        if prepared.waits is not None and (recorded is not None or not is_excluded):
+            asked_at = recorded.started if recorded is not None else at
+            definition = spans.agent_request(trace, call, step=request.step, kind=prepared.waits)
+            self._spans[trace, "request", call.id] = TraceSpan.from_definition(definition, asked_at, asked_at)
+        if is_excluded:
+            return
+        if recorded is not None and recorded.decision.decision != "approve":
             end = spans.decision_time(recorded.decision)
             self._put_call(request, call, repaired_by, self._result(recorded, recorded.started, end))
         elif prepared.waits is not None and recorded is None:
@@ -290,18 +290,23 @@ class _ExecutionSpans:
             failure = spans.tool_call_failure(error.kind, error.message, recovered=outcome.failure is None)
         self._put_attempt(outcome.trace, attempt, _CallResult(start=outcome.started, end=ended, failure=failure))
 
-    def _add_settled_call(self, outcome: SettledCall, ended: float | None) -> None:
-        """Add the call of a deferred tool, in place of the open one that its body's activity has added."""
+    def _is_excluded(self, outcome: RecordedFailure) -> bool:
+        """Whether a call was not run, so that its record is all that history has of it."""
+        return outcome.attempts == 0 and (outcome.trace, outcome.call_id) not in self._scheduled_calls
+
+    def _add_settled_call(self, outcome: SettledCall | RecordedFailure, ended: float | None) -> None:
+        """Add the call of a deferred tool, in place of the open one that its body's activity has added; or one not run."""
         attempt = ToolCallAttempt(
             call=ToolCall(id=outcome.call_id, name=outcome.name, arguments=""),
             step=outcome.step,
-            attempt=outcome.attempts,
+            attempt=outcome.attempts or 1,
             repaired_by=outcome.repaired_by,
             decision=outcome.decision,
         )
         failure = None
         if (error := outcome.error) is not None:
-            recovered = outcome.failure is None and outcome.end not in ("stopped", "cancelled")
+            is_over = isinstance(outcome, SettledCall) and outcome.end in ("stopped", "cancelled")
+            recovered = outcome.failure is None and not is_over
             failure = spans.tool_call_failure(error.kind, error.message, recovered=recovered)
         self._put_attempt(outcome.trace, attempt, _CallResult(start=outcome.started, end=ended, failure=failure))
 

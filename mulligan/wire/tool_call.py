@@ -136,4 +136,8 @@ class RecordedFailure(ToolOutcome):
 
     trace: str
     call_id: str
+    name: str
+    step: int
     started: float
+    repaired_by: list[str] = optional_field([])
+    decision: Decision | None = optional_field()

@@ -226,7 +226,10 @@ async def test_a_person_is_asked_once_for_equal_calls_that_are_approved(bank: La
     assert kinds(ran) == [None, "duplicate_call", None, "duplicate_call"]
     assert ["decision" in each for each in ran.calls] == [True, False, True, False]
     assert [each["arguments"]["order"] for each in executions(ledger)] == [7, 8]
-    assert sorted(span.attributes["gen_ai.tool.call.id"] for span in ran.spans_of("agent.decision")) == ["a", "c"]
+    for name in ("agent.request", "agent.decision"):
+        assert sorted(span.attributes["gen_ai.tool.call.id"] for span in ran.spans_of(name)) == ["a", "c"]
+    rebuilt = spans_of(await chain(bank.client, ran.id))
+    assert sorted(each.span_id for each in rebuilt) == sorted(each.span_id for each in ran.spans)
     events = (await handle.query("events", args=[0, 1000]))["events"]
     assert sum(event["type"] == "waiting" for event in events) == 2
 

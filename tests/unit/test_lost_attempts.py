@@ -122,6 +122,7 @@ async def test_the_workflow_writes_the_spans_of_all_lost_attempts_if_no_attempt_
     services: Any = SimpleNamespace(
         registry=Registry([Agent(name="a", model="scripted:s", instructions="")]),
         tools=SimpleNamespace(find=lambda *_: None),
+        cache_result=lambda *_: None,
         telemetry=Telemetry(SimpleSpanProcessor(exporter), exports=False),
         runtime=None,
     )

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from mulligan.once import EXCERPT_CHARS, MOST_CALLS, Once, OnceCall
 from mulligan.run_input import RunInput
 from mulligan.workflows import limits
 from mulligan.workflows.conversation.conversation import Conversation
 
 __all__ = ["OnceCalls"]
-
-_CALLS: TypeAdapter[list[OnceCall]] = TypeAdapter(list[OnceCall])
 
 
 class OnceCalls:
@@ -78,27 +74,27 @@ class OnceCalls:
         text = result.text.encode(errors="replace")[:EXCERPT_CHARS].decode(errors="ignore")
         return text, len(text) < len(result.text)
 
-    def dump(self, *scopes: Once) -> list[dict[str, Any]]:
-        """The calls as JSON; with `scopes`, only those whose tool's `once` is one of them.
+    def left(self, status: str) -> list[OnceCall]:
+        """The calls that a run which resumes this one gets. `status`: this one's."""
+        return self._carried("conversation") if status == "completed" else self._carried(True, "conversation")
+
+    def dump(self) -> list[dict[str, Any]]:
+        """What continue-as-new carries, as JSON."""
+        return [call.model_dump(mode="json") for call in self._carried(True, "step", "conversation")]
+
+    def _carried(self, *scopes: Once) -> list[OnceCall]:
+        """The calls whose tool's `once` is one of the scopes.
 
         The results whose messages are not carried are beside them, the newest first, as far as they fit.
         """
-        carried, left, dumped = self._conversation.carried_results(), limits.ONCE_RESULTS_BYTES, []
-        for call in reversed([call for call in self._calls if not scopes or call.once in scopes]):
-            state = call.model_dump(mode="json")
-            if call.key is None and call.call_id not in carried:
-                text, is_cut = self.excerpt(call)
-                left -= len((text or "").encode())
-                state |= {"text": text, "is_cut": is_cut} if left >= 0 else {"text": None}
-            dumped.append(state)
-        return dumped[::-1]
-
-    def left(self, status: str) -> list[OnceCall]:
-        """The calls that a run which resumes this one gets. `status`: this one's."""
-        return _CALLS.validate_python(
-            self.dump(*(["conversation"] if status == "completed" else [True, "conversation"]))
-        )
+        results, left, carried = self._conversation.carried_results(), limits.ONCE_RESULTS_BYTES, []
+        for call in reversed([call for call in self._calls if call.once in scopes]):
+            text, is_cut = (None, False) if call.key or call.call_id in results else self.excerpt(call)
+            left -= len((text or "").encode())
+            kept = {"text": text, "is_cut": is_cut} if left >= 0 else {"text": None, "is_cut": False}
+            carried.append(call.model_copy(update=kept))
+        return carried[::-1]
 
     def load(self, state: Sequence[Any]) -> None:
         """Continue with what `dump` returned."""
-        self._calls = _CALLS.validate_python(state)
+        self._calls = [OnceCall.model_validate(call) for call in state]
