@@ -147,6 +147,7 @@ class CallToolActivity:
             call,
             step=request.step,
             keyed=request.keyed,
+            key=request.key,
             metadata=request.metadata,
             resources=services.resources.of_agent(agent.name) if agent else services.resources.of_tool(tool.name),
             attempt=attempt,
@@ -190,7 +191,7 @@ class CallToolActivity:
     ) -> ToolOutcome:
         attempts = activity.info().attempt
         if agent is None and (tool is None or tool.handle_errors is None):
-            # The agent's own worker knows the policy: `record_lost_call` applies it there, and writes the span.
+            # The agent's own worker knows the policy: `record_failed_call` applies it there, and writes the span.
             return ToolOutcome(unsettled={**error.to_json(), "detail": truncated(error.detail)}, attempts=attempts)
         failure = await apply_policy(error, policy_for(error, agent=agent, tool=tool), self.services.runtime)
         failure.end_span(span)

@@ -50,6 +50,7 @@ def agent_json(agent: Agent) -> dict[str, Any]:
                 "parameters": tool.schema,
                 "timeout": tool.timeout.total_seconds(),
                 "attempts": tool.attempts,
+                **({"once": tool.once} if tool.once else {}),
                 **({"agent": tool.agent.name} if isinstance(tool, AgentTool) else {}),
             }
             for tool in agent.tools

@@ -224,6 +224,7 @@ def _tool_facts(agent: Agent, tool: Tool, mcp: str | None) -> ToolFacts:
         approval_reminder=_person_limit(tool, tool.approval_reminder, agent.approval_reminder),
         mcp=mcp,
         asks=tool.asks,
+        once=tool.once,
         deferred=tool.deferred,
         deferred_timeout=seconds(tool.deferred_timeout) if tool.deferred_timeout else None,
         on_cancel=tool.on_cancel is not None,

@@ -34,14 +34,14 @@ class RecordDecisionActivity:
         if not request.run and request.decision.decision != "stopped":
             await served_agent(self.services, request.where.agent)
         telemetry = self.services.telemetry
-        if request.question is not None:
+        if request.question is not None or request.with_request:
             telemetry.record_request(
                 request.where,
                 request.call,
                 step=request.step,
-                kind="question",
+                kind=request.decision.kind,
                 at=request.started,
-                question=request.question,
+                question=request.question or 0,
             )
         telemetry.record_decision(
             request.where, request.call, step=request.step, decision=request.decision, question=request.question

@@ -28,7 +28,7 @@ def is_expensive(arguments: dict[str, Any], ctx: ToolContext) -> bool:
     return float(arguments["euros"]) > float(ctx.metadata.get("alone_up_to", ALONE_UP_TO))
 
 
-@tool(needs_approval=is_expensive, approval_timeout=7 * 24 * 3600)
+@tool(needs_approval=is_expensive, approval_timeout=7 * 24 * 3600, once=True)
 def buy(what: str, euros: Annotated[float, Field(gt=0)]) -> str:
     """Buy something.
 

@@ -19,6 +19,7 @@ notes = McpServer(
     "notes",
     command=[sys.executable, str(Path(__file__).with_name("notes_server.py"))],
     needs_approval=["delete_*"],
+    once=["delete_*"],
 )
 librarian = Agent(
     name="librarian",

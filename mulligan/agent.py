@@ -18,6 +18,7 @@ from mulligan.errors import DeclarationError
 from mulligan.fixer import AskModel, Fixer
 from mulligan.mcp import McpServer, check_servers
 from mulligan.model_name import ModelName, can_be_batched, check_model
+from mulligan.once import Once
 from mulligan.output import Output, ProviderStrategy, Strategy, ToolStrategy
 from mulligan.policy import HandleErrors
 from mulligan.run_input import RunInput
@@ -166,6 +167,7 @@ class Agent(Generic[OutputT]):
         handle_errors: HandleErrors | None = None,
         task_queue: str | None = None,
         timeout: float | timedelta | None = None,
+        once: Once = False,
     ) -> AgentTool:
         """This agent as a tool of another: each call is a run with a history of its own. It takes {"prompt": text}.
 
@@ -178,6 +180,7 @@ class Agent(Generic[OutputT]):
             handle_errors: The policy where the run does not complete; the calling agent's where None.
             task_queue: The task queue of its runs, if not the calling run's.
             timeout: Seconds, or a timedelta, for a whole run; None: no limit.
+            once: As a tool's.
 
         Raises:
             DeclarationError: an option makes no sense.
@@ -199,6 +202,7 @@ class Agent(Generic[OutputT]):
             needs_approval=needs_approval,
             approval_timeout=None if approval_timeout is None else as_timedelta(approval_timeout),
             task_queue=task_queue,
+            once=once,
         )
         made.check()
         return made

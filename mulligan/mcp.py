@@ -12,12 +12,13 @@ from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from mulligan.durations import seconds
 from mulligan.errors import DeclarationError
 from mulligan.extras import require_extra
 from mulligan.mcp_auth import OAuthClientCredentials, OAuthLogin
+from mulligan.once import Once
 from mulligan.policy import HandleErrors
 from mulligan.tool import MAX_RESULT_CHARS, is_legal_name
 
@@ -72,6 +73,7 @@ class McpServer:
         needs_approval: Whether a call waits for a person's approval: a bool, patterns of the tools that need it, or a
             function of (arguments, ToolContext).
         approval_timeout: Seconds, or a timedelta, after which a call that waits for a person is `denied`; None: the agent's.
+        once: As a tool's, for all tools: True, "step", "conversation"; or patterns of the tools for which it is True.
         attempts: How often a call may be started in all: after a timeout, a server that died, a lost worker.
         max_result_chars: A longer result is cut, with a note of how much was left out.
         handle_errors: The policy for failures; None: the agent's.
@@ -97,6 +99,7 @@ class McpServer:
     start_timeout: float | timedelta = 30
     needs_approval: bool | Sequence[str] | Callable[..., Any] = False
     approval_timeout: float | timedelta | None = None
+    once: Once | Sequence[str] = False
     attempts: int = 1
     max_result_chars: int = MAX_RESULT_CHARS
     handle_errors: HandleErrors | None = None
@@ -110,6 +113,7 @@ class McpServer:
             self.exclude,
             self.pass_env,
             () if isinstance(needs_approval, bool) or callable(needs_approval) else needs_approval,
+            () if _is_once(self.once) else self.once,
         )
         is_named = is_legal_server_name(self.name)
         faults = {
@@ -126,7 +130,7 @@ class McpServer:
             "headers are for a server with a url": bool(self.headers) and self.url is None,
             "env, pass_env and cwd are for a server with a command": self.command is None
             and bool(self.env or self.pass_env or self.cwd is not None),
-            "include, exclude, pass_env and needs_approval must be lists of names": not all(map(_is_list, lists)),
+            "include, exclude, pass_env, needs_approval and once must be lists of names": not all(map(_is_list, lists)),
             "env must map names to texts": not (_are_texts(self.env) and _are_texts(self.env.values())),
             "headers must map names to texts or functions": not (
                 _are_texts(self.headers) and all(isinstance(v, str) or callable(v) for v in self.headers.values())
@@ -169,6 +173,10 @@ class McpServer:
         auth = vars(self.auth).values() if self.auth else ()
         texts = (each for each in (*self.env.values(), *self.headers.values(), *auth) if isinstance(each, str))
         return {name for text in texts for name in _REFERENCE.findall(text)}
+
+    def once_for(self, tool: str) -> Once:
+        """The `once` of a tool, by the server's own name for it."""
+        return cast("Once", self.once) if _is_once(self.once) else matches_any(tool, cast("Sequence[str]", self.once))
 
     def environment(self) -> dict[str, str]:
         """The program's environment variables, in addition to the SDK's default list.
@@ -256,6 +264,10 @@ def expand_variables(text: str) -> str:
 
 def matches_any(tool: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(tool, pattern) for pattern in patterns)
+
+
+def _is_once(value: Any) -> bool:
+    return isinstance(value, bool) or value in ("step", "conversation")
 
 
 def _are_texts(values: Any) -> bool:

@@ -17,6 +17,7 @@ from pydantic_core import PydanticCustomError
 from mulligan.content import Part, Parts
 from mulligan.endpoint import Model
 from mulligan.errors import InvalidRunInputError
+from mulligan.once import MOST_CALLS, OnceCall
 from mulligan.schema.fault_text import required_form
 from mulligan.schema.optional_field import optional_field
 from mulligan.schema.well_formed import WellFormedText
@@ -43,6 +44,8 @@ class ResumedFrom(BaseModel):
     run_id: Annotated[str, Field(min_length=1, max_length=100)]
     """Temporal's run id of it."""
     traceparent: Annotated[str | None, Field(max_length=100)] = None
+    once: list[OnceCall] = optional_field([], max_length=MOST_CALLS)
+    """Its calls of tools with `once` that are not executed again."""
 
 
 class RunInput(BaseModel):

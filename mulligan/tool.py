@@ -14,6 +14,7 @@ from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapt
 from mulligan.durations import as_timedelta
 from mulligan.errors import DeclarationError
 from mulligan.fixer import AskModel, Fixer
+from mulligan.once import Once
 from mulligan.policy import HandleErrors
 from mulligan.schema.arguments_model import Arguments, ArgumentsModel, arguments_model
 
@@ -39,7 +40,8 @@ class ToolContext:
     """Facts about the call that a tool runs for. A parameter of this type is not in the tool's schema.
 
     `idempotency_key` is the same on each attempt of this call, after crashes and continue-as-new too, and another for
-    every other call of every other run: hand it to a payment or mail service and the call happens once.
+    every other call of every other run: hand it to a payment or mail service and the call happens once. With `once`, a call
+    that repeats one of which nobody knows whether it has done its work (`tool_lost`, `tool_timeout`) has the key of that.
     """
 
     idempotency_key: str
@@ -86,7 +88,7 @@ class Tool:
 
     The options of `tool` are fields: `name`, `description`, `timeout`, `attempts`, `retry_on`, `fix`, `handle_errors`,
     `needs_approval`, `approval_timeout`, `approval_reminder`, `task_queue`, `queue_timeout`, `max_result_chars`, `local`,
-    `isolated_env`, `deferred`, `deferred_timeout`, `result_type`, `on_cancel`.
+    `once`, `isolated_env`, `deferred`, `deferred_timeout`, `result_type`, `on_cancel`.
 
     Attributes:
         function: The function that is called.
@@ -112,6 +114,7 @@ class Tool:
     queue_timeout: timedelta = timedelta(hours=1)
     max_result_chars: int = MAX_RESULT_CHARS
     local: bool = False
+    once: Once = False
     isolated: bool = False
     isolated_env: tuple[str, ...] = ()
     deferred: bool = False
@@ -165,6 +168,9 @@ class Tool:
             # Otherwise a mistyped value would mean that nobody is asked.
             "needs_approval must be True, False, or a function of (arguments, ToolContext)": not (
                 isinstance(self.needs_approval, bool) or callable(self.needs_approval)
+            ),
+            f"once must be True, False, 'step' or 'conversation', but is {self.once!r}": not (
+                isinstance(self.once, bool) or self.once in ("step", "conversation")
             ),
             "approval_timeout must be more than 0 seconds, or None": (
                 self.approval_timeout is not None and self.approval_timeout <= timedelta(0)
@@ -272,6 +278,7 @@ def tool(
     queue_timeout: float | timedelta = timedelta(hours=1),
     max_result_chars: int = MAX_RESULT_CHARS,
     local: bool = False,
+    once: Once = False,
     isolated: bool = False,
     isolated_env: Sequence[str] = (),
     deferred: bool = False,
@@ -298,6 +305,7 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
     queue_timeout: float | timedelta = timedelta(hours=1),
     max_result_chars: int = MAX_RESULT_CHARS,
     local: bool = False,
+    once: Once = False,
     isolated: bool = False,
     isolated_env: Sequence[str] = (),
     deferred: bool = False,
@@ -328,6 +336,11 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
         max_result_chars: A longer result is cut, with a note of how much was left out.
         local: For quick, idempotent tools: fewer events in history, but they may run again after a crash. They run on the
             run's own worker, for 10 s at most.
+        once: For tools that write. True: a call that equals a call which has succeeded in this run, by name and valid
+            arguments, is not executed; the model reads that, with the beginning of the first result (`duplicate_call`).
+            "step": only calls of the same step count; "conversation": also those of earlier runs of the conversation that
+            have completed. A failed call may be repeated, with the first call's idempotency key where that may have done
+            its work (docs/once.md).
         isolated: Each call runs in a process of its own, which ends with the call, with all that it has started: at the
             latest when the time is over, or when its processes take more than 512 MB of memory together. For code that may
             hang, crash or eat memory; docs/options.md says what holds. The function must be at the top level of a module

@@ -80,7 +80,9 @@ class AgentWorkflow:
             resumed_from = run_input.resumed_from
             memo: dict[str, Any] = {"agent": run_input.agent}
             memo |= {TENANT_MEMO: run_input.tenant} if run_input.tenant else {}
-            workflow.upsert_memo(memo | ({"resumed_from": resumed_from.model_dump()} if resumed_from else {}))
+            workflow.upsert_memo(
+                memo | ({"resumed_from": resumed_from.model_dump(exclude={"once"})} if resumed_from else {})
+            )
             await agent.begin(run_input)
         agent.continues_while_waiting = True
         while not await agent.step():

@@ -25,7 +25,7 @@ from mulligan.wire.questions import CHECK_ANSWER, CheckAnswer, CheckedAnswer
 from mulligan.wire.run_context import TRACE_HEADER
 from mulligan.wire.run_end import FINISH_RUN, FinishRun
 from mulligan.wire.sub_run import CALL_MEMO
-from mulligan.wire.tool_call import CALL_TOOL, RECORD_LOST_CALL, CallTool, LostCall, ToolOutcome
+from mulligan.wire.tool_call import CALL_TOOL, RECORD_FAILED_CALL, CallTool, FailedCall, ToolOutcome
 from mulligan.wire.ui_summary import ui_summary
 from mulligan.wire.updates import CHECK_EDIT, RECORD_DECISION, CheckedEdit, CheckEdit, RecordDecision, RecordedDecision
 from mulligan.workflows import limits
@@ -179,12 +179,12 @@ async def call_tool(
             raise
         lost = _lost_call(request, facts, error, started)
         outcome = await record(
-            RECORD_LOST_CALL, lost, ToolOutcome, route=route, summary=f"{request.call.name}: {lost.kind}"
+            RECORD_FAILED_CALL, lost, ToolOutcome, route=route, summary=f"{request.call.name}: {lost.kind}"
         )
     if outcome.unsettled is not None:
         failed = _call_without_policy(request, outcome, started)
         outcome = await record(
-            RECORD_LOST_CALL, failed, ToolOutcome, route=route, summary=f"{request.call.name}: failed"
+            RECORD_FAILED_CALL, failed, ToolOutcome, route=route, summary=f"{request.call.name}: failed"
         )
     return outcome
 
@@ -352,7 +352,7 @@ async def run_model_activity(
     return await route.run(schedule)
 
 
-def _lost_call(request: CallTool, facts: ToolFacts, error: ActivityError, started: float) -> LostCall:
+def _lost_call(request: CallTool, facts: ToolFacts, error: ActivityError, started: float) -> FailedCall:
     """A call whose activity has failed: it timed out, its worker was lost, or no worker started it."""
     timeout = error.cause.type if isinstance(error.cause, TimeoutError) else None
     attempts = facts.attempts
@@ -375,7 +375,7 @@ def _lost_call(request: CallTool, facts: ToolFacts, error: ActivityError, starte
             kind, reason = "tool_lost", "was lost: its worker died, stopped answering, or shut down"
         times = f", on each of {attempts} attempts" if attempts > 1 else ""
         problem = f"{reason}{times}. It may or may not have done its work."
-    return LostCall(
+    return FailedCall(
         where=request.where,
         call=request.call,
         kind=kind,
@@ -401,9 +401,9 @@ def _attempts_with_spans(cause: BaseException | None) -> int | None:
     return max((mark for mark in marks if isinstance(mark, int)), default=otherwise)
 
 
-def _call_without_policy(request: CallTool, outcome: ToolOutcome, started: float) -> LostCall:
+def _call_without_policy(request: CallTool, outcome: ToolOutcome, started: float) -> FailedCall:
     """A call that failed on a worker that does not know the agent, so that the agent's worker applies its policy."""
-    return LostCall(
+    return FailedCall(
         where=request.where,
         call=request.call,
         kind="",

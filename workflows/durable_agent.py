@@ -42,6 +42,7 @@ from mulligan.workflows.conversation.event_page import event_page
 from mulligan.workflows.conversation.records import StepRecord
 from mulligan.workflows.fallback import call_model_with_fallback
 from mulligan.workflows.listed_status import list_run, set_listed_status
+from mulligan.workflows.once.once_calls import OnceCalls
 from mulligan.workflows.step_calls import OpenStep, StepCalls
 from mulligan.workflows.sub_agents import SubAgents
 from mulligan.workflows.turn import Turn, status_of
@@ -116,12 +117,14 @@ class DurableAgent(Generic[OutputT]):
         self._sub_agents = SubAgents(self._inbox, self.route)
         self._background = BackgroundResponses(self._inbox, self.route, self._continue_if_due)
         self._budget = BudgetWait()
+        self._once = OnceCalls(self.conversation)
         self._inbox.on_stop = self.conversation.event_log.stopping
         if carried:
             self._inbox.load(carried.get("inbox", {}))
             self._inbox.log_early_stop()
             if "response" in carried:
                 self._background.load(carried["response"])
+            self._once.load(carried.get("once", []))
             if "budget" in carried:
                 self._budget.load(carried["budget"])
             if "step" in carried:
@@ -166,7 +169,8 @@ class DurableAgent(Generic[OutputT]):
         Raises:
             InvalidRunInputError: no worker has the agent, or a field is invalid.
         """
-        self.input, self.status = run_input, "running"
+        self.input = run_input = self._once.begin_turn(run_input, self.status)
+        self.status = "running"
         self.route.priority = run_priority(run_input)
         self._inbox.begin_turn()
         first_new = len(self.conversation.messages)
@@ -361,6 +365,8 @@ class DurableAgent(Generic[OutputT]):
             state["conversation"] = {IN_RESPONSE: state["conversation"]}
         if budget := self._budget.dump():
             state["budget"] = budget
+        if calls := self._once.dump():
+            state["once"] = calls
         return encode_state(state)
 
     @property
@@ -430,6 +436,7 @@ class DurableAgent(Generic[OutputT]):
             trace=trace,
             messages=page,
             undecided=self._inbox.decisions.undecided(),
+            once=self._once.left(self.status) if end == len(messages) else [],
             next=end if end < len(messages) else None,
         )
 
@@ -453,6 +460,7 @@ class DurableAgent(Generic[OutputT]):
     def _step_calls(self, turn: Turn, step: OpenStep) -> StepCalls:
         return StepCalls(
             step=step,
+            once_calls=self._once,
             continue_while=self._continue_while if self.continues_while_waiting else None,
             turn=turn,
             context=self.context,

@@ -183,6 +183,10 @@ intervals double, so the last one of a call that is first reminded of after an h
 DECISIONS_CARRIED_BYTES = 100_000
 """How much JSON of them continue-as-new carries, the newest first: about 500 decisions, a few kilobytes compressed."""
 
+ONCE_RESULTS_BYTES = 64 * 1024
+"""Results of calls of tools with `once` that are carried beside the calls, as a compaction has removed their messages. The
+model is told of older calls without the result."""
+
 
 def model_retry(attempts: int | None) -> RetryPolicy:
     """For model calls. The activity sets each delay itself (Retry-After, jitter) and gives up after the agent's patience."""

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 from pydantic import BaseModel, JsonValue
 from temporalio import workflow
@@ -26,6 +26,8 @@ from mulligan.workflows.agent_route import AgentRoute
 from mulligan.workflows.conversation.conversation import Conversation
 from mulligan.workflows.conversation.records import CallRecord, StepRecord
 from mulligan.workflows.deferred.deferred_run import DeferredRun
+from mulligan.workflows.once.once_calls import OnceCalls
+from mulligan.workflows.once.once_gate import OnceGate
 from mulligan.workflows.people.inbox import Inbox
 from mulligan.workflows.people.pending_decisions import PendingDecision
 from mulligan.workflows.server_questions import AskedQuestions, ServerQuestions
@@ -75,7 +77,22 @@ class StepCalls:
     sub_agents: SubAgents
     running: list[RunningCall]
     step: OpenStep
+    once_calls: OnceCalls
     continue_while: Callable[[Callable[[], bool]], Awaitable[None]] | None = None
+
+    @cached_property
+    def once(self) -> OnceGate:
+        """Which of the calls are excluded, because equal ones have succeeded."""
+        return OnceGate(
+            calls=self.once_calls,
+            turn=self.turn,
+            context=self.context,
+            conversation=self.conversation,
+            inbox=self.inbox,
+            route=self.route,
+            answer=self.step.answer,
+            is_carried=self.step.is_carried,
+        )
 
     async def run(self, record: StepRecord) -> None:
         """Run the valid calls, and add a result for each call to the conversation.
@@ -137,7 +154,7 @@ class StepCalls:
             and not self.inbox.ask_for
             and all(pending.decision is None for pending in waiting.values())
             and len(deferred.waiting) == len(deferred.open)
-            and len(waiting) + len(deferred.waiting) + len(self.conversation.early_results)
+            and len(waiting) + len(deferred.waiting) + self.once.waiting + len(self.conversation.early_results)
             == len(self.step.answer.message.tool_calls)
             and workflow.all_handlers_finished()
         )
@@ -145,10 +162,11 @@ class StepCalls:
     async def _run_side_by_side(self, calls: Sequence[_StepCall]) -> dict[str, ToolMessage]:
         """The result of each call, by its id."""
         batch_size = max(1, limits.max_scheduled_at_once(len(calls), self.turn.input.metadata))
-        # Calls that wait for a person start at once, outside of the batches, so they do not delay the others.
-        tasks = {each.call.id: asyncio.create_task(self._run_one(each)) for each in calls if each.prepared.waits}
+        # Calls that wait for a person or for an equal call start at once, outside of the batches, and delay no others.
+        apart = [each for each in calls if each.prepared.waits or self.once.repeats(each.index)]
+        tasks = {each.call.id: asyncio.create_task(self._run_one(each)) for each in apart}
         waiting = [*tasks.values()]
-        others = [each for each in calls if not each.prepared.waits]
+        others = [each for each in calls if each.call.id not in tasks]
         try:
             for start in range(0, len(others), batch_size):
                 batch = {
@@ -193,6 +211,7 @@ class StepCalls:
     async def _run_one(self, step_call: _StepCall) -> ToolMessage:
         call = step_call.call
         outcome = await self._outcome(step_call)
+        self.once.settled(step_call.index, outcome)
         if outcome.failure is not None:
             error = from_json(outcome.failure)
             if isinstance(error, ToolCallError) and not error.raw_arguments:
@@ -213,11 +232,9 @@ class StepCalls:
             return await self._run_deferred(step_call)
         questions, asked = self._questions(step_call), self.step.asked.get(step_call.call.id)
         if asked is None:
-            # After a request to stop nothing starts: the decision is `stopped` at once.
-            if prepared.waits is not None or self.inbox.stop is not None:
-                refused = await self._wait_for_decision(step_call)
-                if refused is not None:
-                    return refused
+            refused = await self._refusal(step_call)
+            if refused is not None:
+                return refused
             self.conversation.event_log.tool_call_started(step_call.index)
             if self._is_deferred(step_call):
                 return await self._run_deferred(step_call)
@@ -230,6 +247,19 @@ class StepCalls:
             outcome = await self._run_noted(step_call, questions, replies)
             asked = AskedQuestions(questions=outcome.asks, rounds=replies.round) if outcome.asks else None
         return outcome
+
+    async def _refusal(self, step_call: _StepCall) -> ToolOutcome | None:
+        """The result of a valid call that does not run. None if it may run, with the arguments that are in its record."""
+        is_asked = self.inbox.decisions.carried(step_call.call.id) is not None
+        excluded = None if is_asked else await self.once.before_call(step_call.index)
+        if excluded is not None:
+            return excluded
+        # After a request to stop nothing starts: the decision is `stopped` at once.
+        if step_call.prepared.waits is None and self.inbox.stop is None:
+            return None
+        refused = await self._wait_for_decision(step_call)
+        # A person may have edited the arguments, and an equal call may have run meanwhile.
+        return refused or await self.once.before_call(step_call.index, is_approved=True)
 
     async def _run_deferred(self, step_call: _StepCall) -> ToolOutcome:
         """Run the body of a deferred call, unless an earlier workflow run has, and wait for its result."""
@@ -312,6 +342,7 @@ class StepCalls:
                 run=is_approved,
                 repaired_by=[repair.by for repair in prepared.repairs],
                 started=pending.since,
+                with_request=call.name in facts.tools and bool(facts.tools[call.name].once),
             ),
             self.route,
         )
@@ -340,6 +371,7 @@ class StepCalls:
             decision=_without_before(record.decision) if record.decision else None,
             replies=replies,
             keyed=digest_of_call(step_call.call) if self.turn.facts.keyed else None,
+            key=self.once.started(step_call.index),
         )
 
     def _count_calls_of_sub_agents(self, answer: ModelAnswer) -> int:

@@ -235,6 +235,8 @@ class _Inspection:
         waits_for = await self.functions.waits_for(tool, call, valid.arguments)
         if waits_for is None:
             return CallFinding(state)
+        if tool.once:  # it may be excluded, and then nobody is asked: `record_decision` writes the span of its request
+            return CallFinding(WaitingCall(state, waits_for))
         request, telemetry = self.request, self.services.telemetry
         record = partial(
             telemetry.record_request, request.where, call, step=request.step, kind=waits_for, at=time.time()

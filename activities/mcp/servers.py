@@ -163,6 +163,7 @@ class McpServers:
             handle_errors=server.handle_errors,
             needs_approval=server.needs_approval_for(original),
             approval_timeout=_delta(server.approval_timeout),
+            once=server.once_for(original),
             asks_person=False,
             task_queue=None,
             queue_timeout=timedelta(hours=1),

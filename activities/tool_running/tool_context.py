@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ from temporalio import activity
 from mulligan.tool import ToolContext
 from mulligan.values import ToolCall
 from mulligan.wire.run_context import RunContext
+from mulligan.wire.tool_call import idempotency_key
 
 
 def tool_context(  # noqa: PLR0913 - one for each field of a ToolContext
@@ -21,6 +21,7 @@ def tool_context(  # noqa: PLR0913 - one for each field of a ToolContext
     metadata: Mapping[str, str],
     resources: Any,
     keyed: str | None = None,
+    key: str | None = None,
     attempt: int = 1,
     heartbeat: Callable[..., None] = lambda *_: None,
 ) -> ToolContext:
@@ -33,13 +34,14 @@ def tool_context(  # noqa: PLR0913 - one for each field of a ToolContext
         metadata: The run's.
         resources: The opened resources of the module of the agent, or of the tool.
         keyed: The digest of the call as the model wrote it, where the key depends on it.
+        key: The idempotency key, where it is that of an earlier call.
         attempt: The number of the attempt. Before the tool runs, it is 1.
         heartbeat: The function that `ctx.heartbeat` calls.
     """
     info = activity.info()
     workflow_id = info.workflow_id or ""
     return ToolContext(
-        idempotency_key=idempotency_key(info.namespace, workflow_id, run, call.id, keyed),
+        idempotency_key=key or idempotency_key(info.namespace, workflow_id, run, call.id, keyed),
         attempt=attempt,
         workflow_id=workflow_id,
         agent=run.agent,
@@ -49,13 +51,3 @@ def tool_context(  # noqa: PLR0913 - one for each field of a ToolContext
         resources=resources,
         _heartbeat=heartbeat,
     )
-
-
-def idempotency_key(namespace: str, workflow_id: str, run: RunContext, call_id: str, keyed: str | None = None) -> str:
-    """The idempotency key of a call: the same for each attempt, unique among all calls of all runs.
-
-    After a reset of the run, a provider may repeat an id for another call: so it contains that call's digest, `keyed`.
-    It contains the run's trace id, which is derived from the ids of the workflow and of the first run of its chain.
-    """
-    parts = (namespace, workflow_id, run.trace, run.conversation, call_id, *([keyed] if keyed else []))
-    return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:32]

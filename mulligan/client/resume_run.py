@@ -128,7 +128,10 @@ async def resume_run(  # noqa: PLR0913 - all but the first two are options
             "messages": messages,
             "traceparent": None,
             "resumed_from": ResumedFrom(
-                workflow_id=workflow_id, run_id=description.run_id or "", traceparent=state.trace or None
+                workflow_id=workflow_id,
+                run_id=description.run_id or "",
+                traceparent=state.trace or None,
+                once=state.once,
             ),
             **{name: value for name, value in options.items() if value is not None},
         }
@@ -230,7 +233,8 @@ async def _state_of_input(
 ) -> tuple[ResumeState, list[Message]]:
     """The state of a run that no worker began: its input, and the messages in it."""
     run_input = await decode_start_input(client, start)
-    state = ResumeState(input=run_input.model_copy(update={"prompt": None}))
+    once = run_input.resumed_from.once if run_input.resumed_from else []
+    state = ResumeState(input=run_input.model_copy(update={"prompt": None}), once=once)
     return state, run_input.new_messages
 
 

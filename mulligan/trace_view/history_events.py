@@ -32,7 +32,7 @@ from mulligan.wire.deferred_call import SETTLE_DEFERRED, SettledCall
 from mulligan.wire.model_call import CALL_MODEL, ModelAnswer, ModelCall
 from mulligan.wire.run_end import FINISH_RUN
 from mulligan.wire.sub_run import AGENT_WORKFLOW, CALL_MEMO, RECORD_SUB_RUN, SubRunOutcome
-from mulligan.wire.tool_call import CALL_TOOL, RECORD_LOST_CALL, CallTool, ToolOutcome
+from mulligan.wire.tool_call import CALL_TOOL, RECORD_FAILED_CALL, CallTool, RecordedFailure, ToolOutcome
 from mulligan.wire.updates import RECORD_DECISION, RecordedDecision
 
 __all__ = ["AGENT_WORKFLOW", "Activity", "Execution", "Reader", "Unreadable", "seconds", "type_and_message"]
@@ -45,7 +45,7 @@ _INPUTS_AND_RESULTS: Mapping[str, tuple[type[BaseModel] | None, type[BaseModel] 
     END_RESPONSE: (EndResponse, None),
     COMPACT_CONVERSATION: (CompactConversation, Compacted),
     CALL_TOOL: (CallTool, ToolOutcome),
-    RECORD_LOST_CALL: (None, ToolOutcome),
+    RECORD_FAILED_CALL: (None, RecordedFailure),
     RECORD_DECISION: (None, RecordedDecision),
     SETTLE_DEFERRED: (None, SettledCall),
     RECORD_SUB_RUN: (None, SubRunOutcome),

@@ -28,7 +28,7 @@ from mulligan.wire.deferred_call import SettledCall
 from mulligan.wire.model_call import ModelAnswer, ModelCall, PreparedCall
 from mulligan.wire.run_end import FINISH_RUN
 from mulligan.wire.sub_run import AGENT_WORKFLOW, SubRunOutcome
-from mulligan.wire.tool_call import CALL_TOOL, RECORD_LOST_CALL, CallTool, ToolOutcome
+from mulligan.wire.tool_call import CALL_TOOL, CallTool, RecordedFailure, ToolOutcome
 from mulligan.wire.updates import RecordedDecision
 
 __all__ = ["spans_of"]
@@ -95,7 +95,11 @@ class _ExecutionSpans:
         # The workflow's order: the SDK's numbers count up as the workflow schedules activities.
         local = sorted((activity for activity in execution.activities if activity.local), key=lambda one: one.sequence)
         self._local_calls = [activity for activity in local if activity.type == CALL_TOOL]
-        self._lost_calls = [activity for activity in local if activity.type == RECORD_LOST_CALL]
+        self._failures = {
+            (activity.outcome.trace, activity.outcome.call_id): activity
+            for activity in execution.activities
+            if isinstance(activity.outcome, RecordedFailure)
+        }
         self._decisions = {
             (activity.outcome.trace, activity.outcome.call_id): activity.outcome
             for activity in local
@@ -129,7 +133,7 @@ class _ExecutionSpans:
             self._add_tool_call(activity, request)
         elif activity.type == FINISH_RUN:
             self._add_finish(activity)
-        elif isinstance(outcome, SettledCall):
+        elif isinstance(outcome, SettledCall) or (isinstance(outcome, RecordedFailure) and self._is_excluded(outcome)):
             self._add_settled_call(outcome, activity.ended)
         elif isinstance(outcome, SubRunOutcome):
             self._add_ended_sub_run(outcome, activity.ended)
@@ -241,14 +245,17 @@ class _ExecutionSpans:
     ) -> None:
         trace = request.where.trace
         repaired_by = [repair.by for repair in prepared.repairs]
-        if prepared.waits is not None:
+        recorded, failed = self._decisions.get((trace, call.id)), self._failures.get((trace, call.id))
+        is_excluded = failed is not None and self._is_excluded(failed.outcome)
+        if prepared.waits is not None and (recorded is not None or not is_excluded):
+            asked_at = recorded.started if recorded is not None else at
             definition = spans.agent_request(trace, call, step=request.step, kind=prepared.waits)
-            self._spans[trace, "request", call.id] = TraceSpan.from_definition(definition, at, at)
-        recorded = self._decisions.get((trace, call.id))
+            self._spans[trace, "request", call.id] = TraceSpan.from_definition(definition, asked_at, asked_at)
+        if is_excluded:
+            return
         if recorded is not None and recorded.decision.decision != "approve":
             end = spans.decision_time(recorded.decision)
-            decided = recorded.model_copy(update={"attempts": 1})
-            self._put_call(request, call, repaired_by, self._result(decided, recorded.started, end))
+            self._put_call(request, call, repaired_by, self._result(recorded, recorded.started, end))
         elif prepared.waits is not None and recorded is None:
             return
         elif prepared.text is not None or prepared.failure is not None:
@@ -283,18 +290,23 @@ class _ExecutionSpans:
             failure = spans.tool_call_failure(error.kind, error.message, recovered=outcome.failure is None)
         self._put_attempt(outcome.trace, attempt, _CallResult(start=outcome.started, end=ended, failure=failure))
 
-    def _add_settled_call(self, outcome: SettledCall, ended: float | None) -> None:
-        """Add the call of a deferred tool, in place of the open one that its body's activity has added."""
+    def _is_excluded(self, outcome: RecordedFailure) -> bool:
+        """Whether a call was not run, so that its record is all that history has of it."""
+        return outcome.attempts == 0 and (outcome.trace, outcome.call_id) not in self._scheduled_calls
+
+    def _add_settled_call(self, outcome: SettledCall | RecordedFailure, ended: float | None) -> None:
+        """Add the call of a deferred tool, in place of the open one that its body's activity has added; or one not run."""
         attempt = ToolCallAttempt(
             call=ToolCall(id=outcome.call_id, name=outcome.name, arguments=""),
             step=outcome.step,
-            attempt=outcome.attempts,
+            attempt=outcome.attempts or 1,
             repaired_by=outcome.repaired_by,
             decision=outcome.decision,
         )
         failure = None
         if (error := outcome.error) is not None:
-            recovered = outcome.failure is None and outcome.end not in ("stopped", "cancelled")
+            is_over = isinstance(outcome, SettledCall) and outcome.end in ("stopped", "cancelled")
+            recovered = outcome.failure is None and not is_over
             failure = spans.tool_call_failure(error.kind, error.message, recovered=recovered)
         self._put_attempt(outcome.trace, attempt, _CallResult(start=outcome.started, end=ended, failure=failure))
 
@@ -302,22 +314,20 @@ class _ExecutionSpans:
         """Add a call that ran as a local activity, of which history contains the result only."""
         if self._local_calls:
             activity = self._local_calls.pop(0)
-            self._put_call(request, call, repaired_by, self._activity_result(activity))
+            self._put_call(request, call, repaired_by, self._activity_result(activity, request.where.trace, call))
         elif self._execution.closed is None:
             self._put_call(request, call, repaired_by, _CallResult(start=at, end=None))
 
     def _add_tool_call(self, activity: Activity, request: CallTool) -> None:
         if isinstance(activity.outcome, ToolOutcome) and activity.outcome.asks is not None:
             return  # the activity that continues the call has its span
-        self._put_call(request, request.call, request.repaired_by, self._activity_result(activity))
+        result = self._activity_result(activity, request.where.trace, request.call)
+        self._put_call(request, request.call, request.repaired_by, result)
 
-    def _activity_result(self, activity: Activity) -> _CallResult:
+    def _activity_result(self, activity: Activity, trace: str, call: ToolCall) -> _CallResult:
         """How the call of an activity went. If its worker was lost, or did not know the agent, another activity says."""
         start, end = self._times(activity)
-        is_unsettled = isinstance(activity.outcome, ToolOutcome) and activity.outcome.unsettled is not None
-        record = activity
-        if (activity.status in ("failed", "timed_out") or is_unsettled) and self._lost_calls:
-            record = self._lost_calls.pop(0)
+        record = self._failures.get((trace, call.id), activity)
         if isinstance(record.outcome, ToolOutcome) and record.outcome.deferred is not None:
             return _CallResult(start=start, end=self._execution.closed, attempt=activity.attempt, message="its result")
         if isinstance(record.outcome, ToolOutcome):
@@ -341,7 +351,7 @@ class _ExecutionSpans:
             kind = str(fatal.get("fields", {}).get("kind") or fatal.get("type"))
             failure = spans.tool_call_failure(kind, str(fatal.get("message", "")), recovered=False)
         media = media_of(outcome.content)
-        return _CallResult(start=start, end=end, attempt=outcome.attempts, failure=failure, media=media)
+        return _CallResult(start=start, end=end, attempt=outcome.attempts or 1, failure=failure, media=media)
 
     def _put_call(
         self, request: ModelCall | CallTool, call: ToolCall, repaired_by: list[str], result: _CallResult

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, JsonValue
 
+from mulligan.once import Once
 from mulligan.prices import Price
 from mulligan.run_input import RunInput
 from mulligan.schema.optional_field import optional_field
@@ -114,6 +115,8 @@ class ToolFacts(SubAgentFacts):
     approval_reminder: float | None = optional_field()
     mcp: str | None = optional_field()
     asks: bool = optional_field(False)
+    once: Once = optional_field(False)
+    """Which calls that have succeeded are not executed again."""
     deferred: bool = optional_field(False)
     """Whether its calls have no result when their body has returned."""
     deferred_timeout: float | None = optional_field()

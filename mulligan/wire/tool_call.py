@@ -1,4 +1,4 @@
-"""`call_tool` and `record_lost_call`: a valid call, and what came of it.
+"""`call_tool` and `record_failed_call`: a valid call, and what came of it.
 
 All of it is in history: fields may be added if they are optional; none may be renamed or given another meaning.
 """
@@ -18,22 +18,34 @@ from mulligan.wire.run_context import RunContext
 
 __all__ = [
     "CALL_TOOL",
-    "RECORD_LOST_CALL",
+    "RECORD_FAILED_CALL",
     "CallTool",
     "Deferral",
-    "LostCall",
+    "FailedCall",
+    "RecordedFailure",
     "ToolOutcome",
     "digest_of_call",
+    "idempotency_key",
     "tool_message",
 ]
 
-CALL_TOOL, RECORD_LOST_CALL = "call_tool", "record_lost_call"
+CALL_TOOL, RECORD_FAILED_CALL = "call_tool", "record_failed_call"
 """Temporal's activity types."""
 
 
 def digest_of_call(call: ToolCall) -> str:
     """What a call's idempotency key depends on beside its id, which a provider may repeat after a reset of the run."""
     return hashlib.sha256(f"{call.name}\x1f{call.arguments}".encode(errors="replace")).hexdigest()[:8]
+
+
+def idempotency_key(namespace: str, workflow_id: str, run: RunContext, call_id: str, keyed: str | None = None) -> str:
+    """The idempotency key of a call: the same for each attempt, unique among all calls of all runs.
+
+    After a reset of the run, a provider may repeat an id for another call: so it contains that call's digest, `keyed`.
+    It contains the run's trace id, which is derived from the ids of the workflow and of the first run of its chain.
+    """
+    parts = (namespace, workflow_id, run.trace, run.conversation, call_id, *([keyed] if keyed else []))
+    return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:32]
 
 
 def tool_message(call: ToolCall, text: str, error: ErrorInfo | None, content: list[Part] | None = None) -> ToolMessage:
@@ -60,6 +72,8 @@ class CallTool(BaseModel):
     mcp: str | None = optional_field()
     keyed: str | None = optional_field()
     """The digest of the call as the model wrote it, where its idempotency key depends on it."""
+    key: str | None = optional_field()
+    """The idempotency key of an earlier call that this one repeats, where it has that one's."""
     replies: Replies | None = optional_field()
     """What people replied to the questions of the call's MCP server, where the call is continued with that."""
     has_own_queue: bool = optional_field(False)
@@ -94,20 +108,36 @@ class ToolOutcome(BaseModel):
     """What a deferred tool has started."""
 
 
-class LostCall(BaseModel):
-    """Input of `record_lost_call`: write the span of a call whose worker could not, and apply the agent's policy.
+class FailedCall(BaseModel):
+    """Input of `record_failed_call`: write the span of a call whose worker could not, or that was not run, and apply the
+    agent's policy.
 
-    `started`: seconds since the epoch. `written`: how many of its first attempts have their spans; None: all but the last.
+    `detail`: the part of the feedback that may quote input or results. `started`: seconds since the epoch. `written`: how
+    many of its first attempts have their spans; None: all but the last.
     """
 
     where: RunContext
     call: ToolCall
     kind: str
     message: str
+    detail: str = optional_field("")
     attempts: int
     written: int | None = optional_field()
     step: int
     started: float
     failure: dict[str, Any] | None = optional_field()
+    repaired_by: list[str] = optional_field([])
+    decision: Decision | None = optional_field()
+    on_invalid_tool_input: str | None = optional_field()
+
+
+class RecordedFailure(ToolOutcome):
+    """Result of `record_failed_call`. Its fields name the call, as history has no inputs of local activities."""
+
+    trace: str
+    call_id: str
+    name: str
+    step: int
+    started: float
     repaired_by: list[str] = optional_field([])
     decision: Decision | None = optional_field()

@@ -147,7 +147,8 @@ class Pending(BaseModel):
 class RecordDecision(BaseModel):
     """Input of `record_decision`: write a decision's span. `run`: whether the call runs now; if not, the result is feedback.
 
-    `started`: when the call began to wait, in seconds since the epoch.
+    `started`: when the call began to wait, in seconds since the epoch. `with_request`: whether the span of the request has
+    not been written yet.
     """
 
     where: RunContext
@@ -161,6 +162,7 @@ class RecordDecision(BaseModel):
     """The number of the question, from 1, where the MCP server of a call that had begun asked it."""
     repaired_by: list[str] = optional_field([])
     started: float
+    with_request: bool = optional_field(False)
 
 
 class RecordedDecision(ToolOutcome):

@@ -35,7 +35,7 @@ from mulligan.wire.model_call import CALL_MODEL
 from mulligan.wire.questions import CHECK_ANSWER
 from mulligan.wire.run_end import FINISH_RUN
 from mulligan.wire.sub_run import RECORD_SUB_RUN
-from mulligan.wire.tool_call import CALL_TOOL, RECORD_LOST_CALL
+from mulligan.wire.tool_call import CALL_TOOL, RECORD_FAILED_CALL
 from mulligan.wire.updates import CHECK_EDIT, RECORD_DECISION
 from mulligan.worker.declaration_warnings import declaration_warnings
 
@@ -43,7 +43,7 @@ T = TypeVar("T")
 DEFINITION = "__temporal_activity_definition"
 """The attribute that `@activity.defn` sets on a function. Importing temporalio to ask for it would take half a second."""
 ACTIVITY_TYPES = {
-    *(OPEN_RUN, CALL_MODEL, CALL_TOOL, FINISH_RUN, RECORD_LOST_CALL),
+    *(OPEN_RUN, CALL_MODEL, CALL_TOOL, FINISH_RUN, RECORD_FAILED_CALL),
     *(PREPARE_BATCH_CALL, READ_BATCH_ANSWER, SUBMIT_BATCH, POLL_BATCH, DELIVER_BATCH, DELETE_BATCH_FILES),
     *(START_RESPONSE, READ_RESPONSE, END_RESPONSE),
     *(COMPACT_CONVERSATION, RECORD_DECISION, CHECK_EDIT, CHECK_ANSWER, RECORD_SUB_RUN),

@@ -161,7 +161,7 @@ class AgentActivities:
             CallModelActivity(services).call_model,
             CompactConversationActivity(services).compact_conversation,
             CallToolActivity(services).call_tool,
-            *(run_records.record_lost_call, run_records.finish_run),
+            *(run_records.record_failed_call, run_records.finish_run),
             RecordSubRunActivity(services).record_sub_run,
             RecordDecisionActivity(services).record_decision,
             *(CheckEditActivity(services).check_edit, CheckAnswerActivity(services).check_answer),

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from mulligan import Agent, Call, Say, Script, ToolStrategy, tool
+from mulligan import Agent, Call, Say, Script, ToolContext, ToolError, ToolStrategy, tool
 from mulligan.tools.ask_person import ask_person
 
 NEVER = 1_000_000
@@ -70,6 +70,20 @@ async def refund(order: int) -> str:
     return f"refunded {order}"
 
 
+@tool(once=True)
+async def book(seat: int, ctx: ToolContext) -> str:
+    """Book a seat. The first call fails, so it may be repeated."""
+    if ctx.call_id == "b1":
+        raise ToolError("The seat is being sold.")
+    return f"booked {seat}"
+
+
+@tool(once=True, needs_approval=True)
+async def charge(order: int) -> str:
+    """Charge for an order, if a person approves."""
+    return f"charged {order}"
+
+
 class Verdict(BaseModel):
     """The output."""
 
@@ -90,6 +104,9 @@ agents = [
     Agent(name="question", model="scripted:question", instructions="Work.", tools=[ask_person, pay]),
     Agent(
         name="parent", model="scripted:parent", instructions="Work.", tools=[helper.as_tool(description="Helps."), pay]
+    ),
+    Agent(
+        name="doubling", model="scripted:doubling", instructions="Work.", tools=[book, charge], approval_timeout=3600
     ),
     Agent(name="judge", model="scripted:judge", instructions="Judge.", tools=[fetch], output=ToolStrategy(Verdict)),
 ]
@@ -114,6 +131,18 @@ scripts = [
     _script(
         "parent",
         Say(calls=[Call("helper", {"prompt": "Help!"}, id="s1"), Call("pay", {"amount": 1}, id="p1")]),
+        Say("done"),
+    ),
+    _script(
+        "doubling",
+        Say(calls=[Call("book", {"seat": 1}, id=each) for each in ("b1", "b2", "b3")]),
+        Say(
+            calls=[
+                *(Call("charge", {"order": 7}, id=each) for each in ("r1", "r2")),
+                Call("book", {"seat": 1}, id="b4"),
+            ]
+        ),
+        Say(calls=[Call("charge", {"order": each}, id=f"s{each}") for each in (7, 8)]),
         Say("done"),
     ),
     _script(
@@ -148,6 +177,7 @@ QUICK = [
     _case("structured output", "judge", MESSAGE),
     _case("question", "question", ANSWER),
     _case("continued as new", "parallel", MESSAGE, continues_after=4),
+    _case("equal calls, a lost one", "doubling", APPROVE, losses=1),
 ]
 FULL = [
     _case("parallel tools, lost, stopped", "parallel", MESSAGE, STOP, losses=1),
@@ -171,4 +201,10 @@ FULL = [
     _case("continued as new while it waits", "approval", APPROVE, MESSAGE, continues_after=3),
     _case("continued as new, denied or approved, stopped", "approval", APPROVE, DENY, STOP, continues_after=3),
     _case("continued as new, cancelled", "approval", EDIT, CANCEL, continues_after=3),
+    _case("equal calls, approved with changes, lost, stopped", "doubling", EDIT, STOP, losses=2),
+    _case("equal calls, stopped", "doubling", APPROVE, STOP),
+    _case("equal calls, denied or approved", "doubling", APPROVE, DENY, losses=1),
+    _case("equal calls, two events in one task", "doubling", APPROVE, pairs=1, losses=1),
+    _case("equal calls, cancelled", "doubling", APPROVE, CANCEL, losses=1),
+    _case("equal calls, continued as new", "doubling", APPROVE, MESSAGE, continues_after=3, losses=1),
 ]

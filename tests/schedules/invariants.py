@@ -6,9 +6,13 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from mulligan.testing._activities import NAMESPACE
+from mulligan.wire.tool_call import CallTool, idempotency_key
+from tests.schedules.cases import book, charge
 from tests.schedules.simulated_run import Segment, json_of
 from tests.schedules.world import ROOT, Run, World
 
+ONCE = {book.name, charge.name}
 _STARTS_WORK = ("call_model", "call_tool")
 
 
@@ -20,7 +24,7 @@ def faults_of(world: World, live_from: int) -> tuple[list[str], str]:
     """
     faults: list[str] = []
     for key, run in world.runs.items():
-        faults += [f"{key}: {fault}" for fault in _of_run(run)]
+        faults += [f"{key}: {fault}" for fault in (*_of_run(run), *_of_once(run))]
         for segment in run.segments:
             faults += [f"{key}: {fault}" for fault in _of_replay(segment, live_from)]
     root = world.runs[ROOT]
@@ -52,6 +56,45 @@ def _of_run(run: Run) -> Iterator[str]:
     calls = sum(len(step["tool_calls"]) for step in steps)
     if (result["steps"], result["tool_calls"]) != (len(steps), calls):
         yield f"{result['steps']} steps and {result['tool_calls']} calls are counted; {len(steps)}, {calls} are recorded"
+
+
+def _of_once(run: Run) -> Iterator[str]:
+    """A tool with `once` does the same work once: while a call runs, and after it has succeeded, no equal one is started.
+
+    The repeat of a call that was lost has its idempotency key.
+    """
+    running: set[str] = set()
+    succeeded: set[str] = set()
+    keys: dict[str, str] = {}
+    for segment in run.segments:
+        calls: dict[int, tuple[str, str]] = {}
+        for recorded in segment.recorded:
+            for job in recorded.activation.jobs:
+                resolved = job.resolve_activity
+                if not job.HasField("resolve_activity") or resolved.seq not in calls:
+                    continue
+                work, key = calls.pop(resolved.seq)
+                running.discard(work)
+                outcome = json_of(resolved.result.completed.result) if resolved.result.HasField("completed") else None
+                if outcome is None:
+                    keys[work] = key
+                elif outcome.get("error") is None:
+                    succeeded.add(work)
+            for command in recorded.commands:
+                request = _activity(command)
+                if request is None or request.activity_type != "call_tool":
+                    continue
+                call = CallTool.model_validate(json_of(request.arguments[0]))
+                if call.call.name not in ONCE:
+                    continue
+                work = f"{call.call.name} {call.arguments}"
+                key = call.key or idempotency_key(NAMESPACE, segment.workflow_id, call.where, call.call.id, call.keyed)
+                if work in running or work in succeeded:
+                    yield f"{work} was started again: it {'runs' if work in running else 'has succeeded'}"
+                if keys.get(work, key) != key:
+                    yield f"{work} was lost, and repeated with another idempotency key"
+                running.add(work)
+                calls[request.seq] = work, key
 
 
 def _scheduled_calls(run: Run) -> Iterator[str]:

@@ -94,7 +94,7 @@ GOOD_RESULTS: dict[str, list[Any]] = {
     "open_run": [OPENED],
     "call_model": [ANSWER, LAST, {**LAST, "rejected": {"text": "t", "error": ERROR}, "output": None}],
     "call_tool": [OUTCOME, ASKS, {"attempts": 1, "unsettled": TYPED}, {"failure": TYPED}],
-    "record_lost_call": [OUTCOME, {"failure": TYPED}],
+    "record_failed_call": [OUTCOME, {"failure": TYPED}],
     "record_sub_run": [{**OUTCOME, **NAMED, "as_given": True}],
     "record_decision": [{**OUTCOME, **NAMED, "decision": DECISION}],
     "check_edit": [{"arguments": {"a": 1}}, {"refused": "no"}],

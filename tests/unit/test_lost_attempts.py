@@ -28,7 +28,7 @@ from mulligan.prices import Prices
 from mulligan.values import ToolCall
 from mulligan.wire.model_call import ModelCall
 from mulligan.wire.run_context import RunContext
-from mulligan.wire.tool_call import LostCall
+from mulligan.wire.tool_call import FailedCall
 
 
 async def attempt(number: int, *heartbeat_details: Any, fails: bool = False) -> tuple[list[int], Sequence[Any]]:
@@ -122,17 +122,18 @@ async def test_the_workflow_writes_the_spans_of_all_lost_attempts_if_no_attempt_
     services: Any = SimpleNamespace(
         registry=Registry([Agent(name="a", model="scripted:s", instructions="")]),
         tools=SimpleNamespace(find=lambda *_: None),
+        cache_result=lambda *_: None,
         telemetry=Telemetry(SimpleSpanProcessor(exporter), exports=False),
         runtime=None,
     )
-    lost = LostCall(
+    lost = FailedCall(
         where=RunContext(agent="a", trace=f"00-{'1' * 32}-{'2' * 16}-01"),
         call=ToolCall(id="c", name="pay", arguments="{}"),
         kind="tool_lost", message="The tool pay was lost.", attempts=3, step=1, started=1.0, written=1,
     )  # fmt: skip
-    await ActivityEnvironment().run(RecordRunActivities(services).record_lost_call, lost)
+    await ActivityEnvironment().run(RecordRunActivities(services).record_failed_call, lost)
     await ActivityEnvironment().run(
-        RecordRunActivities(services).record_lost_call, lost.model_copy(update={"written": None})
+        RecordRunActivities(services).record_failed_call, lost.model_copy(update={"written": None})
     )
     attempts = [(span.attributes or {})["mulligan.attempt"] for span in exporter.get_finished_spans()]
     assert attempts == [2, 3, 3]

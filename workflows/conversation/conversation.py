@@ -203,6 +203,19 @@ class Conversation:
         """The results that the newest step has before all of its calls have one, by call id."""
         return self._early_results
 
+    def result_of(self, call_id: str) -> ToolMessage | None:
+        """The result of a call; None if it has none, or only an earlier run of the chain has it."""
+        early = self._early_results.get(call_id)
+        return early or next(
+            (each for each in reversed(self.messages) if isinstance(each, ToolMessage) and each.call_id == call_id),
+            None,
+        )
+
+    def carried_results(self) -> set[str]:
+        """The ids of the calls whose results `dump` and `messages_to_resume` contain."""
+        carried = (each.call_id for each in self.messages[self.cut :] if isinstance(each, ToolMessage))
+        return {*self._early_results, *carried}
+
     def end_step(self, results: Sequence[ToolMessage]) -> None:
         """Add the results of a step's calls to the messages, in the order of the calls."""
         for result in results:

@@ -39,7 +39,8 @@ def number_is_order_id(invalid: InvalidToolInput) -> object | None:
     return None
 
 
-@tool(fix=number_is_order_id)
+# once: models write a call twice; it is executed once.
+@tool(fix=number_is_order_id, once=True)
 async def cancel_order(order_id: int) -> str:
     """Cancel an order."""
     if order_id not in ORDERS:

@@ -1,0 +1,61 @@
+"""`once`: which calls of a tool are not executed a second time, and the record of a call for that comparison."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+
+from mulligan.schema.optional_field import optional_field
+from mulligan.schema.well_formed import WellFormedText
+
+__all__ = ["EXCERPT_CHARS", "MOST_CALLS", "Once", "OnceCall", "call_digest", "default_values"]
+
+Once = bool | Literal["step", "conversation"]
+"""The calls that a new one is compared with: none, those of the run, of the step, or of the whole conversation."""
+MOST_CALLS = 1_000
+"""The newest calls of a run that are remembered: about 150 bytes each, which continue-as-new and resume carry."""
+EXCERPT_CHARS = 2_048
+"""Characters of a result that are kept of a call whose message is no longer there; an excerpt has as many bytes at most."""
+
+
+class OnceCall(BaseModel):
+    """A call of a tool with `once` that has succeeded, or that may have done its work."""
+
+    call_id: Annotated[str, Field(max_length=100)]
+    digests: Annotated[list[Annotated[str, Field(max_length=32)]], Field(min_length=1, max_length=2)]
+    """Of the arguments that it was executed with and, where a person edited those, of the model's."""
+    once: Once
+    """Its tool's."""
+    key: Annotated[str | None, Field(max_length=64)] = optional_field()
+    """Its idempotency key, where nobody knows whether it has done its work; None: it has succeeded."""
+    text: Annotated[WellFormedText | None, Field(max_length=EXCERPT_CHARS)] = optional_field()
+    """The beginning of its result, where the conversation no longer has that."""
+    is_cut: bool = optional_field(False)
+    """Whether `text` is not the whole result."""
+
+
+def call_digest(name: str, arguments: Any, defaults: Mapping[str, Any] = MappingProxyType({})) -> str:
+    """A digest of a tool's name and arguments, equal for equal JSON: the order of fields and `1` or `1.0` do not matter.
+
+    `defaults`: the values of arguments that are left out.
+    """
+    whole = {**defaults, **arguments} if isinstance(arguments, dict) else arguments
+    numbers = json.loads(json.dumps(whole), parse_float=_as_number)
+    return hashlib.sha256(f"{name}\x1f{json.dumps(numbers, sort_keys=True)}".encode()).hexdigest()[:32]
+
+
+def default_values(properties: Any) -> dict[str, Any]:
+    """The defaults in the `properties` of a JSON schema."""
+    if not isinstance(properties, dict):
+        return {}
+    return {name: each["default"] for name, each in properties.items() if isinstance(each, dict) and "default" in each}
+
+
+def _as_number(text: str) -> int | float:
+    number = float(text)
+    return int(number) if number.is_integer() else number

@@ -1,0 +1,100 @@
+"""The calls of an agent's tools with `once` that later calls are compared with. It is pure: it schedules nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mulligan.once import EXCERPT_CHARS, MOST_CALLS, Once, OnceCall
+from mulligan.run_input import RunInput
+from mulligan.workflows import limits
+from mulligan.workflows.conversation.conversation import Conversation
+
+__all__ = ["OnceCalls"]
+
+
+class OnceCalls:
+    """The newest calls of one conversation that have succeeded, run, or may have done their work; the oldest is first."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        self._conversation = conversation
+        self._calls: list[OnceCall] = []
+
+    def begin_turn(self, run_input: RunInput, before: str) -> RunInput:
+        """Take over the calls of the run that a turn resumes. Returns the turn's input without them.
+
+        `before`: the status of the turn before. If it has completed, only calls of the conversation stay.
+        """
+        if before == "completed":
+            self._keep("conversation")
+        resumed = run_input.resumed_from
+        if resumed is None or not resumed.once:
+            return run_input
+        self._calls += resumed.once
+        return run_input.model_copy(update={"resumed_from": resumed.model_copy(update={"once": []})})
+
+    def begin_step(self) -> None:
+        """Remove the calls that only calls of their own step are compared with."""
+        self._keep(True, "conversation")
+
+    def _keep(self, *scopes: Once) -> None:
+        self._calls = [call for call in self._calls if call.once in scopes]
+
+    def add(self, call: OnceCall) -> None:
+        """Add a call, in place of the oldest one if there are too many."""
+        self._calls.append(call)
+        del self._calls[:-MOST_CALLS]
+
+    def remove(self, call: OnceCall) -> None:
+        """Remove a call that has failed: it may be repeated."""
+        self._calls = [each for each in self._calls if each is not call]
+
+    def succeeded(self, digests: Sequence[str]) -> OnceCall | None:
+        """The newest call with one of the digests that has succeeded."""
+        return next((call for call in self._with(digests) if call.key is None), None)
+
+    def uncertain(self, digests: Sequence[str]) -> OnceCall | None:
+        """The newest call with one of the digests that may have done its work."""
+        return next((call for call in self._with(digests) if call.key is not None), None)
+
+    def open(self, call_id: str) -> OnceCall | None:
+        """A call that began in an earlier workflow run and has no result."""
+        return next((call for call in reversed(self._calls) if call.call_id == call_id and call.key is not None), None)
+
+    def _with(self, digests: Sequence[str]) -> list[OnceCall]:
+        return [call for call in reversed(self._calls) if not set(digests).isdisjoint(call.digests)]
+
+    def excerpt(self, call: OnceCall) -> tuple[str | None, bool]:
+        """The beginning of a call's result, and whether that is not all of it. None: the result is no longer there."""
+        if call.text is not None:
+            return call.text, call.is_cut
+        result = self._conversation.result_of(call.call_id)
+        if result is None:
+            return None, False
+        text = result.text.encode(errors="replace")[:EXCERPT_CHARS].decode(errors="ignore")
+        return text, len(text) < len(result.text)
+
+    def left(self, status: str) -> list[OnceCall]:
+        """The calls that a run which resumes this one gets. `status`: this one's."""
+        return self._carried("conversation") if status == "completed" else self._carried(True, "conversation")
+
+    def dump(self) -> list[dict[str, Any]]:
+        """What continue-as-new carries, as JSON."""
+        return [call.model_dump(mode="json") for call in self._carried(True, "step", "conversation")]
+
+    def _carried(self, *scopes: Once) -> list[OnceCall]:
+        """The calls whose tool's `once` is one of the scopes.
+
+        The results whose messages are not carried are beside them, the newest first, as far as they fit.
+        """
+        results, left, carried = self._conversation.carried_results(), limits.ONCE_RESULTS_BYTES, []
+        for call in reversed([call for call in self._calls if call.once in scopes]):
+            text, is_cut = (None, False) if call.key or call.call_id in results else self.excerpt(call)
+            left -= len((text or "").encode())
+            kept = {"text": text, "is_cut": is_cut} if left >= 0 else {"text": None, "is_cut": False}
+            carried.append(call.model_copy(update=kept))
+        return carried[::-1]
+
+    def load(self, state: Sequence[Any]) -> None:
+        """Continue with what `dump` returned."""
+        self._calls = [OnceCall.model_validate(call) for call in state]
