@@ -27,6 +27,7 @@ class OnceCall(BaseModel):
     """A call of a tool with `once` that has succeeded, or that may have done its work."""
 
     call_id: Annotated[str, Field(max_length=100)]
+    """The id of the call."""
     digests: Annotated[list[Annotated[str, Field(max_length=32)]], Field(min_length=1, max_length=2)]
     """Of the arguments that it was executed with and, where a person edited those, of the model's."""
     once: Once
