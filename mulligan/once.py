@@ -34,7 +34,7 @@ class OnceCall(BaseModel):
     """Its tool's."""
     key: Annotated[str | None, Field(max_length=64)] = optional_field()
     """Its idempotency key, where nobody knows whether it has done its work; None: it has succeeded."""
-    text: Annotated[WellFormedText | None, Field(max_length=EXCERPT_CHARS)] = optional_field()
+    text: WellFormedText | None = optional_field(max_length=EXCERPT_CHARS)
     """The beginning of its result, where the conversation no longer has that."""
     is_cut: bool = optional_field(False)
     """Whether `text` is not the whole result."""
