@@ -27,13 +27,14 @@ class OnceCall(BaseModel):
     """A call of a tool with `once` that has succeeded, or that may have done its work."""
 
     call_id: Annotated[str, Field(max_length=100)]
+    """The id of the call."""
     digests: Annotated[list[Annotated[str, Field(max_length=32)]], Field(min_length=1, max_length=2)]
     """Of the arguments that it was executed with and, where a person edited those, of the model's."""
     once: Once
     """Its tool's."""
     key: Annotated[str | None, Field(max_length=64)] = optional_field()
     """Its idempotency key, where nobody knows whether it has done its work; None: it has succeeded."""
-    text: Annotated[WellFormedText | None, Field(max_length=EXCERPT_CHARS)] = optional_field()
+    text: WellFormedText | None = optional_field(max_length=EXCERPT_CHARS)
     """The beginning of its result, where the conversation no longer has that."""
     is_cut: bool = optional_field(False)
     """Whether `text` is not the whole result."""

@@ -347,7 +347,7 @@ class DurableAgent(Generic[OutputT]):
 
     def carry(self) -> bytes:
         """The state of the agent, for the next run's `DurableAgent(state=…)`: its turn and its conversation, compressed."""
-        state = {
+        state: dict[str, Any] = {
             "agent": self.agent,
             "status": self.status,
             "turn": self._turn.model_dump(mode="json") if self._turn else None,
@@ -365,8 +365,8 @@ class DurableAgent(Generic[OutputT]):
             state["conversation"] = {IN_RESPONSE: state["conversation"]}
         if budget := self._budget.dump():
             state["budget"] = budget
-        if calls := self._once.dump():
-            state["once"] = calls
+        if once := self._once.dump():
+            state["once"] = once
         return encode_state(state)
 
     @property

@@ -171,7 +171,7 @@ async def test_a_worker_killed_between_a_call_and_its_repeat_changes_nothing(
     killing = call("note", '{"text": "die"}', "k")
     handle = await at.start([call("pay", PAY, "a"), killing, call("pay", PAY, "b"), DONE], **books(ledger, "ok"))
     async with worker_process(MODULE, queue, temporal) as first:
-        await started(ledger, 1)
+        await started(ledger, 2)
         first.kill()
         await first.wait()
     async with worker_process(MODULE, queue, temporal):

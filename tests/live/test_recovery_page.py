@@ -18,6 +18,11 @@ SAME = ("click", '{"selector": "#a"}', "call_1")
 ANSWERS = [
     Row("cut off by length inside of a call", turns=[CUT, DONE]),
     Row("the very same call twice", turns=[Turn(calls=[SAME, SAME]), DONE]),
+    Row(
+        "equal calls of a tool with `once`",
+        turns=[Turn(calls=[("pay", '{"euros": 5}', None), ("pay", '{"euros": 5.0}', None)]), DONE],
+        agent="payer",
+    ),
     Row("no text, no call", turns=[Turn(text=""), DONE]),
     Row("nothing, twice", turns=[Turn(text=""), Turn(text="")]),
     Row("cut off in the text", turns=[Turn(text="half an ans", finish_reason="length")]),

@@ -18,10 +18,10 @@ from temporalio.client import WorkflowHandle
 
 from mulligan.activities.models.openai_chat import OpenAIChat
 from mulligan.activities.run_data.conversation_cache import CachedConversation, ConversationCache, Key
-from mulligan.activities.tool_running.tool_context import idempotency_key
 from mulligan.run_input import RunInput
 from mulligan.values import ToolMessage
 from mulligan.wire.run_context import RunContext
+from mulligan.wire.tool_call import idempotency_key
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab

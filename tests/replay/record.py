@@ -191,6 +191,26 @@ RUNS: dict[str, dict[str, Any]] = {
             ("stop", {"reason": "lunch"}),
         ],
     },
+    "once": {
+        "turns": [
+            Turn(
+                calls=[
+                    ("pay", '{"amount": 5}', "a"),
+                    ("pay", '{"amount": 5.0}', "b"),
+                    ("note", '{"text": "x"}', "n"),
+                    ("refund", '{"order": 7}', "r"),
+                    ("refund", '{"order": 7}', "s"),
+                ]
+            ),
+            Turn(calls=[("pay", '{"amount": 5}', "c"), ("pay", '{"amount": 6}', "d")]),
+            DONE,
+        ],
+        "agent": "writer",
+        UPDATES: [
+            *(("send_message", {"text": f"message {number}", "id": f"m{number}"}) for number in range(22)),
+            ("decide", {"call_id": "r", "decision": "approve", "arguments": {"order": 8}}),
+        ],
+    },
     "background": {
         "turns": [
             Turn(calls=[("count_words", '{"text": "a b"}', None)], delay=1, background_ends=["server_error"]),
@@ -232,6 +252,7 @@ async def record(prefix: str, names: Sequence[str]) -> None:
             "mcp_agents",
             "deferred_agents",
             "background_agents",
+            "once_agents",
         )
         loaded = load([f"tests.support.{name}" for name in modules])
         async with running_worker(client, loaded, Telemetry(), "agents"):

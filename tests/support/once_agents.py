@@ -27,7 +27,7 @@ def executions(ledger: Path) -> list[dict[str, Any]]:
 
 
 async def _execute(name: str, arguments: Any, ctx: ToolContext) -> str:
-    ledger = Path(ctx.metadata["ledger"])
+    ledger = Path(ctx.metadata.get("ledger", os.devnull))
     before = sum((each["tool"], each["arguments"]) == (name, arguments) for each in executions(ledger))
     outcomes = ctx.metadata.get("outcomes", "ok").split(",")
     outcome = outcomes[min(before, len(outcomes) - 1)]

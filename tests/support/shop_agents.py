@@ -215,6 +215,14 @@ def no_clicks_on_b(call: ToolCall, ctx: ToolContext) -> str | None:
     return f"nobody may {call.name} on {selector} in {ctx.agent}." if selector == "#b" else None
 
 
+@tool(once=True)
+def pay(euros: float, ctx: ToolContext) -> str:
+    """Pay."""
+    RAN[ctx.workflow_id].append(("pay", {"euros": euros}))
+    return f"paid {euros:g} euros"
+
+
+payer = Agent(name="payer", model="openai-chat:nobody", tools=[pay])
 guarded = Agent(name="guarded", model="openai-chat:nobody", tools=[click], guard=no_clicks_on_b)
 counted = Agent(name="counted", model="openai-chat:nobody", tools=TOOLS, model_patience=5)
 asked = Agent(

@@ -128,7 +128,7 @@ def test_results_that_the_conversation_still_has_are_not_carried_and_of_the_othe
 def test_what_a_run_leaves_to_the_one_that_resumes_it() -> None:
     calls = OnceCalls(Conversation())
     for once in (True, "step", "conversation"):
-        calls.add(OnceCall(call_id=f"{once}", digests=["d"], once=once))  # type: ignore[arg-type]
+        calls.add(OnceCall(call_id=f"{once}", digests=["d"], once=once))
     assert [each.call_id for each in calls.left("failed")] == ["True", "conversation"]
     assert [each.call_id for each in calls.left("completed")] == ["conversation"]
     left = ResumedFrom(workflow_id="w", run_id="r", once=calls.left("failed"))
