@@ -7,9 +7,7 @@ Each method takes the `Caller` of the request (`caller_of(request)`), and raises
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import AsyncIterator, Mapping
-from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -47,8 +45,10 @@ from mulligan.client.wait_reader import WaitReader
 from mulligan.client.waiting_calls import AllPending, read_all_pending
 from mulligan.client.watch_run import WatchedEvent, watch_run
 from mulligan.run_input import RunInput, parse_run_input
+from mulligan.serve.idempotency import StartRequest, Starts, refuse_made_id
 from mulligan.serve.problems import Problem, no_such_run
 from mulligan.serve.security import Caller
+from mulligan.serve.served_request import ServedRequest, WatcherPlaces
 from mulligan.wire.agent_facts import DEFINITION_QUERY, Definition
 from mulligan.wire.batch_call import COLLECTOR_PREFIX
 from mulligan.wire.compressed_input import decompress_input
@@ -69,10 +69,16 @@ Handle = WorkflowHandle[Any, Any]
 
 @dataclass(frozen=True)
 class Started:
-    """A run that was started; `is_new` is False if an earlier request with the same id and input has started it."""
+    """A run that was started; `is_new` is False if an equal request has started it before."""
 
     id: str
     is_new: bool
+
+    @classmethod
+    def noted(cls, run_id: str, *, is_new: bool) -> Started:
+        """The run that the current request has started: from now on nothing may make its client send it again."""
+        ServedRequest.current().started = run_id
+        return cls(run_id, is_new)
 
 
 class RunInfo(BaseModel):
@@ -101,8 +107,8 @@ class Runs:
         self.client, self._task_queue = client, task_queue
         self._feeds = EventFeeds(client)
         self._agents = AgentReader(client, task_queue)
-        self._most_watchers = most_watchers
-        self._watchers = 0
+        self._starts = Starts(client, task_queue)
+        self._places = WatcherPlaces(most_watchers)
 
     async def close(self) -> None:
         """Stop reading events."""
@@ -110,22 +116,37 @@ class Runs:
 
     # Starting
 
-    async def start(self, caller: Caller, body: bytes | RunInput, run_id: str | None = None) -> Started:
+    async def start(
+        self,
+        caller: Caller,
+        body: bytes | RunInput,
+        run_id: str | None = None,
+        *,
+        server_id: str | None = None,
+        request: StartRequest | None = None,
+    ) -> Started:
         """Start a run in the caller's tenant. The same id and input again is the same run.
 
-        `body`: a RunInput, or its JSON. `run_id`: None for a new one, made from the agent's name.
+        `body`: a RunInput, or its JSON. `run_id`: the id that the client has chosen. `server_id`: the id that this server
+        has made, of a form that no client can choose. With neither, the id is made from `request`, and the same request again
+        is the same run; without that, a request cannot be recognized.
         """
         run_input = parse_run_input(decompress_input(body)) if isinstance(body, bytes) else body
-        if run_id is None:
-            run_id = f"{run_input.agent[:80]}-{secrets.token_hex(8)}"
-        _check_new_id(run_id)
+        if run_id is not None:
+            _check_new_id(run_id)
+            refuse_made_id(run_id)
+        run_id = run_id or server_id
         run_input = _in_tenant(caller, run_input)
         await self.agent(caller, run_input.agent)
+        if run_id is None:
+            request = request or StartRequest(f"{run_input.agent[:80]}-")
+            run_id, is_new = await self._starts.start(run_input, request)
+            return Started.noted(run_id, is_new=is_new)
         try:
             started = await start_run(self.client, run_input, run_id, self._task_queue)
         except IdTakenError as error:
             raise Problem(409, "id_taken", str(error)) from None
-        return Started(run_id, started.is_new)
+        return Started.noted(run_id, is_new=started.is_new)
 
     async def resume(self, caller: Caller, run_id: str, options: Mapping[str, Any]) -> Started:
         """Continue an ended run in a new one. `options`: those of `mulligan.resume_run` without the task queue.
@@ -140,12 +161,12 @@ class Runs:
         _check_new_id(new_id)
         # Temporal accepts the id of a run that has ended, which may be another tenant's: that run could no longer be read.
         if options.get("id") and await self._has_resumed(run_id, new_id):
-            return Started(new_id, is_new=False)
+            return Started.noted(new_id, is_new=False)
         try:
             handle = await resume_run(self.client, run_id, **options)
         except WorkflowAlreadyStartedError:
             await self._has_resumed(run_id, new_id)
-            return Started(new_id, is_new=False)
+            return Started.noted(new_id, is_new=False)
         except RunNotFoundError:
             raise no_such_run(run_id) from None
         except PromptNeededError as error:
@@ -154,7 +175,7 @@ class Runs:
             raise Problem(503, "no_worker", str(error)) from None
         except ResumeError as error:
             raise Problem(409, "not_resumable", str(error)) from None
-        return Started(handle.id, is_new=True)
+        return Started.noted(handle.id, is_new=True)
 
     async def _has_resumed(self, run_id: str, new_id: str) -> bool:
         """Whether there is a run with the new id, which continues the run.
@@ -331,17 +352,22 @@ class Runs:
 
         Close the iterator (`aclosing`) when the client has gone.
         """
+        self.take_place(caller)
         described = await self.describe(caller, run_id)
         _check_token(since)
-        if self._watchers >= self._most_watchers:
-            raise Problem(
-                503, "too_many_watchers", f"This server has {self._watchers:,} open streams, its limit. Try again."
-            )
         if described.status != WorkflowExecutionStatus.RUNNING and since:
             page = await read_event_page(self.client, run_id, since, 1)
             if page.is_ended and not page.events:
                 return None
-        return self._counted(watch_run(self._feeds, run_id, since))
+        return watch_run(self._feeds, run_id, since)
+
+    def take_place(self, caller: Caller) -> None:
+        """Take the place that `watch` needs, for the whole request: before anything is started that it will watch.
+
+        Raises:
+            Problem: too many requests watch runs.
+        """
+        self._places.take(caller.name)
 
     async def events(self, caller: Caller, run_id: str, since: str = "", limit: int = 100) -> dict[str, Any]:
         """A page of the stored events after the one with the token `since`: {`events`, `next`, `ended`}.
@@ -356,15 +382,6 @@ class Runs:
             "next": page.next,
             "ended": page.is_ended,
         }
-
-    async def _counted(self, events: AsyncIterator[WatchedEvent]) -> AsyncIterator[WatchedEvent]:
-        self._watchers += 1
-        try:
-            async with aclosing(events) as stream:  # type: ignore[type-var]
-                async for event in stream:
-                    yield event
-        finally:
-            self._watchers -= 1
 
     # Reaching
 

@@ -140,7 +140,7 @@ class Thread:
             return
         run_input = RunInput(agent=self._agent, prompt=message.prompt, metadata=named)
         try:
-            await self._runs.start(self._caller, run_input, self._first)
+            await self._runs.start(self._caller, run_input, server_id=self._first)
         except Problem as problem:
             if problem.code != "id_taken":
                 raise

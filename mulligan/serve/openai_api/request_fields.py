@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import secrets
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from typing import Any
 
 from starlette.requests import Request
 
+from mulligan.serve.idempotency import read_key
 from mulligan.serve.json_body import read_json
 from mulligan.serve.problems import Problem
 from mulligan.serve.security import Caller
@@ -58,7 +58,6 @@ CHAT_FIELDS: Mapping[str, tuple[str, tuple[Any, ...]]] = {
     "web_search_options": (f"{OWN} tools", ()),
 }
 _NOTHING: tuple[Any, ...] = (None, [], {}, "")
-MOST_KEY_CHARS = 1_000
 
 
 def invalid(param: str, sentence: str) -> Problem:
@@ -115,10 +114,4 @@ def flag(body: Mapping[str, Any], name: str) -> bool:
 
 def new_id(request: Request, caller: Caller, prefix: str) -> str:
     """The id of a new run: always another one, or for a header `Idempotency-Key` the one that belongs to it."""
-    key = request.headers.get("idempotency-key")
-    if not key:
-        return f"{prefix}{secrets.token_hex(16)}"
-    if len(key) > MOST_KEY_CHARS:
-        raise invalid("Idempotency-Key", f"has {len(key):,} characters; at most {MOST_KEY_CHARS:,} are allowed.")
-    seed = json.dumps([prefix, caller.name, key]).encode()
-    return f"{prefix}{hashlib.sha256(seed).hexdigest()[:32]}"
+    return read_key(request, caller, prefix) or f"{prefix}{secrets.token_hex(16)}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from contextlib import aclosing
 from typing import Annotated, Any, TypeVar
@@ -19,6 +21,7 @@ from mulligan.client.send_update import RunEndedError
 from mulligan.client.start_run import read_input
 from mulligan.client.watch_run import WatchedEvent
 from mulligan.serve.http_protocol import SEND_SECONDS, caller_of, runs_of
+from mulligan.serve.idempotency import StartRequest
 from mulligan.serve.openai_api.input_items import Reply, input_messages, joined_prompt, replies, run_input_json
 from mulligan.serve.openai_api.request_fields import (
     RESPONSE_FIELDS,
@@ -54,6 +57,7 @@ SECONDS_BETWEEN_CHECKS = 1.0
 Serving = Annotated[Runs, Depends(runs_of)]
 Calling = Annotated[Caller, Depends(caller_of)]
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 router = APIRouter(prefix="/v1/responses", include_in_schema=False)
 
 
@@ -67,24 +71,50 @@ async def create(request: Request, runs: Serving, caller: Calling) -> Response:
     if previous is not None and not isinstance(previous, str):
         raise invalid("previous_response_id", "must be the id of a response.")
     replied = replies(body.get("input")) if previous else []
+    if streams or not is_background:
+        runs.take_place(caller)
     if previous and replied:
         await _reply(runs, caller, previous, replied)
         run_id = previous
     elif previous:
         run_id = await _continue(request, runs, caller, previous, body)
     else:
-        run_id = new_id(request, caller, ID_PREFIX)
-        agent, metadata = read_model(body), read_metadata(body)
-        given = run_input_json(agent, [each for each in input_messages(body.get("input")) if each], metadata, "input")
-        await runs.start(caller, given, run_id)
-    events = ResponseEvents(await _head(runs, caller, run_id))
-    if streams:
-        return await _stream(runs, caller, run_id, events)
-    if is_background and not replied:
+        run_id = await _start(request, runs, caller, body)
+    try:
+        events = ResponseEvents(await _head(runs, caller, run_id))
+        if streams:
+            return await _stream(runs, caller, run_id, events)
+        if is_background and not replied:
+            return JSONResponse(events.to_json())
+        if not is_background:
+            await _wait(request, runs, caller, run_id, [reply.call for reply in replied])
+        return JSONResponse(await _read(runs, caller, run_id, events))
+    except Exception as error:  # noqa: BLE001 - whatever it is: SDKs would send a request again that has done its work
+        _log.error("POST /v1/responses: %s was started, but cannot be read", run_id, exc_info=error)
+        head = ResponseHead(run_id, str(body.get("model") or ""), time.time(), read_metadata(body), previous)
+        return _unread(head, error, streams=streams)
+
+
+async def _start(request: Request, runs: Runs, caller: Caller, body: dict[str, Any]) -> str:
+    agent, metadata = read_model(body), read_metadata(body)
+    given = run_input_json(agent, [each for each in input_messages(body.get("input")) if each], metadata, "input")
+    return (await runs.start(caller, given, request=StartRequest.read(request, caller, ID_PREFIX, body))).id
+
+
+def _unread(head: ResponseHead, error: Exception, *, streams: bool) -> Response:
+    """The response of a run that cannot be read now: what the request says of it. It can be retrieved later."""
+    events = ResponseEvents(head)
+    if not streams:
         return JSONResponse(events.to_json())
-    if not is_background:
-        await _wait(request, runs, caller, run_id, [reply.call for reply in replied])
-    return JSONResponse(await _read(runs, caller, run_id, events))
+
+    async def fail() -> AsyncIterator[Any]:
+        raise error
+        yield  # makes it an iterator
+
+    async def nobody() -> list[dict[str, Any]]:
+        return []
+
+    return EventSourceResponse(_frames(events.begin(), fail(), events, nobody), sep="\n", send_timeout=SEND_SECONDS)
 
 
 @router.post("/{response_id:path}/cancel")
