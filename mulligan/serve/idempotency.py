@@ -222,8 +222,9 @@ class Starts:
                     await self._begin(run_input, request, run_id)
                 except WorkflowAlreadyStartedError:
                     equal.newest = await self._last(request, window, equal.newest + 1)
-                    if await self._was_repeated(run_id, request):
-                        return run_id, False
+                    for each in (run_id, request.numbered(window, equal.newest)):
+                        if await self._was_repeated(each, request):
+                            return each, False
                     continue
                 equal.newest += 1
                 return run_id, True
@@ -237,21 +238,16 @@ class Starts:
 
     async def _start_again(self, run_input: RunInput, request: StartRequest) -> tuple[str, bool]:
         now = _window()
-        window, last = now, -1
-        newest: WorkflowExecutionDescription | None = None
-        # The one before has the last ten minutes too; the next one is there if the clock of another server is ahead.
-        for window in (now - 1, now + 1, now):
-            is_starting = self._equal_to(request, window).lock.locked()
-            last = await self._last(request, window)
-            if is_starting:
-                break  # a first attempt is in flight in this process, and tries the number after the last one
-            described = await self._describe(request.numbered(window, last)) if last >= 0 else None
-            if described is not None and (newest is None or described.start_time > newest.start_time):
-                newest = described
-        else:
-            if newest is not None and newest.start_time.timestamp() > time.time() - RETRY_SECONDS:
-                return newest.id, False
-        run_id = request.numbered(window, last + 1)
+        # The window before has the last ten minutes too; the next one is there if the clock of another server is ahead.
+        last = {window: await self._last(request, window) for window in (now - 1, now + 1, now)}
+        described = [await self._describe(request.numbered(*each)) for each in last.items() if each[1] >= 0]
+        runs = [each for each in described if each is not None]
+        newest = max(runs, key=lambda each: each.start_time, default=None)
+        if newest is not None and newest.start_time.timestamp() > time.time() - RETRY_SECONDS:
+            return newest.id, False
+        # Where a first attempt is in flight in this process, it tries the number after the last one of its window.
+        window = next((each for each in last if self._equal_to(request, each).lock.locked()), now)
+        run_id = request.numbered(window, last[window] + 1)
         try:
             return run_id, await self._begin(run_input, request, run_id)
         except WorkflowAlreadyStartedError:
@@ -302,7 +298,7 @@ class Starts:
 
     def _equal_to(self, request: StartRequest, window: int) -> _Equal:
         first = request.numbered(window, 0)
-        equal = self._equal[first] = self._equal.pop(first, None) or _Equal()
+        equal = self._equal[first] = self._equal.pop(first, _Equal())  # the newest is the last to be forgotten
         while len(self._equal) > MOST_KNOWN:
             del self._equal[next(iter(self._equal))]
         return equal

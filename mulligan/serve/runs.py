@@ -128,8 +128,8 @@ class Runs:
         """Start a run in the caller's tenant. The same id and input again is the same run.
 
         `body`: a RunInput, or its JSON. `run_id`: the id that the client has chosen. `server_id`: the id that this server
-        has made, of a form that no client can choose. With neither, the id is made from `request`, and the same request again
-        is the same run; without that, a request cannot be recognized.
+        has made, of a form that no client can choose. With neither, the id is made from `request`, and the same request
+        again is the same run; without that, a request cannot be recognized.
         """
         run_input = parse_run_input(decompress_input(body)) if isinstance(body, bytes) else body
         if run_id is not None:
