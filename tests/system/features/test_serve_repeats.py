@@ -420,3 +420,28 @@ async def test_there_are_never_more_runs_than_first_attempts(lab: Lab, moves: li
             assert len({run_id for _, run_id, _ in done}) == 1
     for run_id in ids:
         await lab.client.get_workflow_handle(run_id).terminate()
+
+
+@pytest.mark.parametrize("protocol", STARTS)
+async def test_a_place_comes_back_however_a_request_ends(lab: Lab, queue: str, protocol: str) -> None:
+    """It is refused, fails at each of its calls of Temporal, or its client goes at once; there is one place."""
+    path, body = STARTS[protocol]
+    headers = {**MCP_HEADERS, "Mcp_Name": body.get("params", {}).get("name", "")} if path == "/mcp" else {}
+    async with shop_of(lab, queue, most_watchers=1) as shop:
+        for number, error in enumerate((bug, unavailable, slow), 1):
+            shop.faults.has_started, shop.faults.fail_call, shop.faults.error = True, number, error
+            await shop.post(*(path, body), **headers)
+        shop.faults.fail_call = 0
+        for unknown in ("sell", "nobody"):
+            await shop.post(path.replace("seller", unknown), json.loads(json.dumps(body).replace("seller", unknown)))
+        host, port = shop.doors[0].url.removeprefix("http://").split(":")
+        content = json.dumps(body).encode()
+        for sent in (len(content) - 1, len(content)):  # the client goes before the end of its request, and after it
+            _, writer = await asyncio.open_connection(host, int(port))
+            head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: {shop.by['Authorization']}\r\n"
+            writer.write(f"{head}Content-Length: {len(content)}\r\n\r\n".encode() + content[:sent])
+            await writer.drain()
+            writer.transport.abort()
+        async with asyncio.timeout(60):
+            while (await shop.post("/v1/chat/completions", STARTS["chat"][1])).status_code == 503:
+                await asyncio.sleep(0.1)  # the server notices after a moment that a client has gone
