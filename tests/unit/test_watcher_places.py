@@ -58,6 +58,8 @@ def test_places_are_bounded_for_all_and_for_each_tenant_and_come_back(
     requests = [Request(None) for _ in range(most)]
     for request in requests:
         request.take(places)  # all are free again
+    for request in requests:
+        request.end()
 
 
 def test_a_request_that_is_over_has_no_place_and_keeps_what_it_has_started() -> None:
