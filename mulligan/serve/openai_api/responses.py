@@ -91,7 +91,8 @@ async def create(request: Request, runs: Serving, caller: Calling) -> Response:
         return JSONResponse(await _read(runs, caller, run_id, events))
     except Exception as error:  # noqa: BLE001 - whatever it is: SDKs would send a request again that has done its work
         _log.error("POST /v1/responses: %s was started, but cannot be read", run_id, exc_info=error)
-        head = ResponseHead(run_id, str(body.get("model") or ""), time.time(), read_metadata(body), previous)
+        before = previous if previous != run_id else None
+        head = ResponseHead(run_id, str(body.get("model") or ""), time.time(), read_metadata(body), before)
         return _unread(head, error, streams=streams)
 
 
