@@ -71,13 +71,13 @@ async def _end(request: Request, runs: Runs, caller: Caller, run_id: str) -> Run
                 422, "waiting_for_person", f"A call waits for a person: decide it, and the run continues. {where}"
             )
         if event.type == "run_ended":
-            return _with_result(event)
+            return _with_result(event, run_id)
     raise Problem(
         422, "still_running", f"The run has not ended in time; use stream or /v1/responses with background. {where}"
     )
 
 
-def _with_result(end: RunEnded) -> RunEnded:
+def _with_result(end: RunEnded, run_id: str) -> RunEnded:
     """The end of a run that has a result.
 
     Raises:
@@ -85,7 +85,7 @@ def _with_result(end: RunEnded) -> RunEnded:
     """
     if end.result is None:
         message = f"{end.error.kind}: {end.error.message}" if end.error else f"the run was {end.status}"
-        raise Problem(422, "run_failed", f"The run has no result: {message}")
+        raise Problem(422, "run_failed", f"The run {run_id!r} has no result: {message}")
     return end
 
 
@@ -114,7 +114,7 @@ async def _frames(
                     yield chunk({"content": piece})
                 if chat.end is None:
                     continue
-                end = _with_result(chat.end)
+                end = _with_result(chat.end, head["id"])
                 yield chunk({}, finish_reason(end))
                 if with_usage:
                     usage = chat_usage_json(end)

@@ -189,9 +189,9 @@ async def test_a_background_response_is_polled_and_cancelled(served: Served) -> 
     assert created.background is True
     again = await create(model="seller", input=prompt, background=True, extra_headers=key)
     assert again.id == created.id
-    with pytest.raises(openai.ConflictError) as conflict:
+    with pytest.raises(openai.UnprocessableEntityError) as conflict:
         await create(model="seller", input="Other.", background=True, extra_headers=key)
-    assert conflict.value.code == "id_taken"
+    assert conflict.value.code == "idempotency_key_reused"
     stream = asyncio.create_task(streamed(served.client, created.id))
     cancelled = await served.client.responses.cancel(created.id)
     assert cancelled.status == "cancelled"
@@ -247,7 +247,7 @@ async def test_a_waiting_call_is_an_item_that_the_client_replies_to(served: Serv
     stream = await create(model="seller", previous_response_id=asked.id, input=[answer], stream=True)
     events = [event async for event in stream]
     assert events[-1].response.output_text == "Thank you."
-    with pytest.raises(openai.ConflictError) as waits:
+    with pytest.raises(openai.UnprocessableEntityError) as waits:
         await served.client.chat.completions.create(model="seller", messages=user("Ask me."))
     assert "waits for a person" in waits.value.message
 
@@ -312,8 +312,9 @@ async def test_how_a_run_ends_is_the_status_of_its_response(served: Served) -> N
     failed = await served.client.responses.create(model="strict_seller", input="Fail.")
     assert (failed.status, failed.error.code) == ("failed", "server_error")
     assert "unknown_tool" in failed.error.message
-    with pytest.raises(openai.InternalServerError) as error:
+    with pytest.raises(openai.UnprocessableEntityError) as error:
         await chat(model="strict_seller", messages=user("Fail."))
+    assert error.value.code == "run_failed"
     assert error.value.response.headers["x-should-retry"] == "false"
     with pytest.raises(openai.APIError, match="unknown_tool"):
         async for _ in await chat(model="strict_seller", messages=user("Fail."), stream=True):

@@ -180,7 +180,7 @@ async def test_a_run_that_failed_or_waits_is_no_reason_to_send_the_request_again
             await chat(sdk, prompt, agent)
         assert refused.value.code == code
         [run] = await shop.runs()
-        assert code == "run_failed" or run in str(refused.value)
+        assert run in str(refused.value)
         response = await sdk.responses.create(model=agent, input=prompt)
     assert response.status == ("failed" if code == "run_failed" else "in_progress")
     assert len(await shop.runs()) == 2
