@@ -7,6 +7,7 @@ import json
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ from tests.support.openai_turn import Turn
 SDKS = {"openai": "7.57.0", "ai": "7.0.173", "@ai-sdk/openai-compatible": "3.0.92"}
 PROGRAM = Path(__file__).with_name("repeating_clients.mjs")
 QUEUE = "repeating-clients"
-WAYS = {
+WAYS: dict[str, dict[str, Any]] = {
     # what happens: the answers of the three ways
     "lost": {"response": ["completed"], "chat": ["Hello."], "ai": ["AI_APICallError", 422]},
     "failed": {"response": ["failed"], "chat": ["Error", 422], "ai": ["AI_APICallError", 422]},

@@ -55,7 +55,7 @@ class Shop:
     def sdk(self, **options: Any) -> AsyncOpenAI:
         return AsyncOpenAI(base_url=f"{self.doors[0].url}/v1", api_key=f"token-of-{self.tenant}", **options)
 
-    async def post(self, path: str, body: Any, door: int = 0, **headers: str) -> Any:
+    async def post(self, path: str, body: Any, door: int = 0, /, **headers: str) -> Any:
         sent = {**self.by, **ACCEPT, **{name.replace("_", "-"): value for name, value in headers.items()}}
         async with self.doors[door].http.stream("POST", path, json=body, headers=sent, timeout=60) as answer:
             if "text/event-stream" not in answer.headers.get("content-type", ""):
