@@ -44,7 +44,7 @@ async def _resume(earlier: str, prompt: str | None, options: dict[str, Any], *, 
     from temporalio.exceptions import WorkflowAlreadyStartedError
     from temporalio.service import RPCError
 
-    from mulligan.client.resume_run import PromptNeededError, ResumeError, default_workflow_id, resume_run
+    from mulligan.client.resume_run import PromptNeededError, ResumeError, resume_run
     from mulligan.errors import InvalidRunInputError
 
     client = await connect_or_fail()
@@ -57,8 +57,7 @@ async def _resume(earlier: str, prompt: str | None, options: dict[str, Any], *, 
     except InvalidRunInputError as error:
         fail(error.message)
     except WorkflowAlreadyStartedError:
-        existing = options["id"] or default_workflow_id(earlier)
-        fail(f"there is a run {existing!r} already; choose another --id, or see `mulligan show {existing}`.")
+        fail(f"there is another run {options['id']!r} already; choose another --id.")
     except RPCError as error:
         fail(f"Temporal did not start the run: {error.message}")
     return await report_start(client, handle, wait=wait, as_json=as_json, resumed_from=earlier)

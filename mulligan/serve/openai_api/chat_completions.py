@@ -51,7 +51,8 @@ async def create(request: Request, runs: Serving, caller: Calling) -> Response:
     streams, with_usage = flag(body, "stream"), flag(options, "include_usage")
     agent, metadata = read_model(body), read_metadata(body)
     run_id = new_id(request, caller, ID_PREFIX)
-    await runs.start(caller, run_input_json(agent, chat_messages(body.get("messages")), metadata, "messages"), run_id)
+    given = run_input_json(agent, chat_messages(body.get("messages")), metadata, "messages")
+    await runs.start(caller, given, server_id=run_id)
     head = {"id": run_id, "created": int(time.time()), "model": agent}
     if streams:
         watched = await runs.watch(caller, run_id)

@@ -1,0 +1,37 @@
+"""The forms of ids that this server, or Mulligan's workflows, make themselves. A client cannot choose such an id for a run.
+
+A run with one would be in the way of the run that is to have it: the continuation of another run, the first turn of a
+conversation, the run of a sub-agent, an answer to `/v1`.
+"""
+
+from __future__ import annotations
+
+import re
+
+from mulligan.serve.problems import Problem
+from mulligan.wire.batch_call import COLLECTOR_PREFIX
+from mulligan.wire.tenant_budget import BUDGET_PREFIX
+
+__all__ = ["check_chosen_id"]
+
+_RESERVED = {
+    re.compile(rf"({BUDGET_PREFIX}|{COLLECTOR_PREFIX}).*"): "Mulligan's own workflows",
+    re.compile(r".+-resumed(-\d+)?"): "continuations of runs",
+    re.compile(r".*-thread-[0-9a-f]{32}(-\d+)?"): "conversations of chat pages",
+    re.compile(r"(resp_|chatcmpl-)[0-9a-f]{32}"): "responses and chat completions of /v1",
+    re.compile(r".*/.*"): "runs of sub-agents",
+}
+"""Each form, and what has such ids."""
+
+
+def check_chosen_id(run_id: str) -> None:
+    """Check the id that a client has chosen for a new run.
+
+    Raises:
+        Problem: ids of this form are not for clients.
+    """
+    for form, owner in _RESERVED.items():
+        if form.fullmatch(run_id):
+            raise Problem(
+                422, "invalid_input", f'"id" is {run_id[:80]!r}; {owner} have ids of this form: choose another one.'
+            )
