@@ -18,7 +18,7 @@ _RESERVED = {
     re.compile(rf"({BUDGET_PREFIX}|{COLLECTOR_PREFIX}).*"): "Mulligan's own workflows",
     re.compile(r".+-resumed(-\d+)?"): "continuations of runs",
     re.compile(r".*-thread-[0-9a-f]{32}(-\d+)?"): "conversations of chat pages",
-    re.compile(r"(resp_|chatcmpl-)[0-9a-f]{32}"): "responses and chat completions of /v1",
+    re.compile(r"(resp_|chatcmpl-|keyed-)[0-9a-f]{32}(-\d+)?"): "runs that are started for repeatable requests",
     re.compile(r".*/.*"): "runs of sub-agents",
 }
 """Each form, and what has such ids."""

@@ -141,7 +141,7 @@ async def _continue(request: Request, runs: Runs, caller: Caller, previous: str,
     except Problem as problem:
         if has_key and problem.code in ("already_resumed", "id_taken"):
             raise Problem(
-                422, "idempotency_key_reused", '"Idempotency-Key" belongs to another request; send a new one.'
+                422, "key_reused", f"The Idempotency-Key was sent before, with another body: {problem.detail}"
             ) from None
         raise
     return run_id

@@ -224,6 +224,38 @@ async def test_previous_response_id_continues_the_conversation(served: Served) -
     await served.client.responses.cancel(waiting.id)
 
 
+async def test_equal_requests_with_a_previous_response_are_one_response_and_others_are_branches(served: Served) -> None:
+    """At once and later, on two replicas. A key of its own makes an equal request a branch, and belongs to one request."""
+    prompt = served.script(Turn("One."), Turn("Two."))
+    first = await served.client.responses.create(model="seller", input=prompt)
+
+    async def go_on(client: Any = served.client, key: str = "", **fields: Any) -> Any:
+        given = {"model": "seller", "input": "Next.", "previous_response_id": first.id, **fields}
+        return await client.responses.create(**given, extra_headers={"Idempotency-Key": key} if key else {})
+
+    key = uuid.uuid4().hex
+    for each in ("", key):
+        many = await asyncio.gather(*(go_on((served.client, served.other)[n % 2], each) for n in range(20)))
+        assert {response.output_text for response in many} == {"Two."}
+        assert len({response.id for response in many}) == 1
+        assert (await go_on(served.other, each)).id == many[0].id
+    others = [
+        await go_on(input="Something else."),
+        await go_on(metadata={"a": "b"}),
+        await go_on(key=uuid.uuid4().hex),
+        await go_on(key=key),
+        await go_on(),
+    ]
+    assert len({response.id for response in others}) == 5
+    for changed in ({"input": "Something else."}, {"metadata": {"a": "b"}}, {"previous_response_id": others[0].id}):
+        with pytest.raises(openai.UnprocessableEntityError) as refused:
+            await go_on(key=key, **changed)
+        assert refused.value.code == "key_reused"
+    assert len(served.lab.model.requests_of(MODEL, run=prompt)) == 1 + len(others)
+    said = {served.lab.model.requests_of(MODEL, run=prompt)[n].conversation[-1]["content"] for n in range(1, 6)}
+    assert said == {"Next.", "Something else."}
+
+
 async def test_a_waiting_call_is_an_item_that_the_client_replies_to(served: Served) -> None:
     """An approval as OpenAI's for MCP servers; a question as a function call. The response is the same one then."""
     create = served.client.responses.create
