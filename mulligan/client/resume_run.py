@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from temporalio.api.history.v1 import WorkflowExecutionStartedEventAttributes
@@ -21,7 +22,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.client.read_run import query_run
 from mulligan.client.resumed_run import MOST_TAKEN_IDS, ResumedRun, Source, continuation_ids, request_digest
-from mulligan.client.start_run import StartedRun, decode_start_input, start_argument, start_memo
+from mulligan.client.start_run import StartedRun, decode_start_input, read_input, start_argument, start_memo
 from mulligan.client.store_content import store_content
 from mulligan.content import Part
 from mulligan.errors import MulliganError, StructuredOutputError, ToolCallError, error_of
@@ -157,8 +158,12 @@ async def continue_run(
     Raises:
         Exception: as `resume_run`.
     """
-    description = await _describe_ended_run(client, workflow_id, run_id)
-    continuing = _Continuing(client, await ResumedRun.of(description), options)
+    earlier = await ResumedRun.of(await _describe_ended_run(client, workflow_id, run_id))
+    if earlier.tenant is None:
+        # A client of its own may have started it, which writes no memo; a worker does, if one has begun the run.
+        given = await read_input(client, client.get_workflow_handle(workflow_id, run_id=earlier.description.run_id))
+        earlier = replace(earlier, tenant=given.tenant if given else None)
+    continuing = _Continuing(client, earlier, options)
     return await (continuing.under_id(new_id) if new_id else continuing.under_next_id())
 
 

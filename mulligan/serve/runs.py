@@ -49,7 +49,7 @@ from mulligan.client.waiting_calls import AllPending, read_all_pending
 from mulligan.client.watch_run import WatchedEvent, watch_run
 from mulligan.run_input import RunInput, parse_run_input
 from mulligan.serve.problems import Problem, no_such_run
-from mulligan.serve.reserved_ids import check_chosen_id
+from mulligan.serve.run_ids import check_chosen_id, check_id
 from mulligan.serve.security import Caller
 from mulligan.wire.agent_facts import DEFINITION_QUERY, Definition
 from mulligan.wire.compressed_input import decompress_input
@@ -57,8 +57,6 @@ from mulligan.wire.updates import ANSWER, DECIDE, SEND_MESSAGE, STOP
 
 __all__ = ["RunInfo", "Runs", "Started"]
 
-MOST_ID_CHARS = 500
-"""Characters of a run's id. Temporal accepts 1,000 bytes, and the ids of sub-agents' runs begin with their parent's."""
 MOST_WATCHERS = 5_000
 """Streams that this process serves at the same time."""
 MOST_ITEMS = 1_000
@@ -125,7 +123,6 @@ class Runs:
                 "POST /api/runs/{id}/resume.",
             )  # fmt: skip
         if run_id is not None:
-            _check_id(run_id)
             check_chosen_id(run_id)
         run_id = run_id or server_id or f"{run_input.agent[:80]}-{secrets.token_hex(8)}"
         run_input = _in_tenant(caller, run_input)
@@ -149,7 +146,6 @@ class Runs:
             # Who sees a run sees those of its sub-agents, but may not start such an agent itself.
             await self.agent(caller, str((await memo_of(described)).get("agent")))
         if chosen := options.get("id"):
-            _check_id(chosen)
             check_chosen_id(chosen)
         given = {name: value for name, value in options.items() if name != "id"}
         try:
@@ -175,7 +171,7 @@ class Runs:
 
     async def describe(self, caller: Caller, run_id: str) -> WorkflowExecutionDescription:
         """Temporal's description of a run, if the caller may see it. Every other method checks with this one."""
-        _check_id(run_id, most=1_000)
+        check_id(run_id, most=1_000)
         try:
             described = await self.client.get_workflow_handle(run_id).describe()
         except RPCError as error:
@@ -437,11 +433,6 @@ def _check_token(since: str) -> None:
 
 def _by(caller: Caller, fields: Mapping[str, Any]) -> dict[str, Any]:
     return {**fields, "by": caller.name or fields.get("by")}
-
-
-def _check_id(run_id: str, most: int = MOST_ID_CHARS) -> None:
-    if not run_id.strip() or len(run_id) > most or not run_id.isprintable():
-        raise Problem(422, "invalid_input", f'"id" is {run_id[:80]!r}; it must be 1 to {most} printable characters.')
 
 
 async def _wait(handle: Handle, seconds: float) -> None:

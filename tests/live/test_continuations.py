@@ -126,6 +126,19 @@ async def test_python_continues_a_run_once_and_names_the_continuation_that_is_th
     assert (await resume(doors[0], run_id, prompt="Next."))[:2] == (200, {"id": f"{run_id}-resumed"})
 
 
+async def test_a_run_that_no_worker_began_is_continued_once_in_the_tenant_of_its_input(lab: Lab) -> None:
+    """Its memo is empty if a client of another kind has started it."""
+    run_id = f"run-{uuid.uuid4().hex[:8]}"
+    lab.model.script(run_id, lambda _, __: DONE)
+    given = {"agent": "shop", "prompt": "Go.", "model": f"openai-chat:{run_id}", "tenant": "ada"}
+    handle = await lab.client.start_workflow("AgentWorkflow", given, id=run_id, task_queue="nobody-polls")
+    await handle.terminate()
+    handles = await asyncio.gather(*(resume_run(lab.client, run_id, task_queue="agents") for _ in range(5)))
+    assert {each.id for each in handles} == {f"{run_id}-resumed"}
+    await handles[0].result()
+    assert (await resume_run(lab.client, run_id, task_queue="agents")).id == f"{run_id}-resumed"
+
+
 async def end_before_work(lab: Lab, door: Door, run_id: str, how: str) -> str:
     """Continue a run in one that ends before its first model call; its id."""
     if how == "refused at opening":
