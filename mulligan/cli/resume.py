@@ -32,6 +32,9 @@ def resume(
     The new run begins with the conversation of the earlier one. Calls with a result are not repeated. For a call that was
     interrupted, the model is informed that it may or may not have done its work. A run that completed needs a prompt.
 
+    A run is continued once: the same command again returns that continuation, and another prompt or option is refused. With
+    --id it is continued once more, under that id.
+
     Examples: `mulligan resume my-run`, `mulligan resume my-run "Try the other supplier." --max-steps 10 --wait`
 
     Exit code: 0 started (with --wait: completed), 1 it did not complete, 2 it cannot be resumed, or no server.
