@@ -292,8 +292,8 @@ async def test_the_button_that_resumes_a_run_starts_one_however_often_it_is_pres
             assert answer.status_code == 303
             return answer.headers["location"]
 
-        shown = await asyncio.gather(*(press(each, "Go on.") for each in (ada, root) * 5))
-        assert set(shown) == {f"{path}-resumed"}
+        pages = await asyncio.gather(*(press(each, "Go on.") for each in (ada, root) * 5))
+        assert set(pages) == {f"{path}-resumed"}
         assert await press(ada, "Something else.") == path
         assert f"as '{run_id}-resumed'" in html.unescape(await ada.page(path))
         await ada.send(f"{path}-resumed/cancel")
