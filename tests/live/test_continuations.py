@@ -162,7 +162,7 @@ async def test_a_continuation_that_ended_before_its_first_model_call_is_made_aga
     assert await end_before_work(lab, doors[0], run_id, how) == f"{run_id}-resumed"
     assert await end_before_work(lab, doors[0], run_id, how) == f"{run_id}-resumed-2"
     new_id = f"{run_id}-resumed-3"
-    working = {"model": f"openai-chat:{run_id}", "task_queue": "agents"}
+    working: dict[str, Any] = {"model": f"openai-chat:{run_id}", "task_queue": "agents"}
     sources = (run_id, f"{run_id}-resumed")
     mixed = [resume_run(lab.client, each, "Next.", **working) for _ in range(4) for each in sources]
     answers = await asyncio.gather(*mixed, return_exceptions=True)
