@@ -15,7 +15,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from mulligan.client.external_storage import CARRY_BYTES
 from mulligan.client.store_content import store_content
 from mulligan.errors import InvalidRunInputError
-from mulligan.run_input import RunInput, parse_run_input
+from mulligan.run_input import RESUMED_FROM_MEMO, RunInput, parse_run_input
 from mulligan.wire.compressed_input import LONGEST_MESSAGE, PACKED_BYTES, compress_input, decompress_input
 from mulligan.wire.run_priority import TENANT_MEMO, run_priority
 from mulligan.wire.sub_run import AGENT_WORKFLOW
@@ -104,7 +104,9 @@ def start_argument(client: Client, run_input: RunInput) -> Any:
 
 def start_memo(run_input: RunInput) -> dict[str, Any]:
     """The memo with which a run is started: lists show it, and filter by it, before a worker has begun the run."""
-    return {"agent": run_input.agent, **({TENANT_MEMO: run_input.tenant} if run_input.tenant else {})}
+    tenant = {TENANT_MEMO: run_input.tenant} if run_input.tenant else {}
+    before = {RESUMED_FROM_MEMO: run_input.resumed_from.identity} if run_input.resumed_from else {}
+    return {"agent": run_input.agent, **tenant, **before}
 
 
 async def decode_start_input(client: Client, start: WorkflowExecutionStartedEventAttributes) -> RunInput:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import re
 import secrets
 import time
 from collections.abc import Iterator, Mapping
@@ -37,7 +36,7 @@ from mulligan.run_input import RunInput
 from mulligan.serve.problems import Problem
 from mulligan.serve.security import Caller
 
-__all__ = ["KEYED_PREFIX", "KEY_HEADER", "StartRequest", "Starts", "key_conflicts", "read_key", "refuse_made_id"]
+__all__ = ["KEYED_PREFIX", "KEY_HEADER", "StartRequest", "Starts", "key_conflicts", "read_key"]
 
 KEY_HEADER = "Idempotency-Key"
 RETRY_HEADER = "x-stainless-retry-count"
@@ -49,7 +48,6 @@ MOST_KNOWN = 10_000
 KEYED_PREFIX = "keyed-"
 REQUEST_MEMO = "request"
 """The key in a run's memo of {`body`: the digest of the request's body, `attempt`: of the SDK; 0 for others}."""
-_MADE_ID = re.compile(rf"(resp_|chatcmpl-|{KEYED_PREFIX})[0-9a-f]{{32}}")
 _NOT_STARTED = {
     RPCStatusCode.INVALID_ARGUMENT,
     RPCStatusCode.NOT_FOUND,
@@ -108,22 +106,6 @@ class StartRequest:
         return _made_id(self.prefix, "body", *self.scope, self.body, window, number)
 
 
-def refuse_made_id(run_id: str) -> None:
-    """Refuse an id that a client has chosen if it has the form of those that are made from requests.
-
-    With it, a run could have the id of another caller's next request.
-
-    Raises:
-        Problem: it has that form.
-    """
-    if _MADE_ID.fullmatch(run_id):
-        raise Problem(
-            422,
-            "invalid_input",
-            f'"id" is {run_id!r}: the server makes ids of this form from requests; choose another.',
-        )
-
-
 def read_key(request: Request, caller: Caller, prefix: str) -> str | None:
     """The run's id for the `Idempotency-Key` of a request; None: it has no such header.
 
@@ -150,7 +132,7 @@ def key_conflicts(key: str | None) -> Iterator[None]:
         if key is None or problem.code not in ("id_taken", "already_resumed"):
             raise
         raise Problem(
-            422, "idempotency_key_reused", f"The {KEY_HEADER} was sent before, with another body: {problem.detail}"
+            422, "key_reused", f"The {KEY_HEADER} was sent before, with another body: {problem.detail}"
         ) from None
 
 
@@ -207,7 +189,7 @@ class Starts:
             existing = await self._describe(run_id)
         if existing is None or (await _request_of(existing)).get("body") != request.body:
             raise Problem(
-                422, "idempotency_key_reused", f"The {KEY_HEADER} was sent before, with another body: it started the run "
+                422, "key_reused", f"The {KEY_HEADER} was sent before, with another body: it started the run "
                 f"{run_id!r}. Send another key for another request.",
             )  # fmt: skip
         return run_id, False

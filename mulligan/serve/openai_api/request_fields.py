@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Mapping
 from typing import Any
 
 from starlette.requests import Request
 
-from mulligan.serve.idempotency import read_key
 from mulligan.serve.json_body import read_json
 from mulligan.serve.problems import Problem
-from mulligan.serve.security import Caller
 
 __all__ = [
     "CHAT_FIELDS",
@@ -20,7 +17,6 @@ __all__ = [
     "flag",
     "invalid",
     "json_object",
-    "new_id",
     "read_metadata",
     "read_model",
     "refuse_fields",
@@ -110,8 +106,3 @@ def flag(body: Mapping[str, Any], name: str) -> bool:
     if value is not None and not isinstance(value, bool):
         raise invalid(name, f"is {json.dumps(value)[:80]}; it must be true or false.")
     return bool(value)
-
-
-def new_id(request: Request, caller: Caller, prefix: str) -> str:
-    """The id of a new run: always another one, or for a header `Idempotency-Key` the one that belongs to it."""
-    return read_key(request, caller, prefix) or f"{prefix}{secrets.token_hex(16)}"

@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import aclosing
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from sse_starlette import EventSourceResponse
 from starlette.responses import JSONResponse
-from temporalio.client import WorkflowExecutionStatus
+from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError
 
 from mulligan.client.read_run import NO_WORKER_STATUSES
+from mulligan.client.resumed_run import request_digest
 from mulligan.client.send_update import RunEndedError
 from mulligan.client.start_run import read_input
 from mulligan.client.watch_run import WatchedEvent
 from mulligan.serve.http_protocol import SEND_SECONDS, caller_of, runs_of
-from mulligan.serve.idempotency import StartRequest
+from mulligan.serve.idempotency import StartRequest, key_conflicts, read_key
 from mulligan.serve.openai_api.input_items import Reply, input_messages, joined_prompt, replies, run_input_json
 from mulligan.serve.openai_api.request_fields import (
     RESPONSE_FIELDS,
     flag,
     invalid,
     json_object,
-    new_id,
     read_metadata,
     read_model,
     refuse_fields,
@@ -146,7 +147,7 @@ async def retrieve(
 
 
 async def _continue(request: Request, runs: Runs, caller: Caller, previous: str, body: dict[str, Any]) -> str:
-    """Continue the conversation of a run that has ended, in a new one."""
+    """Continue the conversation of a run that has ended, in a new one: a branch for each input, and for each key."""
     messages = [each for each in input_messages(body.get("input")) if each]
     if any(message["role"] != "user" for message in messages):
         raise invalid("input", "may only have user messages with previous_response_id: the run has the earlier ones.")
@@ -161,22 +162,19 @@ async def _continue(request: Request, runs: Runs, caller: Caller, previous: str,
             "previous_response_id",
             "is a response in progress; wait for its end, cancel it, or reply to its waiting calls alone.",
         )
-    run_id = new_id(request, caller, ID_PREFIX)
-    if "idempotency-key" in request.headers and await _continues(runs, run_id, previous):
-        return run_id
-    prompt = joined_prompt(messages)
     metadata = read_metadata(body) | ({"tenant": before.tenant} if before.tenant else {})
-    await runs.resume(caller, previous, {"prompt": prompt, "id": run_id, "metadata": metadata})
+    options = {"prompt": joined_prompt(messages), "metadata": metadata}
+    key = read_key(request, caller, ID_PREFIX)
+    run_id = key or _branch_id(described, options)
+    with key_conflicts(key):
+        await runs.resume(caller, previous, options, server_id=run_id)
     return run_id
 
 
-async def _continues(runs: Runs, run_id: str, previous: str) -> bool:
-    """Whether there is a run with this id already, which continues the earlier one."""
-    try:
-        existing = await read_input(runs.client, runs.client.get_workflow_handle(run_id))
-    except RPCError:
-        return False
-    return bool(existing and existing.resumed_from and existing.resumed_from.workflow_id == previous)
+def _branch_id(previous: WorkflowExecutionDescription, options: Mapping[str, Any]) -> str:
+    """The id of the response that continues another one with this input: the same one for the same request."""
+    named = json.dumps([previous.id, previous.run_id, request_digest(options)])
+    return f"{ID_PREFIX}{hashlib.sha256(named.encode()).hexdigest()[:32]}"
 
 
 async def _reply(runs: Runs, caller: Caller, run_id: str, given: Iterable[Reply]) -> None:
