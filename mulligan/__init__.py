@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from mulligan.client.connect import connect, data_converter
     from mulligan.client.read_run import read_steps
     from mulligan.client.resume_run import (
+        AlreadyResumedError,
         NoWorkerError,
         PromptNeededError,
         ResumeError,
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Agent",
+    "AlreadyResumedError",
     "Answer",
     "AssistantMessage",
     "Audio",
@@ -138,6 +140,7 @@ __all__ = [
 ]
 
 _LAZY = {
+    "AlreadyResumedError": "mulligan.client.resume_run",
     "DurableAgent": "mulligan.workflows.durable_agent",
     "MulliganPlugin": "mulligan.worker.temporal_plugin",
     "NoWorkerError": "mulligan.client.resume_run",

@@ -23,8 +23,10 @@ from mulligan.schema.optional_field import optional_field
 from mulligan.schema.well_formed import WellFormedText
 from mulligan.values import AssistantMessage, Message, ToolMessage, UserMessage
 
-__all__ = ["TRACEPARENT", "Prompt", "ResumedFrom", "RunInput", "parse_prompt", "parse_run_input"]
+__all__ = ["RESUMED_FROM_MEMO", "TRACEPARENT", "Prompt", "ResumedFrom", "RunInput", "parse_prompt", "parse_run_input"]
 
+RESUMED_FROM_MEMO = "resumed_from"
+"""The key in a run's memo of the run that it continues: `ResumedFrom.identity`."""
 _ROLES = ("user", "assistant", "tool")
 _PARTS = ("text", "image", "file", "audio")
 Prompt = Annotated[
@@ -44,8 +46,15 @@ class ResumedFrom(BaseModel):
     run_id: Annotated[str, Field(min_length=1, max_length=100)]
     """Temporal's run id of it."""
     traceparent: Annotated[str | None, Field(max_length=100)] = None
+    request: Annotated[str, Field(max_length=64)] = ""
+    """A digest of the prompt and the options with which it was resumed: the same request again is the same run."""
     once: list[OnceCall] = optional_field([], max_length=MOST_CALLS)
     """Its calls of tools with `once` that are not executed again."""
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """What the memo of the run has: by it, others see whether this is the run that they would start."""
+        return {"workflow_id": self.workflow_id, "run_id": self.run_id, "request": self.request}
 
 
 class RunInput(BaseModel):
@@ -92,7 +101,7 @@ class RunInput(BaseModel):
     )
     """How many runs of sub-agents may be started below the run, at all levels. None: the agent's."""
     resumed_from: ResumedFrom | None = optional_field()
-    """Set by `resume_run`: the run whose conversation this one continues."""
+    """Set by `resume_run`: the run whose conversation this one continues. Refused from clients of the HTTP server."""
     tenant: str | None = optional_field(min_length=1, max_length=64)
     """Temporal's fairness key: workers serve tenants in turn, however much work each of them has."""
     priority: int | None = optional_field(ge=1, le=5, strict=True)

@@ -13,7 +13,7 @@ from temporalio.exceptions import FailureError
 
 from mulligan.client.converter import REFUSED
 from mulligan.errors import InvalidRunInputError
-from mulligan.run_input import parse_run_input
+from mulligan.run_input import RESUMED_FROM_MEMO, parse_run_input
 from mulligan.wire.compressed_input import decompress_input
 from mulligan.wire.resume_page import RESUME_STATE_QUERY
 from mulligan.wire.run_priority import TENANT_MEMO
@@ -80,9 +80,7 @@ class AgentWorkflow:
             resumed_from = run_input.resumed_from
             memo: dict[str, Any] = {"agent": run_input.agent}
             memo |= {TENANT_MEMO: run_input.tenant} if run_input.tenant else {}
-            workflow.upsert_memo(
-                memo | ({"resumed_from": resumed_from.model_dump(exclude={"once"})} if resumed_from else {})
-            )
+            workflow.upsert_memo(memo | ({RESUMED_FROM_MEMO: resumed_from.identity} if resumed_from else {}))
             await agent.begin(run_input)
         agent.continues_while_waiting = True
         while not await agent.step():

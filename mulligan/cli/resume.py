@@ -32,6 +32,9 @@ def resume(
     The new run begins with the conversation of the earlier one. Calls with a result are not repeated. For a call that was
     interrupted, the model is informed that it may or may not have done its work. A run that completed needs a prompt.
 
+    A run is continued once: the same command again returns that continuation, and another prompt or option is refused. With
+    --id it is continued once more, under that id.
+
     Examples: `mulligan resume my-run`, `mulligan resume my-run "Try the other supplier." --max-steps 10 --wait`
 
     Exit code: 0 started (with --wait: completed), 1 it did not complete, 2 it cannot be resumed, or no server.
@@ -44,7 +47,7 @@ async def _resume(earlier: str, prompt: str | None, options: dict[str, Any], *, 
     from temporalio.exceptions import WorkflowAlreadyStartedError
     from temporalio.service import RPCError
 
-    from mulligan.client.resume_run import PromptNeededError, ResumeError, default_workflow_id, resume_run
+    from mulligan.client.resume_run import PromptNeededError, ResumeError, resume_run
     from mulligan.errors import InvalidRunInputError
 
     client = await connect_or_fail()
@@ -57,8 +60,7 @@ async def _resume(earlier: str, prompt: str | None, options: dict[str, Any], *, 
     except InvalidRunInputError as error:
         fail(error.message)
     except WorkflowAlreadyStartedError:
-        existing = options["id"] or default_workflow_id(earlier)
-        fail(f"there is a run {existing!r} already; choose another --id, or see `mulligan show {existing}`.")
+        fail(f"there is another run {options['id']!r} already; choose another --id.")
     except RPCError as error:
         fail(f"Temporal did not start the run: {error.message}")
     return await report_start(client, handle, wait=wait, as_json=as_json, resumed_from=earlier)

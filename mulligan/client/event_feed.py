@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
-from temporalio.client import Client, WorkflowQueryFailedError
+from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.client.event_position import Position, StreamPosition
@@ -122,7 +122,7 @@ class EventFeed:
                 self.is_ended = True
                 self._wake()
                 return
-            except (RPCError, WorkflowQueryFailedError, ValueError) as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is: the watchers would wait for ever
                 self.failure = error
                 self._wake()
                 if not is_temporary(error):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import re
+import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from temporalio.api.history.v1 import WorkflowExecutionStartedEventAttributes
@@ -16,14 +17,16 @@ from temporalio.client import (
     WorkflowQueryFailedError,
 )
 from temporalio.common import WorkflowIDReusePolicy
+from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.client.read_run import query_run
-from mulligan.client.start_run import decode_start_input, start_argument, start_memo
+from mulligan.client.resumed_run import MOST_TAKEN_IDS, ResumedRun, Source, continuation_ids, request_digest
+from mulligan.client.start_run import StartedRun, decode_start_input, read_input, start_argument, start_memo
 from mulligan.client.store_content import store_content
 from mulligan.content import Part
 from mulligan.errors import MulliganError, StructuredOutputError, ToolCallError, error_of
-from mulligan.run_input import ResumedFrom, parse_prompt
+from mulligan.run_input import ResumedFrom, RunInput, parse_prompt
 from mulligan.values import (
     AssistantMessage,
     ErrorInfo,
@@ -37,18 +40,18 @@ from mulligan.wire.run_priority import run_priority
 from mulligan.wire.ui_summary import run_summary, task_of
 
 __all__ = [
+    "AlreadyResumedError",
     "NoWorkerError",
     "PromptNeededError",
     "ResumeError",
     "RunNotFoundError",
     "RunOpenError",
-    "default_workflow_id",
+    "continue_run",
     "resume_run",
 ]
 
 WORKFLOW = "AgentWorkflow"
 Handle = WorkflowHandle[Any, Any]
-_RESUMED_ID = re.compile(r"(.+)-resumed(?:-(\d+))?")
 
 
 class ResumeError(Exception):
@@ -71,6 +74,17 @@ class NoWorkerError(ResumeError):
     """No worker answers for the run. A worker has to replay it to return its conversation."""
 
 
+class AlreadyResumedError(ResumeError):
+    """The run was continued before, with another prompt or other options. `workflow_id`: of its continuation."""
+
+    def __init__(self, earlier: str, workflow_id: str) -> None:
+        super().__init__(
+            f"The run {earlier!r} was continued before, with another prompt or other options: as {workflow_id!r}. "
+            "Continue that run, or choose another id for a second continuation."
+        )
+        self.workflow_id = workflow_id
+
+
 async def resume_run(  # noqa: PLR0913 - all but the first two are options
     client: Client,
     workflow_id: str,
@@ -89,12 +103,15 @@ async def resume_run(  # noqa: PLR0913 - all but the first two are options
     `tool_lost`, which says that the call may or may not have done its work. Agent, model, metadata, limits and task queue
     are those of the earlier run, unless given.
 
+    A run is continued once, however often and from wherever this is called: the same call again returns that continuation,
+    also when it has ended. A continuation that ended before its first model call is made again, under the next id.
+
     Args:
         client: A client of the server that has the earlier run; `mulligan.connect()` returns one.
         workflow_id: The earlier run.
         prompt: The user's next message. A run that completed needs one.
-        id: The new run's id. The default is made from the earlier run's id and can be used once, so that a run which is
-            resumed twice by accident continues once.
+        id: The new run's id. The default is made from the earlier run's id: `my-run-resumed`, then `my-run-resumed-2`. With
+            an id of your own it is a branch: another continuation beside that one, which is started once as well.
         run_id: Temporal's run id, if the earlier run is not the newest one of its workflow id.
         max_steps: The maximum number of model calls of the new run.
         model: Another model.
@@ -102,57 +119,166 @@ async def resume_run(  # noqa: PLR0913 - all but the first two are options
         task_queue: The task queue of the workers.
 
     Returns:
-        The handle of the new run.
+        The handle of the continuation.
 
     Raises:
         ResumeError: there is no such run (RunNotFoundError), it is open (RunOpenError), it needs a prompt
-            (PromptNeededError), no worker answers (NoWorkerError), or it never started.
+            (PromptNeededError), no worker answers (NoWorkerError), it was continued with another prompt or other options
+            (AlreadyResumedError), or it never started.
         InvalidRunInputError: the new run's input is invalid: the conversation is too long, or a limit is not a number.
-        WorkflowAlreadyStartedError: there is a run with the new id.
+        WorkflowAlreadyStartedError: the given `id` is that of a run that does not continue this one.
     """
-    description = await _describe_ended_run(client, workflow_id, run_id)
-    earlier = client.get_workflow_handle(workflow_id, run_id=description.run_id)
-    status, error = await _read_end(earlier)
-    state, messages = await _read_state(client, earlier, description)
-    messages = _with_all_results(messages, error, state.undecided)
-    if prompt is None:
-        _check_last_message(workflow_id, status, messages)
     options = {
-        "prompt": prompt if prompt is None or isinstance(prompt, str) else parse_prompt(list(prompt)),
+        "prompt": prompt,
         "max_steps": max_steps,
         "model": model,
         "metadata": metadata and dict(metadata),
+        "task_queue": task_queue,
     }
-    run_input = state.input.model_copy(
-        update={
-            "messages": messages,
-            "traceparent": None,
-            "resumed_from": ResumedFrom(
-                workflow_id=workflow_id,
-                run_id=description.run_id or "",
-                traceparent=state.trace or None,
-                once=state.once,
-            ),
-            **{name: value for name, value in options.items() if value is not None},
-        }
-    )
-    run_input = await store_content(run_input)
-    return await client.start_workflow(
-        WORKFLOW,
-        start_argument(client, run_input),
-        id=id or default_workflow_id(workflow_id),
-        task_queue=task_queue or description.task_queue,
-        static_summary=run_summary(run_input.agent, task_of(run_input)),
-        id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE if id else WorkflowIDReusePolicy.REJECT_DUPLICATE,
-        memo=start_memo(run_input),
-        priority=run_priority(run_input),
-    )
+    return (await continue_run(client, workflow_id, options, new_id=id, run_id=run_id)).handle
 
 
-def default_workflow_id(workflow_id: str) -> str:
-    """The id of the run that resumes another: `my-run-resumed`, then `my-run-resumed-2`."""
-    match = _RESUMED_ID.fullmatch(workflow_id)
-    return f"{match[1]}-resumed-{int(match[2] or 1) + 1}" if match else f"{workflow_id}-resumed"
+async def continue_run(
+    client: Client,
+    workflow_id: str,
+    options: Mapping[str, Any],
+    *,
+    new_id: str | None = None,
+    run_id: str | None = None,
+) -> StartedRun:
+    """Continue a run as `resume_run` does. The result says whether this request started the continuation.
+
+    Args:
+        client: A client of the server.
+        workflow_id: The earlier run.
+        options: Those of `resume_run`: `prompt`, `max_steps`, `model`, `metadata`, `task_queue`.
+        new_id: The continuation's id; None: one that is made from the earlier run's.
+        run_id: As for `resume_run`.
+
+    Raises:
+        Exception: as `resume_run`.
+    """
+    earlier = await ResumedRun.of(await _describe_ended_run(client, workflow_id, run_id))
+    if earlier.tenant is None:
+        # A client of its own may have started it, which writes no memo; a worker does, if one has begun the run.
+        given = await read_input(client, client.get_workflow_handle(workflow_id, run_id=earlier.description.run_id))
+        earlier = replace(earlier, tenant=given.tenant if given else None)
+    continuing = _Continuing(client, earlier, options)
+    return await (continuing.under_id(new_id) if new_id else continuing.under_next_id())
+
+
+class _Continuing:
+    """A request to continue a run. Temporal starts one run under an id; who comes second looks at what is there."""
+
+    def __init__(self, client: Client, earlier: ResumedRun, options: Mapping[str, Any]) -> None:
+        self._client, self._earlier = client, earlier
+        self._options = {name: value for name, value in options.items() if value is not None}
+        self._request = request_digest(options)
+        self._input: RunInput | None = None
+
+    async def under_id(self, new_id: str) -> StartedRun:
+        """The continuation with an id that the caller has chosen."""
+        there = await self._start_or_read(new_id)
+        if isinstance(there, StartedRun):
+            return there
+        if not there.continues(self._earlier.tenant, {self._earlier.source}):
+            raise WorkflowAlreadyStartedError(new_id, WORKFLOW)
+        return self._same(there)
+
+    async def under_next_id(self) -> StartedRun:
+        """The continuation with the first id of the run's own that is free, or has it already.
+
+        Ids that runs of others have are passed over: otherwise they would stop this run. So are continuations that ended
+        before their first model call; whoever continues one of those instead continues this run all the same.
+        """
+        sources = await self._sources()
+        for new_id in itertools.islice(continuation_ids(self._earlier.description.id), MOST_TAKEN_IDS):
+            there = await self._start_or_read(new_id)
+            if isinstance(there, StartedRun):
+                return there
+            if not there.continues(self._earlier.tenant, sources):
+                continue
+            if await there.has_begun(self._client):
+                return self._same(there)
+            sources.add(there.source)
+        raise ResumeError(
+            f"The run {self._earlier.description.id!r} cannot be continued under its next {MOST_TAKEN_IDS} ids, as other "
+            "runs have them. Choose an id for the new run."
+        )
+
+    async def _sources(self) -> set[Source]:
+        """The run, and the runs that it was to continue when it ended before its first model call."""
+        run: ResumedRun | None = self._earlier
+        sources: set[Source] = set()
+        while run is not None and run.source not in sources:
+            sources.add(run.source)
+            before = run.resumed_from
+            if before is None or await run.has_begun(self._client):
+                break
+            run = await ResumedRun.read(self._client, before.workflow_id, before.run_id)
+        return sources
+
+    async def _start_or_read(self, new_id: str) -> StartedRun | ResumedRun:
+        """Start the continuation, or read the run that has the id already: then no worker is needed."""
+        there = await ResumedRun.read(self._client, new_id)
+        if there is not None:
+            return there
+        try:
+            return StartedRun(await self._start(new_id), is_new=True)
+        except WorkflowAlreadyStartedError:
+            there = await ResumedRun.read(self._client, new_id)
+        if there is None:
+            raise ResumeError(f"The run {new_id!r} was deleted while {self._earlier.description.id!r} was continued.")
+        return there
+
+    def _same(self, there: ResumedRun) -> StartedRun:
+        """The continuation that is there, if this request would have started the same.
+
+        Raises:
+            AlreadyResumedError: another request has started it.
+        """
+        new_id, before = there.description.id, there.resumed_from
+        source = (before.workflow_id, before.run_id) if before else None
+        if before is None or source != self._earlier.source or before.request != self._request:
+            raise AlreadyResumedError(self._earlier.description.id, new_id)
+        first = there.description.raw_description.workflow_execution_info.first_run_id or there.description.run_id
+        return StartedRun(self._client.get_workflow_handle(new_id, first_execution_run_id=first), is_new=False)
+
+    async def _start(self, new_id: str) -> Handle:
+        if self._input is None:
+            self._input = await store_content(await self._read_input())
+        return await self._client.start_workflow(
+            WORKFLOW,
+            start_argument(self._client, self._input),
+            id=new_id,
+            task_queue=self._options.get("task_queue") or self._earlier.description.task_queue,
+            static_summary=run_summary(self._input.agent, task_of(self._input)),
+            id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+            memo=start_memo(self._input),
+            priority=run_priority(self._input),
+        )
+
+    async def _read_input(self) -> RunInput:
+        """The input of the new run: the earlier run's conversation, with the options of this request."""
+        workflow_id, run_id = self._earlier.source
+        earlier = self._client.get_workflow_handle(workflow_id, run_id=run_id)
+        status, error = await _read_end(earlier)
+        state, messages = await _read_state(self._client, earlier, self._earlier.description)
+        messages = _with_all_results(messages, error, state.undecided)
+        options = {name: value for name, value in self._options.items() if name != "task_queue"}
+        if "prompt" not in options:
+            _check_last_message(workflow_id, status, messages)
+        elif not isinstance(options["prompt"], str):
+            options["prompt"] = parse_prompt(list(options["prompt"]))
+        resumed_from = ResumedFrom(
+            workflow_id=workflow_id,
+            run_id=run_id,
+            traceparent=state.trace or None,
+            request=self._request,
+            once=state.once,
+        )
+        update = {"messages": messages, "traceparent": None, "resumed_from": resumed_from, **options}
+        return state.input.model_copy(update=update)
 
 
 def _check_last_message(workflow_id: str, status: str, messages: Sequence[Message]) -> None:

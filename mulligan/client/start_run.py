@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from mulligan.client.external_storage import CARRY_BYTES
 from mulligan.client.store_content import store_content
 from mulligan.errors import InvalidRunInputError
-from mulligan.run_input import RunInput, parse_run_input
+from mulligan.run_input import RESUMED_FROM_MEMO, RunInput, parse_run_input
 from mulligan.wire.compressed_input import LONGEST_MESSAGE, PACKED_BYTES, compress_input, decompress_input
 from mulligan.wire.run_priority import TENANT_MEMO, run_priority
 from mulligan.wire.sub_run import AGENT_WORKFLOW
@@ -22,6 +23,7 @@ from mulligan.wire.sub_run import AGENT_WORKFLOW
 __all__ = [
     "IdTakenError",
     "StartedRun",
+    "begin_run",
     "decode_start_input",
     "read_input",
     "start_argument",
@@ -53,17 +55,8 @@ async def start_run(client: Client, run_input: RunInput, workflow_id: str, task_
         RPCError: Temporal does not answer, or refuses the start.
     """
     run_input = await store_content(run_input, check_messages=run_input.tenant is not None)
-    argument = start_argument(client, run_input)
     try:
-        handle: Handle = await client.start_workflow(
-            AGENT_WORKFLOW,
-            argument,
-            id=workflow_id,
-            task_queue=task_queue,
-            id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-            memo=start_memo(run_input),
-            priority=run_priority(run_input),
-        )
+        handle = await begin_run(client, run_input, workflow_id, task_queue)
     except WorkflowAlreadyStartedError:
         existing: Handle = client.get_workflow_handle(workflow_id)
         if await read_input(client, existing) != run_input:
@@ -72,6 +65,27 @@ async def start_run(client: Client, run_input: RunInput, workflow_id: str, task_
             ) from None
         return StartedRun(existing, is_new=False)
     return StartedRun(client.get_workflow_handle(handle.id), is_new=True)
+
+
+async def begin_run(
+    client: Client, run_input: RunInput, workflow_id: str, task_queue: str, memo: Mapping[str, Any] | None = None
+) -> Handle:
+    """Start a run under an id that no run has. The input's content is stored. `memo`: more entries of the run's memo.
+
+    Raises:
+        WorkflowAlreadyStartedError: there is a run with this id.
+        InvalidRunInputError: the input is too large for Temporal.
+        RPCError: Temporal does not answer, or refuses the start.
+    """
+    return await client.start_workflow(
+        AGENT_WORKFLOW,
+        start_argument(client, run_input),
+        id=workflow_id,
+        task_queue=task_queue,
+        id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+        memo={**start_memo(run_input), **(memo or {})},
+        priority=run_priority(run_input),
+    )
 
 
 def start_argument(client: Client, run_input: RunInput) -> Any:
@@ -90,7 +104,9 @@ def start_argument(client: Client, run_input: RunInput) -> Any:
 
 def start_memo(run_input: RunInput) -> dict[str, Any]:
     """The memo with which a run is started: lists show it, and filter by it, before a worker has begun the run."""
-    return {"agent": run_input.agent, **({TENANT_MEMO: run_input.tenant} if run_input.tenant else {})}
+    tenant = {TENANT_MEMO: run_input.tenant} if run_input.tenant else {}
+    before = {RESUMED_FROM_MEMO: run_input.resumed_from.identity} if run_input.resumed_from else {}
+    return {"agent": run_input.agent, **tenant, **before}
 
 
 async def decode_start_input(client: Client, start: WorkflowExecutionStartedEventAttributes) -> RunInput:

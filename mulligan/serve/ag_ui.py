@@ -89,6 +89,7 @@ async def run(
 ) -> Response:
     """Send the user's message, or the answers to interrupts; with neither, return to the thread."""
     thread = Thread(runs, caller, agent, body.thread_id)
+    runs.take_place(caller)
     message = _new_message(body.messages)
     newest = await thread.newest()
     if body.resume and newest is not None:

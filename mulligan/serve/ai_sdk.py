@@ -71,6 +71,7 @@ async def send(agent: str, body: ChatRequest, runs: Serving, caller: Calling) ->
             "has done cannot be generated again. Send a new message.",
         )  # fmt: skip
     thread = Thread(runs, caller, agent, body.id)
+    runs.take_place(caller)
     last = body.messages[-1] if body.messages else {}
     if last.get("role") == "user":
         turn = await thread.reply(_user_message(last))

@@ -17,6 +17,7 @@ from mulligan.client.watch_run import WatchedEvent
 from mulligan.content import Part
 from mulligan.run_input import RunInput
 from mulligan.serve.http_protocol import EventStream, Protocol, caller_of, refuse_by_rfc_9457, runs_of
+from mulligan.serve.idempotency import KEY_HEADER, KEYED_PREFIX, StartRequest, key_conflicts, read_key
 from mulligan.serve.json_body import JsonRoute, read_json_object
 from mulligan.serve.problems import Problem, problem_of
 from mulligan.serve.runs import MOST_ITEMS, RunInfo, Runs
@@ -83,12 +84,14 @@ class Accepted(BaseModel):
 
 @router.post("/runs", status_code=201, response_model=RunStarted, responses={200: {"model": RunStarted}})
 async def start(request: Request, runs: Serving, caller: Calling) -> Response:
-    """Start a run. 201 for a new one; 200 if an earlier request with the same id and input has started it."""
+    """Start a run. 201 for a new one; 200 if an equal request with the same id, or `Idempotency-Key`, has started it."""
     body = await read_json_object(request)
     run_id = body.pop("id", None)
     if run_id is not None and not isinstance(run_id, str):
         raise Problem(422, "invalid_input", f'"id" is {json.dumps(run_id)[:80]}; it must be a text.')
-    started = await runs.start(caller, json.dumps(body).encode(), run_id)
+    same = StartRequest.read(request, caller, KEYED_PREFIX, body)
+    _check_one_name(run_id, same.key)
+    started = await runs.start(caller, json.dumps(body).encode(), run_id, request=same if same.is_repeatable else None)
     return _started(started.id, is_new=started.is_new)
 
 
@@ -202,10 +205,15 @@ async def cancel(run_id: str, runs: Serving, caller: Calling) -> Accepted:
 @router.post(
     "/runs/{run_id:path}/resume", status_code=201, response_model=RunStarted, responses={200: {"model": RunStarted}}
 )
-async def resume(run_id: str, runs: Serving, caller: Calling, how: Annotated[Resume | None, Body()] = None) -> Response:
-    """Continue an ended run in a new one, with its conversation."""
+async def resume(
+    run_id: str, request: Request, runs: Serving, caller: Calling, how: Annotated[Resume | None, Body()] = None
+) -> Response:
+    """Continue an ended run in a new one, with its conversation. The same request again is the same run."""
     options = how.model_dump(exclude_none=True) if how else {}
-    started = await runs.resume(caller, run_id, options)
+    key = read_key(request, caller, KEYED_PREFIX)
+    _check_one_name(options.get("id"), key)
+    with key_conflicts(key):
+        started = await runs.resume(caller, run_id, options)
     return _started(started.id, is_new=started.is_new)
 
 
@@ -242,6 +250,14 @@ def _frame(token: str | None, kind: str, data: bytes) -> bytes:
     """One server-sent event. JSON has no line breaks."""
     head = f"id: {token}\nevent: {kind}\ndata: " if token else f"event: {kind}\ndata: "
     return head.encode() + data + b"\n\n"
+
+
+def _check_one_name(run_id: str | None, key: str | None) -> None:
+    """Refuse a request with an id and a key: the same key with another id could not be noticed."""
+    if run_id is not None and key is not None:
+        raise Problem(
+            422, "invalid_input", f'"id" and the header {KEY_HEADER} both say which run it is; send one of them.'
+        )
 
 
 def _started(run_id: str, *, is_new: bool) -> Response:

@@ -29,9 +29,10 @@ from mulligan.serve.gate import BODY_BYTES, Gate
 from mulligan.serve.http_protocol import Protocol, path_of, refuse_by_rfc_9457
 from mulligan.serve.mcp_api.mcp_endpoint import MCP
 from mulligan.serve.openai_api.openai_protocol import OPENAI
-from mulligan.serve.problems import KNOWN_ERRORS, Problem, problem_of
+from mulligan.serve.problems import KNOWN_ERRORS, Problem, after_start, problem_of
 from mulligan.serve.runs import MOST_WATCHERS, Runs
 from mulligan.serve.security import Access, parse_tokens
+from mulligan.serve.served_request import ServedRequest
 from mulligan.serve.webhooks import WEBHOOKS
 
 __all__ = ["PROTOCOLS", "create_app"]
@@ -134,7 +135,6 @@ def _add_error_handlers(app: FastAPI) -> None:
     async def on_problem(request: Request, error: Exception) -> Response:
         problem = problem_of(error)
         if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            # A run that has failed is one, too.
             is_known = isinstance(error, Problem) or problem.status != HTTPStatus.INTERNAL_SERVER_ERROR
             _log.error(
                 "%s %s: %s",
@@ -143,7 +143,7 @@ def _add_error_handlers(app: FastAPI) -> None:
                 problem.detail,
                 exc_info=None if is_known else error,
             )
-        return respond(request, problem)
+        return respond(request, after_start(problem, ServedRequest.of(request.scope).started))
 
     app.add_exception_handler(RequestValidationError, on_invalid)
     app.add_exception_handler(HTTPException, on_http)

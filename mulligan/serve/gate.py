@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from mulligan.serve.http_protocol import path_of
 from mulligan.serve.problems import Problem
 from mulligan.serve.security import Access
+from mulligan.serve.served_request import ServedRequest
 
 __all__ = ["BODY_BYTES", "Gate"]
 
@@ -61,7 +62,8 @@ class Gate:
         except Problem as problem:
             await self._refuse(path, problem)(scope, receive, send)
             return
-        await self._app(scope, self._measured(receive), send)
+        with ServedRequest.serving(scope):
+            await self._app(scope, self._measured(receive), send)
 
     def _check_length(self, length: str | None) -> None:
         if length is not None and length.isdecimal() and int(length[:20]) > self._body_bytes:

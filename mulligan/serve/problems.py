@@ -12,7 +12,7 @@ from mulligan.client.connect import explain_unreadable_data
 from mulligan.client.send_update import RunEndedError, UpdateTimeoutError
 from mulligan.errors import DeclarationError, InvalidRunInputError, UpdateRefusedError
 
-__all__ = ["KNOWN_ERRORS", "RETRY_AFTER", "Problem", "no_such_run", "problem_of"]
+__all__ = ["KNOWN_ERRORS", "RETRY_AFTER", "Problem", "after_start", "no_such_run", "problem_of"]
 
 RETRY_AFTER = 2
 """Seconds after which a client may try again when Temporal, or a worker, does not answer."""
@@ -24,6 +24,10 @@ _UNREACHABLE = {
     RPCStatusCode.RESOURCE_EXHAUSTED,
     RPCStatusCode.FAILED_PRECONDITION,
 }
+
+
+_REPEATED = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS}
+"""With 5xx, the statuses at which SDKs send a request again by themselves."""
 
 
 class Problem(Exception):
@@ -59,6 +63,19 @@ class Problem(Exception):
 def no_such_run(run_id: str) -> Problem:
     """The problem of a run that does not exist, or that the caller may not see: both look the same."""
     return Problem(404, "run_not_found", f"There is no run {run_id[:200]!r}; GET /api/runs lists the runs.")
+
+
+def after_start(problem: Problem, run_id: str | None) -> Problem:
+    """The problem of a request that has started the run (None: none), with a status at which no client sends it again."""
+    is_repeated = problem.status in _REPEATED or problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    if run_id is None or not is_repeated:
+        return problem
+    return Problem(
+        422,
+        problem.code,
+        f"The run {run_id!r} was started: do not send this request again. GET /api/runs/{run_id} reads the run. "
+        f"Its answer cannot be returned here: {problem.detail}",
+    )
 
 
 def problem_of(error: Exception) -> Problem:

@@ -7,12 +7,11 @@ Each method takes the `Caller` of the request (`caller_of(request)`), and raises
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import AsyncIterator, Mapping
-from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
+from urllib.parse import quote
 
 from pydantic import BaseModel
 from temporalio.client import (
@@ -33,12 +32,12 @@ from mulligan.client.follow_events import read_event_page
 from mulligan.client.read_agents import RECENT_SECONDS, AgentReader
 from mulligan.client.read_run import NO_WORKER_STATUSES, query_run, wait_for_end
 from mulligan.client.resume_run import (
+    AlreadyResumedError,
     NoWorkerError,
     PromptNeededError,
     ResumeError,
     RunNotFoundError,
-    default_workflow_id,
-    resume_run,
+    continue_run,
 )
 from mulligan.client.send_update import RunEndedError, send_update
 from mulligan.client.start_run import IdTakenError, read_input, start_run
@@ -47,18 +46,17 @@ from mulligan.client.wait_reader import WaitReader
 from mulligan.client.waiting_calls import AllPending, read_all_pending
 from mulligan.client.watch_run import WatchedEvent, watch_run
 from mulligan.run_input import RunInput, parse_run_input
+from mulligan.serve.idempotency import StartRequest, Starts
 from mulligan.serve.problems import Problem, no_such_run
+from mulligan.serve.run_ids import check_chosen_id, check_id
 from mulligan.serve.security import Caller
+from mulligan.serve.served_request import ServedRequest, WatcherPlaces
 from mulligan.wire.agent_facts import DEFINITION_QUERY, Definition
-from mulligan.wire.batch_call import COLLECTOR_PREFIX
 from mulligan.wire.compressed_input import decompress_input
-from mulligan.wire.tenant_budget import BUDGET_PREFIX
 from mulligan.wire.updates import ANSWER, DECIDE, SEND_MESSAGE, STOP
 
 __all__ = ["RunInfo", "Runs", "Started"]
 
-MOST_ID_CHARS = 500
-"""Characters of a run's id. Temporal accepts 1,000 bytes, and the ids of sub-agents' runs begin with their parent's."""
 MOST_WATCHERS = 5_000
 """Streams that this process serves at the same time."""
 MOST_ITEMS = 1_000
@@ -69,10 +67,16 @@ Handle = WorkflowHandle[Any, Any]
 
 @dataclass(frozen=True)
 class Started:
-    """A run that was started; `is_new` is False if an earlier request with the same id and input has started it."""
+    """A run that was started; `is_new` is False if an equal request has started it before."""
 
     id: str
     is_new: bool
+
+    @classmethod
+    def noted(cls, run_id: str, *, is_new: bool) -> Started:
+        """The run that the current request has started: from now on nothing may make its client send it again."""
+        ServedRequest.current().started = run_id
+        return cls(run_id, is_new)
 
 
 class RunInfo(BaseModel):
@@ -101,8 +105,8 @@ class Runs:
         self.client, self._task_queue = client, task_queue
         self._feeds = EventFeeds(client)
         self._agents = AgentReader(client, task_queue)
-        self._most_watchers = most_watchers
-        self._watchers = 0
+        self._starts = Starts(client, task_queue)
+        self._places = WatcherPlaces(most_watchers)
 
     async def close(self) -> None:
         """Stop reading events."""
@@ -110,42 +114,66 @@ class Runs:
 
     # Starting
 
-    async def start(self, caller: Caller, body: bytes | RunInput, run_id: str | None = None) -> Started:
+    async def start(
+        self,
+        caller: Caller,
+        body: bytes | RunInput,
+        run_id: str | None = None,
+        *,
+        server_id: str | None = None,
+        request: StartRequest | None = None,
+    ) -> Started:
         """Start a run in the caller's tenant. The same id and input again is the same run.
 
-        `body`: a RunInput, or its JSON. `run_id`: None for a new one, made from the agent's name.
+        `body`: a RunInput, or its JSON. `run_id`: the id that the client has chosen. `server_id`: the id that this server
+        has made, of a form that no client can choose. With neither, the id is made from `request`, and the same request
+        again is the same run; without that, a request cannot be recognized.
         """
         run_input = parse_run_input(decompress_input(body)) if isinstance(body, bytes) else body
-        if run_id is None:
-            run_id = f"{run_input.agent[:80]}-{secrets.token_hex(8)}"
-        _check_new_id(run_id)
+        if run_input.resumed_from is not None:
+            raise Problem(
+                422, "invalid_input", '"resumed_from" is set by this server alone; to continue a run, send '
+                "POST /api/runs/{id}/resume.",
+            )  # fmt: skip
+        if run_id is not None:
+            check_chosen_id(run_id)
+        run_id = run_id or server_id
         run_input = _in_tenant(caller, run_input)
         await self.agent(caller, run_input.agent)
+        if run_id is None:
+            request = request or StartRequest(f"{run_input.agent[:80]}-")
+            run_id, is_new = await self._starts.start(run_input, request)
+            return Started.noted(run_id, is_new=is_new)
         try:
             started = await start_run(self.client, run_input, run_id, self._task_queue)
         except IdTakenError as error:
             raise Problem(409, "id_taken", str(error)) from None
-        return Started(run_id, started.is_new)
+        return Started.noted(run_id, is_new=started.is_new)
 
-    async def resume(self, caller: Caller, run_id: str, options: Mapping[str, Any]) -> Started:
-        """Continue an ended run in a new one. `options`: those of `mulligan.resume_run` without the task queue.
+    async def resume(
+        self, caller: Caller, run_id: str, options: Mapping[str, Any], *, server_id: str | None = None
+    ) -> Started:
+        """Continue an ended run in a new one, which has the tenant of that run, whoever the caller is.
 
-        Requested again with the same new id, or without one, it is the same new run.
+        `options`: those of `mulligan.resume_run` without the task queue. `server_id`: as for `start`. The same request again
+        is the same new run.
         """
         described = await self.describe(caller, run_id)
         if caller.agents is not None:
             # Who sees a run sees those of its sub-agents, but may not start such an agent itself.
             await self.agent(caller, str((await memo_of(described)).get("agent")))
-        new_id = options.get("id") or default_workflow_id(run_id)
-        _check_new_id(new_id)
-        # Temporal accepts the id of a run that has ended, which may be another tenant's: that run could no longer be read.
-        if options.get("id") and await self._has_resumed(run_id, new_id):
-            return Started(new_id, is_new=False)
+        if chosen := options.get("id"):
+            check_chosen_id(chosen)
+        given = {name: value for name, value in options.items() if name != "id"}
         try:
-            handle = await resume_run(self.client, run_id, **options)
-        except WorkflowAlreadyStartedError:
-            await self._has_resumed(run_id, new_id)
-            return Started(new_id, is_new=False)
+            started = await continue_run(self.client, run_id, given, new_id=server_id or chosen)
+        except WorkflowAlreadyStartedError as error:
+            raise Problem(
+                409, "id_taken", f"There is a run {error.workflow_id!r} already; choose another id."
+            ) from None
+        except AlreadyResumedError as error:
+            where = {"Location": f"/api/runs/{quote(error.workflow_id, safe='')}"}
+            raise Problem(409, "already_resumed", str(error), where) from None
         except RunNotFoundError:
             raise no_such_run(run_id) from None
         except PromptNeededError as error:
@@ -154,29 +182,13 @@ class Runs:
             raise Problem(503, "no_worker", str(error)) from None
         except ResumeError as error:
             raise Problem(409, "not_resumable", str(error)) from None
-        return Started(handle.id, is_new=True)
-
-    async def _has_resumed(self, run_id: str, new_id: str) -> bool:
-        """Whether there is a run with the new id, which continues the run.
-
-        Raises:
-            Problem: the run with the new id is another one.
-        """
-        try:
-            existing = await read_input(self.client, self.client.get_workflow_handle(new_id))
-        except RPCError as error:
-            if error.status != RPCStatusCode.NOT_FOUND:
-                raise
-            return False
-        if existing is None or existing.resumed_from is None or existing.resumed_from.workflow_id != run_id:
-            raise Problem(409, "id_taken", f"There is a run {new_id!r} already; choose another id.")
-        return True
+        return Started.noted(started.handle.id, is_new=started.is_new)
 
     # Reading
 
     async def describe(self, caller: Caller, run_id: str) -> WorkflowExecutionDescription:
         """Temporal's description of a run, if the caller may see it. Every other method checks with this one."""
-        _check_id(run_id, most=1_000)
+        check_id(run_id, most=1_000)
         try:
             described = await self.client.get_workflow_handle(run_id).describe()
         except RPCError as error:
@@ -331,17 +343,22 @@ class Runs:
 
         Close the iterator (`aclosing`) when the client has gone.
         """
+        self.take_place(caller)
         described = await self.describe(caller, run_id)
         _check_token(since)
-        if self._watchers >= self._most_watchers:
-            raise Problem(
-                503, "too_many_watchers", f"This server has {self._watchers:,} open streams, its limit. Try again."
-            )
         if described.status != WorkflowExecutionStatus.RUNNING and since:
             page = await read_event_page(self.client, run_id, since, 1)
             if page.is_ended and not page.events:
                 return None
-        return self._counted(watch_run(self._feeds, run_id, since))
+        return watch_run(self._feeds, run_id, since)
+
+    def take_place(self, caller: Caller) -> None:
+        """Take the place that `watch` needs, for the whole request: before anything is started that it will watch.
+
+        Raises:
+            Problem: too many requests watch runs.
+        """
+        self._places.take(caller.name)
 
     async def events(self, caller: Caller, run_id: str, since: str = "", limit: int = 100) -> dict[str, Any]:
         """A page of the stored events after the one with the token `since`: {`events`, `next`, `ended`}.
@@ -356,15 +373,6 @@ class Runs:
             "next": page.next,
             "ended": page.is_ended,
         }
-
-    async def _counted(self, events: AsyncIterator[WatchedEvent]) -> AsyncIterator[WatchedEvent]:
-        self._watchers += 1
-        try:
-            async with aclosing(events) as stream:  # type: ignore[type-var]
-                async for event in stream:
-                    yield event
-        finally:
-            self._watchers -= 1
 
     # Reaching
 
@@ -438,20 +446,6 @@ def _check_token(since: str) -> None:
 
 def _by(caller: Caller, fields: Mapping[str, Any]) -> dict[str, Any]:
     return {**fields, "by": caller.name or fields.get("by")}
-
-
-def _check_id(run_id: str, most: int = MOST_ID_CHARS) -> None:
-    if not run_id.strip() or len(run_id) > most or not run_id.isprintable():
-        raise Problem(422, "invalid_input", f'"id" is {run_id[:80]!r}; it must be 1 to {most} printable characters.')
-
-
-def _check_new_id(run_id: str) -> None:
-    """Check the id of a run that a caller starts: one in place of Mulligan's own workflows would stop the runs of others."""
-    _check_id(run_id)
-    if run_id.startswith((BUDGET_PREFIX, COLLECTOR_PREFIX)):
-        raise Problem(
-            422, "invalid_input", f'"id" is {run_id[:80]!r}; Mulligan uses such ids itself: choose another one.'
-        )
 
 
 async def _wait(handle: Handle, seconds: float) -> None:

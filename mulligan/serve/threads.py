@@ -3,6 +3,9 @@
 Each turn of a conversation is a run. The first turn's id is made from the tenant, the agent and the conversation's id; the
 next turn resumes the run of the one before, so its id follows from that. No server keeps anything, and Temporal starts a
 turn once, however many requests ask for it. The history that a client sends is not read: the run has it.
+
+Everybody can compute these ids. So a run with such an id is a turn only if it is of the caller's tenant and names the
+conversation; where another run has the id, the conversation goes on under the next one.
 """
 
 from __future__ import annotations
@@ -12,13 +15,12 @@ import json
 import re
 import secrets
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Any
 
-from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionStatus
+from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
-from mulligan.client.resume_run import default_workflow_id
+from mulligan.client.resumed_run import MOST_TAKEN_IDS, ResumedRun, newest_continuation
 from mulligan.client.start_run import read_input
 from mulligan.content import Part, shown_content
 from mulligan.run_input import RunInput
@@ -95,17 +97,12 @@ class Thread:
 
     async def newest(self) -> Turn | None:
         """The newest turn; None: nobody has said anything yet."""
-        run_id = await self._listed()
-        found = await self._describe(run_id)
-        if found is None:
+        run = await self._listed() or (await self._first_turn())[1]
+        if run is None:
             return None
         # Visibility is a little late, so later turns may have been started.
-        while (later := await self._describe(default_workflow_id(run_id))) is not None:
-            run_id, found = later.id, later
-        run_input = await read_input(self._runs.client, self._runs.client.get_workflow_handle(run_id))
-        if run_input is None:
-            raise Problem(409, "not_an_agent", f"The workflow {run_id!r} is not a run of an agent.")
-        return Turn(run_id, run_input, found.status == WorkflowExecutionStatus.RUNNING)
+        run = await newest_continuation(self._runs.client, run)
+        return await self._turn(run.description.id)
 
     async def reply(self, message: UserMessage) -> Turn:
         """The turn that replies to a message. It is started, unless an earlier request has done so.
@@ -117,6 +114,7 @@ class Thread:
             raise Problem(422, "invalid_input", f"A message's id must be 1 to {MOST_ID_CHARS} characters.")
         if not message.prompt or (isinstance(message.prompt, str) and not message.prompt.strip()):
             raise Problem(422, "invalid_input", "The user's message has no text.")
+        metadata = {THREAD_ID: self._id, MESSAGE_ID: message.id or secrets.token_hex(8)}
         for _ in range(MOST_TRIES):
             newest = await self.newest()
             if newest is not None and newest.answers(message):
@@ -126,28 +124,55 @@ class Thread:
                     409, "busy", "The agent has not finished its reply to an earlier message. Wait for its end, decide "
                     f"what it waits for, or stop it: POST /api/runs/{newest.run_id}/stop.",
                 )  # fmt: skip
-            await self._start(newest, message)
+            if run_id := await self._start(newest, message, metadata):
+                return await self._turn(run_id)
         raise Problem(
             409, "busy", "Another message of this conversation was sent at the same time. Send this one again."
         )
 
-    async def _start(self, before: Turn | None, message: UserMessage) -> None:
-        """Start the turn after `before`. It may be there already: with this message, or another one."""
-        named = {THREAD_ID: self._id, MESSAGE_ID: message.id or secrets.token_hex(8)}
-        if before is not None:
-            metadata = {**before.input.metadata, **named}
-            await self._runs.resume(self._caller, before.run_id, {"prompt": message.prompt, "metadata": metadata})
-            return
-        run_input = RunInput(agent=self._agent, prompt=message.prompt, metadata=named)
+    async def _start(self, before: Turn | None, message: UserMessage, metadata: dict[str, str]) -> str | None:
+        """Start the turn after `before`, and return its id; None: there is a run with another message by now."""
         try:
-            await self._runs.start(self._caller, run_input, self._first)
+            if before is not None:
+                options = {"prompt": message.prompt, "metadata": {**before.input.metadata, **metadata}}
+                return (await self._runs.resume(self._caller, before.run_id, options)).id
+            run_input = RunInput(agent=self._agent, prompt=message.prompt, metadata=metadata)
+            free, _ = await self._first_turn()
+            return (await self._runs.start(self._caller, run_input, server_id=free)).id
         except Problem as problem:
-            if problem.code != "id_taken":
+            if problem.code not in ("already_resumed", "id_taken"):
                 raise
+            return None
 
-    async def _listed(self) -> str:
-        """The newest turn that Temporal's visibility knows, or else the first one."""
-        pattern = re.compile(rf"{re.escape(self._first)}(?:-resumed(?:-(\d+))?)?")
+    async def _turn(self, run_id: str) -> Turn:
+        described = await self._runs.describe(self._caller, run_id)
+        run_input = await read_input(self._runs.client, self._runs.client.get_workflow_handle(run_id))
+        if run_input is None:
+            raise Problem(409, "not_an_agent", f"The workflow {run_id!r} is not a run of an agent.")
+        return Turn(run_id, run_input, described.status == WorkflowExecutionStatus.RUNNING)
+
+    async def _first_turn(self) -> tuple[str, ResumedRun | None]:
+        """The id of the first turn, and its run; None: there is none yet."""
+        for number in range(1, MOST_TAKEN_IDS + 1):
+            run_id = self._first if number == 1 else f"{self._first}-{number}"
+            run = await ResumedRun.read(self._runs.client, run_id)
+            if run is None or await self._is_turn(run):
+                return run_id, run
+        raise Problem(
+            409, "id_taken", f"Other runs have the ids of the conversation {self._id[:80]!r}; name another one."
+        )
+
+    async def _is_turn(self, run: ResumedRun) -> bool:
+        """Whether a run with an id of this conversation is of the caller's tenant, and of this conversation."""
+        if run.tenant != self._caller.name or not self._caller.may_use(self._agent):
+            return False
+        handle = self._runs.client.get_workflow_handle(run.description.id)
+        run_input = await read_input(self._runs.client, handle)
+        return run_input is not None and run_input.metadata.get(THREAD_ID) == self._id
+
+    async def _listed(self) -> ResumedRun | None:
+        """The newest turn that Temporal's visibility knows."""
+        pattern = re.compile(rf"{re.escape(self._first)}(?:-(\d+))?(?:-resumed(?:-(\d+))?)?")
         query = f'WorkflowId STARTS_WITH "{self._first}" AND ParentWorkflowId IS NULL'
         pages = self._runs.client.list_workflows(query, page_size=LISTED)
         try:
@@ -155,14 +180,10 @@ class Thread:
         except RPCError as error:
             if error.status != RPCStatusCode.INVALID_ARGUMENT:
                 raise
-            return self._first  # an old server, which cannot search for ids
-        ids = [each.id for each in pages.current_page or () if pattern.fullmatch(each.id)]
-        return max(ids, key=lambda each: (len(each), each), default=self._first)
-
-    async def _describe(self, run_id: str) -> WorkflowExecutionDescription | None:
-        try:
-            return await self._runs.describe(self._caller, run_id)
-        except Problem as problem:
-            if problem.status != HTTPStatus.NOT_FOUND:
-                raise
-            return None
+            return None  # an old server, which cannot search for ids
+        ids = {each.id for each in pages.current_page or () if pattern.fullmatch(each.id)}
+        for run_id in sorted(ids, key=lambda each: (len(each), each), reverse=True):
+            run = await ResumedRun.read(self._runs.client, run_id)
+            if run is not None and await self._is_turn(run):
+                return run
+        return None

@@ -182,7 +182,12 @@ async def test_a_run_is_stopped_and_resumed_by_commands(in_process: Run, clerk_c
     assert json.loads(ran.out).items() >= {"id": "o-2-resumed", "resumed_from": "o-2"}.items()
     await wait_for_call(clerk_client.get_workflow_handle("o-2-resumed"), "call_2")
     again, shown = await in_process("resume", "o-2"), await in_process("show", "o-2-resumed")
-    assert (again.code, "there is a run 'o-2-resumed' already" in again.err) == (2, True)
+    assert (again.code, "continued before, with another prompt or other options: as 'o-2-resumed'" in again.err) == (
+        2,
+        True,
+    )
+    same = await in_process("resume", "o-2", "Go on.", "--max-steps", "1", "--json")
+    assert json.loads(same.out) == json.loads(ran.out)
     assert "resumed from o-2" in shown.out
     cancelled = await in_process("cancel", "o-2-resumed", "--json")
     assert json.loads(cancelled.out) == {"run": "o-2-resumed", "accepted": True}

@@ -21,6 +21,7 @@ from mulligan.client import read_run
 from mulligan.client.connect import explain_unreadable_data
 from mulligan.client.find_runs import describe_run
 from mulligan.client.resume_run import (
+    AlreadyResumedError,
     NoWorkerError,
     PromptNeededError,
     ResumeError,
@@ -83,8 +84,9 @@ async def test_a_run_out_of_steps_is_resumed_with_new_steps_and_a_link_to_the_ol
     assert root.attributes["mulligan.metadata.team"] == "a"
     memo = await (await new.handle.describe()).memo()
     assert memo["resumed_from"]["workflow_id"] == ran.id
-    with pytest.raises(WorkflowAlreadyStartedError):
+    with pytest.raises(AlreadyResumedError, match=f"continued before, .*: as '{new.id}'") as refused:
         await resume_run(lab.client, ran.id)
+    assert refused.value.workflow_id == new.id
     again = await resume_to_end(lab, new.id, "Thanks.", model=f"openai-chat:{ran.id}")
     assert again.id == f"{ran.id}-resumed-2"
 
@@ -277,12 +279,14 @@ async def test_resuming_without_a_worker_raises_no_worker_error(lab: Lab, monkey
 async def test_the_last_run_of_a_chain_resumes_from_the_state_carried_over(
     lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The new run may have the id of the old one."""
+    """The new run cannot have the id of the old one: an id is used once."""
     monkeypatch.setattr(limits, "CONTINUE_AS_NEW_EVENTS", 30)
     ran = await lab.run([*[call("now")] * 9, DONE], max_steps=9, metadata={"team": "a"})
     assert (await size_of_chain(lab.client, ran.id)).runs > 1
-    new = await resume_to_end(lab, ran.id, id=ran.id, max_steps=3)
-    assert (new.id, new.result["status"], new.result["steps"]) == (ran.id, "completed", 1)
+    with pytest.raises(WorkflowAlreadyStartedError):
+        await resume_run(lab.client, ran.id, id=ran.id, max_steps=3)
+    new = await resume_to_end(lab, ran.id, max_steps=3)
+    assert (new.result["status"], new.result["steps"]) == ("completed", 1)
     assert len(tool_results(new)) == 9
     assert new.spans_of("invoke_agent shop")[0].attributes["mulligan.metadata.team"] == "a"
 

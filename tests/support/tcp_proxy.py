@@ -16,6 +16,8 @@ class TcpProxy:
         self._is_cut = False
         self._ends_next = False
         self.requests_ended = 0
+        self._ends_next_answer = False
+        self.answers_ended = 0
         self.address = ""
 
     def cut(self) -> None:
@@ -32,6 +34,10 @@ class TcpProxy:
         """End the connection on which a client sends next, as a server does that closes a connection because of its age."""
         self._ends_next = True
 
+    def end_next_answer(self) -> None:
+        """End the connection on which the server answers next, without the answer."""
+        self._ends_next_answer = True
+
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection."""
         if self._is_cut:
@@ -43,7 +49,7 @@ class TcpProxy:
             await asyncio.wait(
                 [
                     asyncio.create_task(self._pass_requests(reader, upstream)),
-                    asyncio.create_task(_pass(upstream_reader, writer)),
+                    asyncio.create_task(self._pass_answers(upstream_reader, writer)),
                 ],
                 return_when=asyncio.FIRST_COMPLETED,
             )
@@ -61,12 +67,15 @@ class TcpProxy:
                 writer.write(data)
                 await writer.drain()
 
-
-async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with suppress(OSError):
-        while data := await reader.read(65_536):
-            writer.write(data)
-            await writer.drain()
+    async def _pass_answers(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            while data := await reader.read(65_536):
+                if self._ends_next_answer:
+                    self._ends_next_answer = False
+                    self.answers_ended += 1
+                    return
+                writer.write(data)
+                await writer.drain()
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ import pytest
 import zstandard
 
 from mulligan import InvalidRunInputError, RunInput, UserMessage
-from mulligan.client.resume_run import default_workflow_id
+from mulligan.client.resumed_run import continuation_ids
 from mulligan.wire.compressed_input import LONGEST_MESSAGE, MOST_BYTES, PACKED_BYTES, compress_input, decompress_input
 from tests.support.large_payload_agent import noise, prose
 
@@ -75,4 +75,4 @@ def test_a_frame_that_states_a_false_size_allocates_no_memory_for_it() -> None:
     [("a", "a-resumed"), ("a-resumed", "a-resumed-2"), ("a-resumed-9", "a-resumed-10"), ("a-2", "a-2-resumed")],
 )
 def test_the_default_id_of_a_resumed_run_counts_the_resumptions(before: str, after: str) -> None:
-    assert default_workflow_id(before) == after
+    assert next(continuation_ids(before)) == after

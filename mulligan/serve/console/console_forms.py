@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -16,6 +17,7 @@ from mulligan.serve.console.rendering import page
 from mulligan.serve.console.sessions import leave_note
 from mulligan.serve.console.signed_in import PREFIX, Form, Viewing, redirect
 from mulligan.serve.console.waiting_page import find_waiting, send_decision
+from mulligan.serve.idempotency import StartRequest
 from mulligan.serve.problems import KNOWN_ERRORS, Problem, problem_of
 from mulligan.serve.runs import Runs
 from mulligan.serve.security import Caller
@@ -43,7 +45,10 @@ async def start(request: Request, runs: Serving, session: Viewing, form: Form) -
         run_input: dict[str, Any] = {"agent": form.get("agent", ""), "prompt": form.get("prompt", "")}
         run_input |= {name: form[name] for name in ("model", "tenant") if form.get(name)}
         run_input |= _numbers(form)
-        started = await runs.start(session.caller, json.dumps(run_input).encode(), form.get("id") or None)
+        # Sent twice, as by a double click, it is one run.
+        same = StartRequest.of_form(session.caller, form.get("form_id") or secrets.token_hex(16), run_input)
+        given = json.dumps(run_input).encode()
+        started = await runs.start(session.caller, given, form.get("id") or None, request=same)
     except KNOWN_ERRORS as error:
         problem = _refusal(error)
         agents = await runs.agents(session.caller)

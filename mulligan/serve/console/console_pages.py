@@ -116,7 +116,8 @@ async def show_waiting(request: Request, runs: Serving, session: Viewing, run: s
 async def show_start(request: Request, runs: Serving, session: Viewing, agent: str = "") -> Response:
     """The form that starts a run."""
     agents = await runs.agents(session.caller)
-    return page(request, session, "start.html", title="Start a run", agents=agents, form={"agent": agent}, refused="")
+    form = {"agent": agent, "form_id": secrets.token_hex(16)}
+    return page(request, session, "start.html", title="Start a run", agents=agents, form=form, refused="")
 
 
 @pages.get(f"{PREFIX}/agents")

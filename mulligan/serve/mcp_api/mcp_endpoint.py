@@ -28,6 +28,7 @@ from mulligan.serve.mcp_api.run_outcome import failure
 from mulligan.serve.mcp_api.run_tasks import add_tasks, http_request, runs_and_caller
 from mulligan.serve.mcp_api.tool_calls import Result, call_tool
 from mulligan.serve.problems import Problem, problem_of
+from mulligan.serve.served_request import ServedRequest
 
 __all__ = ["MCP"]
 
@@ -56,7 +57,13 @@ async def _call_tool(context: Context, params: types.CallToolRequestParams) -> R
     try:
         return await call_tool(context, params)
     except Exception as error:
-        problem = problem_of(error)
+        problem, started = problem_of(error), ServedRequest.of(http_request(context).scope).started
+        if started is not None:
+            _log.error("POST %s %s: %s", PREFIX, context.method, problem.detail, exc_info=error)
+            return failure(
+                f"The run {started} was started, but its answer cannot be returned now: {problem.detail} "
+                "Call wait_for_run with this run_id to get its answer; do not repeat this call."
+            )
         if isinstance(error, MCPError) or problem.status not in _CORRECTABLE:
             raise
         return failure(problem.detail)  # a model can correct it

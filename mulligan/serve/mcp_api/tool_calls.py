@@ -117,6 +117,7 @@ class _Call:
         if params.request_state is not None:
             return await self._continue(params, WAIT_SECONDS, has_schema=has_schema)
         given = _parse(AgentCall, params)
+        self.runs.take_place(self.caller)
         run_id = await self._start(agent["name"], given, None)
         if wants_tasks(self.context):
             await self._follow(run_id, "", QUICK_SECONDS)

@@ -13,6 +13,7 @@ from sse_starlette import EventSourceResponse
 from starlette.responses import JSONResponse
 
 from mulligan.serve.http_protocol import SEND_SECONDS, caller_of, runs_of
+from mulligan.serve.idempotency import StartRequest
 from mulligan.serve.openai_api.chat_text import ChatText, chat_usage_json, finish_reason, output_text
 from mulligan.serve.openai_api.input_items import chat_messages, run_input_json
 from mulligan.serve.openai_api.openai_errors import error_json
@@ -21,7 +22,6 @@ from mulligan.serve.openai_api.request_fields import (
     flag,
     invalid,
     json_object,
-    new_id,
     read_metadata,
     read_model,
     refuse_fields,
@@ -50,8 +50,9 @@ async def create(request: Request, runs: Serving, caller: Calling) -> Response:
         raise invalid("stream_options", "must be an object.")
     streams, with_usage = flag(body, "stream"), flag(options, "include_usage")
     agent, metadata = read_model(body), read_metadata(body)
-    run_id = new_id(request, caller, ID_PREFIX)
-    await runs.start(caller, run_input_json(agent, chat_messages(body.get("messages")), metadata, "messages"), run_id)
+    given = run_input_json(agent, chat_messages(body.get("messages")), metadata, "messages")
+    runs.take_place(caller)
+    run_id = (await runs.start(caller, given, request=StartRequest.read(request, caller, ID_PREFIX, body))).id
     head = {"id": run_id, "created": int(time.time()), "model": agent}
     if streams:
         watched = await runs.watch(caller, run_id)
@@ -67,16 +68,16 @@ async def _end(request: Request, runs: Runs, caller: Caller, run_id: str) -> Run
         event = each.event
         if asks_person(event):
             raise Problem(
-                409, "waiting_for_person", f"A call waits for a person: decide it, and the run continues. {where}"
+                422, "waiting_for_person", f"A call waits for a person: decide it, and the run continues. {where}"
             )
         if event.type == "run_ended":
-            return _with_result(event)
+            return _with_result(event, run_id)
     raise Problem(
-        504, "still_running", f"The run has not ended in time; use stream or /v1/responses with background. {where}"
+        422, "still_running", f"The run has not ended in time; use stream or /v1/responses with background. {where}"
     )
 
 
-def _with_result(end: RunEnded) -> RunEnded:
+def _with_result(end: RunEnded, run_id: str) -> RunEnded:
     """The end of a run that has a result.
 
     Raises:
@@ -84,7 +85,7 @@ def _with_result(end: RunEnded) -> RunEnded:
     """
     if end.result is None:
         message = f"{end.error.kind}: {end.error.message}" if end.error else f"the run was {end.status}"
-        raise Problem(500, "run_failed", f"The run has no result: {message}")
+        raise Problem(422, "run_failed", f"The run {run_id!r} has no result: {message}")
     return end
 
 
@@ -113,7 +114,7 @@ async def _frames(
                     yield chunk({"content": piece})
                 if chat.end is None:
                     continue
-                end = _with_result(chat.end)
+                end = _with_result(chat.end, head["id"])
                 yield chunk({}, finish_reason(end))
                 if with_usage:
                     usage = chat_usage_json(end)

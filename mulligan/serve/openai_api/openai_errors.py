@@ -16,6 +16,9 @@ _FIELD = re.compile(r'"([^"]{1,200})" ')
 _CODES = {"unknown_agent": "model_not_found", "agent_not_allowed": "model_not_found", "unauthorized": "invalid_api_key"}
 """OpenAI's words for ours, where it has one."""
 
+_INVALID = {"invalid_input", "prompt_needed"}
+"""What OpenAI answers with 400, and we elsewhere with 422."""
+
 
 def error_json(problem: Problem) -> dict[str, Any]:
     """A problem as OpenAI's APIs write it. `param`: the field that its sentence begins with."""
@@ -28,10 +31,8 @@ def error_json(problem: Problem) -> dict[str, Any]:
 
 def refuse(problem: Problem) -> Response:
     """A problem as a response."""
-    status = HTTPStatus.BAD_REQUEST if problem.status == HTTPStatus.UNPROCESSABLE_ENTITY else problem.status
+    status = HTTPStatus.BAD_REQUEST if problem.code in _INVALID else problem.status
     headers = dict(problem.headers)
     if status != HTTPStatus.SERVICE_UNAVAILABLE:
-        headers["x-should-retry"] = (
-            "false"  # OpenAI's SDKs would send it again after 409 and 5xx, and start another run
-        )
+        headers["x-should-retry"] = "false"  # OpenAI's SDKs would send it again after 409 and 5xx
     return JSONResponse(error_json(problem), status, headers=headers)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import secrets
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +10,6 @@ from starlette.requests import Request
 
 from mulligan.serve.json_body import read_json
 from mulligan.serve.problems import Problem
-from mulligan.serve.security import Caller
 
 __all__ = [
     "CHAT_FIELDS",
@@ -20,7 +17,6 @@ __all__ = [
     "flag",
     "invalid",
     "json_object",
-    "new_id",
     "read_metadata",
     "read_model",
     "refuse_fields",
@@ -58,7 +54,6 @@ CHAT_FIELDS: Mapping[str, tuple[str, tuple[Any, ...]]] = {
     "web_search_options": (f"{OWN} tools", ()),
 }
 _NOTHING: tuple[Any, ...] = (None, [], {}, "")
-MOST_KEY_CHARS = 1_000
 
 
 def invalid(param: str, sentence: str) -> Problem:
@@ -111,14 +106,3 @@ def flag(body: Mapping[str, Any], name: str) -> bool:
     if value is not None and not isinstance(value, bool):
         raise invalid(name, f"is {json.dumps(value)[:80]}; it must be true or false.")
     return bool(value)
-
-
-def new_id(request: Request, caller: Caller, prefix: str) -> str:
-    """The id of a new run: always another one, or for a header `Idempotency-Key` the one that belongs to it."""
-    key = request.headers.get("idempotency-key")
-    if not key:
-        return f"{prefix}{secrets.token_hex(16)}"
-    if len(key) > MOST_KEY_CHARS:
-        raise invalid("Idempotency-Key", f"has {len(key):,} characters; at most {MOST_KEY_CHARS:,} are allowed.")
-    seed = json.dumps([prefix, caller.name, key]).encode()
-    return f"{prefix}{hashlib.sha256(seed).hexdigest()[:32]}"

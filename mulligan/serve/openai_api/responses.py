@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import aclosing
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 from sse_starlette import EventSourceResponse
 from starlette.responses import JSONResponse
-from temporalio.client import WorkflowExecutionStatus
+from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError
 
 from mulligan.client.read_run import NO_WORKER_STATUSES
+from mulligan.client.resumed_run import request_digest
 from mulligan.client.send_update import RunEndedError
 from mulligan.client.start_run import read_input
 from mulligan.client.watch_run import WatchedEvent
 from mulligan.serve.http_protocol import SEND_SECONDS, caller_of, runs_of
+from mulligan.serve.idempotency import StartRequest, key_conflicts, read_key
 from mulligan.serve.openai_api.input_items import Reply, input_messages, joined_prompt, replies, run_input_json
 from mulligan.serve.openai_api.request_fields import (
     RESPONSE_FIELDS,
     flag,
     invalid,
     json_object,
-    new_id,
     read_metadata,
     read_model,
     refuse_fields,
@@ -54,6 +58,7 @@ SECONDS_BETWEEN_CHECKS = 1.0
 Serving = Annotated[Runs, Depends(runs_of)]
 Calling = Annotated[Caller, Depends(caller_of)]
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 router = APIRouter(prefix="/v1/responses", include_in_schema=False)
 
 
@@ -67,24 +72,51 @@ async def create(request: Request, runs: Serving, caller: Calling) -> Response:
     if previous is not None and not isinstance(previous, str):
         raise invalid("previous_response_id", "must be the id of a response.")
     replied = replies(body.get("input")) if previous else []
+    if streams or not is_background:
+        runs.take_place(caller)
     if previous and replied:
         await _reply(runs, caller, previous, replied)
         run_id = previous
     elif previous:
         run_id = await _continue(request, runs, caller, previous, body)
     else:
-        run_id = new_id(request, caller, ID_PREFIX)
-        agent, metadata = read_model(body), read_metadata(body)
-        given = run_input_json(agent, [each for each in input_messages(body.get("input")) if each], metadata, "input")
-        await runs.start(caller, given, run_id)
-    events = ResponseEvents(await _head(runs, caller, run_id))
-    if streams:
-        return await _stream(runs, caller, run_id, events)
-    if is_background and not replied:
+        run_id = await _start(request, runs, caller, body)
+    try:
+        events = ResponseEvents(await _head(runs, caller, run_id))
+        if streams:
+            return await _stream(runs, caller, run_id, events)
+        if is_background and not replied:
+            return JSONResponse(events.to_json())
+        if not is_background:
+            await _wait(request, runs, caller, run_id, [reply.call for reply in replied])
+        return JSONResponse(await _read(runs, caller, run_id, events))
+    except Exception as error:  # noqa: BLE001 - whatever it is: SDKs would send a request again that has done its work
+        _log.error("POST /v1/responses: %s was started, but cannot be read", run_id, exc_info=error)
+        before = previous if previous != run_id else None
+        head = ResponseHead(run_id, str(body.get("model") or ""), time.time(), read_metadata(body), before)
+        return _unread(head, error, streams=streams)
+
+
+async def _start(request: Request, runs: Runs, caller: Caller, body: dict[str, Any]) -> str:
+    agent, metadata = read_model(body), read_metadata(body)
+    given = run_input_json(agent, [each for each in input_messages(body.get("input")) if each], metadata, "input")
+    return (await runs.start(caller, given, request=StartRequest.read(request, caller, ID_PREFIX, body))).id
+
+
+def _unread(head: ResponseHead, error: Exception, *, streams: bool) -> Response:
+    """The response of a run that cannot be read now: what the request says of it. It can be retrieved later."""
+    events = ResponseEvents(head)
+    if not streams:
         return JSONResponse(events.to_json())
-    if not is_background:
-        await _wait(request, runs, caller, run_id, [reply.call for reply in replied])
-    return JSONResponse(await _read(runs, caller, run_id, events))
+
+    async def fail() -> AsyncIterator[Any]:
+        raise error
+        yield  # makes it an iterator
+
+    async def nobody() -> list[dict[str, Any]]:
+        return []
+
+    return EventSourceResponse(_frames(events.begin(), fail(), events, nobody), sep="\n", send_timeout=SEND_SECONDS)
 
 
 @router.post("/{response_id:path}/cancel")
@@ -115,7 +147,7 @@ async def retrieve(
 
 
 async def _continue(request: Request, runs: Runs, caller: Caller, previous: str, body: dict[str, Any]) -> str:
-    """Continue the conversation of a run that has ended, in a new one."""
+    """Continue the conversation of a run that has ended, in a new one: a branch for each input, and for each key."""
     messages = [each for each in input_messages(body.get("input")) if each]
     if any(message["role"] != "user" for message in messages):
         raise invalid("input", "may only have user messages with previous_response_id: the run has the earlier ones.")
@@ -130,22 +162,19 @@ async def _continue(request: Request, runs: Runs, caller: Caller, previous: str,
             "previous_response_id",
             "is a response in progress; wait for its end, cancel it, or reply to its waiting calls alone.",
         )
-    run_id = new_id(request, caller, ID_PREFIX)
-    if "idempotency-key" in request.headers and await _continues(runs, run_id, previous):
-        return run_id
-    prompt = joined_prompt(messages)
     metadata = read_metadata(body) | ({"tenant": before.tenant} if before.tenant else {})
-    await runs.resume(caller, previous, {"prompt": prompt, "id": run_id, "metadata": metadata})
+    options = {"prompt": joined_prompt(messages), "metadata": metadata}
+    key = read_key(request, caller, ID_PREFIX)
+    run_id = key or _branch_id(described, options)
+    with key_conflicts(key):
+        await runs.resume(caller, previous, options, server_id=run_id)
     return run_id
 
 
-async def _continues(runs: Runs, run_id: str, previous: str) -> bool:
-    """Whether there is a run with this id already, which continues the earlier one."""
-    try:
-        existing = await read_input(runs.client, runs.client.get_workflow_handle(run_id))
-    except RPCError:
-        return False
-    return bool(existing and existing.resumed_from and existing.resumed_from.workflow_id == previous)
+def _branch_id(previous: WorkflowExecutionDescription, options: Mapping[str, Any]) -> str:
+    """The id of the response that continues another one with this input: the same one for the same request."""
+    named = json.dumps([previous.id, previous.run_id, request_digest(options)])
+    return f"{ID_PREFIX}{hashlib.sha256(named.encode()).hexdigest()[:32]}"
 
 
 async def _reply(runs: Runs, caller: Caller, run_id: str, given: Iterable[Reply]) -> None:

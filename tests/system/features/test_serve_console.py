@@ -277,6 +277,28 @@ async def test_runs_of_another_tenant_are_not_there(door: Door) -> None:
         await ada.send(f"{path}/cancel")
 
 
+async def test_the_button_that_resumes_a_run_starts_one_however_often_it_is_pressed(door: Door) -> None:
+    """On any number of pages. With another prompt the page says which run it is."""
+    async with visitor(door, "ada") as ada, visitor(door, "root") as root:
+        run_id, path = await start(ada, "support-desk")
+        await ada.until(path, "waits for approval")
+        await ada.send(f"{path}/cancel")
+        await ada.until(path, "Resume")
+        for each in (ada, root):
+            await each.page(path)
+
+        async def press(who: Visitor, prompt: str) -> str:
+            answer = await who.http.post(f"{path}/resume", data={"csrf": who.csrf, "prompt": prompt})
+            assert answer.status_code == 303
+            return answer.headers["location"]
+
+        pages = await asyncio.gather(*(press(each, "Go on.") for each in (ada, root) * 5))
+        assert set(pages) == {f"{path}-resumed"}
+        assert await press(ada, "Something else.") == path
+        assert f"as '{run_id}-resumed'" in html.unescape(await ada.page(path))
+        await ada.send(f"{path}-resumed/cancel")
+
+
 async def test_the_stream_of_a_page_shows_each_step_and_resumes_with_the_open_one(door: Door) -> None:
     async with visitor(door, "ada") as ada:
         _, path = await start(ada, "teller")

@@ -189,9 +189,9 @@ async def test_a_background_response_is_polled_and_cancelled(served: Served) -> 
     assert created.background is True
     again = await create(model="seller", input=prompt, background=True, extra_headers=key)
     assert again.id == created.id
-    with pytest.raises(openai.ConflictError) as conflict:
+    with pytest.raises(openai.UnprocessableEntityError) as conflict:
         await create(model="seller", input="Other.", background=True, extra_headers=key)
-    assert conflict.value.code == "id_taken"
+    assert conflict.value.code == "key_reused"
     stream = asyncio.create_task(streamed(served.client, created.id))
     cancelled = await served.client.responses.cancel(created.id)
     assert cancelled.status == "cancelled"
@@ -224,6 +224,38 @@ async def test_previous_response_id_continues_the_conversation(served: Served) -
     await served.client.responses.cancel(waiting.id)
 
 
+async def test_equal_requests_with_a_previous_response_are_one_response_and_others_are_branches(served: Served) -> None:
+    """At once and later, on two replicas. A key of its own makes an equal request a branch, and belongs to one request."""
+    prompt = served.script(Turn("One."), Turn("Two."))
+    first = await served.client.responses.create(model="seller", input=prompt)
+
+    async def go_on(client: Any = served.client, key: str = "", **fields: Any) -> Any:
+        given = {"model": "seller", "input": "Next.", "previous_response_id": first.id, **fields}
+        return await client.responses.create(**given, extra_headers={"Idempotency-Key": key} if key else {})
+
+    key = uuid.uuid4().hex
+    for each in ("", key):
+        many = await asyncio.gather(*(go_on((served.client, served.other)[n % 2], each) for n in range(20)))
+        assert {response.output_text for response in many} == {"Two."}
+        assert len({response.id for response in many}) == 1
+        assert (await go_on(served.other, each)).id == many[0].id
+    others = [
+        await go_on(input="Something else."),
+        await go_on(metadata={"a": "b"}),
+        await go_on(key=uuid.uuid4().hex),
+        await go_on(key=key),
+        await go_on(),
+    ]
+    assert len({response.id for response in others}) == 5
+    for changed in ({"input": "Something else."}, {"metadata": {"a": "b"}}, {"previous_response_id": others[0].id}):
+        with pytest.raises(openai.UnprocessableEntityError) as refused:
+            await go_on(key=key, **changed)
+        assert refused.value.code == "key_reused"
+    assert len(served.lab.model.requests_of(MODEL, run=prompt)) == 1 + len(others)
+    said = {served.lab.model.requests_of(MODEL, run=prompt)[n].conversation[-1]["content"] for n in range(1, 6)}
+    assert said == {"Next.", "Something else."}
+
+
 async def test_a_waiting_call_is_an_item_that_the_client_replies_to(served: Served) -> None:
     """An approval as OpenAI's for MCP servers; a question as a function call. The response is the same one then."""
     create = served.client.responses.create
@@ -247,7 +279,7 @@ async def test_a_waiting_call_is_an_item_that_the_client_replies_to(served: Serv
     stream = await create(model="seller", previous_response_id=asked.id, input=[answer], stream=True)
     events = [event async for event in stream]
     assert events[-1].response.output_text == "Thank you."
-    with pytest.raises(openai.ConflictError) as waits:
+    with pytest.raises(openai.UnprocessableEntityError) as waits:
         await served.client.chat.completions.create(model="seller", messages=user("Ask me."))
     assert "waits for a person" in waits.value.message
 
@@ -312,8 +344,9 @@ async def test_how_a_run_ends_is_the_status_of_its_response(served: Served) -> N
     failed = await served.client.responses.create(model="strict_seller", input="Fail.")
     assert (failed.status, failed.error.code) == ("failed", "server_error")
     assert "unknown_tool" in failed.error.message
-    with pytest.raises(openai.InternalServerError) as error:
+    with pytest.raises(openai.UnprocessableEntityError) as error:
         await chat(model="strict_seller", messages=user("Fail."))
+    assert error.value.code == "run_failed"
     assert error.value.response.headers["x-should-retry"] == "false"
     with pytest.raises(openai.APIError, match="unknown_tool"):
         async for _ in await chat(model="strict_seller", messages=user("Fail."), stream=True):

@@ -1,0 +1,148 @@
+"""A run that may continue another one: its ids, whether it does continue it, and whether it ever called a model.
+
+Whoever reaches Temporal can start a run under any id. So an id proves nothing: a run continues another one if it belongs to
+the same tenant, and was started as the continuation of exactly that execution.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
+from temporalio.service import RPCError, RPCStatusCode
+
+from mulligan.client.connect import explain_unreadable_data
+from mulligan.run_input import RESUMED_FROM_MEMO, ResumedFrom, parse_prompt
+from mulligan.values import UserMessage
+from mulligan.wire.agent_facts import OPEN_RUN
+from mulligan.wire.run_end import FINISH_RUN
+from mulligan.wire.run_priority import TENANT_MEMO
+from mulligan.wire.sub_run import AGENT_WORKFLOW
+
+__all__ = ["MOST_TAKEN_IDS", "ResumedRun", "Source", "continuation_ids", "newest_continuation", "request_digest"]
+
+MOST_TAKEN_IDS = 100
+"""Ids that are tried, one after another, where other runs have them."""
+_RESUMED_ID = re.compile(r"(.+)-resumed(?:-(\d+))?")
+_NO_WORK = {OPEN_RUN, FINISH_RUN}
+"""The activities of a run that ended before its first model call."""
+
+Source = tuple[str, str]
+"""An execution: its workflow id, and Temporal's run id."""
+
+
+def continuation_ids(workflow_id: str) -> Iterator[str]:
+    """Yield the ids, without end, under which a run may be continued: `my-run-resumed`, `my-run-resumed-2`, …
+
+    Those of `my-run-resumed` begin with `my-run-resumed-2`.
+    """
+    match = _RESUMED_ID.fullmatch(workflow_id)
+    base, number = (match[1], int(match[2] or 1)) if match else (workflow_id, 0)
+    for following in itertools.count(number + 1):
+        yield f"{base}-resumed" if following == 1 else f"{base}-resumed-{following}"
+
+
+def request_digest(options: Mapping[str, Any]) -> str:
+    """A digest of what a run is continued with: equal for equal requests. An option that is None is one that is not given.
+
+    Raises:
+        InvalidRunInputError: the prompt is invalid.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    if isinstance(prompt := given.get("prompt"), list | tuple):
+        given["prompt"] = UserMessage.of(parse_prompt(list(prompt))).model_dump(mode="json")
+    text = json.dumps(given, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+@dataclass(frozen=True)
+class ResumedRun:
+    """A run by its memo. `resumed_from`: the run that it says it continues; None: it continues none, or has no such memo."""
+
+    description: WorkflowExecutionDescription
+    tenant: str | None
+    resumed_from: ResumedFrom | None
+
+    @classmethod
+    async def of(cls, description: WorkflowExecutionDescription) -> ResumedRun:
+        """Read the memo of a described run. A memo that is nonsense counts as none, so that it can stop nobody.
+
+        Raises:
+            Exception: the memo is encrypted, and this process has not the key.
+        """
+        resumed_from = tenant = None
+        try:
+            memo = await description.memo() if description.workflow_type == AGENT_WORKFLOW else {}
+            tenant = memo.get(TENANT_MEMO)
+            resumed_from = ResumedFrom.model_validate(memo[RESUMED_FROM_MEMO]) if RESUMED_FROM_MEMO in memo else None
+        except ValidationError:
+            pass
+        except Exception as error:
+            if explain_unreadable_data(error):
+                raise
+        return cls(description, tenant if isinstance(tenant, str) else None, resumed_from)
+
+    @classmethod
+    async def read(cls, client: Client, workflow_id: str, run_id: str | None = None) -> ResumedRun | None:
+        """Read a run; None if there is none.
+
+        Raises:
+            RPCError: Temporal does not answer.
+        """
+        try:
+            description = await client.get_workflow_handle(workflow_id, run_id=run_id).describe()
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
+            return None
+        return await cls.of(description)
+
+    @property
+    def source(self) -> Source:
+        """The execution."""
+        return self.description.id, self.description.run_id or ""
+
+    def continues(self, tenant: str | None, sources: Collection[Source]) -> bool:
+        """Whether this run continues one of these executions of a tenant."""
+        before = self.resumed_from
+        return before is not None and self.tenant == tenant and (before.workflow_id, before.run_id) in sources
+
+    async def has_begun(self, client: Client) -> bool:
+        """Whether the run is open, or has scheduled any work. If not, it has changed nothing, and may be made again."""
+        described = self.description
+        first = described.raw_description.workflow_execution_info.first_run_id
+        if described.status == WorkflowExecutionStatus.RUNNING:
+            return True
+        if first not in ("", described.run_id):  # it continued as new, or was reset
+            return True
+        handle = client.get_workflow_handle(described.id, run_id=described.run_id)
+        async for event in handle.fetch_history_events():
+            scheduled = event.activity_task_scheduled_event_attributes
+            if scheduled.activity_id and scheduled.activity_type.name not in _NO_WORK:
+                return True
+        return False
+
+
+async def newest_continuation(client: Client, run: ResumedRun) -> ResumedRun:
+    """The last of the runs that continue a run, one after another; the run itself if nobody has continued it.
+
+    Runs of others that have such ids are passed over.
+    """
+    newest, sources, taken = run, {run.source}, 0
+    for workflow_id in continuation_ids(run.description.id):
+        following = await ResumedRun.read(client, workflow_id)
+        if following is None or taken == MOST_TAKEN_IDS:
+            break
+        if following.continues(run.tenant, sources):
+            newest, taken = following, 0
+            sources.add(following.source)
+        else:
+            taken += 1
+    return newest

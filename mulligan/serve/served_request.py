@@ -1,0 +1,91 @@
+"""The request that is being served: its place among the watchers, and the run that it has started."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import partial
+
+from starlette.types import Scope
+
+from mulligan.serve.problems import Problem
+
+__all__ = ["ServedRequest", "WatcherPlaces"]
+
+_SCOPE = "mulligan.request"
+
+
+@dataclass
+class ServedRequest:
+    """A request from its beginning until its response has been sent."""
+
+    started: str | None = None
+    """The id of the run that it has started, or that an equal request before it has."""
+    give_back: Callable[[], None] | None = None
+    """Gives its place among the watchers back; None: it has none."""
+
+    @staticmethod
+    def current() -> ServedRequest:
+        """The request that is served by this task, or by one that started this task."""
+        return _CURRENT.get()
+
+    @staticmethod
+    def of(scope: Scope) -> ServedRequest:
+        """The request with an ASGI scope, also where its task has already left `serving`."""
+        request: ServedRequest = scope.get(_SCOPE) or ServedRequest()
+        return request
+
+    @staticmethod
+    @contextmanager
+    def serving(scope: Scope) -> Iterator[None]:
+        """Serve a request. However it ends, its place is free afterwards."""
+        request = scope[_SCOPE] = ServedRequest()
+        token = _CURRENT.set(request)
+        try:
+            yield
+        finally:
+            _CURRENT.reset(token)
+            if request.give_back is not None:
+                request.give_back()
+
+
+_CURRENT: ContextVar[ServedRequest] = ContextVar(_SCOPE)
+
+
+class WatcherPlaces:
+    """How many requests may watch a run at the same time, in this process: all, and those of one tenant."""
+
+    def __init__(self, most: int) -> None:
+        """`most`: of all tenants. One tenant has half of them at most."""
+        self._most, self._most_of_tenant = most, (most + 1) // 2
+        self._taken: Counter[str | None] = Counter()
+
+    def take(self, tenant: str | None) -> None:
+        """Take a place for the request that is being served, until its end. It needs one, however many runs it watches.
+
+        `tenant`: None for a server without tokens, where only the whole number counts.
+
+        Raises:
+            Problem: all places are taken, or those that the tenant may have.
+        """
+        request = ServedRequest.current()
+        if request.give_back is not None:
+            return
+        if self._taken.total() >= self._most:
+            raise _full(f"This server has {self._most:,} open streams, its limit")
+        if tenant is not None and self._taken[tenant] >= self._most_of_tenant:
+            raise _full(f"{tenant!r} has {self._most_of_tenant:,} open streams here, the most that one tenant may have")
+        self._taken[tenant] += 1
+        request.give_back = partial(self._give_back, tenant)
+
+    def _give_back(self, tenant: str | None) -> None:
+        self._taken[tenant] -= 1
+        if not self._taken[tenant]:
+            del self._taken[tenant]
+
+
+def _full(sentence: str) -> Problem:
+    return Problem(503, "too_many_watchers", f"{sentence}. Nothing was started; close one, or try again.")
