@@ -21,8 +21,8 @@ LONGEST_SHOWN = 50_000
 """Characters of the arguments that the second model reads: it could not repeat longer ones within its time limit."""
 _INSTRUCTIONS = (
     "You correct the arguments of a tool call that another model wrote. You are given what it wrote and what is wrong with "
-    "it. Call the tool once, with the arguments that were meant. Change only what must be changed; invent no value. If you "
-    "cannot tell what was meant, answer with the word null."
+    "it. Call the tool once, with the arguments that were meant. Change only what must be changed; invent no value. If what "
+    "was written ends too early, or you cannot tell what was meant, answer with the word null."
 )
 
 

@@ -64,6 +64,8 @@ _BROKEN_CALL = re.compile(
 _ARGUMENTS_KEY = rf"""(?:{_BESIDE},\s*+)*+{_key(*ARGUMENTS)}(?=\S)"""
 _BEFORE_ARGUMENTS = re.compile(rf",?\s*+{_ARGUMENTS_KEY}", re.DOTALL)
 _NO_ARGUMENTS = re.compile(r",?\s*+\}")
+_LAST_WORD = re.compile(r"[\w.+-]++")
+"""A number or literal at the end of broken JSON: `12` may be the beginning of 1200."""
 _OTHER_KEY = re.compile(rf""",\s*+(?!{_key(*ARGUMENTS, *BESIDE, "type")})(["'])[\w ]++\1\s*+:""")
 _ARGUMENTS_FIRST = re.compile(rf"""\{{\s*+{_ARGUMENTS_KEY}(?P<raw>.*),\s*+{_NAME}[\s}}]*+\Z""", re.DOTALL)
 _AFTER_CALL = re.compile(rf"(?:[\s}}\],;]++|{_BESIDE})*+", re.DOTALL)
@@ -290,7 +292,10 @@ class CallReader:
         calls: list[Item] = []
         raw, at = raw.rstrip(), 0
         if first := _ARGUMENTS_FIRST.match(raw):
-            return self._call(first["name"], first["raw"], is_action=first["action"] is not None)
+            is_whole = value_end(first["raw"], 0)[1]
+            # With the comma after them, arguments that are not closed are nowhere taken for whole ones.
+            arguments = first["raw"] if is_whole else first["raw"] + ","
+            return self._call(first["name"], arguments, is_action=first["action"] is not None, is_whole=is_whole)
         while at < len(raw):
             begin = _BROKEN_CALL.match(raw, at)
             if not begin:
@@ -310,14 +315,14 @@ class CallReader:
         What follows that is not another call belongs to the arguments: a quote or bracket in them is wrong.
         """
         key = _BEFORE_ARGUMENTS.match(raw, call.end())
-        if key:
+        if key and not _LAST_WORD.fullmatch(raw, key.end()):
             start = key.end()
             end, is_whole = value_end(raw, start)
         elif empty := _NO_ARGUMENTS.match(raw, call.end()):
             start = call.end()
             end, is_whole = empty.end(), True
         else:
-            # The text ends before the arguments, or their key is broken. What is there is not JSON.
+            # The text ends before or in the arguments, or their key is broken. What is there is not JSON.
             rest = raw[call.end() :]
             is_call = rest and call["name"] in self.names and not _OTHER_KEY.match(rest)
             return rest if is_call else None, False, len(raw)

@@ -14,6 +14,7 @@ from typing import Any, get_args
 from pydantic import JsonValue, ValidationError
 from pydantic_core.core_schema import ErrorType
 
+from mulligan.activities.answers.repair_json import NotJson
 from mulligan.errors import (
     InvalidToolInputError,
     MultipleStructuredOutputsError,
@@ -76,13 +77,18 @@ class Target:
     accepts: JsonType
     is_output: bool = False
 
-    def not_json(self, call: ToolCall, reason: str, excerpt: str, source: Exception) -> InvalidInput:
+    def not_json(self, call: ToolCall, error: NotJson) -> InvalidInput:
         """The arguments are not JSON."""
-        message = f"The arguments of `{self.name}` are not valid JSON, so it was not run: {reason}."
+        message = f"The arguments of `{self.name}` are not valid JSON, so it was not run: {error.reason}."
         if self.is_output:
-            message = f"Your output `{self.name}` is not valid JSON, so it was not accepted: {reason}."
-        detail = "\n".join(filter(None, (excerpt, _takes(self.accepts), self._again)))
-        return self._error(call, "invalid_json", message, detail, source)
+            message = f"Your output `{self.name}` is not valid JSON, so it was not accepted: {error.reason}."
+        excerpt = f"The fault is near: {error.near}" if error.near else ""
+        # Asked for a correction alone, a model may write only what is missing.
+        whole = (
+            "What you wrote ends too early, and nothing was added to it: write all of it." if error.is_cut_off else ""
+        )
+        detail = "\n".join(filter(None, (excerpt, _takes(self.accepts), whole, self._again)))
+        return self._error(call, "invalid_json", message, detail, error)
 
     def not_valid(self, call: ToolCall, value: JsonValue, error: Exception, *, attempt: int = 1) -> InvalidInput:
         """The arguments are JSON, but not valid: each field at fault, and the schema.

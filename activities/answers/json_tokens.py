@@ -28,6 +28,13 @@ _TOKEN = re.compile(
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _STARTED_NUMBER = re.compile(r"[-+.0-9][-+.0-9eE_]*")
 _KEY = re.compile(r"(?:[^\W\d]|\$)[\w$-]*|[0-9]+")
+_UNCLOSED = "before their last brackets are closed"
+_AFTER_MARK = {
+    ":": "just before a value",
+    ",": "right after a ','",
+    "{": "right after an opening '{'",
+    "[": "right after an opening '['",
+}
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)|[\x00-\x1f]|\"", re.DOTALL)
 
 Kind = Literal["mark", "string", "word"]
@@ -56,6 +63,8 @@ class Tokens:
     end: int = 0
     stopped_in: str | None = None
     """Where the text was cut off, as part of a sentence ("in the middle of a string"). None if it is complete."""
+    may_lack_brace: bool = False
+    """Whether it was cut off after a closed string, list or object: a last `}` may be all that is missing."""
     last: int = 0
     """Where the last token begins, also if it is cut off."""
 
@@ -109,6 +118,7 @@ def tokens_of(text: str, start: int = 0) -> Tokens:
     found.tokens = _with_keys(raw) if raw else []
     if open_ and found.stopped_in is None:
         found.stopped_in = "in a comment" if last_comment else _before_end(raw, open_)
+        found.may_lack_brace = found.stopped_in == _UNCLOSED and raw[-1].text not in LITERALS
     return found
 
 
@@ -196,17 +206,15 @@ def _inside(rest: str, raw: list[Token], open_: list[str]) -> str | None:
     return "in the middle of a name" if raw and _expects_key(raw, open_) else "in the middle of a string"
 
 
-def _before_end(raw: list[Token], open_: list[str]) -> str | None:
-    """What the text ends in or before, by its last token. A comma means that everything before it is complete."""
+def _before_end(raw: list[Token], open_: list[str]) -> str:
+    """What the text ends in or before, by its last token."""
     last, before = raw[-1], raw[:-1]
     if last.kind == "mark":
-        return {":": "just before a value", "{": "right after an opening '{'", "[": "right after an opening '['"}.get(
-            last.text
-        )
+        return _AFTER_MARK.get(last.text, _UNCLOSED)
     if _expects_key(before, open_):
         return "right after a name" if last.kind == "string" else "in the middle of a name"
     if last.kind == "string" or last.text in LITERALS:
-        return None
+        return _UNCLOSED
     if any(literal.startswith(last.text) for literal in LITERALS):
         return "in the middle of a literal"
     # `12` may be complete, or the beginning of 1200.

@@ -19,7 +19,7 @@ from mulligan.activities.answers.feedback import InvalidInput, Target
 from mulligan.activities.answers.repair_json import NotJson, parse_json, repair_json
 from mulligan.fixer import Fixer, InvalidToolInput
 from mulligan.schema.arguments_model import JsonType
-from mulligan.schema.json_schema import NotOfSchema
+from mulligan.schema.json_schema import NotOfSchema, property_names
 from mulligan.values import Repair, ToolCall
 
 LONG = 20_000
@@ -91,7 +91,8 @@ def _read(call: ToolCall, target: Target) -> ValidArguments | _Invalid:
     as_read = valid(accepts, value)
     if not isinstance(as_read, Exception):
         return ValidArguments(as_read)
-    for repaired in repair_json(raw):  # JSON that contains JSON as a string: `"{\"a\": 1}"`
+    # JSON that contains JSON as a string: `"{\"a\": 1}"`
+    for repaired in repair_json(raw, property_names(accepts.schema)):
         arguments = valid(accepts, repaired.value)
         if not isinstance(arguments, Exception):
             return ValidArguments(arguments, [Repair(by=f"json:{repaired.by}", before=raw, after=arguments)])
@@ -104,7 +105,7 @@ def _read(call: ToolCall, target: Target) -> ValidArguments | _Invalid:
 def _read_repaired(call: ToolCall, target: Target, error: NotJson) -> ValidArguments | _Invalid:
     """Read arguments that are not JSON by the first repaired reading of them that is valid."""
     accepts, raw = target.accepts, call.arguments
-    readings = list(repair_json(raw))
+    readings = list(repair_json(raw, property_names(accepts.schema)))
     for reading in readings:
         by, value = f"json:{reading.by}", reading.value
         arguments = valid(accepts, value)
@@ -114,9 +115,8 @@ def _read_repaired(call: ToolCall, target: Target, error: NotJson) -> ValidArgum
         if wrapped is not None:
             spelling = Repair(by=by, before=raw, after=value)
             return ValidArguments(wrapped, [spelling, Repair(by=BARE_VALUE, before=value, after=wrapped)])
-    excerpt = f"The fault is near: {error.near}" if error.near else ""
     # A fixer gets the value of a repaired reading, if there is one. The error's kind is `invalid_json` nevertheless.
-    return _Invalid(target.not_json(call, error.reason, excerpt, error), readings[0].value if readings else raw)
+    return _Invalid(target.not_json(call, error), readings[0].value if readings else raw)
 
 
 def _bare_value(accepts: JsonType, value: JsonValue) -> JsonValue | None:

@@ -1,7 +1,7 @@
 """Read the arguments of a tool call as JSON: strictly, or repaired where only the spelling is wrong.
 
-A repair never adds a value that the model did not write. A text that ends inside a string, number, literal or name, or just
-before a value, has no repaired reading: the model gets feedback on what is missing.
+A repair never adds a value that the model did not write. A text that was cut off has no repaired reading, as nobody knows
+what is missing: the model gets feedback, and writes it again. The exception is a last `}` after which nothing can follow.
 
 The library json-repair is not used. It completes and drops values, so its result would have to be compared with the tokens
 of the text. With all tokens known, there is only one way to set the marks between them, which is implemented here.
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from typing import cast
 
@@ -57,11 +57,15 @@ _REASONS = {
 
 
 class NotJson(ValueError):
-    """The text is not JSON. `reason` never quotes the text; `near` and the whole message do."""
+    """The text is not JSON. `reason` never quotes the text; `near` and the whole message do.
 
-    def __init__(self, reason: str, position: int, text: str = "") -> None:
+    `is_cut_off`: the text is the beginning of JSON, so the rest of it is missing.
+    """
+
+    def __init__(self, reason: str, position: int, text: str = "", *, is_cut_off: bool = False) -> None:
         self.reason = reason
         self.position = position
+        self.is_cut_off = is_cut_off
         self.line = text.count("\n", 0, position) + 1
         self.column = position - (text.rfind("\n", 0, position) + 1) + 1
         before, after = text[max(0, position - NEAR) : position], text[position : position + NEAR]
@@ -106,33 +110,39 @@ def parse_json(text: str) -> JsonValue:
     return cast(JsonValue, value)
 
 
-def repair_json(text: str) -> Iterator[RepairedJson]:
+def repair_json(text: str, properties: Set[str] = frozenset()) -> Iterator[RepairedJson]:
     """Yield the readings of a text that is almost JSON, the most conservative first. Never raises.
 
     The caller uses the first one that its schema accepts; at present there is at most one. There is none for strict JSON
-    (except for a string that contains JSON), prose, two values in a row, and a text that was cut off inside a token.
+    (except for a string that contains JSON), prose, two values in a row, and a text that was cut off.
+
+    Args:
+        text: The text.
+        properties: All names that the expected object can have. An object with a value for each of them, the last one a
+            closed string, list or object, may lack its `}`. Without names, no `}` is added.
     """
     text = text.strip(" \t\r\n")
     begin = text.lstrip(" \ufeff\xa0")[:1]
     if not begin or len(text) > MAX_REPAIRED:
         return
     if text.startswith(('{\\"', '[\\"')):
-        yield from _encoded_twice(f'"{text}"')
+        yield from _encoded_twice(f'"{text}"', properties)
     elif begin in CLOSER:
-        yield from _container(text)
+        yield from _container(text, properties)
     elif begin == '"':
-        yield from _encoded_twice(text)
+        yield from _encoded_twice(text, properties)
     elif (fence := _FENCE.search(text)) and not re.search(r"[{\[]", text[: fence.start()]):
-        for repaired in _container(text, fence.end(), fenced=True):
+        for repaired in _container(text, properties, fence.end(), fenced=True):
             yield RepairedJson(repaired.value, "+".join(filter(None, ("code_fence", repaired.by))))
 
 
-def _container(text: str, start: int = 0, *, fenced: bool = False) -> Iterator[RepairedJson]:
+def _container(text: str, properties: Set[str], start: int = 0, *, fenced: bool = False) -> Iterator[RepairedJson]:
     try:
         found = tokens_of(text, start)
         rest = text[found.end :]
         # Any text may follow the closing fence, except for a second block: which one the model meant is unknown.
-        if found.stopped_in or not found.tokens or (rest.count("```") > 1 if fenced else rest.strip("`")):
+        is_unclear = rest.count("```") > 1 if fenced else rest.strip("`")
+        if (found.stopped_in and not found.may_lack_brace) or not found.tokens or is_unclear:
             return
         strict, notes = _strictly(found)
         if rest and not fenced:
@@ -140,12 +150,15 @@ def _container(text: str, start: int = 0, *, fenced: bool = False) -> Iterator[R
         value = parse_json(" ".join(strict))
     except (NoToken, NotJson):
         return
+    # A property that is not there may have been cut off.
+    if found.may_lack_brace and not (properties and isinstance(value, dict) and properties <= value.keys()):
+        return
     # Of two equal names the first value is lost. That is the rule for strict JSON; in a repaired text it would be a guess.
     if (notes or fenced) and _count(value) == sum(map(_is_value, strict)):
         yield RepairedJson(value, "+".join(sorted(notes)))
 
 
-def _encoded_twice(text: str) -> Iterator[RepairedJson]:
+def _encoded_twice(text: str, properties: Set[str]) -> Iterator[RepairedJson]:
     """A list or object that the model encoded twice, as a JSON string."""
     try:
         inner = parse_json(text)
@@ -156,12 +169,12 @@ def _encoded_twice(text: str) -> Iterator[RepairedJson]:
     try:
         yield RepairedJson(parse_json(inner), "double_encoded")
     except NotJson:
-        for repaired in _container(inner.strip()):
+        for repaired in _container(inner.strip(), properties):
             yield RepairedJson(repaired.value, f"double_encoded+{repaired.by}")
 
 
 def _strictly(found: Tokens) -> tuple[list[str], set[str]]:
-    """The tokens in strict JSON, with missing commas and closers added; and the names of the repairs.
+    """The tokens in strict JSON, with missing commas and the missing last `}` added; and the names of the repairs.
 
     The strict reader decides whether the result is JSON: only marks that are possible in one place alone are changed.
 
@@ -170,33 +183,27 @@ def _strictly(found: Tokens) -> tuple[list[str], set[str]]:
     """
     out: list[str] = []
     notes = set(found.skipped)
-    open_: list[str] = []
+    depth = 0
     for token in found.tokens:
-        if out and not open_:
+        if out and depth == 0:
             notes.add("surplus_closers")  # only closers can follow the outermost one
             break
         if token.text in OPENER:
+            depth -= 1
             _drop_comma(out, notes)
-            while OPENER[token.text] in open_ and open_[-1] != OPENER[token.text]:
-                notes.add("missing_closers")
-                out.append(CLOSER[open_.pop()])
             out.append(token.text)
-            if open_[-1] == OPENER[token.text]:
-                open_.pop()
             continue
         # Two values in a row may be one without its quotes: no comma is added between those.
         if out and ((out[-1] in OPENER and token.text not in ",:") or (_is_value(out[-1]) and _begins_item(token))):
             notes.add("missing_commas")
             out.append(",")
-        if token.text in CLOSER:
-            open_.append(token.text)
+        depth += token.text in CLOSER
         strict, note = strict_token(token)
         out.append(strict)
         notes.update(note.split("+") if note else ())
-    if open_:
-        _drop_comma(out, notes)
+    if found.may_lack_brace:
         notes.add("missing_closers")
-        out.extend(CLOSER[opener] for opener in reversed(open_))
+        out.append("}")
     return out, notes
 
 
@@ -231,14 +238,14 @@ def _explained(text: str, error: json.JSONDecodeError) -> NotJson:
     except NoToken:
         found = Tokens()
     if found.stopped_in and error.pos >= found.last:
-        return NotJson(f"the arguments stop {found.stopped_in}", len(text), text)
+        return NotJson(f"the arguments stop {found.stopped_in}", len(text), text, is_cut_off=True)
     if found.stopped_in:
         # For `{'a': 'it's'}`, the first fault is the reason why the end looks cut off.
         return NotJson(f"{reason}, and the arguments seem to stop {found.stopped_in}", error.pos, text)
     if error.msg.startswith("Unterminated"):
-        return NotJson(reason, len(text), text)
+        return NotJson(reason, len(text), text, is_cut_off=True)
     if error.pos >= len(text.rstrip()):
-        return NotJson("the arguments stop before their last brackets are closed", len(text), text)
+        return NotJson("the arguments stop before their last brackets are closed", len(text), text, is_cut_off=True)
     if error.pos == begin and text[begin] not in CLOSER:
         return NotJson("the text does not begin with a JSON value", error.pos, text)
     return NotJson(reason, error.pos, text)

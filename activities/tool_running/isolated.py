@@ -111,7 +111,7 @@ class ChildProcesses:
         limit: float,
         env: Sequence[str] = (),
     ) -> str | list[Part]:
-        """The same for a tool: its result as text, or as parts if it has images, files or audio.
+        """Call a tool's function as `run` does; its result as text, or as parts if it has images, files or audio.
 
         `env`: the tool's `isolated_env`.
         """

@@ -13,6 +13,7 @@ __all__ = [
     "NotOfSchema",
     "check_references",
     "first_sentence",
+    "property_names",
     "referenced_part",
     "schema_faults",
     "schema_validator",
@@ -22,6 +23,13 @@ __all__ = [
 
 _MAX_FAULTS = 100
 _LONGEST_WANTED = 2_000
+_MORE_NAMES = frozenset(
+    {
+        *("$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "not", "if", "then", "else"),
+        *("patternProperties", "dependentSchemas", "dependencies"),
+    }
+)
+"""Keywords by which an object may have properties that `properties` does not name."""
 
 
 class NotOfSchema(ValueError):
@@ -101,6 +109,17 @@ def referenced_part(schema: dict[str, Any], reference: Any) -> Any:
             return None
         part = part[name]
     return part
+
+
+def property_names(schema: dict[str, Any]) -> frozenset[str]:
+    """All names that an object of this schema can have, optional ones too; empty where the schema does not say them all.
+
+    A schema that says nothing about other properties than its own is read as one without others.
+    """
+    others = (schema.get("additionalProperties", False), schema.get("unevaluatedProperties", False))
+    if others != (False, False) or not _MORE_NAMES.isdisjoint(schema):
+        return frozenset()
+    return frozenset([*schema.get("properties", {}), *schema.get("required", [])])
 
 
 def schema_faults(validator: Any, value: JsonValue) -> list[tuple[str, str]]:

@@ -41,6 +41,7 @@ from mulligan.wire.compressed_input import decompress_input
 from mulligan.wire.event_types import EVENT_TYPES
 from mulligan.workflows.conversation.continue_as_new import InvalidStateError, decode_state
 from tests.fuzz.inputs import KEYWORDS, TOKENS, WORDS, documents, json_values, repeated, schemas, texts, zeros
+from tests.support.cut_off_calls import WrittenCall, check_each_cut, written_calls
 from tests.support.openai_schemas import check_schema
 
 
@@ -55,8 +56,12 @@ class Target:
 def read_arguments(text: str) -> None:
     with suppress(NotJson):
         parse_json(text)
-    for reading in repair_json(text):
+    for reading in repair_json(text, {"a"}):
         json.dumps(reading.value, allow_nan=False)
+
+
+def cut_call(call: WrittenCall) -> None:
+    asyncio.run(check_each_cut(call))
 
 
 def read_calls(text: str) -> None:
@@ -238,6 +243,7 @@ _EVENT = st.builds(
 
 TARGETS: dict[str, Target] = {
     "JSON repair": Target(texts(ARGUMENTS_BYTES), read_arguments),
+    "cut-off calls": Target(written_calls(), cut_call),
     "calls in text": Target(texts(TEXT_CHARS), read_calls),
     "schema conversion": Target(
         st.tuples(schemas() | json_values(KEYWORDS), json_values(max_leaves=8)), convert_schema

@@ -82,6 +82,22 @@ ROWS = [
         ("in the middle of a string",),
     ),
     row(
+        "cut off in a list",
+        "plan",
+        [calls(("Plan", '{"steps": ["a", ')), calls(("Plan", '{"steps": ["a", "b"]}'))],
+        {"steps": ["a", "b"]},
+        ("invalid_output",),
+        ("right after a ','",),
+    ),
+    row(
+        "cut off between fields, written by the provider",
+        "written_plan",
+        [Turn(text='{"steps": ["a"]'), Turn(text='{"steps": ["a"], "urgent": true}')],
+        {"steps": ["a"], "urgent": True},
+        ("invalid_output",),
+        ("before their last brackets are closed",),
+    ),
+    row(
         "cut off by length",
         "refund",
         [Turn(calls=[("Refund", '{"order": 7, "amo', None)], finish_reason="length"), calls(("Refund", GOOD))],

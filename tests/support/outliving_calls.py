@@ -279,6 +279,18 @@ def take_in_forks(megabytes: int) -> None:
     _sleep()
 
 
+def take_in_orphans(megabytes: int) -> None:
+    """Take memory in processes whose parents have ended, each with less than the limit."""
+
+    def middle() -> None:
+        _forked(lambda: _take(100))
+        os._exit(0)
+
+    for _ in range(megabytes // 100):
+        os.waitpid(_forked(middle), 0)
+    _sleep()
+
+
 def take_in_programs(megabytes: int) -> None:
     """Take memory in programs of sessions of their own, each with less than the limit."""
     program = "import time; taken = b'1' * 100_000_000; time.sleep(600)"

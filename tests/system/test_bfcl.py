@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
+from mulligan.activities.answers.prepare_call import valid
 from mulligan.activities.mcp.servers import _Arguments, _schemas
 from mulligan.activities.models._strict_schema import strict
 from mulligan.output import Output
 from mulligan.schema.json_schema import NotOfSchema, schema_faults, schema_validator
+from tests.support.cut_off_calls import WrittenCall, check_each_cut
 from tests.support.expected_failures import check_failures
 from tests.support.openai_schemas import check_schema
 from tests.support.published_packages import BFCL, download
@@ -146,6 +148,24 @@ def test_each_schema_is_accepted_and_each_correct_call_is_valid(cases: list[Case
     print(f"{len(schemas)} schemas accepted, {len(passed)} calls valid, {len(failed)} not, of {len(cases)} questions")
     assert len(schemas) > 1_000
     check_failures(SUITE, "arguments", failed, passed)
+
+
+async def test_each_correct_call_cut_off_anywhere_is_refused_or_complete(cases: list[Case]) -> None:
+    """As calls of a server's tools: most of these have optional arguments, and many have lists of numbers."""
+    calls: dict[str, WrittenCall] = {}
+    accepts: dict[str, _Arguments] = {}
+    for case in cases:
+        for name, arguments in case.calls:
+            if (key := json.dumps(case.tools[name])) not in accepts:
+                offered, checked_by = _schemas(case.tools[name])
+                accepts[key] = _Arguments(offered, schema_validator(checked_by or offered))
+            text = json.dumps(arguments)
+            if not isinstance(valid(accepts[key], arguments), Exception):
+                calls[key + text] = WrittenCall(accepts[key], arguments, text, is_output=False, is_in_text=False)
+    accepted = sum([await check_each_cut(call) for call in calls.values()])
+    positions = sum(len(call.text) - 1 for call in calls.values())
+    print(f"{len(calls)} calls, {positions} positions: {accepted} lack nothing but their last brace")
+    assert len(calls) > 3_000
 
 
 def test_what_the_strict_form_lets_a_model_write_is_valid(cases: list[Case]) -> None:

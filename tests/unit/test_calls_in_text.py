@@ -131,13 +131,27 @@ def test_arguments_that_were_cut_off_are_never_taken_as_complete() -> None:
         for text in (whole[:end], f"```json\n{whole[:end]}", f"<tool_call>{whole[:end]}"):
             for name, raw in calls_found_in(text)[1]:
                 assert name == "search"
-                readings = [mended.value for mended in repair_json(raw)]
-                assert all(
-                    reading in ({"q": "text"}, {"q": "text", "n": 12}, {"q": "text", "n": 12, "on": True})
-                    for reading in readings
-                )
+                assert list(repair_json(raw, {"q", "n", "on"})) == []
                 with pytest.raises(ValueError):
                     parse_json(raw)
+
+
+@pytest.mark.parametrize(
+    ("text", "raw"),
+    [
+        ('{"name": "search", "arguments": 12', ', "arguments": 12'),
+        ("<tool_call>{'name': 'search', 'arguments': -1.5</tool_call>", ", 'arguments': -1.5"),
+        ('{"name": "search", "arguments": nul', ', "arguments": nul'),
+        ('{"arguments": {"q": "x", "name": "search"}', '{"q": "x",'),
+        ('```json\n{"arguments": {"q": ["x"], "name": "search"\n```', '{"q": ["x"],'),
+    ],
+)
+def test_arguments_without_an_end_are_given_as_text_that_no_repair_reads(text: str, raw: str) -> None:
+    """The number may be the beginning of a longer one, and the name one of the arguments."""
+    assert calls_found_in(text)[1] == [("search", raw)]
+    assert list(repair_json(raw, {"q"})) == []
+    with pytest.raises(ValueError):
+        parse_json(raw)
 
 
 NO_CALLS = [

@@ -159,6 +159,7 @@ async def test_a_call_that_is_cancelled_ends(children: ChildProcesses, tmp_path:
         functions.share_files_of_memory,
         functions.share_named_memory,
         functions.take_in_forks,
+        functions.take_in_orphans,
         functions.take_in_programs,
     ],
     ids=lambda take: take.__name__,
