@@ -446,3 +446,38 @@ async def test_a_place_comes_back_however_a_request_ends(lab: Lab, queue: str, p
         async with asyncio.timeout(60):
             while (await shop.post("/v1/chat/completions", STARTS["chat"][1])).status_code == 503:
                 await asyncio.sleep(0.1)  # the server notices after a moment that a client has gone
+
+
+@pytest.mark.parametrize("error", [unavailable, bug])
+@pytest.mark.parametrize("way", ["responses", "resume"])
+async def test_whatever_fails_after_a_continuation_was_started_no_status_says_to_send_the_request_again(
+    shop: Shop, way: str, error: Callable[[], Exception]
+) -> None:
+    """As for starts. Each request makes a branch of its own; sent again, it is the same run."""
+    first = (await shop.post("/v1/responses", STARTS["response"][1])).json()["id"]
+    requests = 0
+    while shop.faults.fail_call == 0 and requests < 30:
+        requests += 1
+        path, body = "/v1/responses", {"model": "seller", "input": f"Again {requests}.", "previous_response_id": first}
+        if way == "resume":
+            path, body = f"/api/runs/{first}/resume", {"prompt": "Again.", "id": f"{shop.tenant}-{requests}"}
+        shop.faults.has_started, shop.faults.fail_call, shop.faults.error = False, requests, error
+        answer = await shop.post(path, body)
+        assert answer.status_code not in REPEATED, answer.text
+        assert shop.faults.has_started
+        assert len(await shop.runs()) == requests + 1
+        left, shop.faults.fail_call = shop.faults.fail_call, 0
+        assert (await shop.post(path, body, 1)).status_code == 200
+        assert len(await shop.runs()) == requests + 1
+        shop.faults.fail_call = left
+
+
+async def test_a_resume_with_a_used_key_and_another_message_is_refused(shop: Shop) -> None:
+    started = (await shop.post("/v1/responses", STARTS["response"][1])).json()["id"]
+    path = f"/api/runs/{started}/resume"
+    assert (await shop.post(path, {"prompt": "Again."}, Idempotency_Key="k")).status_code == 201
+    for door in (0, 1):
+        refused = await shop.post(path, {"prompt": "Another."}, door, Idempotency_Key="k")
+        assert (refused.status_code, refused.json()["code"]) == (422, "key_reused")
+    assert (await shop.post(path, {"prompt": "Another."})).status_code == 409
+    assert len(await shop.runs()) == 2
