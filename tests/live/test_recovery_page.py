@@ -21,7 +21,7 @@ ANSWERS = [
     Row(
         "equal calls of a tool with `once`",
         turns=[Turn(calls=[("pay", '{"euros": 5}', None), ("pay", '{"euros": 5.0}', None)]), DONE],
-        agent="payer",
+        agent="till",
     ),
     Row("no text, no call", turns=[Turn(text=""), DONE]),
     Row("nothing, twice", turns=[Turn(text=""), Turn(text="")]),

@@ -222,7 +222,7 @@ def pay(euros: float, ctx: ToolContext) -> str:
     return f"paid {euros:g} euros"
 
 
-payer = Agent(name="payer", model="openai-chat:nobody", tools=[pay])
+till = Agent(name="till", model="openai-chat:nobody", tools=[pay])
 guarded = Agent(name="guarded", model="openai-chat:nobody", tools=[click], guard=no_clicks_on_b)
 counted = Agent(name="counted", model="openai-chat:nobody", tools=TOOLS, model_patience=5)
 asked = Agent(
