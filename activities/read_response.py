@@ -26,6 +26,7 @@ from mulligan.activities.run_data.find_conversation import conversation_of
 from mulligan.activities.services import Services
 from mulligan.client.callback_tokens import RESPONSE, call_of
 from mulligan.errors import ModelRequestError
+from mulligan.schema.error_text import error_text, type_name
 from mulligan.values import ErrorInfo
 from mulligan.wire.background_response import (
     END_RESPONSE,
@@ -269,7 +270,9 @@ def _key(request: StartResponse) -> str:
 
 
 def _state(status: Any, error: Exception) -> ResponseState:
-    message = str(error) if isinstance(error, ModelRequestError | Unavailable) else f"{type(error).__name__}: {error}"
+    message = (
+        str(error) if isinstance(error, ModelRequestError | Unavailable) else f"{type_name(error)}: {error_text(error)}"
+    )
     retry_after = error.retry_after if isinstance(error, Unavailable) else None
     return ResponseState(
         status=status, error=ErrorInfo(kind=type(error).__name__, message=message), retry_after=retry_after

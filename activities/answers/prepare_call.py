@@ -165,9 +165,7 @@ def _corrected(value: Any, accepts: JsonType) -> JsonValue | None:
     try:
         if isinstance(value, BaseModel):
             value = value.model_dump(mode="json", by_alias=True)
-        parsed: JsonValue = (
-            parse_json(value) if isinstance(value, str) else json.loads(json.dumps(value, allow_nan=False))
-        )
+        parsed: JsonValue = parse_json(value if isinstance(value, str) else json.dumps(value, allow_nan=False))
     except Exception:  # noqa: BLE001 - a fixer may return anything
         return None
     if parsed is None:
