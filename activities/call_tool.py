@@ -139,10 +139,10 @@ class CallToolActivity:
         try:
             # From JSON to Python values.
             arguments = tool.arguments.validate(request.arguments)
-        except Exception as error:
-            raise Target(tool.name, tool.arguments).not_valid(
-                call, request.arguments, error, attempt=attempt
-            ) from error
+        except BaseException as error:
+            reason = error if isinstance(error, Exception) else RuntimeError(type_name(error))
+            target = Target(tool.name, tool.arguments)
+            raise target.not_valid(call, request.arguments, reason, attempt=attempt) from error
         heartbeat.report_for(call.id, call.name, request.step)
         context = tool_context(
             request.where,

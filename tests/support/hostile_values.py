@@ -29,7 +29,7 @@ class Text(str):
     def __str__(self) -> str:
         raise RuntimeError("no text")
 
-    def encode(self, *_: Any) -> bytes:  # type: ignore[override]
+    def encode(self, *_: Any) -> bytes:
         raise RuntimeError("no bytes")
 
 
@@ -49,7 +49,7 @@ class NamedBySurrogate(type):
     """A metaclass whose classes have a name that UTF-8 cannot write."""
 
     @property
-    def __name__(cls) -> str:
+    def __name__(cls) -> str:  # type: ignore[override]
         return "caf\udce9"
 
 

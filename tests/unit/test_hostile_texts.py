@@ -87,14 +87,16 @@ def returning(value: Callable[[Given], Any], *, is_async: bool = False) -> Calla
     return case
 
 
-def raising(error: Callable[[Given], BaseException], kind: str, **options: Any) -> Callable[[Given], Case]:
+def raising(
+    error: Callable[[Given], BaseException], kind: str, retry_on: tuple[type[BaseException], ...] = ()
+) -> Callable[[Given], Case]:
     def case(given: Given) -> Case:
-        @tool(name="work", attempts=3, **options)
+        @tool(name="work", attempts=3, retry_on=retry_on)
         def work(what: str) -> str:
             given.act()
             raise error(given)
 
-        return Case(agent(work), effects=3 if options else 1, kinds=(kind,))
+        return Case(agent(work), effects=3 if retry_on else 1, kinds=(kind,))
 
     return case
 
@@ -125,12 +127,14 @@ def with_option(kinds: tuple[str | None, ...], effects: int, **options: Any) -> 
         of_tool = {name: value for name, value in options.items() if name in ("needs_approval", "fix")}
         of_agent = {name: value for name, value in options.items() if name not in of_tool}
 
-        @tool(name="work", attempts=3, **{name: bound(value, given) for name, value in of_tool.items()})
         def work(what: Any) -> str:
             given.act()
             return f"worked on {what!r}"
 
-        made = agent(work, **{name: bound(value, given) for name, value in of_agent.items()})
+        bound_options: dict[str, Any] = {name: bound(value, given) for name, value in of_tool.items()}
+        made = agent(
+            tool(attempts=3, **bound_options)(work), **{name: bound(value, given) for name, value in of_agent.items()}
+        )
         call = Call("work", {}) if {"fix", "repair", "handle_errors"} & options.keys() else Call("work", {"what": "x"})
         return Case(made, effects=effects, kinds=kinds, call=call)
 
@@ -203,7 +207,7 @@ WAYS: dict[str, Callable[[Given], Case]] = {
     "raises ToolError of an object": raising(lambda given: ToolError(given.value), "tool_error"),
     "raises ToolError from another": raising(lambda given: chained(ToolError(given.text), given.error), "tool_error"),
     "raises": raising(lambda given: given.error, "tool_exception"),
-    "raises, and is retried": raising(lambda given: given.error, "tool_exception", retry_on=BaseException),
+    "raises, and is retried": raising(lambda given: given.error, "tool_exception", retry_on=(BaseException,)),
     "raises later": raising_later,
     "reports": reporting,
     "a guard's refusal": with_option(FAILED, 0, guard=lambda given: given.text or "no"),
@@ -241,6 +245,7 @@ def check(ran: AgentRun[Any], case: Case, given: Given) -> None:
     assert ran.error is None, ran.error
     assert ran.result is not None
     [call] = ran.calls
+    assert call.result is not None
     kind = call.result.error.kind if call.result.error else None
     assert kind in case.kinds, (kind, call.result.text[:300])
     if case.effects < 0:
@@ -257,6 +262,7 @@ def check(ran: AgentRun[Any], case: Case, given: Given) -> None:
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(hostile=hostile_values())
 @example(hostile=("caf\udce9", "ValueError", "an object of texts"))
+@example(hostile=("caf\udce9", "SystemExit", "unreadable"))
 async def test_no_text_fails_a_run_or_runs_a_tool_again(way: str, hostile: tuple[str, str, str]) -> None:
     given = Given.of(hostile)
     case = WAYS[way](given)
@@ -361,6 +367,7 @@ async def test_a_text_that_never_ends_counts_for_the_time_limit_of_the_tool(hang
         let_go.set()
     assert ran.error is None
     [call] = ran.calls
+    assert call.result is not None
     assert call.result.error is not None
     assert call.result.error.kind == "tool_timeout"
 
