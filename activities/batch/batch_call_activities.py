@@ -138,9 +138,9 @@ class BatchCallActivities:
                     return _failed(error)
                 except Exception as error:  # noqa: BLE001 - an endpoint's faulty answers have many forms
                     return _failed(error)
-                return BatchOutcome(
-                    answer=await attempt.take_answer(agent, definition, reply, conversation, batched=True)
-                )
+                key = (request.step, request.fallback, request.number)
+                answer = await attempt.take_answer(agent, definition, reply, conversation, batched=True, key=key)
+                return BatchOutcome(answer=answer)
 
     def _reply(
         self,
