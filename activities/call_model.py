@@ -63,15 +63,17 @@ class CallModelActivity:
         provider_request = attempt.provider_request(
             agent, definition, conversation, on_text=self._live_text(request, heartbeat) if is_streamed else None
         )
+        await attempt.count_lost(provider_request)
         endpoint = self.services.providers.endpoint_of(request.model)
         sent_at = await retry_budget.wait_until_allowed(request, heartbeat)
         try:
             chat = attempt.chat(activity.info().attempt)
-            with telemetry.chat(request.where, chat, is_void=attempt_was_abandoned) as span:
-                reply = await call_provider(conversation.provider, provider_request, telemetry, span, endpoint)
-                retry_budget.record_success(request)
-                attempt.add_content(span, provider_request, reply)
-                return reply
+            async with self.services.budgets.void_counted(request.where, request.model, provider_request):
+                with telemetry.chat(request.where, chat, is_void=attempt_was_abandoned) as span:
+                    reply = await call_provider(conversation.provider, provider_request, telemetry, span, endpoint)
+                    retry_budget.record_success(request)
+                    attempt.add_content(span, provider_request, reply)
+                    return reply
         except ModelRequestError:
             raise
         except Exception as error:

@@ -20,7 +20,7 @@ from mulligan.activities.services import Services
 from mulligan.activities.tool_running.isolated import ProcessDied
 from mulligan.activities.tool_running.render_result import UnusableResult, cut
 from mulligan.activities.tool_running.tool_context import tool_context
-from mulligan.activities.tool_running.tool_result import ToolResult, UnusableContent, tool_result
+from mulligan.activities.tool_running.tool_result import ToolResult, UnusableContent, plain_result, tool_result
 from mulligan.activities.tool_running.tool_runtime import TookTooLong, TooManyThreads
 from mulligan.agent import Agent
 from mulligan.client.callback_tokens import call_of
@@ -29,6 +29,7 @@ from mulligan.errors import ToolCallError, ToolExecutionError, ToolTimeoutError,
 from mulligan.mcp import McpError
 from mulligan.observe.spans import ToolCallAttempt
 from mulligan.observe.tool_call_span import ToolCallSpan, span_of_run
+from mulligan.schema.error_text import error_text, type_name
 from mulligan.tool import MAX_RESULT_CHARS, Tool, ToolError, UntilTime, reference_of
 from mulligan.values import Decision, ToolCall
 from mulligan.wire.tool_call import CALL_TOOL, CallTool, Deferral, ToolOutcome
@@ -81,8 +82,9 @@ class CallToolActivity:
             return ToolOutcome(asks=asked.questions, attempts=attempt)
         except ToolCallError as error:
             if tool is not None and may_retry and _is_retried(tool, error):
-                span.fail_attempt(error.kind, error.message, type(error.source or error).__name__)
-                raise ApplicationError(error.message, type=error.kind) from error
+                span.fail_attempt(error.kind, error.message, type_name(error.source or error))
+                # Without its cause: a tool's exception may have any number of causes, and itself among them.
+                raise ApplicationError(truncated(error.message), type=error.kind) from None
             return await self._failed(agent, tool, error, span, request.max_bytes)
         except ApplicationError:  # the worker shuts down
             if may_retry:
@@ -137,10 +139,10 @@ class CallToolActivity:
         try:
             # From JSON to Python values.
             arguments = tool.arguments.validate(request.arguments)
-        except Exception as error:
-            raise Target(tool.name, tool.arguments).not_valid(
-                call, request.arguments, error, attempt=attempt
-            ) from error
+        except BaseException as error:
+            reason = error if isinstance(error, Exception) else RuntimeError(type_name(error))
+            target = Target(tool.name, tool.arguments)
+            raise target.not_valid(call, request.arguments, reason, attempt=attempt) from error
         heartbeat.report_for(call.id, call.name, request.step)
         context = tool_context(
             request.where,
@@ -169,7 +171,7 @@ class CallToolActivity:
                     env = tool.isolated_env
                     value = await services.child_processes.run_tool(function, args, kwargs, limit=limit, env=env)
                 else:
-                    value = await services.runtime.run(tool.function, args, kwargs, limit=limit)
+                    value = await services.runtime.run(tool.function, args, kwargs, limit=limit, read=plain_result)
             contents, most_bytes = services.contents_of(request.where), request.max_bytes
             result = await tool_result(value, contents, max_chars=tool.max_result_chars, max_bytes=most_bytes)
             return _deferral(value, result) if tool.deferred else result
@@ -220,32 +222,25 @@ def _tool_error(error: BaseException, tool: Tool, call: ToolCall, attempt: int) 
                 **fields,
             )
         case UnusableContent():
-            kind, message = "invalid_result", f"`{name}` ran, but its result cannot be used: {error}"
+            kind, message = "invalid_result", f"`{name}` ran, but its result cannot be used: {error_text(error)}"
         case UnusableResult():
             kind, message = "invalid_result", f"`{name}` ran, but its result cannot be written as JSON: {error}."
         case ToolError():
-            kind, message = "tool_error", cut(_text(error), tool.max_result_chars)
+            kind, message = "tool_error", cut(error_text(error), tool.max_result_chars)
         case ProcessDied():
             message = f"`{name}` did not finish: {error}."
         case TooManyThreads():
             message = f"`{name}` {error}"
         case McpError():
-            message = cut(str(error), tool.max_result_chars)
+            message = cut(error_text(error), tool.max_result_chars)
         case asyncio.CancelledError():
             source, message = None, f"`{name}` was cancelled by its own code."
         case _:
-            reason = f": {text}" if (text := _text(error)) else ""
-            message = cut(f"`{name}` raised {type(error).__name__}{reason}", tool.max_result_chars)
+            reason = f": {text}" if (text := error_text(error)) else ""
+            message = cut(f"`{name}` raised {type_name(error)}{reason}", tool.max_result_chars)
     return ToolExecutionError(message, kind=kind, source=source, **fields)
 
 
 def _is_retried(tool: Tool, error: ToolCallError) -> bool:
     """Whether the tool's declaration retries after this error: timeouts, and the exceptions of `retry_on`."""
     return error.kind == "tool_timeout" or (error.source is not None and isinstance(error.source, tool.retry_on))
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:  # noqa: BLE001 - a user's __str__ may raise anything
-        return ""

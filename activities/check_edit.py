@@ -13,6 +13,7 @@ from mulligan.activities.answers.prepare_call import valid
 from mulligan.activities.answers.user_functions import GUARD_LIMIT, guard_refusal
 from mulligan.activities.services import Services
 from mulligan.activities.tool_running.tool_context import tool_context
+from mulligan.schema.error_text import error_text, type_name
 from mulligan.wire.shorten import shorten_middle
 from mulligan.wire.updates import CHECK_EDIT, CheckedEdit, CheckEdit
 
@@ -68,7 +69,7 @@ def _faults(error: Exception) -> str:
     The first ones of each kind: an edit of a megabyte may have 250,000, and this text is in history.
     """
     if not isinstance(error, ValidationError):
-        return shorten_middle(str(error) or type(error).__name__, FAULTS_SHOWN * LONGEST_FAULT)
+        return shorten_middle(error_text(error) or type_name(error), FAULTS_SHOWN * LONGEST_FAULT)
     unknown: list[str] = []
     sentences: list[str] = []
     for fault in error.errors(include_url=False, include_input=False, include_context=False):

@@ -101,7 +101,8 @@ class CompactConversationActivity:
             attempt = self._attempt(request, activity.info().attempt)
             with telemetry.chat(request.where, attempt, is_void=attempt_was_abandoned) as span:
                 endpoint = services.providers.endpoint_of(request.model)
-                reply = await call_provider(provider, provider_request, telemetry, span, endpoint)
+                async with services.budgets.void_counted(request.where, request.model, provider_request):
+                    reply = await call_provider(provider, provider_request, telemetry, span, endpoint)
                 services.retry_budget.record_success(request)
                 telemetry.add_content(span, semconv.INPUT_MESSAGES, [message.model_dump(mode="json")])
                 telemetry.add_content(span, semconv.OUTPUT_MESSAGES, [{"role": "assistant", "text": reply.text}])

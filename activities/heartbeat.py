@@ -7,13 +7,20 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from pydantic_core import from_json
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from mulligan.client.converter import data_converter
+from mulligan.schema.error_text import type_name
+from mulligan.schema.json_limits import is_deeper
 from mulligan.wire.event_types import ATTEMPT_ENDED, LIVE_TEXT, TOOL_PROGRESS, ProgressMark
+from mulligan.wire.shorten import shorten
 
 FIRST_AFTER, INTERVAL = 2.0, 3.0
 """Seconds until the first heartbeat, and between two. The workflow's heartbeat timeout is 8 seconds."""
+DETAILS_BYTES = 100_000
+"""Bytes of the details of a heartbeat. Temporal ends an attempt whose heartbeat has more than 2 MB."""
 
 
 @asynccontextmanager
@@ -79,8 +86,12 @@ class Heartbeat:
         self._mark = ProgressMark(call_id=call_id, name=name, step=step, attempt=self._attempt, number=0)
 
     def send_details(self, *details: Any) -> None:
-        """Set new details. They are sent now or, shortly after another heartbeat, with the next. From any thread."""
-        self.details = details
+        """Set new details. They are sent now or, shortly after another heartbeat, with the next. From any thread.
+
+        They are written as JSON here, as far as they can be: a heartbeat that the SDK cannot encode, or the server does not
+        take, would end the attempt.
+        """
+        self.details = _sendable(details)
         if self._mark is not None:
             self._mark = self._mark.model_copy(update={"number": self._mark.number + 1})
         if self._is_local:
@@ -134,6 +145,18 @@ class Heartbeat:
 def ended_details(attempt: int) -> dict[str, int]:
     """What a heartbeat contains once the spans of this attempt, and of those before it, are written."""
     return {ATTEMPT_ENDED: attempt}
+
+
+def _sendable(details: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The details as JSON values of `DETAILS_BYTES` at most. If they have more, only the last one is kept, and cut."""
+    try:
+        payload = data_converter.payload_converter.to_payload(list(details))
+        values: list[Any] = from_json(payload.data, allow_inf_nan=False)
+    except BaseException:  # noqa: BLE001 - a tool may report any object, and the code that writes it may raise anything
+        return (f"[a report that cannot be written as JSON: {', '.join(map(type_name, details[:5]))}]",)
+    if is_deeper(values):
+        return ("[a report that is nested too deeply]",)
+    return tuple(values) if len(payload.data) <= DETAILS_BYTES else (shorten(values[-1], DETAILS_BYTES),)
 
 
 def _is_internal(details: Any) -> bool:

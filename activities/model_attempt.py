@@ -11,16 +11,19 @@ from temporalio import activity
 
 from mulligan.activities.answers.inspect_answer import inspect_answer
 from mulligan.activities.heartbeat import attempt_was_abandoned, lost_attempts
+from mulligan.activities.models.estimated_usage import estimated_input, tokens_of
 from mulligan.activities.models.protocol import Reply, Request
 from mulligan.activities.run_data.conversation_cache import CachedConversation
 from mulligan.activities.services import Services
+from mulligan.activities.tenant_budgets import attempt_key
 from mulligan.agent import Agent
 from mulligan.content import Media, media_of
 from mulligan.model_name import ModelName
 from mulligan.observe import semconv
 from mulligan.observe.spans import ChatAttempt, content_attributes
-from mulligan.values import AssistantMessage, Message
+from mulligan.values import AssistantMessage, Message, Usage
 from mulligan.wire.agent_facts import Definition
+from mulligan.wire.event_types import LIVE_TEXT, LiveText
 from mulligan.wire.model_call import ModelAnswer, ModelCall
 
 
@@ -99,21 +102,38 @@ class ModelAttempt:
         conversation: CachedConversation,
         *,
         batched: bool = False,
+        key: Sequence[object] = (),
     ) -> ModelAnswer:
         """Inspect the answer, and add it to the conversation in this worker's memory, and its cost to the tenant's budget.
 
-        `batched`: whether the model was called in a batch.
+        `batched`: whether the model was called in a batch. `key`: identifies the answer for the budget, where it may be read
+        by several attempts.
         """
-        answer = await inspect_answer(self.services, self.request, agent, definition, reply, conversation)
-        await self.services.budgets.add(
-            self.request.where, self.request.model, answer.usage, answer.others, batched=batched
-        )
+        request, usage, others = self.request, reply.usage, dict[str, Usage]()
+        try:
+            answer = await inspect_answer(self.services, request, agent, definition, reply, conversation)
+            usage, others = answer.usage, answer.others
+        finally:
+            await self.services.budgets.add(request.where, request.model, usage, others, batched=batched, key=key)
         conversation.extend([answer.message])
         # A settled call has its result already: the next model call takes it from this cache.
         for call, prepared in zip(answer.message.tool_calls, answer.prepared, strict=True):
             if prepared.text is not None:
                 self.services.cache_result(self.request.where, call, prepared.text, prepared.error)
         return answer
+
+    async def count_lost(self, asked: Request) -> None:
+        """Count an attempt that was lost with its worker while the model was writing: its text was sent in heartbeats."""
+        lost = lost_attempts()
+        if not lost:
+            return
+        for each in activity.info().heartbeat_details:
+            if isinstance(each, dict) and isinstance(live := each.get(LIVE_TEXT), dict) and live.get("attempt") in lost:
+                text = LiveText.model_validate(live)
+                output = tokens_of(text.start + len(text.text.encode()))
+                usage = Usage(input_tokens=estimated_input(asked), output_tokens=output)
+                key, request = attempt_key(text.attempt), self.request
+                await self.services.budgets.add(request.where, request.model, usage, key=key, estimated=True)
 
     def add_content(self, span: Span, request: Request, reply: Reply) -> None:
         """Add which images and files the model got to its span, and the messages if spans may carry content."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from mulligan.errors import DeclarationError, InvalidRunInputError
 from mulligan.model_name import ModelName, can_be_batched, check_model
 from mulligan.observe.spans import AgentRun
 from mulligan.run_input import RunInput
+from mulligan.schema.well_formed import well_formed
 from mulligan.tool import Tool
 from mulligan.wire.agent_facts import (
     INPUT_QUERY,
@@ -146,9 +146,9 @@ class OpenRunActivity:
     async def _instructions(self, agent: Agent, run_input: RunInput) -> str:
         if isinstance(agent.instructions, str):
             return agent.instructions
-        instructions = await self.services.runtime.run(agent.instructions, (run_input,), limit=INSTRUCTIONS_LIMIT)
-        assert not inspect.isawaitable(instructions)
-        return str(instructions)
+        limit = INSTRUCTIONS_LIMIT
+        instructions = await self.services.runtime.run(agent.instructions, (run_input,), limit=limit, read=str)
+        return str(well_formed(instructions))
 
 
 def _check_model(model: str, providers: AvailableProviders) -> None:

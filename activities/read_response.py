@@ -18,15 +18,18 @@ from temporalio.service import RPCError
 from mulligan.activities.agent_not_served import served_agent
 from mulligan.activities.heartbeat import Heartbeat, attempt_was_abandoned, heartbeating
 from mulligan.activities.model_attempt import ModelAttempt
+from mulligan.activities.models._responses_assembler import usage_of
 from mulligan.activities.models.background_text import BackgroundText, ReadText
 from mulligan.activities.models.call_provider import record_reply
+from mulligan.activities.models.estimated_usage import estimated_input, tokens_of
 from mulligan.activities.models.openai_responses import CreatedResponse, OpenAIResponses
 from mulligan.activities.models.protocol import Reply, Request, Unavailable
 from mulligan.activities.run_data.find_conversation import conversation_of
 from mulligan.activities.services import Services
 from mulligan.client.callback_tokens import RESPONSE, call_of
 from mulligan.errors import ModelRequestError
-from mulligan.values import ErrorInfo
+from mulligan.schema.error_text import error_text, type_name
+from mulligan.values import ErrorInfo, Usage
 from mulligan.wire.background_response import (
     END_RESPONSE,
     METADATA,
@@ -99,6 +102,7 @@ class BackgroundResponseActivities:
             status=str(created.response.get("status")),
             attempt=request.failed + activity.info().attempt,
             cursor=None if created.sequence is None else TextCursor(sequence=created.sequence),
+            input_tokens=estimated_input(provider_request) if services.budgets.is_limited(where.tenant) else 0,
         )
 
     async def _create(
@@ -189,7 +193,7 @@ class BackgroundResponseActivities:
                 raise
             except Exception as error:  # noqa: BLE001 - an endpoint's faulty answers have many forms
                 return _state("failed", error)
-            answer = await attempt.take_answer(agent, definition, reply, conversation)
+            answer = await attempt.take_answer(agent, definition, reply, conversation, key=(request.id,))
         return ResponseState(status="completed", answer=answer)
 
     def _reply(
@@ -225,14 +229,21 @@ class BackgroundResponseActivities:
             services.telemetry.failed_chat(where, chat, _EndedResponse(request.error), start=request.started)
         try:
             if request.cancel:
-                with suppress(ModelRequestError):  # it has ended meanwhile, or the provider has forgotten it
-                    await provider.cancel_background_response(request.id, END_TIMEOUT)
+                await self._count(request, await _cancelled(provider, request.id))
             await provider.background_response(request.id, "delete", END_TIMEOUT)
         except ModelRequestError as error:
             if error.status != NOT_FOUND:
                 _log.warning("The response %s stays at the provider: %s", request.id, error.message)
         except Unavailable as error:
             raise ApplicationError(str(error), type="ModelUnavailable") from error
+
+    async def _count(self, request: EndResponse, response: dict[str, Any]) -> None:
+        """Add the cost of a response that nobody reads to the tenant's budget: as the provider counts it, or by estimate."""
+        usage = usage_of(response.get("usage"))
+        if not usage.total_tokens:
+            usage = Usage(input_tokens=request.input_tokens, output_tokens=tokens_of(request.written))
+        budgets = self.services.budgets
+        await budgets.add(request.where, request.model, usage, key=(request.id,), estimated=True)
 
     def _provider(self, model: str) -> OpenAIResponses:
         provider = self.services.providers.of(model)
@@ -241,6 +252,16 @@ class BackgroundResponseActivities:
                 f"This worker cannot call {model}: it does not know the endpoint.", type="ModelUnavailable"
             )
         return provider
+
+
+async def _cancelled(provider: OpenAIResponses, response_id: str) -> dict[str, Any]:
+    """Cancel a response, and return it: as it is if it has ended meanwhile, empty if the provider has forgotten it."""
+    try:
+        return await provider.cancel_background_response(response_id, END_TIMEOUT)
+    except ModelRequestError:
+        with suppress(ModelRequestError):
+            return await provider.background_response(response_id, "get", END_TIMEOUT)
+    return {}
 
 
 async def _to_its_end(provider: OpenAIResponses, creating: asyncio.Future[CreatedResponse]) -> CreatedResponse:
@@ -269,7 +290,9 @@ def _key(request: StartResponse) -> str:
 
 
 def _state(status: Any, error: Exception) -> ResponseState:
-    message = str(error) if isinstance(error, ModelRequestError | Unavailable) else f"{type(error).__name__}: {error}"
+    message = (
+        str(error) if isinstance(error, ModelRequestError | Unavailable) else f"{type_name(error)}: {error_text(error)}"
+    )
     retry_after = error.retry_after if isinstance(error, Unavailable) else None
     return ResponseState(
         status=status, error=ErrorInfo(kind=type(error).__name__, message=message), retry_after=retry_after

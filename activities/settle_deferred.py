@@ -20,6 +20,7 @@ from mulligan.client.callback_tokens import call_of
 from mulligan.errors import ToolCallError, ToolExecutionError, ToolTimeoutError
 from mulligan.observe.spans import ToolCallAttempt
 from mulligan.observe.tool_call_span import ToolCallSpan
+from mulligan.schema.error_text import type_name
 from mulligan.tool import MAX_RESULT_CHARS, Tool
 from mulligan.wire.deferred_call import CANCEL_DEFERRED, SETTLE_DEFERRED, SettledCall, SettleDeferred
 from mulligan.wire.tool_call import ToolOutcome
@@ -168,7 +169,7 @@ class SettleDeferredActivities:
         except TookTooLong as error:
             source, faults = error, "its type did not validate it in time"
         except Exception as error:  # noqa: BLE001 - users' validators may raise anything
-            source, faults = error, f"its type raised {type(error).__name__}"
+            source, faults = error, f"its type raised {type_name(error)}"
         message = f"`{name}` was completed with a result that is not of its type: {faults}."
         raise ToolExecutionError(
             message, kind="invalid_result", source=source, tool_name=name, call_id=request.call.id

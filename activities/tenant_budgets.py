@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
-from collections.abc import Coroutine, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -16,6 +17,8 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, Wo
 from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.activities.heartbeat import FIRST_AFTER
+from mulligan.activities.models.estimated_usage import estimated_usage
+from mulligan.activities.models.protocol import Request
 from mulligan.client.budget_file import BudgetFile
 from mulligan.client.worker_versions import unpinned
 from mulligan.prices import Prices, cost_of
@@ -97,8 +100,10 @@ class TenantBudgets:
         others: Mapping[str, Usage] | None = None,
         *,
         batched: bool = False,
+        key: Sequence[object] = (),
+        estimated: bool = False,
     ) -> None:
-        """Add the cost of a model call with an answer, if the run's tenant has a budget.
+        """Add the cost of a model call, if the run's tenant has a budget. It is counted once for each `key`.
 
         If Temporal does not take it within `SECONDS_TO_ADD`, it is not counted: a failure would lose the answer, and the
         model would be called and paid again.
@@ -109,6 +114,8 @@ class TenantBudgets:
             usage: All tokens.
             others: The part of `usage` that other models used, by model.
             batched: Whether the model was called in a batch.
+            key: What identifies the call, beside the run; the activity's attempt if it is empty.
+            estimated: Whether the answer never became whole.
         """
         tenant = context.tenant
         if tenant is None or not self.is_limited(tenant):
@@ -119,9 +126,33 @@ class TenantBudgets:
             return
         try:
             async with asyncio.timeout(SECONDS_TO_ADD):
-                await self._signal(tenant, Cost(usd=cost))
+                await self._signal(
+                    tenant, Cost(usd=cost, key=_digest(context, *(key or attempt_key())), estimated=estimated)
+                )
         except TimeoutError:
             _log.warning("%s USD of the tenant %r are not counted: Temporal did not take them.", cost, tenant)
+
+    @asynccontextmanager
+    async def void_counted(self, context: RunContext, model: str, asked: Request, *part: str) -> AsyncIterator[None]:
+        """Count the answer that the block requests, by estimate, if the block raises instead of taking it.
+
+        Nothing is counted where nothing has arrived, unless the answer was given up: then the provider was working on it.
+
+        Args:
+            context: Of the run.
+            model: `provider:NAME`.
+            asked: The request, to which the provider adds what arrives.
+            *part: What distinguishes the request from others of this attempt of the activity.
+        """
+        try:
+            yield
+        except BaseException as error:
+            written = asked.written
+            is_given_up = isinstance(error, asyncio.CancelledError | TimeoutError)
+            if is_given_up or written.size or written.usage.total_tokens:
+                key = (*attempt_key(), *part)
+                await self.add(context, model, estimated_usage(asked), key=key, estimated=True)
+            raise
 
     async def _signal(self, tenant: str, cost: Cost) -> None:
         """Signal the workflow of the tenant's day until it has the cost. If somebody has ended it, it continues the sum."""
@@ -149,6 +180,16 @@ class TenantBudgets:
             except RPCError:
                 pass
             await asyncio.sleep(PAUSE)
+
+
+def attempt_key(attempt: int | None = None) -> tuple[object, ...]:
+    """What identifies an attempt of the running activity; this one if None."""
+    info = activity.info()
+    return info.workflow_run_id, info.activity_id, attempt or info.attempt
+
+
+def _digest(context: RunContext, *key: object) -> str:
+    return hashlib.sha256("\x1f".join(map(str, (context.trace, context.conversation, *key))).encode()).hexdigest()[:16]
 
 
 def today() -> date:

@@ -13,7 +13,9 @@ from typing import Any, ClassVar
 from pydantic import ValidationError
 from temporalio.exceptions import ApplicationError, FailureError
 
-from mulligan.values import Took, well_formed
+from mulligan.schema.error_text import error_text, type_name
+from mulligan.schema.well_formed import well_formed
+from mulligan.values import Took
 
 MAX_FIELD_CHARS = 32_768
 """Characters of a field in a failure, such as the raw arguments: Temporal refuses failures of more than a few hundred KB."""
@@ -43,7 +45,7 @@ class MulliganError(ApplicationError):
     """Names of the attributes that are transferred to other processes, in the failure's first detail."""
 
     def __init__(self, message: str, *, detail: str = "") -> None:
-        self.detail = detail
+        self.detail = str(well_formed(detail))
         self.took: Took | None = None
         super().__init__(str(well_formed(message)), type=type(self).__name__, non_retryable=True)
 
@@ -304,7 +306,7 @@ def _as_json(value: Any) -> Any:
     if isinstance(value, RemoteSource):
         return {"type": value.type_name, "message": truncated(str(value))}
     if isinstance(value, BaseException):
-        return {"type": type(value).__name__, "message": truncated(str(well_formed(str(value))))}
+        return {"type": type_name(value), "message": truncated(error_text(value))}
     if isinstance(value, str):
         return truncated(value)
     if isinstance(value, (dict, list)) and len(text := json.dumps(value, default=str)) > MAX_FIELD_CHARS:
@@ -313,7 +315,8 @@ def _as_json(value: Any) -> Any:
 
 
 def truncated(text: str) -> str:
-    """A text cut to `MAX_FIELD_CHARS`, with a note of how much was cut."""
+    """A well-formed text cut to `MAX_FIELD_CHARS`, with a note of how much was cut."""
+    text = str(well_formed(text))
     if len(text) <= MAX_FIELD_CHARS:
         return text
     return text[:MAX_FIELD_CHARS] + f"… ({len(text) - MAX_FIELD_CHARS} more characters)"

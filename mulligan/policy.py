@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from mulligan.errors import MulliganError, RemoteSource, StructuredOutputError, ToolCallError, from_json
+from mulligan.schema.error_text import error_text, type_name
 
 Mistake = ToolCallError | StructuredOutputError
 """What a policy decides on: a failed call or a rejected answer, with its `kind`."""
@@ -65,4 +66,4 @@ def error_source(error: Mistake) -> BaseException | None:
 
 def with_message_of(error: Mistake, raised: BaseException) -> MulliganError:
     """The typed error with the message of what a policy's function raised: the run fails with it (docs/options.md)."""
-    return from_json({**error.to_json(), "message": str(raised) or type(raised).__name__})
+    return from_json({**error.to_json(), "message": error_text(raised) or type_name(raised)})

@@ -1,6 +1,14 @@
 """What the author of a provider imports: the protocol, the plugin, and what both contain (docs/models.md)."""
 
-from mulligan.activities.models.protocol import FinishReason, Provider, Reply, Request, TakesContent, Unavailable
+from mulligan.activities.models.protocol import (
+    FinishReason,
+    Provider,
+    Reply,
+    Request,
+    TakesContent,
+    Unavailable,
+    Written,
+)
 from mulligan.endpoint import Endpoint
 from mulligan.provider_plugin import ProviderPlugin, register_provider
 from mulligan.wire.agent_facts import Definition, OutputFormat, ToolDefinition
@@ -17,5 +25,6 @@ __all__ = [
     "TakesContent",
     "ToolDefinition",
     "Unavailable",
+    "Written",
     "register_provider",
 ]

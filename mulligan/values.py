@@ -48,7 +48,7 @@ OutputT = TypeVar("OutputT", covariant=True, default=Any)
 class ErrorInfo(BaseModel):
     """Why a call failed or an answer was rejected. docs/recovery.md shows each `kind`."""
 
-    kind: str
+    kind: WellFormedText
     message: WellFormedText
     """One text for people and the model. It quotes no input value."""
 

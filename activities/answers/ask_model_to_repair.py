@@ -55,7 +55,8 @@ async def ask_model_to_repair(
     )
     with telemetry.chat(request.where, attempt) as span:
         endpoint = services.providers.endpoint_of(fixer.model)
-        reply = await call_provider(provider, provider_request, telemetry, span, endpoint)
+        async with services.budgets.void_counted(request.where, fixer.model, provider_request, call_id, fixer.model):
+            reply = await call_provider(provider, provider_request, telemetry, span, endpoint)
     return _arguments(reply), reply.usage
 
 

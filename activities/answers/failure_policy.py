@@ -12,8 +12,9 @@ from mulligan.agent import Agent
 from mulligan.errors import MulliganError, StructuredOutputError, truncated
 from mulligan.observe.tool_call_span import ToolCallSpan
 from mulligan.policy import MODELS_OWN_MISTAKES, HandleErrors, Mistake, error_source, text_for_model, with_message_of
+from mulligan.schema.error_text import type_name
 from mulligan.tool import Tool
-from mulligan.values import ErrorInfo, well_formed
+from mulligan.values import ErrorInfo
 
 POLICY_LIMIT = 10.0
 """Seconds that a policy's function may take."""
@@ -93,7 +94,7 @@ async def apply_policy(error: Mistake, policy: HandleErrors, runtime: ToolRuntim
         if isinstance(policy, (bool, str, type, tuple)):
             text = str(text_for_model(error, policy, standard))
         else:
-            text = str(await runtime.run(text_for_model, (error, policy, standard), limit=POLICY_LIMIT))
+            text = await runtime.run(text_for_model, (error, policy, standard), limit=POLICY_LIMIT, read=str)
     except MulliganError as fatal:
         failure = fatal
     except TookTooLong:
@@ -104,10 +105,10 @@ async def apply_policy(error: Mistake, policy: HandleErrors, runtime: ToolRuntim
             raise
         failure = with_message_of(error, raised)
     # A policy's function may return any text, of any length.
-    text = cut(str(well_formed(text)), MAX_BYTES)
+    text = cut(text, MAX_BYTES)
     safe_text = error.message if text == standard else text
     info = ErrorInfo(kind=error.kind, message=truncated(error.message))
-    exception = type(error_source(error) or error).__name__
+    exception = type_name(error_source(error) or error)
     if failure is None:
         return ReturnedToModel(text, safe_text, info, exception)
     return FailsRun(text, safe_text, info, exception, failure.to_json())

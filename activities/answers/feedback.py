@@ -23,6 +23,7 @@ from mulligan.errors import (
 )
 from mulligan.output import NotOfSchema
 from mulligan.schema.arguments_model import JsonType
+from mulligan.schema.error_text import error_text, type_name
 from mulligan.values import ToolCall
 
 SCHEMA_SHOWN, INPUT_SHOWN, TOOLS_SHOWN, FAULTS_SHOWN, PATH_SHOWN = 2_000, 500, 50, 20, 200
@@ -274,7 +275,7 @@ def _faults(error: Exception, value: JsonValue, names: Sequence[str]) -> tuple[s
         faults += [f"- {f'`{_cut(path, PATH_SHOWN)}`' if path else 'it'} {says}" for path, says in error.faults]
     else:
         faults.append("- they could not be checked")
-        quoting.append(_cut(f"The check raised {type(error).__name__}: {error}", INPUT_SHOWN))
+        quoting.append(_cut(f"The check raised {type_name(error)}: {error_text(error)}", INPUT_SHOWN))
     unique = list(dict.fromkeys(faults))
     more = len(unique) - FAULTS_SHOWN + unread
     return "\n".join(unique[:FAULTS_SHOWN]) + (f"\n- … and {more} more" if more > 0 else ""), quoting

@@ -19,6 +19,7 @@ from mulligan.activities.answers.feedback import InvalidInput, Target
 from mulligan.activities.answers.repair_json import NotJson, parse_json, repair_json
 from mulligan.fixer import Fixer, InvalidToolInput
 from mulligan.schema.arguments_model import JsonType
+from mulligan.schema.error_text import error_text, type_name
 from mulligan.schema.json_schema import NotOfSchema, property_names
 from mulligan.values import Repair, ToolCall
 
@@ -136,6 +137,8 @@ def valid(accepts: JsonType, value: JsonValue) -> JsonValue | Exception:
         validated = accepts.validate(value)
     except Exception as error:  # noqa: BLE001 - a user's validator may raise anything
         return error
+    except BaseException as error:  # noqa: BLE001 - a SystemExit must not end the worker
+        return RuntimeError(f"{type_name(error)}: {error_text(error)}")
     try:
         shown = accepts.to_json(validated)
         if not_finite := list(_not_finite(shown)):
@@ -144,7 +147,7 @@ def valid(accepts: JsonType, value: JsonValue) -> JsonValue | Exception:
             )
         # Some types are written differently from how they are read (SecretStr): then the model's own value is kept.
         return shown if shown is value or accepts.validate(shown) == validated else value
-    except Exception:  # noqa: BLE001 - a user's serializer may raise anything
+    except BaseException:  # noqa: BLE001 - a user's serializer may raise anything
         return value
 
 
@@ -165,10 +168,8 @@ def _corrected(value: Any, accepts: JsonType) -> JsonValue | None:
     try:
         if isinstance(value, BaseModel):
             value = value.model_dump(mode="json", by_alias=True)
-        parsed: JsonValue = (
-            parse_json(value) if isinstance(value, str) else json.loads(json.dumps(value, allow_nan=False))
-        )
-    except Exception:  # noqa: BLE001 - a fixer may return anything
+        parsed: JsonValue = parse_json(value if isinstance(value, str) else json.dumps(value, allow_nan=False))
+    except BaseException:  # noqa: BLE001 - a fixer may return anything
         return None
     if parsed is None:
         return None

@@ -81,7 +81,11 @@ def fit_name(name: str) -> str:
 def fit_answer(answer: ModelAnswer) -> ModelAnswer:
     """The answer with repairs, feedback and provider items shortened where all calls together exceed the limits."""
     prepared = _with_short_feedback(_with_short_repairs(answer.prepared))
-    fitting = answer.model_copy(update={"prepared": prepared})
+    rejected = answer.rejected
+    if rejected is not None:
+        text = cut(rejected.text, FEEDBACK_BYTES, FEEDBACK_BYTES)
+        rejected = rejected.model_copy(update={"text": text})
+    fitting = answer.model_copy(update={"prepared": prepared, "rejected": rejected})
     if answer.message.provider_data is not None and len(fitting.model_dump_json().encode()) > ANSWER_BYTES:
         message = answer.message.model_copy(update={"provider_data": None})
         return fitting.model_copy(update={"message": message})

@@ -15,8 +15,9 @@ from mulligan.activities.services import Services
 from mulligan.activities.tool_running.tool_context import tool_context
 from mulligan.activities.tool_running.tool_runtime import TookTooLong, ToolRuntime
 from mulligan.agent import Agent
-from mulligan.errors import ToolExecutionError
+from mulligan.errors import ToolExecutionError, truncated
 from mulligan.fixer import AskModel, Fixer, InvalidToolInput
+from mulligan.schema.error_text import error_text, type_name
 from mulligan.tool import Tool, ToolContext
 from mulligan.values import ToolCall, Usage
 from mulligan.wire.model_call import ModelCall
@@ -79,7 +80,8 @@ class UserFunctions:
         if callable(needed):
             limit = self._seconds_left(GUARD_LIMIT)
             try:
-                needed = await self.services.runtime.ask(needed, (arguments, self._context(call)), limit=limit)
+                context = self._context(call)
+                needed = await self.services.runtime.ask(needed, (arguments, context), limit=limit, read=bool)
             except Exception:  # noqa: BLE001 - a check that protects must not let calls pass when it fails
                 needed = True
         return "approval" if needed else None
@@ -118,9 +120,13 @@ async def guard_refusal(
         return None
     shown_call = call.model_copy(update={"arguments": json.dumps(arguments, ensure_ascii=False)})
     try:
-        refusal = await runtime.ask(agent.guard, (shown_call, context), limit=limit)
+        refusal: str = await runtime.ask(agent.guard, (shown_call, context), limit=limit, read=_refusal)
     except TookTooLong as error:
         return f"the guard did not answer within {error.limit:g} s."
     except Exception as error:  # noqa: BLE001 - a check that protects must not let calls pass when it fails
-        return f"the guard failed: {type(error).__name__}: {error}"
-    return str(refusal) if refusal else None
+        refusal = f"the guard failed: {type_name(error)}: {error_text(error)}"
+    return truncated(refusal) or None
+
+
+def _refusal(returned: Any) -> str:
+    return str(returned) if returned else ""

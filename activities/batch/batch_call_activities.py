@@ -24,6 +24,7 @@ from mulligan.activities.services import Services
 from mulligan.client.settings import settings
 from mulligan.client.worker_versions import unpinned
 from mulligan.errors import ModelRequestError
+from mulligan.schema.error_text import error_text, type_name
 from mulligan.values import ErrorInfo
 from mulligan.wire.batch_call import (
     BATCH_COLLECTOR,
@@ -137,9 +138,9 @@ class BatchCallActivities:
                     return _failed(error)
                 except Exception as error:  # noqa: BLE001 - an endpoint's faulty answers have many forms
                     return _failed(error)
-                return BatchOutcome(
-                    answer=await attempt.take_answer(agent, definition, reply, conversation, batched=True)
-                )
+                key = (request.step, request.fallback, request.number)
+                answer = await attempt.take_answer(agent, definition, reply, conversation, batched=True, key=key)
+                return BatchOutcome(answer=answer)
 
     def _reply(
         self,
@@ -176,5 +177,5 @@ def _limits() -> GatherLimits:
 
 
 def _failed(error: Exception) -> BatchOutcome:
-    message = str(error) if isinstance(error, Unavailable) else f"{type(error).__name__}: {error}"
+    message = str(error) if isinstance(error, Unavailable) else f"{type_name(error)}: {error_text(error)}"
     return BatchOutcome(error=ErrorInfo(kind=type(error).__name__, message=message))

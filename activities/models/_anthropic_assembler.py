@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from mulligan.activities.models._json_fields import MOST_TOKENS, token_count
 from mulligan.activities.models._read_response import check_parts
-from mulligan.activities.models.protocol import Unavailable
+from mulligan.activities.models.protocol import Unavailable, Written
+from mulligan.values import Usage
 
 STATUS_OF_ERROR = {
     "invalid_request_error": 400,
@@ -36,12 +38,13 @@ class AnthropicAssembler:
 
     Args:
         on_text: Called with each piece of the answer's text as it arrives.
+        written: What has arrived is added to it.
     """
 
     request_fields: ClassVar[dict[str, Any]] = {"stream": True}
 
-    def __init__(self, on_text: Callable[[str], None]) -> None:
-        self._on_text = on_text
+    def __init__(self, on_text: Callable[[str], None], written: Written | None = None) -> None:
+        self._on_text, self._written = on_text, written or Written()
         self._message: dict[str, Any] = {}
         self._blocks: dict[Any, dict[str, Any]] = {}
         self._pieces: dict[Any, dict[str, list[str]]] = {}
@@ -58,6 +61,7 @@ class AnthropicAssembler:
         kind = event.get("type")
         if kind == "message_start" and isinstance(message := event.get("message"), dict):
             self._message = {**message, "usage": _counts(message.get("usage"))}
+            self._written.usage = usage_of(self._message["usage"])
         elif kind == "content_block_start" and isinstance(block := event.get("content_block"), dict):
             self._blocks[_index(event)] = dict(block)
             check_parts(len(self._blocks))
@@ -68,6 +72,7 @@ class AnthropicAssembler:
             delta = event.get("delta")
             self._message.update({n: delta[n] for n in _ENDS if n in delta} if isinstance(delta, dict) else {})
             self._message["usage"] = {**self._message.get("usage", {}), **_counts(event.get("usage"))}
+            self._written.usage = usage_of(self._message["usage"])
         elif kind == "message_stop":
             self._is_done = True
         elif kind == "error":
@@ -97,6 +102,8 @@ class AnthropicAssembler:
         if field is None or not isinstance(piece, str) or not piece:
             return
         self._pieces.setdefault(index, {}).setdefault(field, []).append(piece)
+        if field != "signature":
+            self._written.add(piece)
         if field == "text":
             if self._text_block not in (None, index):
                 self._on_text("\n\n")  # as the texts of an answer are joined
@@ -117,3 +124,15 @@ def _index(event: dict[str, Any]) -> int:
 def _counts(usage: object) -> dict[str, Any]:
     """The counts that are stated: a later event repeats some of them, others are null there."""
     return {name: usage[name] for name in _COUNTS if usage.get(name) is not None} if isinstance(usage, dict) else {}
+
+
+def usage_of(usage: object) -> Usage:
+    """The tokens. The API counts those that it read from its cache or wrote to it beside the input's."""
+    cached, written = token_count(usage, "cache_read_input_tokens"), token_count(usage, "cache_creation_input_tokens")
+    return Usage(
+        input_tokens=min(token_count(usage, "input_tokens") + cached + written, MOST_TOKENS),
+        output_tokens=token_count(usage, "output_tokens"),
+        cached_input_tokens=cached,
+        reasoning_tokens=token_count(usage, "output_tokens_details", "thinking_tokens"),
+        cache_write_tokens=written,
+    )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from mulligan.activities.models._json_fields import as_text
+from mulligan.activities.models._json_fields import as_text, token_count
 from mulligan.activities.models._read_response import check_parts
-from mulligan.activities.models.protocol import Unavailable
+from mulligan.activities.models.protocol import Unavailable, Written
+from mulligan.values import Usage
 
 _TEXT_FIELDS = ("content", "refusal", "reasoning_content")
 
@@ -17,12 +18,13 @@ class ChatAssembler:
 
     Args:
         on_text: Called with each piece of the answer's text, or of its refusal, as it arrives.
+        written: What has arrived is added to it.
     """
 
     request_fields: ClassVar[dict[str, Any]] = {"stream": True, "stream_options": {"include_usage": True}}
 
-    def __init__(self, on_text: Callable[[str], None]) -> None:
-        self._on_text = on_text
+    def __init__(self, on_text: Callable[[str], None], written: Written | None = None) -> None:
+        self._on_text, self._written = on_text, written or Written()
         self._top_level: dict[str, Any] = {}
         self._texts: dict[str, list[str]] = {}
         self._calls: list[_CallAssembler] = []
@@ -39,6 +41,8 @@ class ChatAssembler:
     def add(self, event: dict[str, Any]) -> None:
         """Add a chunk."""
         self._top_level |= {name: event[name] for name in ("id", "model", "usage", "error") if event.get(name)}
+        if event.get("usage"):
+            self._written.usage = usage_of(event["usage"])
         choices = event.get("choices")
         for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, dict) and not choice.get("index"):
@@ -75,14 +79,15 @@ class ChatAssembler:
             text = content_text(delta.get(name))
             if text:
                 self._texts.setdefault(name, []).append(text)
+                self._written.add(text)
                 if name == "content" or (name == "refusal" and "content" not in self._texts):
                     self._on_text(text)
         calls = delta.get("tool_calls")
         for call in calls if isinstance(calls, list) else ():
-            self._call_of(call if isinstance(call, dict) else {}).add(call)
+            self._written.add(self._call_of(call if isinstance(call, dict) else {}).add(call))
         if delta.get("function_call"):
             self._function_call = self._function_call or _CallAssembler("")
-            self._function_call.add({"function": delta["function_call"]})
+            self._written.add(self._function_call.add({"function": delta["function_call"]}))
 
     def _call_of(self, delta: dict[str, Any]) -> _CallAssembler:
         """The call that a delta belongs to, by its index.
@@ -110,17 +115,31 @@ class _CallAssembler:
         self._name: list[str] = []
         self._arguments: list[str] = []
 
-    def add(self, delta: Any) -> None:
+    def add(self, delta: Any) -> str:
+        """Add a piece of the call, and return its arguments."""
         function = delta.get("function") if isinstance(delta, dict) else None
-        if isinstance(function, dict):
-            name = as_text(function.get("name"))
-            if name and self._name != [name]:  # some servers repeat the whole name in each delta
-                self._name.append(name)
-            self._arguments.append(as_text(function.get("arguments")))
+        if not isinstance(function, dict):
+            return ""
+        name = as_text(function.get("name"))
+        if name and self._name != [name]:  # some servers repeat the whole name in each delta
+            self._name.append(name)
+        self._arguments.append(as_text(function.get("arguments")))
+        return self._arguments[-1]
 
     def result(self) -> dict[str, Any]:
         function = {"name": "".join(self._name), "arguments": "".join(self._arguments)}
         return {"id": self.id, "type": "function", "function": function}
+
+
+def usage_of(usage: object) -> Usage:
+    """The tokens that an endpoint has counted."""
+    return Usage(
+        input_tokens=token_count(usage, "prompt_tokens"),
+        output_tokens=token_count(usage, "completion_tokens"),
+        cached_input_tokens=token_count(usage, "prompt_tokens_details", "cached_tokens"),
+        reasoning_tokens=token_count(usage, "completion_tokens_details", "reasoning_tokens"),
+        cache_write_tokens=token_count(usage, "prompt_tokens_details", "cache_write_tokens"),
+    )
 
 
 def content_text(content: object) -> str:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from mulligan.activities.models._json_fields import MOST_TOKENS, as_text, token_count
 from mulligan.activities.models._read_response import check_parts
-from mulligan.activities.models.protocol import Unavailable
+from mulligan.activities.models.protocol import Unavailable, Written
+from mulligan.values import Usage
 
 _TOP_LEVEL = ("usageMetadata", "modelVersion", "responseId", "promptFeedback", "error")
 _OF_CANDIDATE = ("finishReason", "finishMessage")
@@ -18,12 +21,13 @@ class GoogleAssembler:
 
     Args:
         on_text: Called with each piece of the answer's text as it arrives.
+        written: What has arrived is added to it.
     """
 
     request_fields: ClassVar[dict[str, Any]] = {}
 
-    def __init__(self, on_text: Callable[[str], None]) -> None:
-        self._on_text = on_text
+    def __init__(self, on_text: Callable[[str], None], written: Written | None = None) -> None:
+        self._on_text, self._written = on_text, written or Written()
         self._top_level: dict[str, Any] = {}
         self._candidate: dict[str, Any] = {}
         self._parts: list[dict[str, Any]] = []
@@ -38,6 +42,8 @@ class GoogleAssembler:
     def add(self, event: dict[str, Any]) -> None:
         """Add a chunk."""
         self._top_level |= {name: event[name] for name in _TOP_LEVEL if event.get(name)}
+        if "usageMetadata" in event:
+            self._written.usage = usage_of(event["usageMetadata"])
         candidates = event.get("candidates")
         candidate = candidates[0] if isinstance(candidates, list) and candidates else None
         if not isinstance(candidate, dict):
@@ -73,6 +79,7 @@ class GoogleAssembler:
 
     def _add_part(self, part: dict[str, Any]) -> None:
         """Add a part. Pieces of a text are joined, but never a part that has a signature with one that has none."""
+        self._written.add(as_text(part.get("text")) or json.dumps(part.get("functionCall") or ""))
         if isinstance(text := part.get("text"), str) and text and not part.get("thought"):
             self._on_text(text)
         before = self._parts[-1] if self._parts else {}
@@ -84,3 +91,15 @@ class GoogleAssembler:
             check_parts(len(self._parts))
         if isinstance(text, str):
             self._texts[-1].append(text)
+
+
+def usage_of(usage: object) -> Usage:
+    """The tokens. The API counts those of thoughts beside the answer's."""
+    thoughts = token_count(usage, "thoughtsTokenCount")
+    prompt = token_count(usage, "promptTokenCount") + token_count(usage, "toolUsePromptTokenCount")
+    return Usage(
+        input_tokens=min(prompt, MOST_TOKENS),
+        output_tokens=min(token_count(usage, "candidatesTokenCount") + thoughts, MOST_TOKENS),
+        cached_input_tokens=token_count(usage, "cachedContentTokenCount"),
+        reasoning_tokens=thoughts,
+    )

@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 from pydantic import JsonValue
 
-from mulligan.activities.models._anthropic_assembler import AnthropicAssembler
+from mulligan.activities.models._anthropic_assembler import AnthropicAssembler, usage_of
 from mulligan.activities.models._anthropic_client import AnthropicClient
 from mulligan.activities.models._anthropic_turns import THINKING, Turn, called_tools, encode, mark_for_cache, merge
 from mulligan.activities.models._http_errors import error_of_status, message_in
-from mulligan.activities.models._json_fields import MOST_TOKENS, as_text, to_json, token_count
+from mulligan.activities.models._json_fields import MOST_TOKENS, as_text, to_json
 from mulligan.activities.models._model_settings import settings_for, tool_choice_of
 from mulligan.activities.models._sdk_client import HttpRequest
 from mulligan.activities.models._strict_schema import schema_in_words, strict
@@ -21,7 +21,7 @@ from mulligan.activities.models.fit_content import without_content
 from mulligan.activities.models.protocol import FinishReason, Reply, Request, Unavailable
 from mulligan.content import Media
 from mulligan.errors import ModelRequestError
-from mulligan.values import Message, ToolCall, Usage
+from mulligan.values import Message, ToolCall
 from mulligan.wire.agent_facts import OutputFormat
 
 DATA_KEY = "anthropic"
@@ -131,7 +131,7 @@ class Anthropic:
             items_field="messages",
             items=[turn.to_json() for turn in turns],
             timeout=request.timeout,
-            new_assembler=partial(AnthropicAssembler, request.on_text) if request.on_text else None,
+            new_assembler=partial(AnthropicAssembler, request.on_text, request.written) if request.on_text else None,
         )
         answer = await self._client.post(http_request)
         return _reply(answer, self._data_key, self._client.key_variable)
@@ -252,7 +252,7 @@ def _reply(answer: dict[str, Any], data_key: str, key_variable: str) -> Reply:
         text="\n\n".join(texts) or explanation,
         calls=calls,
         finish_reason=_finish_reason(answer.get("stop_reason"), bool(calls)),
-        usage=_usage(answer.get("usage")),
+        usage=usage_of(answer.get("usage")),
         response_id=as_text(answer.get("id")),
         model=as_text(answer.get("model")),
         provider_data=data,
@@ -278,18 +278,6 @@ def _shorten(layout: list[Any], texts: int) -> list[Any]:
     while layout and layout[-1] == {"type": "tool_use"}:
         layout.pop()
     return layout[:-1] if layout and layout[-1] == {"type": "text"} else layout
-
-
-def _usage(usage: object) -> Usage:
-    """The tokens. The API counts those that it read from its cache or wrote to it beside the input's."""
-    cached, written = token_count(usage, "cache_read_input_tokens"), token_count(usage, "cache_creation_input_tokens")
-    return Usage(
-        input_tokens=min(token_count(usage, "input_tokens") + cached + written, MOST_TOKENS),
-        output_tokens=token_count(usage, "output_tokens"),
-        cached_input_tokens=cached,
-        reasoning_tokens=token_count(usage, "output_tokens_details", "thinking_tokens"),
-        cache_write_tokens=written,
-    )
 
 
 def _finish_reason(reason: object, has_calls: bool) -> FinishReason:

@@ -19,6 +19,7 @@ from mulligan.endpoint import Endpoint
 from mulligan.errors import ModelRequestError
 from mulligan.model_name import SCRIPTED, ModelName
 from mulligan.provider_plugin import BUILT_IN, find_plugin
+from mulligan.schema.error_text import error_text, type_name
 from mulligan.script import Script
 from mulligan.values import Message
 
@@ -114,7 +115,7 @@ class AvailableProviders:
                 provider = plugin.create(endpoint)
             except Exception as error:  # noqa: BLE001 - code of a plugin
                 raise ModelRequestError(
-                    f"The provider {prefix!r} could not be created: {type(error).__name__}: {error}"
+                    f"The provider {prefix!r} could not be created: {type_name(error)}: {error_text(error)}"
                 ) from None
             if not isinstance(getattr(provider, "name", None), str) or not all(
                 callable(getattr(provider, method, None)) for method in ("encode", "complete", "close")

@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 from pydantic import JsonValue
 
-from mulligan.activities.models._google_assembler import GoogleAssembler
+from mulligan.activities.models._google_assembler import GoogleAssembler, usage_of
 from mulligan.activities.models._google_client import GoogleClient
 from mulligan.activities.models._google_contents import encode, google_name, has_signature, merge
 from mulligan.activities.models._google_schema import google_schema
 from mulligan.activities.models._http_errors import error_of_status, message_in
-from mulligan.activities.models._json_fields import MOST_TOKENS, as_text, to_json, token_count
+from mulligan.activities.models._json_fields import as_text, to_json
 from mulligan.activities.models._model_settings import settings_for, tool_choice_of
 from mulligan.activities.models._sdk_client import HttpRequest
 from mulligan.activities.models._strict_schema import schema_in_words
@@ -22,7 +22,7 @@ from mulligan.activities.models.fit_content import without_content
 from mulligan.activities.models.protocol import FinishReason, Reply, Request, Unavailable
 from mulligan.content import Media
 from mulligan.errors import ModelRequestError
-from mulligan.values import Message, ToolCall, Usage
+from mulligan.values import Message, ToolCall
 
 DATA_KEY = "google"
 """The key of this provider in a message's `provider_data` (that of an endpoint has its name as well): the answer's parts, in
@@ -127,7 +127,7 @@ class Google:
             items_field="contents",
             items=merge(request.items, signatures=signatures),
             timeout=request.timeout,
-            new_assembler=partial(GoogleAssembler, request.on_text) if request.on_text else None,
+            new_assembler=partial(GoogleAssembler, request.on_text, request.written) if request.on_text else None,
         )
         answer = await self._client.post(http_request)
         return _reply(answer, request, self._data_key, self._client.key_variable)
@@ -222,7 +222,7 @@ def _reply(answer: dict[str, Any], request: Request, data_key: str, key_variable
         text=text,
         calls=calls,
         finish_reason=_finish_reason(reason, bool(calls)),
-        usage=_usage(answer.get("usageMetadata")),
+        usage=usage_of(answer.get("usageMetadata")),
         response_id=as_text(answer.get("responseId")),
         model=as_text(answer.get("modelVersion")),
         provider_data=data,
@@ -273,18 +273,6 @@ def _invalid_call(message: str, request: Request) -> ToolCall:
     written = message.partition(":")[2].strip() or message
     called = _CALLED.search(written.removeprefix("print("))
     return ToolCall(id="", name=_own_name(called[1], request) if called else "", arguments=written or "(unknown)")
-
-
-def _usage(usage: object) -> Usage:
-    """The tokens. The API counts those of thoughts beside the answer's."""
-    thoughts = token_count(usage, "thoughtsTokenCount")
-    prompt = token_count(usage, "promptTokenCount") + token_count(usage, "toolUsePromptTokenCount")
-    return Usage(
-        input_tokens=min(prompt, MOST_TOKENS),
-        output_tokens=min(token_count(usage, "candidatesTokenCount") + thoughts, MOST_TOKENS),
-        cached_input_tokens=token_count(usage, "cachedContentTokenCount"),
-        reasoning_tokens=thoughts,
-    )
 
 
 def _finish_reason(reason: object, has_calls: bool) -> FinishReason:

@@ -12,9 +12,9 @@ from typing import Any, Literal
 from pydantic import JsonValue
 
 from mulligan.activities.answers.calls_in_text import as_text as call_as_text
-from mulligan.activities.models._chat_assembler import ChatAssembler, content_text
+from mulligan.activities.models._chat_assembler import ChatAssembler, content_text, usage_of
 from mulligan.activities.models._http_errors import error_of_status, has_permanent_code
-from mulligan.activities.models._json_fields import as_text, to_json, token_count
+from mulligan.activities.models._json_fields import as_text, to_json
 from mulligan.activities.models._legal_calls import legal_arguments, legal_id, legal_name
 from mulligan.activities.models._openai_batches import OpenAIBatches
 from mulligan.activities.models._openai_client import OpenAIClient, json_schema_format, settings_of
@@ -23,7 +23,7 @@ from mulligan.activities.models._sdk_client import HttpRequest
 from mulligan.activities.models.protocol import FinishReason, Reply, Request, Unavailable
 from mulligan.content import Media, Part, Text, media_of
 from mulligan.errors import ModelRequestError
-from mulligan.values import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
+from mulligan.values import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 
 DATA_KEY = "openai-chat"
 """The key of this provider in a message's `provider_data`; that of an endpoint has its name as well."""
@@ -163,7 +163,7 @@ class OpenAIChat:
             items_field="messages",
             items=[*system, *items],
             timeout=request.timeout,
-            new_assembler=partial(ChatAssembler, request.on_text) if request.on_text else None,
+            new_assembler=partial(ChatAssembler, request.on_text, request.written) if request.on_text else None,
         )
 
 
@@ -268,7 +268,6 @@ def _reply(
         raise _error_without_message(answer, key_variable)
     text, refusal = content_text(message.get("content")), as_text(message.get("refusal"))
     calls = _calls(message)
-    usage = answer.get("usage")
     reasoning = message.get(REASONING)
     has_reasoning = isinstance(reasoning, str) and bool(reasoning)
     data: dict[str, JsonValue] | None = {data_key: {REASONING: reasoning}} if has_reasoning else None
@@ -276,13 +275,7 @@ def _reply(
         text=text or refusal,
         calls=calls,
         finish_reason=_finish_reason(choice.get("finish_reason"), bool(calls), bool(refusal)),
-        usage=Usage(
-            input_tokens=token_count(usage, "prompt_tokens"),
-            output_tokens=token_count(usage, "completion_tokens"),
-            cached_input_tokens=token_count(usage, "prompt_tokens_details", "cached_tokens"),
-            reasoning_tokens=token_count(usage, "completion_tokens_details", "reasoning_tokens"),
-            cache_write_tokens=token_count(usage, "prompt_tokens_details", "cache_write_tokens"),
-        ),
+        usage=usage_of(answer.get("usage")),
         response_id=as_text(answer.get("id")),
         model=as_text(answer.get("model")),
         provider_data=data,

@@ -12,17 +12,17 @@ from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
 from mulligan.activities.models._http_errors import has_permanent_code
-from mulligan.activities.models._json_fields import as_text, to_json, token_count
+from mulligan.activities.models._json_fields import as_text, to_json
 from mulligan.activities.models._legal_calls import legal_arguments, legal_id, legal_name
 from mulligan.activities.models._openai_batches import OpenAIBatches
 from mulligan.activities.models._openai_client import OpenAIClient, json_schema_format, settings_of
 from mulligan.activities.models._refused_content import RefusedContent, without_content
-from mulligan.activities.models._responses_assembler import ResponsesAssembler
+from mulligan.activities.models._responses_assembler import ResponsesAssembler, usage_of
 from mulligan.activities.models._sdk_client import MENTIONS_STREAMING, HttpRequest
 from mulligan.activities.models.protocol import FinishReason, Reply, Request, Unavailable
 from mulligan.content import Media, Part, Text
 from mulligan.errors import ModelRequestError
-from mulligan.values import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
+from mulligan.values import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 
 T = TypeVar("T")
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
@@ -189,13 +189,13 @@ class OpenAIResponses:
         """
         return await self._client.call(method, f"/responses/{quote(response_id, safe='')}", timeout)
 
-    async def cancel_background_response(self, response_id: str, timeout: float) -> None:
-        """Cancel a background response.
+    async def cancel_background_response(self, response_id: str, timeout: float) -> dict[str, Any]:
+        """Cancel a background response, and return it.
 
         Raises:
             ModelRequestError, Unavailable: as for `background_response`.
         """
-        await self._client.call("post", f"/responses/{quote(response_id, safe='')}/cancel", timeout)
+        return await self._client.call("post", f"/responses/{quote(response_id, safe='')}/cancel", timeout)
 
     def batch_request(self, request: Request, *, plain: bool) -> HttpRequest:
         """The request as part of a batch. `plain`: without reasoning."""
@@ -268,7 +268,7 @@ class OpenAIResponses:
             items_field="input",
             items=items,
             timeout=request.timeout,
-            new_assembler=partial(ResponsesAssembler, request.on_text) if request.on_text else None,
+            new_assembler=partial(ResponsesAssembler, request.on_text, request.written) if request.on_text else None,
         )
 
 
@@ -395,18 +395,11 @@ def _reply(answer: dict[str, Any], data_key: str = DATA_KEY) -> Reply:
                 calls.append(ToolCall(id=call_id, name=name, arguments=arguments))
                 layout.append({"type": "function_call"})
     layout = _shorten_layout(layout, is_one_text=len(texts) == 1)
-    usage = answer.get("usage")
     return Reply(
         text="\n\n".join(texts),
         calls=calls,
         finish_reason=_finish_reason(answer, bool(calls), is_refused),
-        usage=Usage(
-            input_tokens=token_count(usage, "input_tokens"),
-            output_tokens=token_count(usage, "output_tokens"),
-            cached_input_tokens=token_count(usage, "input_tokens_details", "cached_tokens"),
-            reasoning_tokens=token_count(usage, "output_tokens_details", "reasoning_tokens"),
-            cache_write_tokens=token_count(usage, "input_tokens_details", "cache_write_tokens"),
-        ),
+        usage=usage_of(answer.get("usage")),
         response_id=as_text(answer.get("id")),
         model=as_text(answer.get("model")),
         provider_data={data_key: layout} if layout else None,

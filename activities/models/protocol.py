@@ -17,6 +17,24 @@ FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "refusa
 """Why an answer ended."""
 
 
+@dataclass
+class Written:
+    """What has arrived of an answer. If it never becomes whole, its cost in a tenant's budget is estimated from this."""
+
+    size: int = 0
+    """Bytes of the text, the thoughts and the calls."""
+    usage: Usage = field(default_factory=Usage)
+    """The tokens that the endpoint has counted so far; 0 where it has not."""
+
+    def add(self, piece: str) -> None:
+        """Add what arrives.
+
+        Args:
+            piece: A piece of text, of a thought or of a call.
+        """
+        self.size += len(piece.encode(errors="replace"))
+
+
 @dataclass(frozen=True)
 class Request:
     """One model call."""
@@ -41,6 +59,8 @@ class Request:
     """How many of the model's answers a summary has replaced: they came before these messages."""
     on_text: Callable[[str], None] | None = None
     """Called with each piece of the answer's text as the model writes it. None: the answer need not be streamed."""
+    written: Written = field(default_factory=Written)
+    """A provider that streams adds what arrives."""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from mulligan.activities.models.endpoint_limits import MAX_WAIT, EndpointLimits
 from mulligan.activities.models.protocol import Unavailable
 from mulligan.errors import ModelUnavailableError, truncated
 from mulligan.observe.metrics import Metrics
+from mulligan.schema.error_text import error_text, type_name
 from mulligan.wire.compaction_request import CompactConversation
 from mulligan.wire.model_call import ModelCall
 
@@ -103,7 +104,9 @@ class RetryBudget:
         now = time.time()
         first, failures = _failures_so_far(heartbeat)
         heartbeat.send_details(first, failures + 1)
-        message = truncated(str(error) if isinstance(error, Unavailable) else f"{type(error).__name__}: {error}")
+        message = truncated(
+            str(error) if isinstance(error, Unavailable) else f"{type_name(error)}: {error_text(error)}"
+        )
         delay = self._retry_delay(request.model, error, failures, self._limits.now() if sent is None else sent)
         is_out_of_time = now + delay - first > request.patience
         is_out_of_attempts = request.attempts is not None and activity.info().attempt >= request.attempts

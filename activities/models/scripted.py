@@ -9,6 +9,7 @@ from typing import Any, cast, get_args
 
 from mulligan.activities.models.protocol import FinishReason, Reply, Request
 from mulligan.errors import ModelRequestError
+from mulligan.schema.error_text import error_text, type_name
 from mulligan.script import Say, Script
 from mulligan.values import AssistantMessage, Message, ToolCall, Usage, UserMessage
 
@@ -78,7 +79,7 @@ def _answer(script: Script, messages: Sequence[Message], summed_up: int) -> Say:
     try:
         say = script.answer(messages, summed_up)
     except Exception as error:  # a user's function; a retry would only raise the same again
-        raise ModelRequestError(f"Script {script.name!r} raised {type(error).__name__}: {error}") from error
+        raise ModelRequestError(f"Script {script.name!r} raised {type_name(error)}: {error_text(error)}") from error
     if not isinstance(say, Say):
         raise ModelRequestError(f"Script {script.name!r} answered with {type(say).__name__}; a turn gives a Say.")
     if say.finish_reason not in (None, *get_args(FinishReason)):

@@ -18,7 +18,8 @@ from uuid import UUID
 from pydantic import AnyUrl, BaseModel
 from pydantic_core import Url, to_jsonable_python
 
-from mulligan.values import well_formed
+from mulligan.schema.error_text import error_text, type_name
+from mulligan.schema.well_formed import well_formed
 
 MAX_BYTES = 1_400_000
 """Bytes of a result in history. Temporal's limit for a payload is 2 MB, and a larger one would fail the run."""
@@ -48,11 +49,11 @@ def render(value: object) -> str:
         raise UnusableResult("a key in it is neither text nor a number") from None
     except Exception as error:  # noqa: BLE001 - a user's own serializer may raise anything
         # The texts of the json module for these two errors.
-        if str(error).startswith("Circular reference"):
+        if error_text(error).startswith("Circular reference"):
             raise UnusableResult("it refers to itself") from None
-        if str(error).startswith("Out of range float"):
+        if error_text(error).startswith("Out of range float"):
             raise UnusableResult("it contains NaN or Infinity") from None
-        raise UnusableResult(f"writing it raised {type(error).__name__}: {error}") from None
+        raise UnusableResult(f"writing it raised {type_name(error)}: {error_text(error)}") from None
 
 
 def _plain(value: object) -> Any:
@@ -73,11 +74,12 @@ def _plain(value: object) -> Any:
         return str(value)
     if isinstance(value, _BY_PYDANTIC):
         return to_jsonable_python(value)
-    raise UnusableResult(f"it contains an object of type {type(value).__name__}")
+    raise UnusableResult(f"it contains an object of type {type_name(value)}")
 
 
 def cut(text: str, max_chars: int, max_bytes: int | None = None) -> str:
-    """The text, cut to `max_chars` characters and to `max_bytes` as JSON, with a note of how much was left out."""
+    """The well-formed text, cut to `max_chars` characters and to `max_bytes` as JSON, with a note of what is left out."""
+    text = str(well_formed(text))
     most = max_bytes or MAX_BYTES
     # Each character needs a byte at least: this avoids measuring a text of megabytes.
     kept = text[: min(max_chars, most)]

@@ -9,6 +9,7 @@ from typing import Any
 
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from mulligan.errors import DeclarationError
+from mulligan.schema.error_text import error_text, type_name
 
 logger = logging.getLogger("mulligan.resources")
 
@@ -43,10 +44,8 @@ class Resources:
                 try:
                     self._opened[module], close = await runtime.enter(make, limit=OPEN_LIMIT)
                 except Exception as error:
-                    reason = " ".join(str(error).split())
-                    raise DeclarationError(
-                        f"resources() of {module} failed: {type(error).__name__}: {reason}"
-                    ) from error
+                    reason = " ".join(error_text(error).split())
+                    raise DeclarationError(f"resources() of {module} failed: {type_name(error)}: {reason}") from error
                 opened.append((module, close))
             yield
         finally:
@@ -54,7 +53,9 @@ class Resources:
                 try:
                     await close(CLOSE_LIMIT)
                 except Exception as error:  # noqa: BLE001 - the others must be closed too
-                    logger.warning("resources() of %s did not close: %s: %s", module, type(error).__name__, error)
+                    logger.warning(
+                        "resources() of %s did not close: %s: %s", module, type_name(error), error_text(error)
+                    )
 
     def of_agent(self, name: str) -> Any:
         """The resources of the module that defines an agent; None if the module has none."""

@@ -9,8 +9,9 @@ from mulligan.activities.tool_running.render_result import MAX_BYTES, UnusableRe
 from mulligan.client.content_store import ContentStore
 from mulligan.client.store_content import store_parts
 from mulligan.content import MAX_PARTS, ContentError, Media, Part, Text, media_of, text_of
+from mulligan.tool import UntilTime
 
-__all__ = ["ToolResult", "UnusableContent", "parts_of", "tool_result"]
+__all__ = ["ToolResult", "UnusableContent", "parts_of", "plain_result", "tool_result"]
 
 
 class UnusableContent(UnusableResult):
@@ -32,6 +33,18 @@ def parts_of(value: object) -> list[Part] | None:
     if not isinstance(value, list | tuple) or not any(isinstance(each, Text | Media) for each in value):
         return None
     return [each if isinstance(each, Text | Media) else Text(text=render(each)) for each in value]  # type: ignore[misc]
+
+
+def plain_result(value: object) -> str | list[Part] | UntilTime:
+    """What a tool returned, without objects of users' classes. Call it where the tool runs: it runs those classes' code.
+
+    Raises:
+        UnusableResult: it cannot be written as JSON.
+    """
+    if isinstance(value, UntilTime):
+        return value
+    parts = parts_of(value)
+    return render(value) if parts is None else parts
 
 
 async def tool_result(

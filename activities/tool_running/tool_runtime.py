@@ -19,6 +19,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from mulligan.schema.error_text import error_text, type_name
+
 logger = logging.getLogger("mulligan.tools")
 
 START_WITHIN = 1.0
@@ -28,6 +30,7 @@ MAX_ABANDONED = 64
 and a share of the interpreter for as long as it runs, and only the end of the process ends it."""
 
 _NONE: Mapping[str, Any] = {}
+_Read = Callable[[Any], Any]
 
 
 class TookTooLong(Exception):
@@ -50,9 +53,15 @@ class TooManyThreads(Exception):
 
 @dataclass(frozen=True)
 class _Raised:
-    """The exception of a function, as a value: a future cannot carry some exceptions (StopIteration, SystemExit)."""
+    """The exception of a function, as a value: a future cannot carry some exceptions (StopIteration, SystemExit).
+
+    It is made where the function ran. Its text is read there, as that may take as long as the function itself.
+    """
 
     error: BaseException
+
+    def __post_init__(self) -> None:
+        error_text(self.error)
 
 
 class ToolRuntime:
@@ -67,9 +76,23 @@ class ToolRuntime:
         self._lock = threading.Lock()
 
     async def run(
-        self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] = _NONE, *, limit: float
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any] = _NONE,
+        *,
+        limit: float,
+        read: _Read | None = None,
     ) -> Any:
         """Call a function, sync or async, and wait for it `limit` seconds at most.
+
+        Args:
+            function: The function.
+            args: Its positional arguments.
+            kwargs: Its keyword arguments.
+            limit: Seconds, for the function and `read` together.
+            read: Makes plain data of the function's value, where the function ran: an object of a user's class may do
+                anything when it is read.
 
         Raises:
             TookTooLong: the function did not end in time.
@@ -78,19 +101,27 @@ class ToolRuntime:
         """
         try:
             if inspect.iscoroutinefunction(function):
-                outcome = await self._on_the_loop(function, args, kwargs, limit)
+                outcome = await self._on_the_loop(function, args, kwargs, limit, read)
             else:
                 end = time.monotonic() + limit
-                outcome = await self._in_a_thread(function, args, kwargs, limit)
+                outcome = await self._in_a_thread(function, args, kwargs, limit, read)
                 if inspect.isawaitable(outcome):
-                    outcome = await self._on_the_loop(_awaited, (outcome,), {}, max(0.0, end - time.monotonic()))
+                    left = max(0.0, end - time.monotonic())
+                    outcome = await self._on_the_loop(_awaited, (outcome,), {}, left, read)
         except TimeoutError:
             raise TookTooLong(limit) from None
         if isinstance(outcome, _Raised):
             raise outcome.error
         return outcome
 
-    async def ask(self, function: Callable[..., Any], args: Sequence[Any], *, limit: float) -> Any:
+    async def ask(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        *,
+        limit: float,
+        read: _Read | None = None,
+    ) -> Any:
         """As `run`, for fixers and guards: an exception that would end the task or the process becomes a RuntimeError.
 
         Raises:
@@ -98,14 +129,14 @@ class ToolRuntime:
             Exception: the exception of the function.
         """
         try:
-            return await self.run(function, args, limit=limit)
+            return await self.run(function, args, limit=limit, read=read)
         except Exception:
             raise
         except BaseException as error:
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                 raise
-            raise RuntimeError(f"{type(error).__name__}: {error}") from error
+            raise RuntimeError(f"{type_name(error)}: {error_text(error)}") from error
 
     async def enter(self, make: Callable[[], Any], *, limit: float) -> tuple[Any, Callable[[float], Awaitable[None]]]:
         """Enter an async context manager on the tools' loop; returns its value, and the function that leaves it.
@@ -134,7 +165,9 @@ class ToolRuntime:
             task.cancel()
             raise TookTooLong(limit) from None
 
-    async def _in_a_thread(self, function: Callable[..., Any], args: Any, kwargs: Any, limit: float) -> Any:
+    async def _in_a_thread(
+        self, function: Callable[..., Any], args: Any, kwargs: Any, limit: float, read: _Read | None
+    ) -> Any:
         self._update_abandoned()
         if len(self._abandoned) >= MAX_ABANDONED:
             raise TooManyThreads(len(self._abandoned))
@@ -144,6 +177,8 @@ class ToolRuntime:
         def work() -> None:
             try:
                 outcome = context.run(function, *args, **kwargs)
+                if read is not None and not inspect.isawaitable(outcome):
+                    outcome = context.run(read, outcome)
             except BaseException as error:  # noqa: BLE001 - any exception of a tool is an outcome
                 outcome = _Raised(error)
             with suppress(InvalidStateError):  # the caller has given it up
@@ -162,11 +197,13 @@ class ToolRuntime:
             self._abandon(thread)
             raise
 
-    async def _on_the_loop(self, function: Callable[..., Awaitable[Any]], args: Any, kwargs: Any, limit: float) -> Any:
+    async def _on_the_loop(
+        self, function: Callable[..., Awaitable[Any]], args: Any, kwargs: Any, limit: float, read: _Read | None
+    ) -> Any:
         """Run a coroutine function. Its limit counts from its start, as another coroutine may block the loop before."""
         while True:
             loop = self._loop or self._new_loop()
-            work = _Work(function, args, kwargs)
+            work = _Work(function, args, kwargs, read)
             future = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work.run(), loop))
             try:
                 # Most end within this time. A signal at the start of each would wake this loop each time.
@@ -229,8 +266,8 @@ class ToolRuntime:
 class _Work:
     """A coroutine function that shall run on the tools' loop, unless the caller takes `claim` first."""
 
-    def __init__(self, function: Callable[..., Awaitable[Any]], args: Any, kwargs: Any) -> None:
-        self._function, self._args, self._kwargs = function, args, kwargs
+    def __init__(self, function: Callable[..., Awaitable[Any]], args: Any, kwargs: Any, read: _Read | None) -> None:
+        self._function, self._args, self._kwargs, self._read = function, args, kwargs, read
         self.claim = threading.Lock()
         self.began = 0.0
         """When it started, by the clock that all loops share, in seconds."""
@@ -240,7 +277,8 @@ class _Work:
         if not self.claim.acquire(blocking=False):
             return None  # another loop runs it, as this one was blocked
         try:
-            return await self._function(*self._args, **self._kwargs)
+            value = await self._function(*self._args, **self._kwargs)
+            return value if self._read is None else self._read(value)
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -259,7 +297,7 @@ async def _enter_and_leave(make: Callable[[], Any], entered: Future[Any], leave:
         if entered.done():
             raise
         entered.set_exception(
-            error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}")
+            error if isinstance(error, Exception) else RuntimeError(f"{type_name(error)}: {error_text(error)}")
         )
 
 

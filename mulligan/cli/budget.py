@@ -73,6 +73,7 @@ async def _budget(tenant: str | None, day: date, *, as_json: bool) -> int:
             "day": day.isoformat(),
             "usd": spent.usd,
             "calls": spent.calls,
+            "estimated_usd": spent.estimated_usd,
             "budget": budgets.of(name),
         }
         for name, spent in found
@@ -85,9 +86,9 @@ async def _budget(tenant: str | None, day: date, *, as_json: bool) -> int:
     for row in rows if not as_json else ():
         of = "" if row["budget"] is None else f" of {row['budget']:,.2f}"
         calls = f"{row['calls']:,} model call{'' if row['calls'] == 1 else 's'}"
-        out.print(
-            f"{row['tenant']}: {row['usd']:,.2f}{of} USD spent on {day} (UTC), {calls}", highlight=False, markup=False
-        )
+        part = f"; {row['estimated_usd']:,.2f} of it is an estimate" if row["estimated_usd"] >= 0.005 else ""
+        line = f"{row['tenant']}: {row['usd']:,.2f}{of} USD spent on {day} (UTC), {calls}{part}"
+        out.print(line, highlight=False, markup=False)
     return OK if rows or not tenants else WRONG_USE
 
 

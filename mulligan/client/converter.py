@@ -1,19 +1,33 @@
-"""The data converter: values become payloads as JSON that pydantic writes and reads."""
+"""The data converter: values become payloads as JSON that pydantic writes and reads, and exceptions become failures.
+
+Both are well-formed text, whatever they are made of: a result or a failure that the SDK cannot encode would be a failed
+attempt, and the work would be done again.
+"""
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
+import nexusrpc
 from pydantic import BaseModel, TypeAdapter
-from pydantic_core import to_json
+from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 from temporalio.api.common.v1 import Payload
+from temporalio.api.failure.v1 import Failure
 from temporalio.converter import (
     CompositePayloadConverter,
     DataConverter,
+    DefaultFailureConverter,
     DefaultPayloadConverter,
     EncodingPayloadConverter,
     JSONPlainPayloadConverter,
 )
+from temporalio.converter import PayloadConverter as AnyPayloadConverter
+from temporalio.exceptions import ApplicationError, FailureError
+
+from mulligan.errors import truncated
+from mulligan.schema.error_text import error_text, type_name
+from mulligan.schema.well_formed import well_formed
 
 _ENCODING = "json/plain"
 REFUSED = b"binary/mulligan-refused"
@@ -37,8 +51,12 @@ class _Json(EncodingPayloadConverter):
         return _ENCODING
 
     def to_payload(self, value: Any) -> Payload | None:
-        """Encode a value."""
-        return Payload(metadata={"encoding": _ENCODING.encode()}, data=to_json(value))
+        """Encode a value. Lone surrogates in it become U+FFFD."""
+        try:
+            data = to_json(value)
+        except PydanticSerializationError:
+            data = str(well_formed(json.dumps(value, ensure_ascii=False, default=_plain))).encode()
+        return Payload(metadata={"encoding": _ENCODING.encode()}, data=data)
 
     def from_payload(self, payload: Payload, type_hint: type | None = None) -> Any:
         """Decode a value.
@@ -56,6 +74,10 @@ class _Json(EncodingPayloadConverter):
         if adapter is None:
             adapter = self._adapters[hint] = TypeAdapter(hint)
         return adapter.validate_json(payload.data)
+
+
+def _plain(value: Any) -> Any:
+    return value.model_dump(by_alias=True) if isinstance(value, BaseModel) else to_jsonable_python(value)
 
 
 class _Refused(EncodingPayloadConverter):
@@ -91,5 +113,27 @@ class PayloadConverter(CompositePayloadConverter):
         )
 
 
-data_converter = DataConverter(payload_converter_class=PayloadConverter)
+class FailureConverter(DefaultFailureConverter):
+    """The SDK's, for exceptions of any text: messages are well-formed, and those of other libraries' exceptions are cut."""
+
+    def to_failure(self, exception: BaseException, payload_converter: AnyPayloadConverter, failure: Failure) -> None:
+        """Write an exception and its causes as a failure."""
+        if not isinstance(exception, FailureError | nexusrpc.HandlerError):
+            written = ApplicationError(truncated(error_text(exception)), type=type_name(exception))
+            written.__cause__ = exception.__cause__
+            exception = written.with_traceback(exception.__traceback__)
+        elif isinstance(exception, ApplicationError):
+            # There is no other way to change the message and keep the class, whose fields are the failure's.
+            exception._message = str(well_formed(str(exception.message)))
+        super().to_failure(exception, payload_converter, failure)
+
+
+class EncodedFailureConverter(FailureConverter):
+    """A `FailureConverter` that writes messages and stack traces into a payload, which a codec encrypts."""
+
+    def __init__(self) -> None:
+        super().__init__(encode_common_attributes=True)
+
+
+data_converter = DataConverter(payload_converter_class=PayloadConverter, failure_converter_class=FailureConverter)
 """Temporal's data converter for Mulligan's values, and for all other types that pydantic can serialize."""

@@ -24,14 +24,13 @@ from temporalio.api.common.v1 import Payload
 from temporalio.converter import (
     ActivitySerializationContext,
     DataConverter,
-    DefaultFailureConverterWithEncodedAttributes,
     PayloadCodec,
     SerializationContext,
     WithSerializationContext,
     WorkflowSerializationContext,
 )
 
-from mulligan.client.converter import REFUSED, RETRY
+from mulligan.client.converter import REFUSED, RETRY, EncodedFailureConverter
 from mulligan.errors import DeclarationError
 
 __all__ = ["EncryptionCodec", "parse_keys", "with_encryption"]
@@ -203,5 +202,5 @@ def with_encryption(converter: DataConverter, keys: Mapping[str, bytes], *, stri
     return dataclasses.replace(
         converter,
         payload_codec=EncryptionCodec(keys, strict=strict),
-        failure_converter_class=DefaultFailureConverterWithEncodedAttributes,
+        failure_converter_class=EncodedFailureConverter,
     )

@@ -23,6 +23,7 @@ from mulligan.observe.span_export import ParentSpans, otlp_processor
 from mulligan.observe.spans import AgentRun, ChatAttempt, RunSummary, SpanDefinition, SpanFailure, ToolCallAttempt
 from mulligan.observe.tool_call_span import ToolCallSpan, add_content, mark_failed, nanoseconds
 from mulligan.observe.trace_ids import DerivedIds, begins_group, context_of, use_ids
+from mulligan.schema.error_text import error_text, type_name
 from mulligan.values import Decision, ToolCall, Usage
 from mulligan.wire.run_context import RunContext
 from mulligan.wire.run_end import FinishRun
@@ -141,8 +142,8 @@ class Telemetry:
             with trace.use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False):
                 yield span
         except BaseException as error:
-            error_kind = getattr(error, "kind", type(error).__name__)
-            mark_failed(span, SpanFailure(kind=error_kind, text=str(error), exception=error_kind))
+            error_kind = getattr(error, "kind", type_name(error))
+            mark_failed(span, SpanFailure(kind=error_kind, text=error_text(error), exception=error_kind))
             raise
         finally:
             if not is_void():

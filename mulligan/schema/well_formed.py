@@ -10,8 +10,9 @@ __all__ = ["WellFormedText", "well_formed"]
 
 
 def well_formed(text: object) -> object:
-    """Replace lone surrogates by U+FFFD; anything but text is returned unchanged."""
+    """Replace lone surrogates by U+FFFD; anything but text is returned unchanged. A subclass of str becomes a str."""
     if isinstance(text, str):
+        text = str.__str__(text)  # not the methods of a subclass, which may do anything
         try:
             text.encode()
         except UnicodeEncodeError:

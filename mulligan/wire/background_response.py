@@ -54,6 +54,8 @@ class StartedResponse(BaseModel):
     status: str
     attempt: int
     cursor: TextCursor | None = optional_field()
+    input_tokens: int = optional_field(0)
+    """About how many tokens the request has, where the tenant has a budget."""
 
 
 class ReadResponse(ModelCall):
@@ -91,7 +93,8 @@ class ResponseState(BaseModel):
 class EndResponse(BaseModel):
     """Input of `end_response`, which deletes a response at the provider, and cancels it before if nobody needs it.
 
-    `error`: why it was cancelled, for the span of its attempt. Other fields are as in ReadResponse.
+    `error`: why it was cancelled, for the span of its attempt. `input_tokens`: as in StartedResponse; `written`: characters
+    of the text that were read. Other fields are as in ReadResponse.
     """
 
     where: RunContext
@@ -103,6 +106,8 @@ class EndResponse(BaseModel):
     fallback: int = optional_field(0)
     cancel: bool = optional_field(False)
     error: ErrorInfo | None = optional_field()
+    input_tokens: int = optional_field(0)
+    written: int = optional_field(0)
 
 
 class ResponseEnded(BaseModel):

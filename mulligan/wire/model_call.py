@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, JsonValue, PlainSerializer, model_validator
 
 from mulligan.schema.optional_field import optional_field
+from mulligan.schema.well_formed import WellFormedText
 from mulligan.values import AssistantMessage, ErrorInfo, Repair, ToolMessage, Usage, UserMessage
 from mulligan.wire.conversation_ref import CachedResult, ConversationRef
 from mulligan.wire.run_context import RunContext
@@ -79,7 +80,7 @@ class PreparedCall(BaseModel):
 
     arguments: JsonValue = optional_field()
     repairs: list[Repair] = optional_field([])
-    text: str | None = optional_field()
+    text: WellFormedText | None = optional_field()
     error: ErrorInfo | None = optional_field()
     failure: dict[str, Any] | None = optional_field()
     waits: Literal["approval", "question"] | None = optional_field()
@@ -101,7 +102,7 @@ class AcceptedOutput(BaseModel):
 class RejectedAnswer(BaseModel):
     """An answer that was not accepted, though no call of it is at fault: `text` goes to the model as a user message."""
 
-    text: str
+    text: WellFormedText
     error: ErrorInfo
     failure: dict[str, Any] | None = optional_field()
 

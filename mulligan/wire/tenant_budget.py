@@ -38,12 +38,14 @@ OVER_BUDGET = "OverBudget"
 class Spent(BaseModel):
     """What a tenant has spent on one day. Input, query result and result of the workflow.
 
-    `day`: ISO 8601, UTC. `usd`: of all model calls with an answer, their number is `calls`.
+    `day`: ISO 8601, UTC. `usd`: of all model calls that are counted, their number is `calls`. `estimated_usd`: the part of
+    it that is of answers that never became whole.
     """
 
     day: date
     usd: float = optional_field(0.0)
     calls: int = optional_field(0)
+    estimated_usd: float = optional_field(0.0)
 
     @property
     def end(self) -> datetime:
@@ -52,9 +54,14 @@ class Spent(BaseModel):
 
 
 class Cost(BaseModel):
-    """The signal `add_cost`: USD of one model call."""
+    """The signal `add_cost`: USD of one model call.
+
+    `key`: of the attempt; another cost with this key is not counted. `estimated`: whether its answer never became whole.
+    """
 
     usd: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+    key: Annotated[str, Field(max_length=64)] = optional_field("")
+    estimated: bool = optional_field(False)
 
 
 class OverBudgetDetails(BaseModel):

@@ -12,6 +12,7 @@ from pydantic import BaseModel, JsonValue
 
 from mulligan.content import Part, Parts
 from mulligan.schema.optional_field import optional_field
+from mulligan.schema.well_formed import WellFormedText
 from mulligan.values import Decision, ErrorInfo, ToolCall, ToolMessage
 from mulligan.wire.questions import Questions, Replies
 from mulligan.wire.run_context import RunContext
@@ -87,14 +88,14 @@ class Deferral(BaseModel):
     point in time, in seconds since the epoch; None: the call waits to be completed.
     """
 
-    text: str
+    text: WellFormedText
     until: float | None = optional_field()
 
 
 class ToolOutcome(BaseModel):
     """Result of `call_tool`: the activity succeeds with it, whatever the tool did. `failure`: the policy fails the run."""
 
-    text: str = ""
+    text: WellFormedText = ""
     error: ErrorInfo | None = optional_field()
     failure: dict[str, Any] | None = optional_field()
     attempts: int = 1

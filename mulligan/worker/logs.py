@@ -24,6 +24,7 @@ from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, 
 
 from mulligan.activities.mcp.server_log import WithoutTracebacks
 from mulligan.observe.metrics import CORE_LOG
+from mulligan.schema.error_text import error_text, type_name
 from mulligan.values import ToolCall
 from mulligan.wire.agent_facts import OpenRun
 from mulligan.wire.run_context import RunContext
@@ -175,7 +176,7 @@ class _OneLine(logging.Filter):
             details = getattr(record, "temporal_activity", None) or getattr(record, "temporal_workflow", None) or {}
             kind = details.get("activity_type") or details.get("workflow_type")
             # A task for an activity that the worker does not serve has no such details; the error's text has them.
-            text = str(error) if self._quotes else _type_of(error)
+            text = error_text(error) if self._quotes else _type_of(error)
             record.msg = f"{kind} of {details.get('workflow_id')}: {text}" if kind else text
             record.args, record.exc_info = (), None
         return True
@@ -193,7 +194,8 @@ class WithoutContent(logging.Filter):
         if error is not None:
             # What follows the first line of asyncio's and the SDK's messages quotes the error too.
             first_line = record.getMessage().partition("\n")[0]
-            message = first_line.replace(str(error), "…") if str(error) else first_line
+            text = error_text(error)
+            message = first_line.replace(text, "…") if text else first_line
             record.msg, record.args = "%s: %s", (message, _types_and_places(error))
             record.exc_info = record.exc_text = None
         return True
@@ -212,7 +214,7 @@ def _types_and_places(error: BaseException) -> str:
 
 
 def _type_of(error: BaseException) -> str:
-    return (error.type if isinstance(error, ApplicationError) else None) or type(error).__name__
+    return (error.type if isinstance(error, ApplicationError) else None) or type_name(error)
 
 
 class CoreLog(logging.Filter):

@@ -123,7 +123,7 @@ class Words(BaseModel):
         ([], None),
         (False, None),
         ({"text": float("nan")}, None),
-        ({"text": "\ud800"}, None),
+        ({"text": "\ud800"}, {"text": "\ufffd"}),
         ({"text": b"a"}, None),
         ({1: {2, 3}}, None),
         (lambda: 10**5_000, None),

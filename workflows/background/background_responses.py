@@ -235,6 +235,8 @@ class BackgroundResponses:
             fallback=request.fallback,
             cancel=cancel,
             error=error,
+            input_tokens=one.input_tokens,
+            written=one.cursor.length if one.cursor is not None else 0,
         )
 
         async def schedule(queue: str | None) -> None:

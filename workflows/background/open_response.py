@@ -39,6 +39,8 @@ class OpenResponse(BaseModel):
     fallback: int = optional_field(0)
     cursor: TextCursor | None = optional_field()
     """Where the next poll continues to read the text; None: the text is not read before the response has ended."""
+    input_tokens: int = optional_field(0)
+    """About how many tokens the request has, where the tenant has a budget."""
 
     @property
     def newest_attempt(self) -> int:
@@ -49,6 +51,7 @@ class OpenResponse(BaseModel):
         """The response was created."""
         self.id, self.status, self.attempt, self.started = started.id, started.status, started.attempt, now
         self.interval, self.unreachable, self.cursor = limits.POLL_FIRST, None, started.cursor
+        self.input_tokens = started.input_tokens
 
     def is_running(self, state: ResponseState) -> None:
         """A poll has found that the model still works."""

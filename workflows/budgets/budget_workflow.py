@@ -22,7 +22,8 @@ class TenantBudget:
     """Takes the cost of model calls by signal until its day is over. A query returns the sum."""
 
     def __init__(self) -> None:
-        self._usd, self._calls, self._signals = 0.0, 0, 0
+        self._usd, self._estimated, self._calls, self._signals = 0.0, 0.0, 0, 0
+        self._keys: set[str] = set()
         self._before = Spent(day=workflow.now().date())
         """What the runs before it, which have continued as new, have added up."""
         workflow.set_signal_handler(ADD_COST, self._add)
@@ -46,8 +47,17 @@ class TenantBudget:
             cost = Cost.model_validate(argument)
         except ValidationError:
             return
+        if cost.key and cost.key in self._keys:
+            return
+        self._keys.add(cost.key)
         self._usd, self._calls = round_usd(self._usd + cost.usd), self._calls + 1
+        self._estimated += cost.usd if cost.estimated else 0.0
 
     def _spent(self) -> Spent:
         before = self._before
-        return Spent(day=before.day, usd=round_usd(before.usd + self._usd), calls=before.calls + self._calls)
+        return Spent(
+            day=before.day,
+            usd=round_usd(before.usd + self._usd),
+            calls=before.calls + self._calls,
+            estimated_usd=round_usd(before.estimated_usd + self._estimated),
+        )

@@ -1,0 +1,45 @@
+"""The tokens of an answer that never became whole, by what is known of it: no endpoint says what it bills for one."""
+
+from __future__ import annotations
+
+import json
+
+from mulligan.activities.models.protocol import Request
+from mulligan.content import media_of
+from mulligan.values import AssistantMessage, Message, Usage
+
+__all__ = ["estimated_input", "estimated_usage", "tokens_of"]
+
+BYTES_PER_TOKEN, CONTENT_TOKENS = 4, 1_500
+"""Rough estimates of text, and of an image or a file: the same as for a compaction."""
+
+
+def estimated_usage(asked: Request) -> Usage:
+    """What the endpoint has counted; where it has not, an estimate by the sizes of the request and of what has arrived."""
+    counted = asked.written.usage
+    return counted.model_copy(
+        update={
+            "input_tokens": counted.input_tokens or estimated_input(asked),
+            "output_tokens": max(counted.output_tokens, tokens_of(asked.written.size)),
+        }
+    )
+
+
+def estimated_input(asked: Request) -> int:
+    """About how many tokens a request has."""
+    definition = asked.definition
+    tools = json.dumps([tool.model_dump(mode="json") for tool in definition.tools], ensure_ascii=False)
+    texts = [definition.instructions, tools] if definition.tools else [definition.instructions]
+    size = sum(len(text.encode(errors="replace")) for text in texts) + sum(map(_size, asked.messages))
+    count = sum(len(media_of(each.content)) for each in asked.messages if not isinstance(each, AssistantMessage))
+    return tokens_of(size) + count * CONTENT_TOKENS
+
+
+def tokens_of(size: int) -> int:
+    """About how many tokens a text of so many bytes has."""
+    return -(-size // BYTES_PER_TOKEN)
+
+
+def _size(message: Message) -> int:
+    calls = message.tool_calls if isinstance(message, AssistantMessage) else []
+    return len(message.text.encode()) + sum(len(f"{call.name}{call.arguments}".encode()) for call in calls)

@@ -1,0 +1,32 @@
+"""The text and the class's name of any exception: those of users' code may have no text, or one that cannot be written."""
+
+from __future__ import annotations
+
+from mulligan.schema.well_formed import well_formed
+
+__all__ = ["error_text", "type_name"]
+
+TYPE_CHARS = 200
+"""Characters of a class's name."""
+_TEXT = "_mulligan_text"
+
+
+def error_text(error: BaseException) -> str:
+    """The exception's text, which UTF-8 can write; empty if its `__str__` raises.
+
+    It is computed once and kept on the exception. `ToolRuntime` does that where the function ran that raised it, within the
+    function's time limit, because `__str__` is users' code and may never return.
+    """
+    text: str | None = error.__dict__.get(_TEXT)
+    if text is None:
+        try:
+            text = str(well_formed(str(error)))
+        except BaseException:  # noqa: BLE001 - `__str__` may raise anything, a SystemExit too
+            text = ""
+        object.__setattr__(error, _TEXT, text)  # the class may be a frozen dataclass
+    return text
+
+
+def type_name(value: object) -> str:
+    """The name of a value's class, which UTF-8 can write, cut to `TYPE_CHARS` characters."""
+    return str(well_formed(str(type(value).__name__)))[:TYPE_CHARS]
