@@ -30,7 +30,7 @@ from mulligan.mcp import McpError
 from mulligan.observe.spans import ToolCallAttempt
 from mulligan.observe.tool_call_span import ToolCallSpan, span_of_run
 from mulligan.schema.error_text import error_text, type_name
-from mulligan.tool import MAX_RESULT_CHARS, Tool, ToolError, UntilTime, reference_of
+from mulligan.tool import MAX_RESULT_CHARS, Tool, ToolContext, ToolError, UntilTime, reference_of
 from mulligan.values import Decision, ToolCall
 from mulligan.wire.tool_call import CALL_TOOL, CallTool, Deferral, ToolOutcome
 
@@ -143,24 +143,7 @@ class CallToolActivity:
             reason = error if isinstance(error, Exception) else RuntimeError(type_name(error))
             target = Target(tool.name, tool.arguments)
             raise target.not_valid(call, request.arguments, reason, attempt=attempt) from error
-        heartbeat.report_for(call.id, call.name, request.step)
-        context = tool_context(
-            request.where,
-            call,
-            step=request.step,
-            keyed=request.keyed,
-            key=request.key,
-            metadata=request.metadata,
-            resources=services.resources.of_agent(agent.name) if agent else services.resources.of_tool(tool.name),
-            attempt=attempt,
-            heartbeat=heartbeat.send_details,
-        )
-        if tool.deferred:
-            context = replace(context, callback_token=await self._callback_token(request))
-        if tool.asks:
-            ask = ask_by_update(request.where.conversation, call.id)
-            context = replace(context, _ask=ask, _replies=request.replies)
-        args, kwargs = tool.arguments.bind(arguments, context)
+        args, kwargs = tool.arguments.bind(arguments, await self._context(request, agent, tool, heartbeat))
         limit = tool.timeout.total_seconds()
         try:
             # The tool's own spans are children of its call's; of a deferred one's run's, as its call may take days.
@@ -183,6 +166,27 @@ class CallToolActivity:
                 raise
             # SystemExit too: a tool that calls exit() must not end the worker.
             raise _tool_error(error, tool, call, attempt) from error
+
+    async def _context(self, request: CallTool, agent: Agent | None, tool: Tool, heartbeat: Heartbeat) -> ToolContext:
+        call, resources = request.call, self.services.resources
+        heartbeat.report_for(call.id, call.name, request.step)
+        context = tool_context(
+            request.where,
+            call,
+            step=request.step,
+            keyed=request.keyed,
+            key=request.key,
+            metadata=request.metadata,
+            resources=resources.of_agent(agent.name) if agent else resources.of_tool(tool.name),
+            attempt=activity.info().attempt,
+            heartbeat=heartbeat.send_details,
+        )
+        if tool.deferred:
+            context = replace(context, callback_token=await self._callback_token(request))
+        if tool.asks:
+            ask = ask_by_update(request.where.conversation, call.id)
+            context = replace(context, _ask=ask, _replies=request.replies)
+        return context
 
     async def _callback_token(self, request: CallTool) -> str:
         workflow_id = activity.info().workflow_id or ""
