@@ -185,7 +185,7 @@ DECISIONS_CARRIED_BYTES = 100_000
 
 ONCE_RESULTS_BYTES = 64 * 1024
 """Results of calls of tools with `once` that are carried beside the calls, as a compaction has removed their messages. The
-model is told of older calls without the result."""
+feedback on a call that equals an older one has no result."""
 
 
 def model_retry(attempts: int | None) -> RetryPolicy:

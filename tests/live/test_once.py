@@ -245,8 +245,8 @@ async def test_a_denial_holds_for_equal_calls_of_the_step_but_not_for_later_ones
     ran = await bank.look(handle)
     assert kinds(ran) == ["denied", "duplicate_call", "duplicate_call", None]
     assert ran.calls[1]["result"]["text"] == (
-        "You made this call of `refund` twice in one step. The first one was not run, because a person denied it, so the "
-        "second one was not run either."
+        "You made this call of `refund` more than once in one step. The first was not run, because a person denied it, so "
+        "this one was not run either."
     )
 
 
@@ -457,8 +457,8 @@ async def test_turns_of_a_durable_agent(bank: Lab, ledger: Path) -> None:
     )
     assert await handle.result() == ["max_steps", "completed", "completed"]
     messages = (await handle.query("messages", args=[0, 1000]))["messages"]
-    found = [each["error"] and each["error"]["kind"] for each in messages if each["role"] == "tool"]
-    assert found == [None, "duplicate_call", None]
+    results = [each["error"] and each["error"]["kind"] for each in messages if each["role"] == "tool"]
+    assert results == [None, "duplicate_call", None]
     assert ledger.exists() is False
 
 

@@ -62,22 +62,22 @@ def respelled(value: Any, chance: random.Random) -> Any:
     return float(value) if type(value) is int else value
 
 
-def is_equal(one: Any, other: Any) -> bool:
+def is_equal(first: Any, second: Any) -> bool:
     """Whether two JSON values are equal: true is not 1."""
-    if isinstance(one, bool) or isinstance(other, bool):
-        return one is other
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(is_equal(one[name], other[name]) for name in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(is_equal, one, other))
-    return bool(one == other)
+    if isinstance(first, bool) or isinstance(second, bool):
+        return first is second
+    if isinstance(first, dict) and isinstance(second, dict):
+        return first.keys() == second.keys() and all(is_equal(first[name], second[name]) for name in first)
+    if isinstance(first, list) and isinstance(second, list):
+        return len(first) == len(second) and all(map(is_equal, first, second))
+    return bool(first == second)
 
 
 @given(JSON, JSON, st.randoms(use_true_random=False))
-def test_digests_are_equal_for_equal_json_only(one: Any, other: Any, chance: random.Random) -> None:
-    assert call_digest("t", one) == call_digest("t", respelled(one, chance))
-    assert (call_digest("t", one) == call_digest("t", other)) == is_equal(one, other)
-    assert call_digest("t", one) != call_digest("u", one)
+def test_digests_are_equal_for_equal_json_only(first: Any, second: Any, chance: random.Random) -> None:
+    assert call_digest("t", first) == call_digest("t", respelled(first, chance))
+    assert (call_digest("t", first) == call_digest("t", second)) == is_equal(first, second)
+    assert call_digest("t", first) != call_digest("u", first)
 
 
 def test_an_argument_that_is_left_out_equals_its_default() -> None:
@@ -90,10 +90,10 @@ def remembered(count: int, *, text: str = "r", cut: bool = False) -> tuple[Conve
     conversation = Conversation()
     calls = OnceCalls(conversation)
     for number in range(count):
-        made = ToolCall(id=f"c{number}", name="t", arguments="{}")
-        conversation.append(AssistantMessage(role="assistant", tool_calls=[made]))
-        conversation.append(ToolMessage(role="tool", call_id=made.id, name="t", text=text))
-        calls.add(OnceCall(call_id=made.id, digests=[call_digest("t", number)], once=True))
+        added = ToolCall(id=f"c{number}", name="t", arguments="{}")
+        conversation.append(AssistantMessage(role="assistant", tool_calls=[added]))
+        conversation.append(ToolMessage(role="tool", call_id=added.id, name="t", text=text))
+        calls.add(OnceCall(call_id=added.id, digests=[call_digest("t", number)], once=True))
     if cut:
         conversation.cut = len(conversation.messages)
     return conversation, calls

@@ -1,1 +1,1 @@
-"""Calls that their tool's `once` excludes: they are not executed, and the model is told why."""
+"""Calls that their tool's `once` excludes: they are not executed, and the feedback to the model says why."""

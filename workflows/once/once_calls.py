@@ -91,8 +91,8 @@ class OnceCalls:
         for call in reversed([call for call in self._calls if call.once in scopes]):
             text, is_cut = (None, False) if call.key or call.call_id in results else self.excerpt(call)
             left -= len((text or "").encode())
-            kept = {"text": text, "is_cut": is_cut} if left >= 0 else {"text": None, "is_cut": False}
-            carried.append(call.model_copy(update=kept))
+            result = {"text": text, "is_cut": is_cut} if left >= 0 else {"text": None, "is_cut": False}
+            carried.append(call.model_copy(update=result))
         return carried[::-1]
 
     def load(self, state: Sequence[Any]) -> None:

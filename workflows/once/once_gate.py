@@ -80,28 +80,28 @@ class OnceGate:
     async def before_call(self, index: int, *, is_approved: bool = False) -> ToolOutcome | None:
         """Wait for equal calls that have no result. Returns the result of a call that is excluded, None if it may run.
 
-        A request to stop ends the wait, unless a person `is_approved` the call: then it counts as a running one.
+        A request to stop ends the wait, unless a person `is_approved` the call: then it counts as a running call.
         """
-        one = self._open.get(index)
-        if one is None:
+        this = self._open.get(index)
+        if this is None:
             return None
-        since, one.digests = workflow.time(), self._digests(index)
+        since, this.digests = workflow.time(), self._digests(index)
 
         def is_over() -> bool:
-            return one.waits_for not in self._open or (self.inbox.stop is not None and not is_approved)
+            return this.waits_for not in self._open or (self.inbox.stop is not None and not is_approved)
 
         while (blocker := self._blocker(index)) is not None:
-            one.waits_for = blocker
+            this.waits_for = blocker
             await workflow.wait_condition(is_over)
             if blocker in self._open:
                 return None
-        if (before := self.calls.succeeded(one.digests)) is not None:
+        if (before := self.calls.succeeded(this.digests)) is not None:
             return await self._exclude(index, since, *self._of_success(self._call(index).name, before))
-        reasons = [self._not_approved[each] for each in one.digests if each in self._not_approved]
+        reasons = [self._not_approved[each] for each in this.digests if each in self._not_approved]
         if reasons and not is_approved:
             text = (
-                f"You made this call of `{self._call(index).name}` twice in one step. The first one was not run, because "
-                f"{reasons[0]}, so the second one was not run either."
+                f"You made this call of `{self._call(index).name}` more than once in one step. The first was not run, "
+                f"because {reasons[0]}, so this one was not run either."
             )
             return await self._exclude(index, since, text, "")
         return None
@@ -111,33 +111,33 @@ class OnceGate:
 
         Returns the idempotency key of an equal call that may have done its work; None if the call has a key of its own.
         """
-        one = self._open.get(index)
-        if one is None:
+        this = self._open.get(index)
+        if this is None:
             return None
         call, info = self._call(index), workflow.info()
         keyed = digest_of_call(call) if self.turn.facts.keyed else None
         own = idempotency_key(info.namespace, info.workflow_id, self.context, call.id, keyed)
-        if one.record is None:
-            before = self.calls.uncertain(one.digests)
-            one.record = self._add(call, one, key=before.key if before else own)
-        return None if one.record.key == own else one.record.key
+        if this.record is None:
+            before = self.calls.uncertain(this.digests)
+            this.record = self._add(call, this, key=before.key if before else own)
+        return None if this.record.key == own else this.record.key
 
     def settled(self, index: int, outcome: ToolOutcome) -> None:
         """Note the result of a call: calls that wait for it go on."""
-        one = self._open.pop(index, None)
-        if one is None:
+        this = self._open.pop(index, None)
+        if this is None:
             return
         if outcome.error is None and outcome.failure is None:
-            record = one.record or self._add(self._call(index), one, key=None)
+            record = this.record or self._add(self._call(index), this, key=None)
             record.key = None
-        elif one.record is not None:
+        elif this.record is not None:
             if outcome.error is None or outcome.error.kind not in _MAY_HAVE_RUN:
-                self.calls.remove(one.record)
+                self.calls.remove(this.record)
         elif (decision := self.conversation.steps[-1].calls[index].decision) and decision.decision in _NOT_APPROVED:
-            self._not_approved |= dict.fromkeys(one.digests, _NOT_APPROVED[decision.decision])
+            self._not_approved |= dict.fromkeys(this.digests, _NOT_APPROVED[decision.decision])
 
-    def _add(self, call: ToolCall, one: _OpenCall, *, key: str | None) -> OnceCall:
-        record = OnceCall(call_id=call.id, digests=one.digests, once=one.once, key=key)
+    def _add(self, call: ToolCall, this: _OpenCall, *, key: str | None) -> OnceCall:
+        record = OnceCall(call_id=call.id, digests=this.digests, once=this.once, key=key)
         self.calls.add(record)
         return record
 
@@ -160,7 +160,7 @@ class OnceGate:
         return list(dict.fromkeys(call_digest(name, each, defaults) for each in arguments))
 
     def _blocker(self, index: int) -> int | None:
-        """The last open call that equals a call: an earlier one, or one that is executed already."""
+        """The last open call that equals a call: an earlier call, or a call that is executed already."""
         digests = self._open[index].digests
         equal = [
             other
@@ -171,7 +171,7 @@ class OnceGate:
         return equal[-1] if equal else None
 
     def _of_success(self, name: str, before: OnceCall) -> tuple[str, str]:
-        """The feedback on a call that equals one that has succeeded, and its part that quotes the result of that one."""
+        """The feedback on a call that equals `before`, which has succeeded; and its part that quotes the result."""
         text, is_cut = self.calls.excerpt(before)
         message = (
             f"You made this call of `{name}` before, with the same arguments, and it succeeded. It was not run again."
