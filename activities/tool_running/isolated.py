@@ -16,7 +16,6 @@ import json
 import os
 import pickle
 import secrets
-import shutil
 import socket
 import sys
 import tempfile
@@ -30,7 +29,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from mulligan.activities.tool_running.isolated_child import Request, framed
 from mulligan.activities.tool_running.isolated_environment import isolated_environment
-from mulligan.activities.tool_running.isolated_supervisor import MAX_RESPONSE_BYTES
+from mulligan.activities.tool_running.isolated_supervisor import MAX_RESPONSE_BYTES, remove_folder
 from mulligan.activities.tool_running.isolated_template import IMPORT_SECONDS, READY, main
 from mulligan.activities.tool_running.process_tree import end_tree
 from mulligan.activities.tool_running.render_result import UnusableResult
@@ -235,7 +234,7 @@ class _Template:
                 await self.process.wait()
         except TimeoutError:
             await self.kill()
-        await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
+        await asyncio.to_thread(remove_folder, self.folder)
 
     async def kill(self) -> None:
         """Kill the template and all below it."""
@@ -243,7 +242,7 @@ class _Template:
         if self.process.returncode is None:
             await asyncio.to_thread(end_tree, [self.process.pid])
         await self.process.wait()
-        await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
+        await asyncio.to_thread(remove_folder, self.folder)
 
 
 @dataclass(frozen=True)

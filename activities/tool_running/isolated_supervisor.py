@@ -34,7 +34,7 @@ from mulligan.activities.tool_running.process_tree import (
     processes_below,
 )
 
-__all__ = ["MAX_RESPONSE_BYTES", "end_children", "supervise"]
+__all__ = ["MAX_RESPONSE_BYTES", "end_children", "remove_folder", "supervise"]
 
 MAX_RESPONSE_BYTES = 32_000_000
 MAX_PROCESSES = 64
@@ -69,7 +69,7 @@ def supervise(call: socket.socket, link: socket.socket, folder: str, inherited: 
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(child, signal.SIGKILL)
         end_children()
-        _remove(folder)
+        remove_folder(folder)
         call.sendall(request.id + response)
     finally:
         os._exit(0)
@@ -158,7 +158,8 @@ def _json(response: dict[str, Any]) -> bytes:
     return json.dumps(response).encode()
 
 
-def _remove(folder: str) -> None:
+def remove_folder(folder: str) -> None:
+    """Remove a folder, however deeply what a call has written there is nested."""
     with suppress(RecursionError):
         shutil.rmtree(folder, ignore_errors=True)
     if os.path.lexists(folder):  # its folders are nested too deeply for Python

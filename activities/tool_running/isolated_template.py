@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import importlib
 import os
-import shutil
 import signal
 import socket
 import sys
@@ -18,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 
-from mulligan.activities.tool_running.isolated_supervisor import end_children, supervise
+from mulligan.activities.tool_running.isolated_supervisor import end_children, remove_folder, supervise
 from mulligan.activities.tool_running.process_tree import adopt_orphans, children_of, end_tree, hide
 
 __all__ = ["IMPORT_SECONDS", "READY", "main"]
@@ -61,7 +60,7 @@ def main(control: int, folder: str, module: str | None) -> None:
     template = _Template(socket.socket(fileno=control), folder)
     template.serve()
     end_children()
-    shutil.rmtree(folder, ignore_errors=True)
+    remove_folder(folder)
 
 
 def _threads() -> list[str]:

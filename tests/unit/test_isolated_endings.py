@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -174,17 +175,22 @@ async def test_a_call_has_no_more_processes_than_it_may(children: ChildProcesses
         await children.run(f"{MODULE}:start_many", (70,), limit=MUCH)
 
 
-@pytest.mark.parametrize("folders", [0, 1, 2_000])
-async def test_temporary_files_are_removed_with_their_call(
-    folders: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder for temporary files. pytest itself cannot remove folders that are nested as deeply as those of a test."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    yield tmp_path
+    subprocess.run(["rm", "-rf", "--", str(tmp_path)], check=True)
+
+
+@pytest.mark.parametrize("folders", [0, 1, 2_000])
+async def test_temporary_files_are_removed_with_their_call(folders: int, temporary: Path) -> None:
     children = ChildProcesses()
     top = Path(await children.run(f"{MODULE}:write_files", (folders, False), limit=MUCH))
-    assert top.is_relative_to(tmp_path)
+    assert top.is_relative_to(temporary)
     assert not top.exists()
     with pytest.raises(TookTooLong):
         await children.run(f"{MODULE}:write_files", (folders, True), limit=0.5)
     assert list(top.parent.iterdir()) == []
     await children.close()
-    assert list(tmp_path.iterdir()) == []
+    assert list(temporary.iterdir()) == []
