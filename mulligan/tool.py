@@ -345,8 +345,9 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
             latest when the time is over, or when its processes take more than 512 MB of memory together. For code that may
             hang, crash or eat memory; docs/options.md says what holds. The function must be at the top level of a module
             and takes no ToolContext.
-        isolated_env: An isolated call has the worker's environment variables without those that are secrets (docs/options.md
-            says which): `NAME` is passed on although it is a secret, `-NAME` is removed as well.
+        isolated_env: An isolated call has the worker's environment variables without the secrets of Mulligan, the providers
+            and the HTTP door (docs/options.md says which): `NAME` is passed on although it is a secret, `-NAME` is removed
+            as well.
         deferred: The function starts something elsewhere and returns what describes it. The call then waits, for as long as
             it takes and without a worker, until it is completed with its result (docs/deferred-tools.md).
         deferred_timeout: Seconds, or a timedelta, after which a call that was not completed is a `tool_timeout`; None: no

@@ -9,7 +9,7 @@ from tests.support import isolated_functions as functions
 
 PLAIN = tool(functions.add)
 OWN = Model("openai-chat@own:model", base_url="http://127.0.0.1:9/v1", api_key_env="OF_OWN_MODEL")
-VARIABLES = ("MULLIGAN_SERVE_TOKENS", "OF_OWN_MODEL", "MAIL_TOKEN", "COLOR")
+VARIABLES = ("MULLIGAN_SERVE_TOKENS", "OF_OWN_MODEL", "OPENAI_API_KEY", "MAIL_TOKEN")
 
 
 @tool(isolated=True)
@@ -18,7 +18,7 @@ def variables() -> list[str]:
     return [name for name in VARIABLES if name in os.environ]
 
 
-@tool(isolated=True, isolated_env=["MAIL_TOKEN", "-COLOR"])
+@tool(isolated=True, isolated_env=["OPENAI_API_KEY", "-MAIL_TOKEN"])
 def named_variables() -> list[str]:
     """List the variables that an isolated call has whose tool names some."""
     return [name for name in VARIABLES if name in os.environ]

@@ -20,8 +20,8 @@ EXPECTED = {
     "refuse": ("tool_error", "not today"),
     "fail": ("tool_exception", "`fail` raised OwnError: own words"),
     "add": (None, "3"),
-    "variables": (None, '["COLOR"]'),
-    "named_variables": (None, '["MAIL_TOKEN"]'),
+    "variables": (None, '["MAIL_TOKEN"]'),
+    "named_variables": (None, '["OPENAI_API_KEY"]'),
 }
 ARGUMENTS = {"greet": '{"name": "Ada"}', "add": '{"one": 1, "two": 2}'}
 
