@@ -125,7 +125,7 @@ class ModelAttempt:
     async def count_lost(self, asked: Request) -> None:
         """Count an attempt that was lost with its worker while the model was writing: its text was sent in heartbeats."""
         lost = lost_attempts()
-        if not lost:
+        if not lost or not self.services.budgets.is_limited(self.request.where.tenant):
             return
         for each in activity.info().heartbeat_details:
             if isinstance(each, dict) and isinstance(live := each.get(LIVE_TEXT), dict) and live.get("attempt") in lost:

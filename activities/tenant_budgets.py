@@ -149,7 +149,7 @@ class TenantBudgets:
         except BaseException as error:
             written = asked.written
             is_given_up = isinstance(error, asyncio.CancelledError | TimeoutError)
-            if is_given_up or written.size or written.usage.total_tokens:
+            if self.is_limited(context.tenant) and (is_given_up or written.size or written.usage.total_tokens):
                 key = (*attempt_key(), *part)
                 await self.add(context, model, estimated_usage(asked), key=key, estimated=True)
             raise

@@ -214,6 +214,8 @@ class _Template:
             ConnectionError: the template has ended.
             BlockingIOError: it does not run any more.
         """
+        if self.control.fileno() < 0:
+            raise ConnectionError("the template was killed, as it did not end a call in time")
         (call, its_call), (ended, its_ended) = socket.socketpair(), socket.socketpair()
         with its_call, its_ended:
             for ours in (call, ended):
@@ -328,7 +330,7 @@ def _rebuilt(names: Sequence[str], message: str) -> Exception:
 def _imported(name: str) -> type[Exception] | None:
     """The exception class of that name, `module:qualified.name`, if this process has imported it."""
     module, _, qualified = name.partition(":")
-    found: Any = sys.modules.get(module)
+    value: Any = sys.modules.get(module)
     for part in qualified.split("."):
-        found = getattr(found, part, None)
-    return found if isinstance(found, type) and issubclass(found, Exception) else None
+        value = getattr(value, part, None)
+    return value if isinstance(value, type) and issubclass(value, Exception) else None

@@ -24,6 +24,7 @@ from typing import Any, NoReturn
 
 from mulligan.activities.tool_running.process_tree import die_with_parent
 from mulligan.activities.tool_running.render_result import UnusableResult, cut, render
+from mulligan.schema.error_text import error_text
 from mulligan.tool import Tool
 
 __all__ = ["LENGTH_BYTES", "Request", "answer_call", "framed", "out_of_memory"]
@@ -96,7 +97,7 @@ def _response(request: Request) -> bytes:
     except MemoryError:
         response = out_of_memory(request)
     except BaseException as error:  # noqa: BLE001 - whatever a tool raises is an outcome, SystemExit too
-        response = {"raised": _names_of(error), "message": _text_of(error)[: request.max_chars]}
+        response = {"raised": _names_of(error), "message": error_text(error)[: request.max_chars]}
     return json.dumps(response).encode()
 
 
@@ -116,10 +117,10 @@ def _has_parts(value: object) -> bool:
 
 def _find(function: str) -> Callable[..., Any]:
     module, _, name = function.partition(":")
-    found: Any = importlib.import_module(module)
+    value: Any = importlib.import_module(module)
     for part in name.split("."):
-        found = getattr(found, part)
-    return found.function if isinstance(found, Tool) else found
+        value = getattr(value, part)
+    return value.function if isinstance(value, Tool) else value
 
 
 def _limit(limit: int, value: int) -> None:
@@ -135,10 +136,3 @@ async def _awaited(awaitable: Any) -> Any:
 
 def _names_of(error: BaseException) -> list[str]:
     return [f"{kind.__module__}:{kind.__qualname__}" for kind in type(error).__mro__]
-
-
-def _text_of(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:  # noqa: BLE001 - a user's __str__ may raise anything
-        return ""

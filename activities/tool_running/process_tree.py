@@ -50,7 +50,8 @@ def memory_of(process: int) -> int:
     for file, names in _MEMORY_FIELDS:
         with suppress(OSError):
             lines = [line.split() for line in Path(f"/proc/{process}/{file}").read_text().splitlines()]
-            if sizes := [int(line[1]) for line in lines if line[0].rstrip(":") in names]:
+            sizes = [int(line[1]) for line in lines if line[0].rstrip(":") in names]
+            if len(sizes) == len(names):  # older kernels have not all of them
                 return sum(sizes) * 1024
     return 0
 

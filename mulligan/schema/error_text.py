@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from typing import Any
+
 from mulligan.schema.well_formed import well_formed
 
 __all__ = ["error_text", "type_name"]
@@ -17,13 +20,16 @@ def error_text(error: BaseException) -> str:
     It is computed once and kept on the exception. `ToolRuntime` does that where the function ran that raised it, within the
     function's time limit, because `__str__` is users' code and may never return.
     """
-    text: str | None = error.__dict__.get(_TEXT)
-    if text is None:
-        try:
+    text: Any = None
+    # Users' classes can make each of these raise anything, a SystemExit too.
+    with suppress(BaseException):
+        text = object.__getattribute__(error, _TEXT)
+    if not isinstance(text, str):
+        text = ""
+        with suppress(BaseException):
             text = str(well_formed(str(error)))
-        except BaseException:  # noqa: BLE001 - `__str__` may raise anything, a SystemExit too
-            text = ""
-        object.__setattr__(error, _TEXT, text)  # the class may be a frozen dataclass
+        with suppress(BaseException):
+            object.__setattr__(error, _TEXT, text)  # the class may be a frozen dataclass
     return text
 
 

@@ -119,7 +119,11 @@ def property_names(schema: dict[str, Any]) -> frozenset[str]:
     others = (schema.get("additionalProperties", False), schema.get("unevaluatedProperties", False))
     if others != (False, False) or not _MORE_NAMES.isdisjoint(schema):
         return frozenset()
-    return frozenset([*schema.get("properties", {}), *schema.get("required", [])])
+    names = [
+        *schema.get("properties", {}),
+        *(schema.get("required") if isinstance(schema.get("required"), list) else ()),
+    ]
+    return frozenset(name for name in names if isinstance(name, str))
 
 
 def schema_faults(validator: Any, value: JsonValue) -> list[tuple[str, str]]:

@@ -63,6 +63,21 @@ class NoText(Exception):
         return 5  # type: ignore[return-value]
 
 
+class NoAttributes(Exception):
+    """An exception whose own fields cannot be read; those that Python needs to raise it can."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "__dict__" or not name.startswith("__"):
+            raise RuntimeError(name)
+        return super().__getattribute__(name)
+
+
+class NoDict(Exception):
+    @property
+    def __dict__(self) -> Any:  # type: ignore[override]
+        raise RuntimeError("no fields")
+
+
 class EndlessText(Exception):
     def __str__(self) -> str:
         return str(self)
@@ -119,6 +134,8 @@ EXCEPTIONS: dict[str, Callable[[str], BaseException]] = {
     "raises in its text": RaisesInText,
     "a text that is a number": NoText,
     "a text without end": EndlessText,
+    "without attributes": NoAttributes,
+    "without a dictionary": NoDict,
     "a text whose methods raise": lambda text: ValueError(Text(text)),
     "not of a text": lambda text: ValueError(b"\xff", {text: 1}),
     "named by a surrogate": Named,

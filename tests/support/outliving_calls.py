@@ -184,8 +184,12 @@ def _stops_its_parent(mark: str) -> None:
 def kills_template(mark: str) -> None:
     """Kill the parent's parent."""
     _new_session(mark)
+    os.kill(_grandparent(), signal.SIGKILL)
+
+
+def _grandparent() -> int:
     status = Path(f"/proc/{os.getppid()}/stat").read_text()
-    os.kill(int(status.rpartition(")")[2].split()[1]), signal.SIGKILL)
+    return int(status.rpartition(")")[2].split()[1])
 
 
 def _closes_descriptors(_: str) -> None:
@@ -231,6 +235,12 @@ def _takes_memory(_: str) -> str:
 ENDINGS: dict[str, Callable[[str], str]] = {
     ending.__name__.strip("_"): ending for ending in (_returns, _raises, _hangs, _takes_memory)
 }
+
+
+def stop_template(mark: str) -> None:
+    """Stop the template, so that nobody says that the call has ended."""
+    _new_session(mark)
+    os.kill(_grandparent(), signal.SIGSTOP)
 
 
 def stop_supervisor(mark: str) -> None:

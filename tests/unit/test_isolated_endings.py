@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -89,6 +90,18 @@ async def test_a_call_that_stops_its_supervisor_ends_too(
         await children.run(f"{MODULE}:stop_supervisor", (mark,), limit=0.5)
     assert processes_of(mark) == []
     assert await children.run(f"{MODULE}:echo", ("next",), limit=MUCH) == "next"
+
+
+async def test_a_template_that_a_call_has_stopped_is_replaced(
+    children: ChildProcesses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(isolated, "PATIENCE_SECONDS", 0.5)
+    mark = new_mark()
+    with suppress(TookTooLong, ProcessDied):
+        await children.run(f"{MODULE}:stop_template", (mark,), limit=MUCH)
+    assert processes_of(mark) == []
+    for text in ("next", "after it"):
+        assert await children.run(f"{MODULE}:echo", (text,), limit=MUCH) == text
 
 
 async def test_running_calls_end_when_the_worker_closes(tmp_path: Path) -> None:
