@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
 
 from mulligan.schema.well_formed import well_formed
 
@@ -20,16 +19,14 @@ def error_text(error: BaseException) -> str:
     It is computed once and kept on the exception. `ToolRuntime` does that where the function ran that raised it, within the
     function's time limit, because `__str__` is users' code and may never return.
     """
-    text: Any = None
     # Users' classes can make each of these raise anything, a SystemExit too.
     with suppress(BaseException):
-        text = object.__getattribute__(error, _TEXT)
-    if not isinstance(text, str):
-        text = ""
-        with suppress(BaseException):
-            text = str(well_formed(str(error)))
-        with suppress(BaseException):
-            object.__setattr__(error, _TEXT, text)  # the class may be a frozen dataclass
+        return str(object.__getattribute__(error, _TEXT))
+    text = ""
+    with suppress(BaseException):
+        text = str(well_formed(str(error)))
+    with suppress(BaseException):
+        object.__setattr__(error, _TEXT, text)  # the class may be a frozen dataclass
     return text
 
 

@@ -119,11 +119,8 @@ def property_names(schema: dict[str, Any]) -> frozenset[str]:
     others = (schema.get("additionalProperties", False), schema.get("unevaluatedProperties", False))
     if others != (False, False) or not _MORE_NAMES.isdisjoint(schema):
         return frozenset()
-    names = [
-        *schema.get("properties", {}),
-        *(schema.get("required") if isinstance(schema.get("required"), list) else ()),
-    ]
-    return frozenset(name for name in names if isinstance(name, str))
+    required = schema.get("required")  # a boolean in old drafts
+    return frozenset([*schema.get("properties", {}), *(required if isinstance(required, list) else ())])
 
 
 def schema_faults(validator: Any, value: JsonValue) -> list[tuple[str, str]]:

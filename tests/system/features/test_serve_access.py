@@ -53,12 +53,12 @@ REFUSED: list[tuple[str, str, str, dict[str, Any], int, str, str]] = [
     (
         "an id of a tenant's budget", "POST", "/api/runs",
         {"json": {"agent": "a", "prompt": "x", "id": "mulligan-budget-other-2026-11-24"}},
-        422, "invalid_input", "Mulligan uses such ids itself",
+        422, "invalid_input", "have ids of this form",
     ),
     (
         "an id of a collector", "POST", "/api/runs",
         {"json": {"agent": "a", "prompt": "x", "id": "mulligan-batch-mulligan-openai:m"}},
-        422, "invalid_input", "Mulligan uses such ids itself",
+        422, "invalid_input", "have ids of this form",
     ),
     ("no prompt", "POST", "/api/runs", {"json": {"agent": "a"}}, 422, "invalid_input", '"prompt"'),
     ("no call id", "POST", "/api/runs/x/decisions", {"json": {"decision": "approve"}}, 422, "invalid_input", '"call_id" is missing'),
