@@ -189,8 +189,6 @@ QUICK = [
     _case("question", "question", ANSWER),
     _case("continued as new", "parallel", MESSAGE, continues_after=4),
     _case("equal calls, a lost one", "doubling", APPROVE, losses=1),
-    _case("equal calls, one edited, continued as new", "edited", EDIT_TO_EQUAL, DENY, continues_after=3),
-    _case("equal calls, an edited one lost", "edited", EDIT_TO_EQUAL, APPROVE_LATER, losses=1),
 ]
 FULL = [
     _case("parallel tools, lost, stopped", "parallel", MESSAGE, STOP, losses=1),
@@ -220,6 +218,8 @@ FULL = [
     _case("equal calls, two events in one task", "doubling", APPROVE, pairs=1, losses=1),
     _case("equal calls, cancelled", "doubling", APPROVE, CANCEL, losses=1),
     _case("equal calls, continued as new", "doubling", APPROVE, MESSAGE, continues_after=3, losses=1),
+    _case("equal calls, one edited, continued as new", "edited", EDIT_TO_EQUAL, DENY, continues_after=3),
+    _case("equal calls, an edited one lost", "edited", EDIT, APPROVE_LATER, losses=1),
     _case("equal calls, continued as new, edited", "doubling", EDIT, MESSAGE, continues_after=3, losses=1),
     _case("equal calls, continued as new, edited or denied", "doubling", EDIT, DENY, continues_after=3),
     _case(
