@@ -135,7 +135,7 @@ class ReadMessages(list[Message]):
         self.read += len(self)
         return super().__iter__()
 
-    def __reversed__(self) -> Iterator[Message]:  # type: ignore[override]
+    def __reversed__(self) -> Iterator[Message]:
         self.read += len(self)
         return super().__reversed__()
 
