@@ -175,7 +175,7 @@ class CallToolActivity:
             call,
             step=request.step,
             keyed=request.keyed,
-            key=request.key,
+            first_key=request.first_key,
             metadata=request.metadata,
             resources=resources.of_agent(agent.name) if agent else resources.of_tool(tool.name),
             attempt=activity.info().attempt,

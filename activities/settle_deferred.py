@@ -104,7 +104,7 @@ class SettleDeferredActivities:
                 request.call,
                 step=request.step,
                 keyed=request.keyed,
-                key=request.key,
+                first_key=request.first_key,
                 metadata=request.metadata,
                 resources=services.resources.of_agent(name) if is_served else services.resources.of_tool(tool.name),
                 attempt=activity.info().attempt,

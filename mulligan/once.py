@@ -29,7 +29,7 @@ class OnceCall(BaseModel):
     call_id: Annotated[str, Field(max_length=100)]
     """The id of the call."""
     digests: Annotated[list[Annotated[str, Field(max_length=32)]], Field(min_length=1, max_length=2)]
-    """Of the arguments that it was executed with and, where a person edited those, of the model's."""
+    """Of the arguments that it was executed with, and then, where a person edited those, of the model's."""
     once: Once
     """Its tool's."""
     key: Annotated[str | None, Field(max_length=64)] = optional_field()
@@ -38,6 +38,16 @@ class OnceCall(BaseModel):
     """The beginning of its result, where the conversation no longer has that."""
     is_cut: bool = optional_field(False)
     """Whether `text` is not the whole result."""
+
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether the call has done its work for certain."""
+        return self.key is None
+
+    @property
+    def executed(self) -> str:
+        """The digest of the arguments that the call was executed with."""
+        return self.digests[0]
 
 
 def call_digest(name: str, arguments: Any, defaults: Mapping[str, Any] = MappingProxyType({})) -> str:

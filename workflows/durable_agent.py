@@ -436,7 +436,7 @@ class DurableAgent(Generic[OutputT]):
             trace=trace,
             messages=page,
             undecided=self._inbox.decisions.undecided(),
-            once=self._once.left(self.status) if end == len(messages) else [],
+            once=self._once.for_resume(self.status) if end == len(messages) else [],
             next=end if end < len(messages) else None,
         )
 

@@ -250,16 +250,21 @@ class StepCalls:
 
     async def _refusal(self, step_call: _StepCall) -> ToolOutcome | None:
         """The result of a valid call that does not run. None if it may run, with the arguments that are in its record."""
-        is_asked = self.inbox.decisions.carried(step_call.call.id) is not None
-        excluded = None if is_asked else await self.once.before_call(step_call.index)
-        if excluded is not None:
-            return excluded
-        # After a request to stop nothing starts: the decision is `stopped` at once.
-        if step_call.prepared.waits is None and self.inbox.stop is None:
-            return None
-        refused = await self._wait_for_decision(step_call)
-        # A person may have edited the arguments, and an equal call may have run meanwhile.
-        return refused or await self.once.before_call(step_call.index, is_approved=True)
+        decision = step_call.record.decision
+        if decision is None or decision.decision != "approve":
+            is_asked = self.inbox.decisions.carried(step_call.call.id) is not None
+            excluded = None if is_asked else await self.once.before_call(step_call.index)
+            if excluded is not None:
+                return excluded
+            # After a request to stop nothing starts: the decision is `stopped` at once.
+            if step_call.prepared.waits is None and self.inbox.stop is None:
+                return None
+            refused = await self._wait_for_decision(step_call)
+            if refused is not None:
+                return refused
+        # A person has approved the call, perhaps before the run continued as new. The arguments may be edited, and an equal
+        # call may have run meanwhile.
+        return await self.once.before_call(step_call.index, is_approved=True)
 
     async def _run_deferred(self, step_call: _StepCall) -> ToolOutcome:
         """Run the body of a deferred call, unless an earlier workflow run has, and wait for its result."""
@@ -371,7 +376,7 @@ class StepCalls:
             decision=_without_before(record.decision) if record.decision else None,
             replies=replies,
             keyed=digest_of_call(step_call.call) if self.turn.facts.keyed else None,
-            key=self.once.started(step_call.index),
+            first_key=self.once.started(step_call.index),
         )
 
     def _count_calls_of_sub_agents(self, answer: ModelAnswer) -> int:

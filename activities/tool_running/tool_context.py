@@ -21,7 +21,7 @@ def tool_context(  # noqa: PLR0913 - one for each field of a ToolContext
     metadata: Mapping[str, str],
     resources: Any,
     keyed: str | None = None,
-    key: str | None = None,
+    first_key: str | None = None,
     attempt: int = 1,
     heartbeat: Callable[..., None] = lambda *_: None,
 ) -> ToolContext:
@@ -34,14 +34,14 @@ def tool_context(  # noqa: PLR0913 - one for each field of a ToolContext
         metadata: The run's.
         resources: The opened resources of the module of the agent, or of the tool.
         keyed: The digest of the call as the model wrote it, where the key depends on it.
-        key: The idempotency key, where it is that of an earlier call.
+        first_key: The idempotency key, where it is that of an earlier call.
         attempt: The number of the attempt. Before the tool runs, it is 1.
         heartbeat: The function that `ctx.heartbeat` calls.
     """
     info = activity.info()
     workflow_id = info.workflow_id or ""
     return ToolContext(
-        idempotency_key=key or idempotency_key(info.namespace, workflow_id, run, call.id, keyed),
+        idempotency_key=first_key or idempotency_key(info.namespace, workflow_id, run, call.id, keyed),
         attempt=attempt,
         workflow_id=workflow_id,
         agent=run.agent,

@@ -79,7 +79,7 @@ class SettleDeferred(BaseModel):
     mcp: str | None = None
     max_bytes: int | None = None
     keyed: str | None = None
-    key: str | None = None
+    first_key: str | None = None
 
 
 class SettledCall(ToolOutcome):

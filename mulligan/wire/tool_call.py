@@ -73,8 +73,8 @@ class CallTool(BaseModel):
     mcp: str | None = optional_field()
     keyed: str | None = optional_field()
     """The digest of the call as the model wrote it, where its idempotency key depends on it."""
-    key: str | None = optional_field()
-    """The idempotency key of an earlier call that this one repeats, where it has that one's."""
+    first_key: str | None = optional_field()
+    """The idempotency key of the first of the calls that this one repeats, where nobody knows what they have done."""
     replies: Replies | None = optional_field()
     """What people replied to the questions of the call's MCP server, where the call is continued with that."""
     has_own_queue: bool = optional_field(False)

@@ -122,7 +122,7 @@ async def test_calls_that_are_not_excluded_add_nothing_to_the_history(bank: Lab,
         async for event in ran.handle.fetch_history_events()
         if event.activity_task_scheduled_event_attributes.activity_type.name == "call_tool"
     ]
-    assert all("key" not in json.loads(each) for each in inputs)
+    assert all("first_key" not in json.loads(each) for each in inputs)
 
 
 async def test_a_long_result_is_told_by_its_first_two_kilobytes(bank: Lab, ledger: Path) -> None:
@@ -401,6 +401,47 @@ async def test_continue_as_new_while_equal_calls_wait_for_a_person(
         ("ship", 2),
         ("refund", 7),
     ]
+    await replay_chain(bank, handle)
+
+
+@pytest.mark.parametrize("continues", [False, True])
+async def test_an_approved_call_runs_if_the_equal_one_that_it_waited_for_is_denied(
+    bank: Lab, ledger: Path, monkeypatch: pytest.MonkeyPatch, continues: bool
+) -> None:
+    """Also if the run continues as new between the approval and the denial."""
+    monkeypatch.setattr(limits, "CONTINUE_AS_NEW_EVENTS", 60)
+    step = Turn(calls=[("refund", '{"order": 7}', "a"), ("refund", '{"order": 8}', "b")])
+    handle = await bank.start([step, DONE], **books(ledger))
+    await pending(handle, 2)
+    await decide(handle, "b", "approve", arguments={"order": 7})
+    if continues:
+        await write(handle, [f"message {n}" for n in range(40)])
+    assert (await runs_of(bank, handle) > 1) == continues
+    await decide(handle, "a", "deny")
+    ran = await bank.look(handle)
+    assert kinds(ran) == ["denied", None]
+    assert [each["arguments"]["order"] for each in executions(ledger)] == [7]
+    await replay_chain(bank, handle)
+
+
+@pytest.mark.parametrize("continues", [False, True])
+async def test_a_denial_holds_for_the_equal_calls_of_its_step(
+    bank: Lab, ledger: Path, monkeypatch: pytest.MonkeyPatch, continues: bool
+) -> None:
+    """Also if the run continues as new after it, and an approved call that was edited to be equal has failed."""
+    monkeypatch.setattr(limits, "CONTINUE_AS_NEW_EVENTS", 60)
+    step = Turn(calls=[("ship", f'{{"order": {order}}}', each) for order, each in ((7, "a"), (8, "b"), (7, "c"))])
+    handle = await bank.start([step, DONE], **books(ledger))
+    await pending(handle, 2)
+    await decide(handle, "b", "approve", arguments={"order": 7})
+    await decide(handle, "a", "deny")
+    await started(ledger)
+    if continues:
+        await write(handle, [f"message {n}" for n in range(40)])
+    assert (await runs_of(bank, handle) > 1) == continues
+    await handle.execute_update("complete", {"call_id": "b", "error": "out of stock"})
+    ran = await bank.look(handle)
+    assert kinds(ran) == ["denied", "tool_error", "duplicate_call"]
     await replay_chain(bank, handle)
 
 

@@ -108,6 +108,7 @@ agents = [
     Agent(
         name="doubling", model="scripted:doubling", instructions="Work.", tools=[book, charge], approval_timeout=3600
     ),
+    Agent(name="edited", model="scripted:edited", instructions="Work.", tools=[charge], approval_timeout=3600),
     Agent(name="judge", model="scripted:judge", instructions="Judge.", tools=[fetch], output=ToolStrategy(Verdict)),
 ]
 scripts = [
@@ -146,6 +147,12 @@ scripts = [
         Say("done"),
     ),
     _script(
+        "edited",
+        Say(calls=[Call("charge", {"order": 7}, id="r1"), Call("charge", {"order": 8}, id="r2")]),
+        Say(calls=[Call("charge", {"order": 7}, id="r3")]),
+        Say("done"),
+    ),
+    _script(
         "judge",
         Say(calls=[Call("Verdict", {"good": "perhaps"}, id="v1"), Call("fetch", {"page": "a"}, id="f1")]),
         Say(calls=[Call("Verdict", {"good": True}, id="v2")]),
@@ -160,6 +167,10 @@ CANCEL = Sent("cancel")
 APPROVE = Sent("update", "decide", {"call_id": "r1", "decision": "approve"}, is_repeated=True)
 EDIT = Sent("update", "decide", {"call_id": "r1", "decision": "approve", "arguments": {"order": 8}}, is_repeated=True)
 DENY = Sent("update", "decide", {"call_id": "r1", "decision": "deny", "reason": "no"})
+EDIT_TO_EQUAL = Sent(
+    "update", "decide", {"call_id": "r2", "decision": "approve", "arguments": {"order": 7}}, is_repeated=True
+)
+APPROVE_LATER = Sent("update", "decide", {"call_id": "r3", "decision": "approve"}, is_repeated=True)
 ANSWER = Sent("update", "answer", {"call_id": "q1", "text": "The red one."}, is_repeated=True)
 
 
@@ -207,4 +218,18 @@ FULL = [
     _case("equal calls, two events in one task", "doubling", APPROVE, pairs=1, losses=1),
     _case("equal calls, cancelled", "doubling", APPROVE, CANCEL, losses=1),
     _case("equal calls, continued as new", "doubling", APPROVE, MESSAGE, continues_after=3, losses=1),
+    _case("equal calls, one edited, continued as new", "edited", EDIT_TO_EQUAL, DENY, continues_after=3),
+    _case("equal calls, an edited one lost", "edited", EDIT, APPROVE_LATER, losses=1),
+    _case("equal calls, continued as new, edited", "doubling", EDIT, MESSAGE, continues_after=3, losses=1),
+    _case("equal calls, continued as new, edited or denied", "doubling", EDIT, DENY, continues_after=3),
+    _case(
+        "equal calls, edited to be equal or lost, continued as new",
+        "edited",
+        EDIT,
+        EDIT_TO_EQUAL,
+        DENY,
+        APPROVE_LATER,
+        continues_after=3,
+        losses=1,
+    ),
 ]

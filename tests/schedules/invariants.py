@@ -9,7 +9,7 @@ from typing import Any
 from mulligan.testing._activities import NAMESPACE
 from mulligan.wire.tool_call import CallTool, idempotency_key
 from tests.schedules.cases import book, charge
-from tests.schedules.simulated_run import Segment, json_of
+from tests.schedules.simulated_run import Recorded, Segment, json_of
 from tests.schedules.world import ROOT, Run, World
 
 ONCE = {book.name, charge.name}
@@ -61,11 +61,14 @@ def _of_run(run: Run) -> Iterator[str]:
 def _of_once(run: Run) -> Iterator[str]:
     """A tool with `once` does the same work once: while a call runs, and after it has succeeded, no equal one is started.
 
-    The repeat of a call that was lost has its idempotency key.
+    The repeat of a call that was lost has its idempotency key; different work never has the same one. A call that a person
+    has approved is started, unless an equal one has succeeded.
     """
+    yield from _of_approvals(run)
     running: set[str] = set()
     succeeded: set[str] = set()
     keys: dict[str, str] = {}
+    works: dict[str, str] = {}
     for segment in run.segments:
         calls: dict[int, tuple[str, str]] = {}
         for recorded in segment.recorded:
@@ -80,21 +83,54 @@ def _of_once(run: Run) -> Iterator[str]:
                     keys[work] = key
                 elif outcome.get("error") is None:
                     succeeded.add(work)
-            for command in recorded.commands:
-                request = _activity(command)
-                if request is None or request.activity_type != "call_tool":
-                    continue
-                call = CallTool.model_validate(json_of(request.arguments[0]))
-                if call.call.name not in ONCE:
-                    continue
+            for number, call in _started_once(recorded):
                 work = f"{call.call.name} {call.arguments}"
-                key = call.key or idempotency_key(NAMESPACE, segment.workflow_id, call.where, call.call.id, call.keyed)
+                key = call.first_key or idempotency_key(
+                    NAMESPACE, segment.workflow_id, call.where, call.call.id, call.keyed
+                )
                 if work in running or work in succeeded:
                     yield f"{work} was started again: it {'runs' if work in running else 'has succeeded'}"
                 if keys.get(work, key) != key:
                     yield f"{work} was lost, and repeated with another idempotency key"
+                if works.setdefault(key, work) != work:
+                    yield f"{works[key]} and {work} have the same idempotency key"
                 running.add(work)
-                calls[request.seq] = work, key
+                calls[number] = work, key
+
+
+def _started_once(recorded: Recorded) -> Iterator[tuple[int, CallTool]]:
+    """The calls of tools with `once` that an activation started, by the number of the activity."""
+    for command in recorded.commands:
+        request = _activity(command)
+        if request is not None and request.activity_type == "call_tool":
+            call = CallTool.model_validate(json_of(request.arguments[0]))
+            if call.call.name in ONCE:
+                yield request.seq, call
+
+
+def _of_approvals(run: Run) -> Iterator[str]:
+    """In a run that has ended by itself or was stopped, each approved call was started, or an equal one has succeeded."""
+    if run.status != "completed":
+        return
+    calls: dict[str, Any] = {}
+    for segment in run.segments:
+        steps = json_of(segment.query("steps"))["steps"]
+        calls |= {call["id"]: call for step in steps for call in step["tool_calls"] if call["name"] in ONCE}
+    scheduled = set(_scheduled_calls(run))
+    for call in calls.values():
+        decision = call.get("decision")
+        if decision is None or decision["decision"] != "approve" or call["id"] in scheduled:
+            continue
+        equal = (each for each in calls.values() if each is not call and _works(each) & _works(call))
+        if not any(each["result"] and each["result"]["error"] is None for each in equal):
+            yield f"{call['id']} was approved and not started, and no equal call has succeeded"
+
+
+def _works(call: Any) -> set[str]:
+    """The work that a call did, and the work that the model wanted, if a person has edited it."""
+    decision = call.get("decision") or {}
+    arguments = [call["arguments"], *([decision["before"]] if decision.get("edited") else [])]
+    return {f"{call['name']} {each}" for each in arguments}
 
 
 def _scheduled_calls(run: Run) -> Iterator[str]:
@@ -178,7 +214,11 @@ def _of_updates(world: World, ending: str) -> Iterator[str]:
             continue
         if sent.name == "send_message" and sum(each["text"] == sent.argument["text"] for each in messages) != 1:
             yield "an accepted message is not in the conversation once"
-        if sent.name == "decide" and (sent.argument["decision"] == "approve") != (
-            sent.argument["call_id"] in scheduled
+        excluded = {each["call_id"] for each in messages if (each.get("error") or {}).get("kind") == "duplicate_call"}
+        # `_of_once` says which approved calls may be excluded.
+        if sent.name == "decide" and (
+            sent.argument["call_id"] not in scheduled | excluded
+            if sent.argument["decision"] == "approve"
+            else sent.argument["call_id"] in scheduled
         ):
             yield f"the accepted decision {sent.argument} was not obeyed"

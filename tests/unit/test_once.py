@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mulligan import Agent, Call, DeclarationError, McpServer, Say, ToolContext, ToolError, tool
+from mulligan.activities.tool_running.tool_runtime import TookTooLong
 from mulligan.once import EXCERPT_CHARS, MOST_CALLS, OnceCall, call_digest
 from mulligan.run_input import ResumedFrom
 from mulligan.testing import Model, run_agent
-from mulligan.values import AssistantMessage, ToolCall, ToolMessage
+from mulligan.values import AssistantMessage, Message, ToolCall, ToolMessage
 from mulligan.wire.updates import Decide, Pending
 from mulligan.workflows import limits
 from mulligan.workflows.conversation.conversation import Conversation
@@ -125,61 +126,112 @@ def test_results_that_the_conversation_still_has_are_not_carried_and_of_the_othe
     assert after.dump() == calls.dump()
 
 
+class ReadMessages(list[Message]):
+    """Messages that count how many of them are read."""
+
+    read = 0
+
+    def __iter__(self) -> Iterator[Message]:
+        self.read += len(self)
+        return super().__iter__()
+
+    def __reversed__(self) -> Iterator[Message]:
+        self.read += len(self)
+        return super().__reversed__()
+
+    def __getitem__(self, at: Any) -> Any:
+        taken = super().__getitem__(at)
+        self.read += len(taken) if isinstance(at, slice) else 1
+        return taken
+
+
+@pytest.mark.parametrize(("count", "times"), [(0, 0), (1, 3), (MOST_CALLS, 3)])
+def test_continue_as_new_reads_each_message_a_few_times_however_many_calls_there_are(count: int, times: int) -> None:
+    """A scan for each call would take longer than the SDK lets a workflow task run. Without calls nothing is read."""
+    conversation, calls = remembered(count, cut=True)
+    messages = conversation.messages = ReadMessages(conversation.messages or remembered(1)[0].messages)
+    conversation.cut = len(messages)
+    calls.dump()
+    calls.for_resume("failed")
+    assert messages.read <= 2 * times * len(messages)
+
+
 def test_what_a_run_leaves_to_the_one_that_resumes_it() -> None:
     calls = OnceCalls(Conversation())
     for once in (True, "step", "conversation"):
         calls.add(OnceCall(call_id=f"{once}", digests=["d"], once=once))
-    assert [each.call_id for each in calls.left("failed")] == ["True", "conversation"]
-    assert [each.call_id for each in calls.left("completed")] == ["conversation"]
-    left = ResumedFrom(workflow_id="w", run_id="r", once=calls.left("failed"))
+    assert [each.call_id for each in calls.for_resume("failed")] == ["True", "conversation"]
+    assert [each.call_id for each in calls.for_resume("completed")] == ["conversation"]
+    left = ResumedFrom(workflow_id="w", run_id="r", once=calls.for_resume("failed"))
     assert ResumedFrom.model_validate_json(left.model_dump_json()) == left
 
 
-STEP = st.lists(st.integers(0, 2), min_size=1, max_size=4)
-OUTCOMES = st.lists(st.sampled_from(["ok", "error", "deny"]), max_size=4)
+EDITED = 10
+"""A person who edits a call adds this to its number."""
+NUMBERS = (0, 1, EDITED)
+STEP = st.lists(st.sampled_from(NUMBERS), min_size=1, max_size=4).filter(lambda step: not {0, EDITED} <= {*step})
+"""No step has a call and another that it may be edited to: which of them is first would depend on their order."""
+OUTCOMES = st.lists(st.sampled_from(["ok", "error", "deny", "lost", "edit", "edit lost"]), max_size=4)
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.lists(STEP, min_size=1, max_size=4), st.lists(OUTCOMES, min_size=3, max_size=3))
+@given(st.lists(STEP, min_size=1, max_size=4), st.tuples(*[OUTCOMES] * len(NUMBERS)))
+@example([[0], [0], [EDITED], [0]], (["edit lost", "lost"], [], ["ok"]))
 async def test_random_conversations_are_as_a_simple_model_says(
-    steps: list[list[int]], outcomes: list[list[str]]
+    steps: list[list[int]], outcomes: tuple[list[str], ...]
 ) -> None:
-    """What happens to the nth execution of each call is given: it succeeds, it fails, or a person denies it before."""
-    tries: dict[int, int] = defaultdict(int)
-    effects: list[int] = []
+    """What happens to the nth call that is asked about is given.
 
-    def next_outcome(number: int) -> str:
-        given = outcomes[number]
-        return given[tries[number]] if tries[number] < len(given) else "ok"
+    It succeeds, it fails, it is lost after it has begun, or a person denies it, or edits it.
+    """
+    given = dict(zip(NUMBERS, map(iter, outcomes), strict=True))
+    approved: dict[str, str] = {}
+    executed: list[tuple[int, str]] = []
 
     @tool(once=True, needs_approval=True)
     def pay(number: int, ctx: ToolContext) -> str:
-        outcome = next_outcome(number)
-        tries[number] += 1
-        if outcome == "error":
+        executed.append((number, ctx.idempotency_key))
+        if approved[ctx.call_id] == "error":
             raise ToolError("refused")
-        effects.append(number)
+        if "lost" in approved[ctx.call_id]:
+            raise TookTooLong(1)
         return f"paid {number}"
 
     def person(pending: Pending) -> Decide:
         number = pending.arguments["number"]
-        is_denied = next_outcome(number) == "deny"
-        tries[number] += is_denied
-        return Decide(call_id=pending.call_id, decision="deny" if is_denied else "approve")
+        outcome = approved[pending.call_id] = next(given[number], "ok")
+        return Decide(
+            call_id=pending.call_id,
+            decision="deny" if outcome == "deny" else "approve",
+            arguments={"number": number + EDITED} if "edit" in outcome else None,
+        )
 
     turns = [Say(calls=[Call("pay", {"number": number}) for number in step]) for step in steps]
     agent = Agent(name="payer", model="scripted:none", tools=[pay], max_repeats=None)
     run = await run_agent(agent, "Go.", model=Model(*turns, "done"), person=person)
     assert run.error is None
     kinds = [each.result.error.kind if each.result and each.result.error else None for each in run.calls]
-    assert (kinds, sorted(effects)) == model_of(steps, outcomes)
+    expected_kinds, expected = model_of(steps, outcomes)
+    assert kinds == expected_kinds
+    assert with_first_uses(executed) == with_first_uses(expected)
 
 
-def model_of(steps: list[list[int]], outcomes: list[list[str]]) -> tuple[list[str | None], list[int]]:
-    """The kind of each call's error, and the calls that have an effect."""
-    left = [iter(each) for each in outcomes]
+def with_first_uses(executed: Sequence[tuple[int, object]]) -> list[tuple[int, int]]:
+    """The executed calls by their number, each with the index of the first of them that has its key."""
+    ordered = sorted(executed, key=lambda each: each[0])
+    keys = [key for _, key in ordered]
+    return [(number, keys.index(key)) for number, key in ordered]
+
+
+def model_of(
+    steps: list[list[int]], outcomes: Sequence[list[str]]
+) -> tuple[list[str | None], list[tuple[int, object]]]:
+    """The kind of each call's error, and the calls that are executed, each with its key."""
+    left = dict(zip(NUMBERS, map(iter, outcomes), strict=True))
     kinds: list[str | None] = []
+    executed: list[tuple[int, object]] = []
     succeeded: set[int] = set()
+    keys: dict[int, object] = {}
     for step in steps:
         denied: set[int] = set()
         for number in step:
@@ -187,6 +239,19 @@ def model_of(steps: list[list[int]], outcomes: list[list[str]]) -> tuple[list[st
                 kinds.append("duplicate_call")
                 continue
             outcome = next(left[number], "ok")
-            kinds.append({"ok": None, "error": "tool_error", "deny": "denied"}[outcome])
-            (succeeded if outcome == "ok" else denied if outcome == "deny" else set()).add(number)
-    return kinds, sorted(succeeded)
+            if outcome == "deny":
+                denied.add(number)
+                kinds.append("denied")
+                continue
+            work = number + EDITED if "edit" in outcome else number
+            if work in succeeded:
+                kinds.append("duplicate_call")
+                continue
+            key = keys.get(work, object())
+            executed.append((work, key))
+            if "lost" in outcome:
+                keys[work] = key
+            elif outcome != "error":
+                succeeded |= {number, work}
+            kinds.append("tool_timeout" if "lost" in outcome else "tool_error" if outcome == "error" else None)
+    return kinds, executed

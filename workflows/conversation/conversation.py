@@ -211,6 +211,10 @@ class Conversation:
             None,
         )
 
+    def results(self) -> dict[str, ToolMessage]:
+        """The results that this workflow run has, by call id."""
+        return {each.call_id: each for each in self.messages if isinstance(each, ToolMessage)} | self._early_results
+
     def carried_results(self) -> set[str]:
         """The ids of the calls whose results `dump` and `messages_to_resume` contain."""
         carried = (each.call_id for each in self.messages[self.cut :] if isinstance(each, ToolMessage))

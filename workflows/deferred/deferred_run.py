@@ -138,7 +138,7 @@ class DeferredRun:
             arguments=request.arguments,
             step=request.step,
             keyed=request.keyed,
-            key=request.key,
+            first_key=request.first_key,
             started=one.started,
             end=end,
             attempts=one.attempts,

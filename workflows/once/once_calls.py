@@ -7,6 +7,7 @@ from typing import Any
 
 from mulligan.once import EXCERPT_CHARS, MOST_CALLS, Once, OnceCall
 from mulligan.run_input import RunInput
+from mulligan.values import ToolMessage
 from mulligan.workflows import limits
 from mulligan.workflows.conversation.conversation import Conversation
 
@@ -51,30 +52,35 @@ class OnceCalls:
 
     def succeeded(self, digests: Sequence[str]) -> OnceCall | None:
         """The newest call with one of the digests that has succeeded."""
-        return next((call for call in self._with(digests) if call.key is None), None)
+        return next(
+            (
+                call
+                for call in reversed(self._calls)
+                if call.has_succeeded and not set(digests).isdisjoint(call.digests)
+            ),
+            None,
+        )
 
-    def uncertain(self, digests: Sequence[str]) -> OnceCall | None:
-        """The newest call with one of the digests that may have done its work."""
-        return next((call for call in self._with(digests) if call.key is not None), None)
+    def uncertain(self, executed: str) -> OnceCall | None:
+        """The newest call that was executed with the arguments of this digest and may have done its work.
 
-    def open(self, call_id: str) -> OnceCall | None:
+        The model's own arguments do not count: after an edit they are those of different work, which needs another key.
+        """
+        return next(
+            (call for call in reversed(self._calls) if not call.has_succeeded and call.executed == executed), None
+        )
+
+    def unfinished(self, call_id: str) -> OnceCall | None:
         """A call that began in an earlier workflow run and has no result."""
-        return next((call for call in reversed(self._calls) if call.call_id == call_id and call.key is not None), None)
-
-    def _with(self, digests: Sequence[str]) -> list[OnceCall]:
-        return [call for call in reversed(self._calls) if not set(digests).isdisjoint(call.digests)]
+        return next(
+            (call for call in reversed(self._calls) if call.call_id == call_id and not call.has_succeeded), None
+        )
 
     def excerpt(self, call: OnceCall) -> tuple[str | None, bool]:
         """The beginning of a call's result, and whether that is not all of it. None: the result is no longer there."""
-        if call.text is not None:
-            return call.text, call.is_cut
-        result = self._conversation.result_of(call.call_id)
-        if result is None:
-            return None, False
-        text = result.text.encode(errors="replace")[:EXCERPT_CHARS].decode(errors="ignore")
-        return text, len(text) < len(result.text)
+        return _excerpt(call, None if call.text is not None else self._conversation.result_of(call.call_id))
 
-    def left(self, status: str) -> list[OnceCall]:
+    def for_resume(self, status: str) -> list[OnceCall]:
         """The calls that a run which resumes this one gets. `status`: this one's."""
         return self._carried("conversation") if status == "completed" else self._carried(True, "conversation")
 
@@ -87,10 +93,16 @@ class OnceCalls:
 
         The results whose messages are not carried are beside them, the newest first, as far as they fit.
         """
-        results, left, carried = self._conversation.carried_results(), limits.ONCE_RESULTS_BYTES, []
-        for call in reversed([call for call in self._calls if call.once in scopes]):
-            text, is_cut = (None, False) if call.key or call.call_id in results else self.excerpt(call)
-            left -= len((text or "").encode())
+        calls = [call for call in self._calls if call.once in scopes]
+        if not calls:
+            return []
+        messages, carried_results = self._conversation.results(), self._conversation.carried_results()
+        left, carried = limits.ONCE_RESULTS_BYTES, []
+        for call in reversed(calls):
+            text, is_cut = None, False
+            if left >= 0 and call.has_succeeded and call.call_id not in carried_results:
+                text, is_cut = _excerpt(call, messages.get(call.call_id))
+                left -= len((text or "").encode())
             result = {"text": text, "is_cut": is_cut} if left >= 0 else {"text": None, "is_cut": False}
             carried.append(call.model_copy(update=result))
         return carried[::-1]
@@ -98,3 +110,12 @@ class OnceCalls:
     def load(self, state: Sequence[Any]) -> None:
         """Continue with what `dump` returned."""
         self._calls = [OnceCall.model_validate(call) for call in state]
+
+
+def _excerpt(call: OnceCall, result: ToolMessage | None) -> tuple[str | None, bool]:
+    if call.text is not None:
+        return call.text, call.is_cut
+    if result is None:
+        return None, False
+    text = result.text.encode(errors="replace")[:EXCERPT_CHARS].decode(errors="ignore")
+    return text, len(text) < len(result.text)

@@ -27,7 +27,10 @@ _NOT_APPROVED = {"deny": "a person denied it", "timeout": "nobody decided on it 
 
 @dataclass
 class _OpenCall:
-    """A call without a result. `record`: as soon as it is executed; `waits_for`: the index of an equal call."""
+    """A call without a result. `record`: as soon as it is executed; `waits_for`: the index of an equal call.
+
+    `digests`: first of the arguments that it is executed with, then of the model's, if a person has edited them.
+    """
 
     digests: list[str]
     once: Once
@@ -58,14 +61,17 @@ class OnceGate:
     def __post_init__(self) -> None:
         if not self.is_carried:
             self.calls.begin_step()
-        tools, settled = self.turn.facts.tools, self.conversation.early_results
+        tools, results = self.turn.facts.tools, self.conversation.early_results
         for index, (call, prepared) in enumerate(
             zip(self.answer.message.tool_calls, self.answer.prepared, strict=True)
         ):
             facts = tools.get(call.name)
-            if facts is None or not facts.once or prepared.text is not None or call.id in settled:
+            if facts is None or not facts.once or prepared.text is not None:
                 continue
-            record = self.calls.open(call.id) if self.is_carried else None
+            if call.id in results:
+                self._note_if_not_approved(index, self._digests(index))
+                continue
+            record = self.calls.unfinished(call.id) if self.is_carried else None
             self._open[index] = _OpenCall(self._digests(index), facts.once, record)
 
     @property
@@ -109,7 +115,8 @@ class OnceGate:
     def started(self, index: int) -> str | None:
         """Note that a call is executed.
 
-        Returns the idempotency key of an equal call that may have done its work; None if the call has a key of its own.
+        Returns the idempotency key of an earlier call that was executed with the same arguments and may have done its work;
+        None if the call has a key of its own.
         """
         this = self._open.get(index)
         if this is None:
@@ -118,7 +125,7 @@ class OnceGate:
         keyed = digest_of_call(call) if self.turn.facts.keyed else None
         own = idempotency_key(info.namespace, info.workflow_id, self.context, call.id, keyed)
         if this.record is None:
-            before = self.calls.uncertain(this.digests)
+            before = self.calls.uncertain(this.digests[0])
             this.record = self._add(call, this, key=before.key if before else own)
         return None if this.record.key == own else this.record.key
 
@@ -133,8 +140,13 @@ class OnceGate:
         elif this.record is not None:
             if outcome.error is None or outcome.error.kind not in _MAY_HAVE_RUN:
                 self.calls.remove(this.record)
-        elif (decision := self.conversation.steps[-1].calls[index].decision) and decision.decision in _NOT_APPROVED:
-            self._not_approved |= dict.fromkeys(this.digests, _NOT_APPROVED[decision.decision])
+        else:
+            self._note_if_not_approved(index, this.digests)
+
+    def _note_if_not_approved(self, index: int, digests: list[str]) -> None:
+        decision = self.conversation.steps[-1].calls[index].decision
+        if decision is not None and decision.decision in _NOT_APPROVED:
+            self._not_approved |= dict.fromkeys(digests, _NOT_APPROVED[decision.decision])
 
     def _add(self, call: ToolCall, this: _OpenCall, *, key: str | None) -> OnceCall:
         record = OnceCall(call_id=call.id, digests=this.digests, once=this.once, key=key)
