@@ -17,7 +17,7 @@ from mulligan.client.watch_run import WatchedEvent
 from mulligan.content import Part
 from mulligan.run_input import RunInput
 from mulligan.serve.http_protocol import EventStream, Protocol, caller_of, refuse_by_rfc_9457, runs_of
-from mulligan.serve.idempotency import KEY_HEADER, KEYED_PREFIX, StartRequest, key_conflicts, read_key
+from mulligan.serve.idempotency import KEY_HEADER, KEYED_PREFIX, StartRequest, read_key
 from mulligan.serve.json_body import JsonRoute, read_json_object
 from mulligan.serve.problems import Problem, problem_of
 from mulligan.serve.runs import MOST_ITEMS, RunInfo, Runs
@@ -212,8 +212,7 @@ async def resume(
     options = how.model_dump(exclude_none=True) if how else {}
     key = read_key(request, caller, KEYED_PREFIX)
     _check_one_name(options.get("id"), key)
-    with key_conflicts(key):
-        started = await runs.resume(caller, run_id, options)
+    started = await runs.resume(caller, run_id, options, key=key)
     return _started(started.id, is_new=started.is_new)
 
 
@@ -226,6 +225,8 @@ async def read(
     wait: Annotated[float, Query(ge=0, le=MOST_WAIT_SECONDS, description="Wait so long for its end.")] = 0,
 ) -> RunInfo:
     """A run: its status, progress, and result."""
+    if wait:
+        runs.take_place(caller)
     return await runs.read(caller, run_id, wait=wait)
 
 

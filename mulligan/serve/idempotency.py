@@ -19,8 +19,8 @@ import hashlib
 import json
 import secrets
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,13 +30,13 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.client.find_runs import memo_of
-from mulligan.client.start_run import begin_run
+from mulligan.client.start_run import StartUnknownError, begin_run
 from mulligan.client.store_content import store_content
 from mulligan.run_input import RunInput
 from mulligan.serve.problems import Problem
 from mulligan.serve.security import Caller
 
-__all__ = ["KEYED_PREFIX", "KEY_HEADER", "StartRequest", "Starts", "key_conflicts", "read_key"]
+__all__ = ["KEYED_PREFIX", "KEY_HEADER", "StartRequest", "Starts", "key_reused", "read_key", "start_unknown"]
 
 KEY_HEADER = "Idempotency-Key"
 RETRY_HEADER = "x-stainless-retry-count"
@@ -48,14 +48,6 @@ MOST_KNOWN = 10_000
 KEYED_PREFIX = "keyed-"
 REQUEST_MEMO = "request"
 """The key in a run's memo of {`body`: the digest of the request's body, `attempt`: of the SDK; 0 for others}."""
-_NOT_STARTED = {
-    RPCStatusCode.INVALID_ARGUMENT,
-    RPCStatusCode.NOT_FOUND,
-    RPCStatusCode.PERMISSION_DENIED,
-    RPCStatusCode.UNAUTHENTICATED,
-    RPCStatusCode.UNIMPLEMENTED,
-}
-"""With which Temporal refuses a start. After any other one, the run may be there."""
 
 
 @dataclass(frozen=True)
@@ -123,17 +115,20 @@ def read_key(request: Request, caller: Caller, prefix: str) -> str | None:
     return _made_id(prefix, "key", caller.name, request.url.path, key)
 
 
-@contextmanager
-def key_conflicts(key: str | None) -> Iterator[None]:
-    """Make a conflict with the run that is there already one of the key, if the request has a key (not None)."""
-    try:
-        yield
-    except Problem as problem:
-        if key is None or problem.code not in ("id_taken", "already_resumed"):
-            raise
-        raise Problem(
-            422, "key_reused", f"The {KEY_HEADER} was sent before, with another body: {problem.detail}"
-        ) from None
+def key_reused(run_id: str) -> Problem:
+    """The problem of a request whose key was sent before with another body, which has started a run."""
+    return Problem(
+        422, "key_reused", f"The {KEY_HEADER} was sent before, with another body: it started the run {run_id!r}. "
+        "Send another key for another request.",
+    )  # fmt: skip
+
+
+def start_unknown(run_id: str, recognized: str) -> Problem:
+    """The problem of a start that Temporal has not answered. `recognized`: which requests can be sent again."""
+    return Problem(
+        422, "start_unknown", f"Temporal has stopped answering, so that the run {run_id!r} may or may not have been "
+        f"started. Look for it (GET /api/runs/{run_id}) before you send this again; {recognized} can be sent again.",
+    )  # fmt: skip
 
 
 def _digest(body: Any) -> str:
@@ -188,10 +183,7 @@ class Starts:
         except WorkflowAlreadyStartedError:
             existing = await self._describe(run_id)
         if existing is None or (await _request_of(existing)).get("body") != request.body:
-            raise Problem(
-                422, "key_reused", f"The {KEY_HEADER} was sent before, with another body: it started the run "
-                f"{run_id!r}. Send another key for another request.",
-            )  # fmt: skip
+            raise key_reused(run_id)
         return run_id, False
 
     async def _start_first(self, run_input: RunInput, request: StartRequest) -> tuple[str, bool]:
@@ -228,7 +220,8 @@ class Starts:
         if newest is not None and newest.start_time.timestamp() > time.time() - RETRY_SECONDS:
             return newest.id, False
         # Where a first attempt is in flight in this process, it tries the number after the last one of its window.
-        window = next((each for each in last if self._equal_to(request, each).lock.locked()), now)
+        equal = {window: self._equal.get(request.numbered(window, 0)) for window in last}
+        window = next((window for window, each in equal.items() if each is not None and each.lock.locked()), now)
         run_id = request.numbered(window, last[window] + 1)
         try:
             return run_id, await self._begin(run_input, request, run_id)
@@ -242,18 +235,14 @@ class Starts:
             WorkflowAlreadyStartedError: there is a run with this id.
         """
         try:
-            await begin_run(self._client, run_input, run_id, self._task_queue, request.memo)
-        except RPCError as error:
-            if error.status in _NOT_STARTED or request.is_repeatable:
+            await begin_run(self._client, run_input, run_id, self._task_queue, memo=request.memo)
+        except StartUnknownError:
+            if request.is_repeatable:
                 raise
             with suppress(RPCError):
                 if await self._describe(run_id) is not None:
                     return True
-            raise Problem(
-                422, "start_unknown", f"Temporal has stopped answering, so that the run {run_id!r} may or may not have been "
-                f"started. Look for it (GET /api/runs/{run_id}) before you send this again; a request with the header "
-                f"{KEY_HEADER} can be repeated.",
-            ) from None  # fmt: skip
+            raise start_unknown(run_id, f"a request with the header {KEY_HEADER}") from None
         return True
 
     async def _last(self, request: StartRequest, window: int, known: int = -1) -> int:
