@@ -89,9 +89,10 @@ async def start(request: Request, runs: Serving, caller: Calling) -> Response:
     run_id = body.pop("id", None)
     if run_id is not None and not isinstance(run_id, str):
         raise Problem(422, "invalid_input", f'"id" is {json.dumps(run_id)[:80]}; it must be a text.')
-    same = StartRequest.read(request, caller, KEYED_PREFIX, body)
-    _check_one_name(run_id, same.key)
-    started = await runs.start(caller, json.dumps(body).encode(), run_id, request=same if same.is_repeatable else None)
+    start_request = StartRequest.read(request, caller, KEYED_PREFIX, body)
+    _check_one_name(run_id, start_request.keyed_id)
+    recognized = start_request if start_request.is_repeatable else None
+    started = await runs.start(caller, json.dumps(body).encode(), run_id, request=recognized)
     return _started(started.id, is_new=started.is_new)
 
 

@@ -1,14 +1,15 @@
 """Starts one run for a request, however often it is sent (docs/serving.md).
 
-A request is recognized by its `Idempotency-Key`, or as the repetition of an SDK, which counts its attempts and sends the
-same body again. No server keeps anything for that: it follows from the ids of the runs, of which Temporal starts each once.
+A request is recognized by its `Idempotency-Key`, or as the repeated request of an SDK, which counts its attempts and sends
+the same body again. No server keeps anything for that: it follows from the ids of the runs, of which Temporal starts each
+once.
 
 - The id for a key is a digest of the tenant, the path and the key. The memo of the run has a digest of the body.
 - The id for an SDK's request is a digest of tenant, path, body, the ten minutes of the clock in which it is started, and a
-  number, as equal requests are different runs. A first attempt takes the next free number; a later attempt takes the newest
-  run of the last ten minutes, or starts the next number. So a first attempt that is still in flight and its repetition
-  compete for one number, and Temporal decides. If the first attempt finds a run that a repetition has started meanwhile, it
-  uses that one.
+  number, as equal requests are different runs. A first attempt takes the next free number; a repeated request takes the
+  newest run of the last ten minutes, or starts the next number. So a first attempt that is still in flight and its repeated
+  request compete for one number, and Temporal decides. If the first attempt finds a run that a repeated request has started
+  meanwhile, it uses that one.
 - Any other request is a new run. If it is not known whether the run was started, no status says that it may be repeated.
 """
 
@@ -52,7 +53,7 @@ REQUEST_MEMO = "request"
 
 @dataclass(frozen=True)
 class StartRequest:
-    """A request that starts a run. `key`: the id that its key has; `attempt`: of an SDK; None: it has none.
+    """A request that starts a run. `keyed_id`: the run's id, made from its key; `attempt`: of an SDK; None: it has none.
 
     `prefix`: of the ids of runs. `scope`: the tenant and the path. `body`: a digest of it, if it is needed.
     """
@@ -60,7 +61,7 @@ class StartRequest:
     prefix: str
     scope: tuple[str | None, str] = (None, "")
     body: str = ""
-    key: str | None = None
+    keyed_id: str | None = None
     attempt: int | None = None
     received: float = field(default_factory=time.time)
 
@@ -72,21 +73,21 @@ class StartRequest:
             Problem: the key is invalid.
         """
         scope = caller.name, request.url.path
-        key, count = read_key(request, caller, prefix), request.headers.get(RETRY_HEADER, "")
+        keyed_id, count = read_key(request, caller, prefix), request.headers.get(RETRY_HEADER, "")
         attempt = int(count) if count.isascii() and count.isdigit() and len(count) < 10 else None
-        is_repeatable = key is not None or attempt is not None
-        return cls(prefix, scope, _digest(body) if is_repeatable else "", key, attempt)
+        is_repeatable = keyed_id is not None or attempt is not None
+        return cls(prefix, scope, _digest(body) if is_repeatable else "", keyed_id, attempt)
 
     @classmethod
     def of_form(cls, caller: Caller, form: str, run_input: Mapping[str, Any]) -> StartRequest:
         """A form of a page that was sent with this input. `form`: its id, another one each time the page is shown."""
         prefix, body = f"{run_input['agent'][:80]}-", _digest(run_input)
-        return cls(prefix, body=body, key=_made_id(prefix, "form", caller.name, form, body))
+        return cls(prefix, body=body, keyed_id=_made_id(prefix, "form", caller.name, form, body))
 
     @property
     def is_repeatable(self) -> bool:
         """Whether the same request again would be recognized."""
-        return self.key is not None or self.attempt is not None
+        return self.keyed_id is not None or self.attempt is not None
 
     @property
     def memo(self) -> dict[str, Any]:
@@ -169,8 +170,8 @@ class Starts:
             RPCError: Temporal does not answer. The request may be repeated.
         """
         run_input = await store_content(run_input, check_messages=run_input.tenant is not None)
-        if request.key is not None:
-            return await self._start_by_key(run_input, request, request.key)
+        if request.keyed_id is not None:
+            return await self._start_by_key(run_input, request, request.keyed_id)
         if request.attempt is None:
             run_id = f"{request.prefix}{secrets.token_hex(16)}"
             await self._describe(run_id)  # nothing is started while Temporal is away: then this may be repeated
@@ -204,7 +205,7 @@ class Starts:
                 return run_id, True
 
     async def _was_repeated(self, run_id: str, request: StartRequest) -> bool:
-        """Whether a repetition has started the run since this first attempt has come."""
+        """Whether a repeated request has started the run since this first attempt has come."""
         existing = await self._describe(run_id)
         if existing is None or existing.start_time.timestamp() < request.received:
             return False

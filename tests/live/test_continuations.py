@@ -231,8 +231,8 @@ async def test_only_runs_that_are_no_continuations_stop_a_run(
         handle = await resume_run(lab.client, run_id, "Next.")
         assert handle.id == f"{run_id}-resumed{number}"
         await handle.terminate()
-    for number in (5, 6):
-        await squat(lab, f"{run_id}-resumed-{number}", "of another tenant", run_id)
+    for taken in ("-5", "-6"):
+        await squat(lab, f"{run_id}-resumed{taken}", "of another tenant", run_id)
     with pytest.raises(ResumeError, match="2 runs that are not its continuations"):
         await resume_run(lab.client, run_id, "Next.")
 

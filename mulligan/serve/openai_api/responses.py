@@ -109,15 +109,9 @@ def _unread(head: ResponseHead, error: Exception, *, streams: bool) -> Response:
     events = ResponseEvents(head)
     if not streams:
         return JSONResponse(events.to_json())
-
-    async def fail() -> AsyncIterator[Any]:
-        raise error
-        yield  # makes it an iterator
-
-    async def nobody() -> list[dict[str, Any]]:
-        return []
-
-    return EventSourceResponse(_frames(events.begin(), fail(), events, nobody), sep="\n", send_timeout=SEND_SECONDS)
+    begun = list(events.begin())
+    frames = [*(_frame(event) for event in begun), _error_frame(error, begun[-1]["sequence_number"] + 1)]
+    return EventSourceResponse(iter(frames), sep="\n", send_timeout=SEND_SECONDS)
 
 
 @router.post("/{response_id:path}/cancel")
@@ -317,9 +311,14 @@ async def _frames(
                 if events.end is not None:
                     return
         except Exception as error:  # noqa: BLE001 - whatever it is, the client is told that the stream ends
-            problem = problem_of(error)
-            failed = {"code": problem.code, "message": problem.detail, "param": None, "sequence_number": number + 1}
-            yield _frame({"type": "error", **failed})
+            yield _error_frame(error, number + 1)
+
+
+def _error_frame(error: Exception, number: int) -> bytes:
+    """The event that a stream ends with if it cannot go on. `number`: its sequence number."""
+    problem = problem_of(error)
+    failed = {"code": problem.code, "message": problem.detail, "param": None, "sequence_number": number}
+    return _frame({"type": "error", **failed})
 
 
 def _frame(event: dict[str, Any]) -> bytes:

@@ -541,7 +541,7 @@ async def test_a_full_server_neither_passes_an_answer_on_nor_waits(lab: Lab, que
     """An answer in a call of MCP, of which the server would report the events, and a request that waits for a run's end."""
     async with shop_of(lab, queue, most_watchers=1) as shop:
         call = mcp_call("seller", prompt="Ask me.")
-        can_ask = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
+        can_ask: dict[str, Any] = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
         call["params"]["_meta"] = {**MCP_META, **can_ask}
         http, sent = shop.doors[0].http, {**shop.by, **ACCEPT, **HTTP_HEADERS}
         text = (await http.post("/mcp", json=call, headers=sent, timeout=60)).text
