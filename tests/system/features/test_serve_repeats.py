@@ -552,14 +552,46 @@ async def test_a_full_server_neither_passes_an_answer_on_nor_waits(lab: Lab, que
         [run] = await shop.runs()
         stream_of = {**shop.by, "Accept": "text/event-stream"}
         async with http.stream("GET", f"/api/runs/{run}/events", headers=stream_of) as stream:
-            await anext(stream.aiter_lines())
+            lines = stream.aiter_lines()
+            await anext(lines)
             refused = await http.post("/mcp", json=call, headers=sent, timeout=60)
             assert (refused.status_code, "Nothing was started" in refused.text) == (503, False)
             assert len((await http.get(f"/api/runs/{run}/pending", headers=shop.by)).json()) == 1
             waits = await http.get(f"/api/runs/{run}?wait=1", headers=shop.by)
-            assert (waits.status_code, waits.json()["code"]) == (503, "too_many_watchers")
+            assert (waits.status_code, waits.json().get("code")) == (503, "too_many_watchers")
             assert (await http.get(f"/api/runs/{run}", headers=shop.by)).status_code == 200
         async with asyncio.timeout(60):  # the server notices after a moment that the stream was closed
             while (await http.post("/mcp", json=call, headers=sent, timeout=60)).status_code == 503:
                 await asyncio.sleep(0.1)
         assert (await http.get(f"/api/runs/{run}/pending", headers=shop.by)).json() == []
+
+
+async def test_a_stream_that_cannot_be_read_has_the_response_and_the_error(shop: Shop) -> None:
+    shop.faults.fail_call, shop.faults.error = 1, bug
+    path, body = STARTS["response in a stream"]
+    text = (await shop.doors[0].http.post(path, json=body, headers=shop.by, timeout=60)).text
+    events = [json.loads(line.removeprefix("data: ")) for line in text.splitlines() if line.startswith("data: ")]
+    assert [event["type"] for event in events] == ["response.created", "response.in_progress", "error"]
+    assert [event["sequence_number"] for event in events] == [0, 1, 2]
+    assert events[0]["response"]["id"] == (await shop.runs())[0]
+    assert events[2]["code"] == "internal_error"
+
+
+async def test_a_reply_with_invalid_metadata_is_not_passed_on(shop: Shop) -> None:
+    async with shop.sdk() as sdk:
+        started = await sdk.responses.create(model="seller", input="Ask me.")
+    [call] = [item.call_id for item in started.output if item.type == "function_call"]
+    reply = {"type": "function_call_output", "call_id": call, "output": "Blue."}
+    body = {"previous_response_id": started.id, "input": [reply], "metadata": 7}
+    refused = await shop.post("/v1/responses", body)
+    assert (refused.status_code, "metadata" in refused.text) == (400, True)
+    assert len((await shop.doors[0].http.get(f"/api/runs/{started.id}/pending", headers=shop.by)).json()) == 1
+
+
+async def test_only_first_attempts_are_remembered(lab: Lab) -> None:
+    """A server forgets its oldest requests when it has too many. Those of others must not push its own out."""
+    starts = Starts(lab.client, "nobody")
+    request = StartRequest("resp_", ("tenant", "/v1/responses"), uuid.uuid4().hex, attempt=1)
+    run_id, _ = await starts.start(RunInput(agent="nobody", prompt="Go."), request)
+    await lab.client.get_workflow_handle(run_id).terminate()
+    assert starts._equal == {}
