@@ -48,13 +48,16 @@ class ResumedFrom(BaseModel):
     traceparent: Annotated[str | None, Field(max_length=100)] = None
     request: Annotated[str, Field(max_length=64)] = ""
     """A digest of the prompt and the options with which it was resumed: the same request again is the same run."""
+    key: Annotated[str, Field(max_length=100)] = ""
+    """A digest of the `Idempotency-Key` of the HTTP request that started the continuation; "": it had none."""
     once: list[OnceCall] = optional_field([], max_length=MOST_CALLS)
     """Its calls of tools with `once` that are not executed again."""
 
     @property
     def identity(self) -> dict[str, str]:
         """What the memo of the run has: by it, others see whether this is the run that they would start."""
-        return {"workflow_id": self.workflow_id, "run_id": self.run_id, "request": self.request}
+        key = {"key": self.key} if self.key else {}
+        return {"workflow_id": self.workflow_id, "run_id": self.run_id, "request": self.request, **key}
 
 
 class RunInput(BaseModel):

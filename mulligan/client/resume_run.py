@@ -16,13 +16,12 @@ from temporalio.client import (
     WorkflowHandle,
     WorkflowQueryFailedError,
 )
-from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.client.read_run import query_run
 from mulligan.client.resumed_run import MOST_TAKEN_IDS, ResumedRun, Source, continuation_ids, request_digest
-from mulligan.client.start_run import StartedRun, decode_start_input, read_input, start_argument, start_memo
+from mulligan.client.start_run import StartedRun, begin_run, decode_start_input, read_input
 from mulligan.client.store_content import store_content
 from mulligan.content import Part
 from mulligan.errors import MulliganError, StructuredOutputError, ToolCallError, error_of
@@ -36,7 +35,6 @@ from mulligan.values import (
     UserMessage,
 )
 from mulligan.wire.resume_page import RESUME_STATE_QUERY, ResumeState
-from mulligan.wire.run_priority import run_priority
 from mulligan.wire.ui_summary import run_summary, task_of
 
 __all__ = [
@@ -75,14 +73,17 @@ class NoWorkerError(ResumeError):
 
 
 class AlreadyResumedError(ResumeError):
-    """The run was continued before, with another prompt or other options. `workflow_id`: of its continuation."""
+    """The run was continued before, with another prompt or other options. `workflow_id`: of its continuation.
 
-    def __init__(self, earlier: str, workflow_id: str) -> None:
+    `key`: of the request that started the continuation, as `ResumedFrom.key`.
+    """
+
+    def __init__(self, earlier: str, workflow_id: str, key: str = "") -> None:
         super().__init__(
             f"The run {earlier!r} was continued before, with another prompt or other options: as {workflow_id!r}. "
             "Continue that run, or choose another id for a second continuation."
         )
-        self.workflow_id = workflow_id
+        self.workflow_id, self.key = workflow_id, key
 
 
 async def resume_run(  # noqa: PLR0913 - all but the first two are options
@@ -144,6 +145,8 @@ async def continue_run(
     options: Mapping[str, Any],
     *,
     new_id: str | None = None,
+    server_id: str | None = None,
+    key: str = "",
     run_id: str | None = None,
 ) -> StartedRun:
     """Continue a run as `resume_run` does. The result says whether this request started the continuation.
@@ -152,7 +155,10 @@ async def continue_run(
         client: A client of the server.
         workflow_id: The earlier run.
         options: Those of `resume_run`: `prompt`, `max_steps`, `model`, `metadata`, `task_queue`.
-        new_id: The continuation's id; None: one that is made from the earlier run's.
+        new_id: The continuation's id, chosen by the caller; None: one that is made from the earlier run's.
+        server_id: An id that the HTTP server has made from the request. A continuation with this id that ended before its
+            first model call is made again under `server_id-2`, and so on.
+        key: A digest of the request's `Idempotency-Key`; "": it has none.
         run_id: As for `resume_run`.
 
     Raises:
@@ -163,27 +169,36 @@ async def continue_run(
         # A client of its own may have started it, which writes no memo; a worker does, if one has begun the run.
         given = await read_input(client, client.get_workflow_handle(workflow_id, run_id=earlier.description.run_id))
         earlier = replace(earlier, tenant=given.tenant if given else None)
-    continuing = _Continuing(client, earlier, options)
+    continuing = _Continuing(client, earlier, options, key)
+    if server_id:
+        return await continuing.under_server_id(server_id)
     return await (continuing.under_id(new_id) if new_id else continuing.under_next_id())
 
 
 class _Continuing:
     """A request to continue a run. Temporal starts one run under an id; who comes second looks at what is there."""
 
-    def __init__(self, client: Client, earlier: ResumedRun, options: Mapping[str, Any]) -> None:
-        self._client, self._earlier = client, earlier
+    def __init__(self, client: Client, earlier: ResumedRun, options: Mapping[str, Any], key: str) -> None:
+        self._client, self._earlier, self._key = client, earlier, key
         self._options = {name: value for name, value in options.items() if value is not None}
         self._request = request_digest(options)
         self._input: RunInput | None = None
 
     async def under_id(self, new_id: str) -> StartedRun:
         """The continuation with an id that the caller has chosen."""
-        there = await self._start_or_read(new_id)
-        if isinstance(there, StartedRun):
-            return there
-        if not there.continues(self._earlier.tenant, {self._earlier.source}):
-            raise WorkflowAlreadyStartedError(new_id, WORKFLOW)
-        return self._same(there)
+        existing = await self._start_or_read(new_id)
+        return existing if isinstance(existing, StartedRun) else self._checked_branch(existing)
+
+    async def under_server_id(self, server_id: str) -> StartedRun:
+        """The continuation with an id that is made from the request, or the first of the following ids that began."""
+        ids = itertools.chain([server_id], (f"{server_id}-{number}" for number in itertools.count(2)))
+        while True:
+            existing = await self._start_or_read(next(ids))
+            if isinstance(existing, StartedRun):
+                return existing
+            continuation = self._checked_branch(existing)
+            if await existing.has_begun(self._client):
+                return continuation
 
     async def under_next_id(self) -> StartedRun:
         """The continuation with the first id of the run's own that is free, or has it already.
@@ -191,19 +206,25 @@ class _Continuing:
         Ids that runs of others have are passed over: otherwise they would stop this run. So are continuations that ended
         before their first model call; whoever continues one of those instead continues this run all the same.
         """
-        sources = await self._sources()
-        for new_id in itertools.islice(continuation_ids(self._earlier.description.id), MOST_TAKEN_IDS):
-            there = await self._start_or_read(new_id)
-            if isinstance(there, StartedRun):
-                return there
-            if not there.continues(self._earlier.tenant, sources):
+        sources, taken = await self._sources(), 0
+        ids = continuation_ids(self._earlier.description.id)
+        while taken < MOST_TAKEN_IDS:
+            existing = await self._start_or_read(next(ids))
+            if isinstance(existing, StartedRun):
+                return existing
+            if not existing.continues(self._earlier.tenant, sources):
+                taken += 1
                 continue
-            if await there.has_begun(self._client):
-                return self._same(there)
-            sources.add(there.source)
+            has_begun = await existing.has_begun(self._client)
+            if has_begun or (self._key and existing.key == self._key):
+                continuation = self._checked_continuation(existing)
+                if has_begun:
+                    return continuation
+            taken = 0
+            sources.add(existing.source)
         raise ResumeError(
-            f"The run {self._earlier.description.id!r} cannot be continued under its next {MOST_TAKEN_IDS} ids, as other "
-            "runs have them. Choose an id for the new run."
+            f"The run {self._earlier.description.id!r} cannot be continued: {MOST_TAKEN_IDS} runs that are not its "
+            "continuations have the next ids. Choose an id for the new run."
         )
 
     async def _sources(self) -> set[Source]:
@@ -220,42 +241,50 @@ class _Continuing:
 
     async def _start_or_read(self, new_id: str) -> StartedRun | ResumedRun:
         """Start the continuation, or read the run that has the id already: then no worker is needed."""
-        there = await ResumedRun.read(self._client, new_id)
-        if there is not None:
-            return there
+        existing = await ResumedRun.read(self._client, new_id)
+        if existing is not None:
+            return existing
         try:
             return StartedRun(await self._start(new_id), is_new=True)
         except WorkflowAlreadyStartedError:
-            there = await ResumedRun.read(self._client, new_id)
-        if there is None:
+            existing = await ResumedRun.read(self._client, new_id)
+        if existing is None:
             raise ResumeError(f"The run {new_id!r} was deleted while {self._earlier.description.id!r} was continued.")
-        return there
+        return existing
 
-    def _same(self, there: ResumedRun) -> StartedRun:
-        """The continuation that is there, if this request would have started the same.
+    def _checked_branch(self, existing: ResumedRun) -> StartedRun:
+        """The continuation that has the id of a branch already, if this request would have started the same.
+
+        Raises:
+            WorkflowAlreadyStartedError: the run with this id does not continue this one.
+            AlreadyResumedError: another request has started it.
+        """
+        if not existing.continues(self._earlier.tenant, {self._earlier.source}):
+            raise WorkflowAlreadyStartedError(existing.description.id, WORKFLOW)
+        return self._checked_continuation(existing)
+
+    def _checked_continuation(self, existing: ResumedRun) -> StartedRun:
+        """The continuation that there is already, if this request would have started the same.
 
         Raises:
             AlreadyResumedError: another request has started it.
         """
-        new_id, before = there.description.id, there.resumed_from
+        new_id, before = existing.description.id, existing.resumed_from
         source = (before.workflow_id, before.run_id) if before else None
         if before is None or source != self._earlier.source or before.request != self._request:
-            raise AlreadyResumedError(self._earlier.description.id, new_id)
-        first = there.description.raw_description.workflow_execution_info.first_run_id or there.description.run_id
+            raise AlreadyResumedError(self._earlier.description.id, new_id, existing.key)
+        first = existing.description.raw_description.workflow_execution_info.first_run_id or existing.description.run_id
         return StartedRun(self._client.get_workflow_handle(new_id, first_execution_run_id=first), is_new=False)
 
     async def _start(self, new_id: str) -> Handle:
         if self._input is None:
             self._input = await store_content(await self._read_input())
-        return await self._client.start_workflow(
-            WORKFLOW,
-            start_argument(self._client, self._input),
-            id=new_id,
-            task_queue=self._options.get("task_queue") or self._earlier.description.task_queue,
+        return await begin_run(
+            self._client,
+            self._input,
+            new_id,
+            self._options.get("task_queue") or self._earlier.description.task_queue,
             static_summary=run_summary(self._input.agent, task_of(self._input)),
-            id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-            memo=start_memo(self._input),
-            priority=run_priority(self._input),
         )
 
     async def _read_input(self) -> RunInput:
@@ -275,6 +304,7 @@ class _Continuing:
             run_id=run_id,
             traceparent=state.trace or None,
             request=self._request,
+            key=self._key,
             once=state.once,
         )
         update = {"messages": messages, "traceparent": None, "resumed_from": resumed_from, **options}

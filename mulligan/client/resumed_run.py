@@ -72,10 +72,10 @@ class ResumedRun:
 
     @classmethod
     async def of(cls, description: WorkflowExecutionDescription) -> ResumedRun:
-        """Read the memo of a described run. A memo that is nonsense counts as none, so that it can stop nobody.
+        """Read the memo of a described run. A memo of another form counts as none.
 
         Raises:
-            Exception: the memo is encrypted, and this process has not the key.
+            Exception: the memo cannot be decrypted. Whether the run continues another one is not known then.
         """
         resumed_from = tenant = None
         try:
@@ -108,6 +108,11 @@ class ResumedRun:
     def source(self) -> Source:
         """The execution."""
         return self.description.id, self.description.run_id or ""
+
+    @property
+    def key(self) -> str:
+        """A digest of the `Idempotency-Key` with which another run was continued in this one; "": there was none."""
+        return self.resumed_from.key if self.resumed_from else ""
 
     def continues(self, tenant: str | None, sources: Collection[Source]) -> bool:
         """Whether this run continues one of these executions of a tenant."""

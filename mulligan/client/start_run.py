@@ -11,6 +11,7 @@ from temporalio.api.history.v1 import WorkflowExecutionStartedEventAttributes
 from temporalio.client import Client, WorkflowHandle
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.client.external_storage import CARRY_BYTES
 from mulligan.client.store_content import store_content
@@ -22,6 +23,7 @@ from mulligan.wire.sub_run import AGENT_WORKFLOW
 
 __all__ = [
     "IdTakenError",
+    "StartUnknownError",
     "StartedRun",
     "begin_run",
     "decode_start_input",
@@ -32,6 +34,23 @@ __all__ = [
 ]
 
 Handle = WorkflowHandle[Any, Any]
+
+_NOT_STARTED = {
+    RPCStatusCode.INVALID_ARGUMENT,
+    RPCStatusCode.NOT_FOUND,
+    RPCStatusCode.PERMISSION_DENIED,
+    RPCStatusCode.UNAUTHENTICATED,
+    RPCStatusCode.UNIMPLEMENTED,
+}
+"""With which Temporal refuses a start. After any other status, the run may have been started."""
+
+
+class StartUnknownError(RPCError):
+    """Temporal has not answered a start, so that the run may or may not have been started."""
+
+    def __init__(self, error: RPCError, workflow_id: str) -> None:
+        super().__init__(error.message, error.status, b"")
+        self.workflow_id = workflow_id
 
 
 class IdTakenError(Exception):
@@ -68,24 +87,38 @@ async def start_run(client: Client, run_input: RunInput, workflow_id: str, task_
 
 
 async def begin_run(
-    client: Client, run_input: RunInput, workflow_id: str, task_queue: str, memo: Mapping[str, Any] | None = None
+    client: Client,
+    run_input: RunInput,
+    workflow_id: str,
+    task_queue: str,
+    *,
+    memo: Mapping[str, Any] | None = None,
+    static_summary: str | None = None,
 ) -> Handle:
     """Start a run under an id that no run has. The input's content is stored. `memo`: more entries of the run's memo.
 
     Raises:
         WorkflowAlreadyStartedError: there is a run with this id.
         InvalidRunInputError: the input is too large for Temporal.
-        RPCError: Temporal does not answer, or refuses the start.
+        StartUnknownError: Temporal does not answer.
+        RPCError: Temporal refuses the start.
     """
-    return await client.start_workflow(
-        AGENT_WORKFLOW,
-        start_argument(client, run_input),
-        id=workflow_id,
-        task_queue=task_queue,
-        id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-        memo={**start_memo(run_input), **(memo or {})},
-        priority=run_priority(run_input),
-    )
+    argument = start_argument(client, run_input)
+    try:
+        return await client.start_workflow(
+            AGENT_WORKFLOW,
+            argument,
+            id=workflow_id,
+            task_queue=task_queue,
+            static_summary=static_summary,
+            id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+            memo={**start_memo(run_input), **(memo or {})},
+            priority=run_priority(run_input),
+        )
+    except RPCError as error:
+        if error.status in _NOT_STARTED:
+            raise
+        raise StartUnknownError(error, workflow_id) from error
 
 
 def start_argument(client: Client, run_input: RunInput) -> Any:

@@ -17,7 +17,7 @@ from mulligan.client.watch_run import WatchedEvent
 from mulligan.content import Part
 from mulligan.run_input import RunInput
 from mulligan.serve.http_protocol import EventStream, Protocol, caller_of, refuse_by_rfc_9457, runs_of
-from mulligan.serve.idempotency import KEY_HEADER, KEYED_PREFIX, StartRequest, key_conflicts, read_key
+from mulligan.serve.idempotency import KEY_HEADER, KEYED_PREFIX, StartRequest, read_key
 from mulligan.serve.json_body import JsonRoute, read_json_object
 from mulligan.serve.problems import Problem, problem_of
 from mulligan.serve.runs import MOST_ITEMS, RunInfo, Runs
@@ -89,9 +89,10 @@ async def start(request: Request, runs: Serving, caller: Calling) -> Response:
     run_id = body.pop("id", None)
     if run_id is not None and not isinstance(run_id, str):
         raise Problem(422, "invalid_input", f'"id" is {json.dumps(run_id)[:80]}; it must be a text.')
-    same = StartRequest.read(request, caller, KEYED_PREFIX, body)
-    _check_one_name(run_id, same.key)
-    started = await runs.start(caller, json.dumps(body).encode(), run_id, request=same if same.is_repeatable else None)
+    start_request = StartRequest.read(request, caller, KEYED_PREFIX, body)
+    _check_one_name(run_id, start_request.keyed_id)
+    recognized = start_request if start_request.is_repeatable else None
+    started = await runs.start(caller, json.dumps(body).encode(), run_id, request=recognized)
     return _started(started.id, is_new=started.is_new)
 
 
@@ -212,8 +213,7 @@ async def resume(
     options = how.model_dump(exclude_none=True) if how else {}
     key = read_key(request, caller, KEYED_PREFIX)
     _check_one_name(options.get("id"), key)
-    with key_conflicts(key):
-        started = await runs.resume(caller, run_id, options)
+    started = await runs.resume(caller, run_id, options, key=key)
     return _started(started.id, is_new=started.is_new)
 
 
@@ -226,6 +226,8 @@ async def read(
     wait: Annotated[float, Query(ge=0, le=MOST_WAIT_SECONDS, description="Wait so long for its end.")] = 0,
 ) -> RunInfo:
     """A run: its status, progress, and result."""
+    if wait:
+        runs.take_place(caller)
     return await runs.read(caller, run_id, wait=wait)
 
 

@@ -1,14 +1,15 @@
 """Starts one run for a request, however often it is sent (docs/serving.md).
 
-A request is recognized by its `Idempotency-Key`, or as the repetition of an SDK, which counts its attempts and sends the
-same body again. No server keeps anything for that: it follows from the ids of the runs, of which Temporal starts each once.
+A request is recognized by its `Idempotency-Key`, or as the repeated request of an SDK, which counts its attempts and sends
+the same body again. No server keeps anything for that: it follows from the ids of the runs, of which Temporal starts each
+once.
 
 - The id for a key is a digest of the tenant, the path and the key. The memo of the run has a digest of the body.
 - The id for an SDK's request is a digest of tenant, path, body, the ten minutes of the clock in which it is started, and a
-  number, as equal requests are different runs. A first attempt takes the next free number; a later attempt takes the newest
-  run of the last ten minutes, or starts the next number. So a first attempt that is still in flight and its repetition
-  compete for one number, and Temporal decides. If the first attempt finds a run that a repetition has started meanwhile, it
-  uses that one.
+  number, as equal requests are different runs. A first attempt takes the next free number; a repeated request takes the
+  newest run of the last ten minutes, or starts the next number. So a first attempt that is still in flight and its repeated
+  request compete for one number, and Temporal decides. If the first attempt finds a run that a repeated request has started
+  meanwhile, it uses that one.
 - Any other request is a new run. If it is not known whether the run was started, no status says that it may be repeated.
 """
 
@@ -19,8 +20,8 @@ import hashlib
 import json
 import secrets
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,13 +31,13 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.client.find_runs import memo_of
-from mulligan.client.start_run import begin_run
+from mulligan.client.start_run import StartUnknownError, begin_run
 from mulligan.client.store_content import store_content
 from mulligan.run_input import RunInput
 from mulligan.serve.problems import Problem
 from mulligan.serve.security import Caller
 
-__all__ = ["KEYED_PREFIX", "KEY_HEADER", "StartRequest", "Starts", "key_conflicts", "read_key"]
+__all__ = ["KEYED_PREFIX", "KEY_HEADER", "StartRequest", "Starts", "key_reused", "read_key", "start_unknown"]
 
 KEY_HEADER = "Idempotency-Key"
 RETRY_HEADER = "x-stainless-retry-count"
@@ -48,19 +49,11 @@ MOST_KNOWN = 10_000
 KEYED_PREFIX = "keyed-"
 REQUEST_MEMO = "request"
 """The key in a run's memo of {`body`: the digest of the request's body, `attempt`: of the SDK; 0 for others}."""
-_NOT_STARTED = {
-    RPCStatusCode.INVALID_ARGUMENT,
-    RPCStatusCode.NOT_FOUND,
-    RPCStatusCode.PERMISSION_DENIED,
-    RPCStatusCode.UNAUTHENTICATED,
-    RPCStatusCode.UNIMPLEMENTED,
-}
-"""With which Temporal refuses a start. After any other one, the run may be there."""
 
 
 @dataclass(frozen=True)
 class StartRequest:
-    """A request that starts a run. `key`: the id that its key has; `attempt`: of an SDK; None: it has none.
+    """A request that starts a run. `keyed_id`: the run's id, made from its key; `attempt`: of an SDK; None: it has none.
 
     `prefix`: of the ids of runs. `scope`: the tenant and the path. `body`: a digest of it, if it is needed.
     """
@@ -68,7 +61,7 @@ class StartRequest:
     prefix: str
     scope: tuple[str | None, str] = (None, "")
     body: str = ""
-    key: str | None = None
+    keyed_id: str | None = None
     attempt: int | None = None
     received: float = field(default_factory=time.time)
 
@@ -80,21 +73,21 @@ class StartRequest:
             Problem: the key is invalid.
         """
         scope = caller.name, request.url.path
-        key, count = read_key(request, caller, prefix), request.headers.get(RETRY_HEADER, "")
+        keyed_id, count = read_key(request, caller, prefix), request.headers.get(RETRY_HEADER, "")
         attempt = int(count) if count.isascii() and count.isdigit() and len(count) < 10 else None
-        is_repeatable = key is not None or attempt is not None
-        return cls(prefix, scope, _digest(body) if is_repeatable else "", key, attempt)
+        is_repeatable = keyed_id is not None or attempt is not None
+        return cls(prefix, scope, _digest(body) if is_repeatable else "", keyed_id, attempt)
 
     @classmethod
     def of_form(cls, caller: Caller, form: str, run_input: Mapping[str, Any]) -> StartRequest:
         """A form of a page that was sent with this input. `form`: its id, another one each time the page is shown."""
         prefix, body = f"{run_input['agent'][:80]}-", _digest(run_input)
-        return cls(prefix, body=body, key=_made_id(prefix, "form", caller.name, form, body))
+        return cls(prefix, body=body, keyed_id=_made_id(prefix, "form", caller.name, form, body))
 
     @property
     def is_repeatable(self) -> bool:
         """Whether the same request again would be recognized."""
-        return self.key is not None or self.attempt is not None
+        return self.keyed_id is not None or self.attempt is not None
 
     @property
     def memo(self) -> dict[str, Any]:
@@ -123,17 +116,20 @@ def read_key(request: Request, caller: Caller, prefix: str) -> str | None:
     return _made_id(prefix, "key", caller.name, request.url.path, key)
 
 
-@contextmanager
-def key_conflicts(key: str | None) -> Iterator[None]:
-    """Make a conflict with the run that is there already one of the key, if the request has a key (not None)."""
-    try:
-        yield
-    except Problem as problem:
-        if key is None or problem.code not in ("id_taken", "already_resumed"):
-            raise
-        raise Problem(
-            422, "key_reused", f"The {KEY_HEADER} was sent before, with another body: {problem.detail}"
-        ) from None
+def key_reused(run_id: str) -> Problem:
+    """The problem of a request whose key was sent before with another body, which has started a run."""
+    return Problem(
+        422, "key_reused", f"The {KEY_HEADER} was sent before, with another body: it started the run {run_id!r}. "
+        "Send another key for another request.",
+    )  # fmt: skip
+
+
+def start_unknown(run_id: str, recognized: str) -> Problem:
+    """The problem of a start that Temporal has not answered. `recognized`: which requests can be sent again."""
+    return Problem(
+        422, "start_unknown", f"Temporal has stopped answering, so that the run {run_id!r} may or may not have been "
+        f"started. Look for it (GET /api/runs/{run_id}) before you send this again; {recognized} can be sent again.",
+    )  # fmt: skip
 
 
 def _digest(body: Any) -> str:
@@ -174,8 +170,8 @@ class Starts:
             RPCError: Temporal does not answer. The request may be repeated.
         """
         run_input = await store_content(run_input, check_messages=run_input.tenant is not None)
-        if request.key is not None:
-            return await self._start_by_key(run_input, request, request.key)
+        if request.keyed_id is not None:
+            return await self._start_by_key(run_input, request, request.keyed_id)
         if request.attempt is None:
             run_id = f"{request.prefix}{secrets.token_hex(16)}"
             await self._describe(run_id)  # nothing is started while Temporal is away: then this may be repeated
@@ -188,10 +184,7 @@ class Starts:
         except WorkflowAlreadyStartedError:
             existing = await self._describe(run_id)
         if existing is None or (await _request_of(existing)).get("body") != request.body:
-            raise Problem(
-                422, "key_reused", f"The {KEY_HEADER} was sent before, with another body: it started the run "
-                f"{run_id!r}. Send another key for another request.",
-            )  # fmt: skip
+            raise key_reused(run_id)
         return run_id, False
 
     async def _start_first(self, run_input: RunInput, request: StartRequest) -> tuple[str, bool]:
@@ -212,7 +205,7 @@ class Starts:
                 return run_id, True
 
     async def _was_repeated(self, run_id: str, request: StartRequest) -> bool:
-        """Whether a repetition has started the run since this first attempt has come."""
+        """Whether a repeated request has started the run since this first attempt has come."""
         existing = await self._describe(run_id)
         if existing is None or existing.start_time.timestamp() < request.received:
             return False
@@ -228,7 +221,8 @@ class Starts:
         if newest is not None and newest.start_time.timestamp() > time.time() - RETRY_SECONDS:
             return newest.id, False
         # Where a first attempt is in flight in this process, it tries the number after the last one of its window.
-        window = next((each for each in last if self._equal_to(request, each).lock.locked()), now)
+        equal = {window: self._equal.get(request.numbered(window, 0)) for window in last}
+        window = next((window for window, each in equal.items() if each is not None and each.lock.locked()), now)
         run_id = request.numbered(window, last[window] + 1)
         try:
             return run_id, await self._begin(run_input, request, run_id)
@@ -242,18 +236,14 @@ class Starts:
             WorkflowAlreadyStartedError: there is a run with this id.
         """
         try:
-            await begin_run(self._client, run_input, run_id, self._task_queue, request.memo)
-        except RPCError as error:
-            if error.status in _NOT_STARTED or request.is_repeatable:
+            await begin_run(self._client, run_input, run_id, self._task_queue, memo=request.memo)
+        except StartUnknownError:
+            if request.is_repeatable:
                 raise
             with suppress(RPCError):
                 if await self._describe(run_id) is not None:
                     return True
-            raise Problem(
-                422, "start_unknown", f"Temporal has stopped answering, so that the run {run_id!r} may or may not have been "
-                f"started. Look for it (GET /api/runs/{run_id}) before you send this again; a request with the header "
-                f"{KEY_HEADER} can be repeated.",
-            ) from None  # fmt: skip
+            raise start_unknown(run_id, f"a request with the header {KEY_HEADER}") from None
         return True
 
     async def _last(self, request: StartRequest, window: int, known: int = -1) -> int:

@@ -46,7 +46,7 @@ from mulligan.client.wait_reader import WaitReader
 from mulligan.client.waiting_calls import AllPending, read_all_pending
 from mulligan.client.watch_run import WatchedEvent, watch_run
 from mulligan.run_input import RunInput, parse_run_input
-from mulligan.serve.idempotency import StartRequest, Starts
+from mulligan.serve.idempotency import StartRequest, Starts, key_reused
 from mulligan.serve.problems import Problem, no_such_run
 from mulligan.serve.run_ids import check_chosen_id, check_id
 from mulligan.serve.security import Caller
@@ -151,12 +151,18 @@ class Runs:
         return Started.noted(run_id, is_new=started.is_new)
 
     async def resume(
-        self, caller: Caller, run_id: str, options: Mapping[str, Any], *, server_id: str | None = None
+        self,
+        caller: Caller,
+        run_id: str,
+        options: Mapping[str, Any],
+        *,
+        server_id: str | None = None,
+        key: str | None = None,
     ) -> Started:
         """Continue an ended run in a new one, which has the tenant of that run, whoever the caller is.
 
-        `options`: those of `mulligan.resume_run` without the task queue. `server_id`: as for `start`. The same request again
-        is the same new run.
+        `options`: those of `mulligan.resume_run` without the task queue. `server_id`: as for `start`. `key`: a digest of the
+        request's `Idempotency-Key`. The same request again is the same new run.
         """
         described = await self.describe(caller, run_id)
         if caller.agents is not None:
@@ -166,12 +172,16 @@ class Runs:
             check_chosen_id(chosen)
         given = {name: value for name, value in options.items() if name != "id"}
         try:
-            started = await continue_run(self.client, run_id, given, new_id=server_id or chosen)
+            started = await continue_run(self.client, run_id, given, new_id=chosen, server_id=server_id, key=key or "")
         except WorkflowAlreadyStartedError as error:
+            if key is not None and server_id == key:
+                raise key_reused(error.workflow_id) from None
             raise Problem(
                 409, "id_taken", f"There is a run {error.workflow_id!r} already; choose another id."
             ) from None
         except AlreadyResumedError as error:
+            if key is not None and error.key == key:
+                raise key_reused(error.workflow_id) from None
             where = {"Location": f"/api/runs/{quote(error.workflow_id, safe='')}"}
             raise Problem(409, "already_resumed", str(error), where) from None
         except RunNotFoundError:

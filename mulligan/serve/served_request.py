@@ -88,4 +88,4 @@ class WatcherPlaces:
 
 
 def _full(sentence: str) -> Problem:
-    return Problem(503, "too_many_watchers", f"{sentence}. Nothing was started; close one, or try again.")
+    return Problem(503, "too_many_watchers", f"{sentence}. Close one, or try again.")

@@ -14,18 +14,20 @@ import hashlib
 import json
 import re
 import secrets
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.client.resumed_run import MOST_TAKEN_IDS, ResumedRun, newest_continuation
-from mulligan.client.start_run import read_input
+from mulligan.client.start_run import StartUnknownError, read_input
 from mulligan.content import Part, shown_content
 from mulligan.run_input import RunInput
+from mulligan.serve.idempotency import start_unknown
 from mulligan.serve.problems import Problem
-from mulligan.serve.runs import Runs
+from mulligan.serve.runs import Runs, Started
 from mulligan.serve.security import Caller
 
 __all__ = ["Thread", "Turn", "UserMessage"]
@@ -114,7 +116,8 @@ class Thread:
             raise Problem(422, "invalid_input", f"A message's id must be 1 to {MOST_ID_CHARS} characters.")
         if not message.prompt or (isinstance(message.prompt, str) and not message.prompt.strip()):
             raise Problem(422, "invalid_input", "The user's message has no text.")
-        metadata = {THREAD_ID: self._id, MESSAGE_ID: message.id or secrets.token_hex(8)}
+        is_recognized = message.id is not None
+        message = message if is_recognized else replace(message, id=secrets.token_hex(16))
         for _ in range(MOST_TRIES):
             newest = await self.newest()
             if newest is not None and newest.answers(message):
@@ -124,14 +127,34 @@ class Thread:
                     409, "busy", "The agent has not finished its reply to an earlier message. Wait for its end, decide "
                     f"what it waits for, or stop it: POST /api/runs/{newest.run_id}/stop.",
                 )  # fmt: skip
-            if run_id := await self._start(newest, message, metadata):
+            try:
+                run_id = await self._start(newest, message)
+            except StartUnknownError as error:
+                if is_recognized:
+                    raise
+                return await self._turn_after_all(message, error.workflow_id)
+            if run_id is not None:
                 return await self._turn(run_id)
         raise Problem(
             409, "busy", "Another message of this conversation was sent at the same time. Send this one again."
         )
 
-    async def _start(self, before: Turn | None, message: UserMessage, metadata: dict[str, str]) -> str | None:
+    async def _turn_after_all(self, message: UserMessage, run_id: str) -> Turn:
+        """The turn of a message, if Temporal has started it without an answer.
+
+        Raises:
+            Problem: it is not known whether it was started.
+        """
+        with suppress(RPCError):
+            newest = await self.newest()
+            if newest is not None and newest.answers(message):
+                Started.noted(newest.run_id, is_new=True)
+                return newest
+        raise start_unknown(run_id, "a message with an id")
+
+    async def _start(self, before: Turn | None, message: UserMessage) -> str | None:
         """Start the turn after `before`, and return its id; None: there is a run with another message by now."""
+        metadata = {THREAD_ID: self._id, MESSAGE_ID: message.id or ""}
         try:
             if before is not None:
                 options = {"prompt": message.prompt, "metadata": {**before.input.metadata, **metadata}}

@@ -16,7 +16,7 @@ import pytest
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.service import RPCError
 
-from mulligan import AlreadyResumedError, resume_run
+from mulligan import AlreadyResumedError, ResumeError, resume_run
 from mulligan.client.resumed_run import continuation_ids, request_digest
 from mulligan.client.start_run import read_input
 from tests.live.conftest import DONE, Lab
@@ -173,6 +173,68 @@ async def test_a_continuation_that_ended_before_its_first_model_call_is_made_aga
     assert len(lab.model.requests_of(run_id)) == 2
     assert (await resume(doors[0], run_id, prompt="Other."))[0] == 409
     assert (await resume(doors[0], new_id, prompt="Other."))[:2] == (201, {"id": f"{run_id}-resumed-4"})
+
+
+async def unserved_run(lab: Lab) -> str:
+    """A run of `ada` that ended before a worker began it, as all of its continuations do."""
+    run_id = f"run-{uuid.uuid4().hex[:8]}"
+    given = {"agent": "shop", "prompt": "Go.", "tenant": "ada"}
+    memo = {"agent": "shop", "tenant": "ada"}
+    handle = await lab.client.start_workflow("AgentWorkflow", given, id=run_id, task_queue="nobody-polls", memo=memo)
+    await handle.terminate()
+    return run_id
+
+
+@pytest.mark.parametrize("key", [{}, {"Idempotency-Key": "k"}], ids=["without a key", "with a key"])
+async def test_a_response_that_ended_before_its_first_model_call_is_made_again(
+    lab: Lab, doors: list[Door], key: dict[str, str]
+) -> None:
+    """Under the next number, once for each; and another body with the same key is refused at each of them."""
+    body = {"previous_response_id": await unserved_run(lab), "input": "Next.", "background": True}
+    headers = {**doors[0].by("ada"), **key}
+    ids: list[str] = []
+    for _ in range(3):
+        answers = await asyncio.gather(*(door.http.post("/v1/responses", json=body, headers=headers) for door in doors))
+        [response] = {answer.json()["id"] for answer in answers}
+        ids.append(response)
+        other = await doors[0].http.post("/v1/responses", json={**body, "input": "Other."}, headers=headers)
+        assert (other.status_code, "key_reused" in other.text) == ((422, True) if key else (200, False))
+        await lab.client.get_workflow_handle(response).terminate()
+    assert ids == [ids[0], f"{ids[0]}-2", f"{ids[0]}-3"]
+
+
+async def test_a_key_is_refused_with_another_message_also_after_a_continuation_that_never_began(
+    lab: Lab, doors: list[Door]
+) -> None:
+    run_id = await unserved_run(lab)
+
+    async def send(prompt: str, key: str) -> tuple[int, str]:
+        headers = {**doors[0].by("ada"), "Idempotency-Key": key}
+        answer = await doors[0].http.post(f"/api/runs/{run_id}/resume", json={"prompt": prompt}, headers=headers)
+        return answer.status_code, answer.json().get("id") or answer.json()["code"]
+
+    assert await send("A", "k") == (201, f"{run_id}-resumed")
+    await lab.client.get_workflow_handle(f"{run_id}-resumed").terminate()
+    assert await send("B", "k") == (422, "key_reused")
+    assert await send("A", "k") == (201, f"{run_id}-resumed-2")
+    await lab.client.get_workflow_handle(f"{run_id}-resumed-2").terminate()
+    assert await send("B", "another") == (201, f"{run_id}-resumed-3")
+
+
+async def test_only_runs_that_are_no_continuations_stop_a_run(
+    lab: Lab, doors: list[Door], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many of its own continuations never began."""
+    monkeypatch.setattr("mulligan.client.resume_run.MOST_TAKEN_IDS", 2)
+    run_id = await unserved_run(lab)
+    for number in ("", "-2", "-3", "-4"):
+        handle = await resume_run(lab.client, run_id, "Next.")
+        assert handle.id == f"{run_id}-resumed{number}"
+        await handle.terminate()
+    for taken in ("-5", "-6"):
+        await squat(lab, f"{run_id}-resumed{taken}", "of another tenant", run_id)
+    with pytest.raises(ResumeError, match="2 runs that are not its continuations"):
+        await resume_run(lab.client, run_id, "Next.")
 
 
 async def test_a_run_that_was_reset_is_continued_with_what_it_has_now(lab: Lab, doors: list[Door]) -> None:

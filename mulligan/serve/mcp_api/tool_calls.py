@@ -209,6 +209,7 @@ class _Call:
     async def _continue(self, params: types.CallToolRequestParams, seconds: float, *, has_schema: bool) -> Result:
         """Pass the forms on to the run, and wait on."""
         run_id, since = _read_state(params.request_state or "")
+        self.runs.take_place(self.caller)  # before the forms: a server without a place has not passed them on
         responses = params.input_responses or {}
         waiting = await self.runs.pending(self.caller, run_id)
         await submit_forms(self.runs, self.caller, waiting, responses)

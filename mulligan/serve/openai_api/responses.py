@@ -23,7 +23,7 @@ from mulligan.client.send_update import RunEndedError
 from mulligan.client.start_run import read_input
 from mulligan.client.watch_run import WatchedEvent
 from mulligan.serve.http_protocol import SEND_SECONDS, caller_of, runs_of
-from mulligan.serve.idempotency import StartRequest, key_conflicts, read_key
+from mulligan.serve.idempotency import StartRequest, read_key
 from mulligan.serve.openai_api.input_items import Reply, input_messages, joined_prompt, replies, run_input_json
 from mulligan.serve.openai_api.request_fields import (
     RESPONSE_FIELDS,
@@ -72,6 +72,7 @@ async def create(request: Request, runs: Serving, caller: Calling) -> Response:
     if previous is not None and not isinstance(previous, str):
         raise invalid("previous_response_id", "must be the id of a response.")
     replied = replies(body.get("input")) if previous else []
+    metadata = read_metadata(body)  # what is invalid is refused before anything is done
     if streams or not is_background:
         runs.take_place(caller)
     if previous and replied:
@@ -91,9 +92,9 @@ async def create(request: Request, runs: Serving, caller: Calling) -> Response:
             await _wait(request, runs, caller, run_id, [reply.call for reply in replied])
         return JSONResponse(await _read(runs, caller, run_id, events))
     except Exception as error:  # noqa: BLE001 - whatever it is: SDKs would send a request again that has done its work
-        _log.error("POST /v1/responses: %s was started, but cannot be read", run_id, exc_info=error)
+        _log.error("POST /v1/responses: the response %s cannot be read now", run_id, exc_info=error)
         before = previous if previous != run_id else None
-        head = ResponseHead(run_id, str(body.get("model") or ""), time.time(), read_metadata(body), before)
+        head = ResponseHead(run_id, str(body.get("model") or ""), time.time(), metadata, before)
         return _unread(head, error, streams=streams)
 
 
@@ -108,15 +109,9 @@ def _unread(head: ResponseHead, error: Exception, *, streams: bool) -> Response:
     events = ResponseEvents(head)
     if not streams:
         return JSONResponse(events.to_json())
-
-    async def fail() -> AsyncIterator[Any]:
-        raise error
-        yield  # makes it an iterator
-
-    async def nobody() -> list[dict[str, Any]]:
-        return []
-
-    return EventSourceResponse(_frames(events.begin(), fail(), events, nobody), sep="\n", send_timeout=SEND_SECONDS)
+    begun = list(events.begin())
+    frames = [*(_frame(event) for event in begun), _error_frame(error, begun[-1]["sequence_number"] + 1)]
+    return EventSourceResponse(iter(frames), sep="\n", send_timeout=SEND_SECONDS)
 
 
 @router.post("/{response_id:path}/cancel")
@@ -165,10 +160,8 @@ async def _continue(request: Request, runs: Runs, caller: Caller, previous: str,
     metadata = read_metadata(body) | ({"tenant": before.tenant} if before.tenant else {})
     options = {"prompt": joined_prompt(messages), "metadata": metadata}
     key = read_key(request, caller, ID_PREFIX)
-    run_id = key or _branch_id(described, options)
-    with key_conflicts(key):
-        await runs.resume(caller, previous, options, server_id=run_id)
-    return run_id
+    server_id = key or _branch_id(described, options)
+    return (await runs.resume(caller, previous, options, server_id=server_id, key=key)).id
 
 
 def _branch_id(previous: WorkflowExecutionDescription, options: Mapping[str, Any]) -> str:
@@ -318,9 +311,14 @@ async def _frames(
                 if events.end is not None:
                     return
         except Exception as error:  # noqa: BLE001 - whatever it is, the client is told that the stream ends
-            problem = problem_of(error)
-            failed = {"code": problem.code, "message": problem.detail, "param": None, "sequence_number": number + 1}
-            yield _frame({"type": "error", **failed})
+            yield _error_frame(error, number + 1)
+
+
+def _error_frame(error: Exception, number: int) -> bytes:
+    """The event that a stream ends with if it cannot go on. `number`: its sequence number."""
+    problem = problem_of(error)
+    failed = {"code": problem.code, "message": problem.detail, "param": None, "sequence_number": number}
+    return _frame({"type": "error", **failed})
 
 
 def _frame(event: dict[str, Any]) -> bytes:

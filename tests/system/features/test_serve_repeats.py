@@ -157,14 +157,29 @@ async def test_a_full_server_refuses_before_anything_was_started(
 
 
 @pytest.mark.parametrize("ask", [respond, chat])
-async def test_a_client_that_gives_up_three_times_has_one_run(shop: Shop, ask: Ask) -> None:
+async def test_a_client_that_gives_up_three_times_has_one_run(
+    shop: Shop, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The model's answer is held back until then."""
+    attempts: list[int | None] = []
+    start = Starts.start
+
+    async def counted(self: Starts, run_input: RunInput, request: StartRequest) -> tuple[str, bool]:
+        started = await start(self, run_input, request)
+        attempts.append(request.attempt)
+        return started
+
+    monkeypatch.setattr(Starts, "start", counted)
     gate, prompt = asyncio.Event(), f"Wait {uuid.uuid4().hex}."
     shop.lab.model.script(MODEL, scripted({**SCRIPTS, prompt: [Turn("At last.", wait=gate)]}))
     async with shop.sdk(timeout=1.0) as sdk:
         with pytest.raises(openai.APITimeoutError):
             await ask(sdk, prompt)
+    async with asyncio.timeout(60):
+        while len(attempts) < 3:
+            await asyncio.sleep(0.05)
     gate.set()
+    assert sorted(attempts, key=str) == [0, 1, 2]
     assert len(await shop.runs()) == 1
 
 
@@ -190,6 +205,7 @@ MCP_META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
     "io.modelcontextprotocol/clientCapabilities": {},
 }
+HTTP_HEADERS = {"MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": "seller"}
 MCP_HEADERS = {"MCP_Protocol_Version": "2026-07-28", "Mcp_Method": "tools/call", "Mcp_Name": "seller"}
 
 
@@ -203,7 +219,7 @@ OTHER_STARTS: list[tuple[str, dict[str, Any]]] = [
     ("/ag-ui/seller", {"threadId": "t", "runId": "r", "messages": [{"id": "m", **HELLO[0]}]}),
     (
         "/ai-sdk/seller",
-        {"id": "c", "messages": [{"id": "m", "role": "user", "parts": [{"type": "text", "text": "Go."}]}]},
+        {"id": "c", "messages": [{"id": "m", "role": "user", "parts": [{"type": "text", "text": "Say hello."}]}]},
     ),
     ("/mcp", mcp_call("seller", prompt="Say hello.")),
 ]
@@ -216,6 +232,11 @@ STARTS: dict[str, tuple[str, dict[str, Any]]] = {
     "chat in a stream": ("/v1/chat/completions", {"model": "seller", "messages": HELLO, "stream": True}),
     "ag-ui": OTHER_STARTS[0],
     "ai-sdk": OTHER_STARTS[1],
+    "ag-ui without a message id": ("/ag-ui/seller", {"threadId": "t", "runId": "r", "messages": HELLO}),
+    "ai-sdk without a message id": (
+        "/ai-sdk/seller",
+        {"id": "c", "messages": [{"role": "user", "parts": [{"type": "text", "text": "Say hello."}]}]},
+    ),
     "mcp": OTHER_STARTS[2],
     "mcp start_run": ("/mcp", mcp_call("start_run", agent="seller", prompt="Say hello.")),
 }
@@ -258,7 +279,7 @@ async def test_whatever_fails_after_the_start_no_status_says_to_send_the_request
 async def test_a_start_that_may_have_been_carried_out_is_not_to_be_sent_again_by_clients_that_are_not_recognized(
     shop: Shop, protocol: str
 ) -> None:
-    """Its answer is lost, and Temporal does not say whether the run is there. Chat protocols are recognized by ids."""
+    """Its answer is lost, and Temporal does not say whether the run is there. Chat protocols recognize a message's id."""
     path, body = STARTS[protocol]
     headers = {**MCP_HEADERS, "Mcp_Name": body.get("params", {}).get("name", "")} if path == "/mcp" else {}
     shop.faults.lose_starts, shop.faults.fail_call = 1, 1
@@ -272,6 +293,38 @@ async def test_a_start_that_may_have_been_carried_out_is_not_to_be_sent_again_by
         assert "may or may not have been started" in answer.text
     [run] = await shop.runs()
     assert run in answer.text or protocol in ("ag-ui", "ai-sdk")
+
+
+CHATS = [protocol for protocol in STARTS if protocol.startswith("a") and protocol != "api"]
+
+
+@pytest.mark.parametrize("protocol", CHATS)
+@pytest.mark.parametrize("is_away", [False, True], ids=["Temporal says it", "Temporal is away"])
+@pytest.mark.parametrize("turn", [1, 2])
+async def test_a_message_whose_start_was_lost_is_one_turn(
+    shop: Shop, protocol: str, turn: int, *, is_away: bool
+) -> None:
+    """The first turn of a conversation, or one that continues it. A message with an id may be sent again, any other not."""
+    path, body = STARTS[protocol]
+    if turn == 2:
+        assert (await shop.post(path, body)).status_code == 200
+        [first] = await shop.runs()
+        await shop.lab.client.get_workflow_handle(first).result()
+        body = json.loads(json.dumps(body).replace('"m"', '"m2"'))
+    shop.faults.lose_starts, shop.faults.fail_call, shop.faults.has_started = 1, int(is_away), False
+    answer = await shop.post(path, body)
+    assert len(await shop.runs()) == turn
+    if protocol in ("ag-ui", "ai-sdk"):
+        assert answer.status_code == 503
+        shop.faults.fail_call = 0
+        assert (await shop.post(path, body)).status_code == 200
+        assert len(await shop.runs()) == turn
+    elif is_away:
+        assert (answer.status_code, answer.json()["code"]) == (422, "start_unknown")
+        assert "a message with an id can be sent again" in answer.text
+        assert (await shop.runs())[-1] in answer.text
+    else:
+        assert answer.status_code == 200
 
 
 async def test_a_start_is_one_run_when_the_connection_to_temporal_breaks_off_during_it(lab: Lab, queue: str) -> None:
@@ -363,13 +416,22 @@ async def test_a_key_is_one_run_for_its_body_on_each_server(shop: Shop, protocol
         assert set(await tenant.runs()).isdisjoint(ids)
 
 
-async def test_a_resume_with_a_key_is_one_run_and_another_message_is_refused(shop: Shop) -> None:
+async def test_a_resume_with_a_key_is_one_run_and_only_the_key_of_that_run_is_reused(shop: Shop) -> None:
     started = (await shop.post("/api/runs", STARTS["api"][1])).json()["id"]
     await shop.doors[0].http.get(f"/api/runs/{started}?wait=60", headers=shop.by, timeout=90)
     path = f"/api/runs/{started}/resume"
     answers = [await shop.post(path, {"prompt": "Again."}, door, Idempotency_Key="k") for door in (0, 1)]
     assert [answer.status_code for answer in answers] == [201, 200]
     assert answers[0].json() == answers[1].json()
+    fresh = await shop.post(path, {"prompt": "Again."}, Idempotency_Key="fresh")
+    assert (fresh.status_code, fresh.json()) == (200, answers[0].json())
+    for door in (0, 1):
+        reused = await shop.post(path, {"prompt": "Another."}, door, Idempotency_Key="k")
+        assert (reused.status_code, reused.json()["code"]) == (422, "key_reused")
+        for headers in ({}, {"Idempotency_Key": "another"}):
+            refused = await shop.post(path, {"prompt": "Another."}, door, **headers)
+            assert (refused.status_code, refused.json()["code"]) == (409, "already_resumed")
+            assert refused.headers["Location"] == f"/api/runs/{answers[0].json()['id']}"
     both = await shop.post(path, {"prompt": "Again.", "id": f"mine-{uuid.uuid4().hex}"}, Idempotency_Key="k")
     assert (both.status_code, "send one of them" in both.text) == (422, True)
     assert len(await shop.runs()) == 2
@@ -423,7 +485,10 @@ async def test_there_are_never_more_runs_than_first_attempts(lab: Lab, moves: li
         await lab.client.get_workflow_handle(run_id).terminate()
 
 
-@pytest.mark.parametrize("protocol", STARTS)
+NO_PLACE = {"api", "response in the background", "mcp start_run"}
+
+
+@pytest.mark.parametrize("protocol", sorted({*STARTS} - NO_PLACE))
 async def test_a_place_comes_back_however_a_request_ends(lab: Lab, queue: str, protocol: str) -> None:
     """It is refused, fails at each of its calls of Temporal, or its client goes at once; there is one place."""
     path, body = STARTS[protocol]
@@ -472,12 +537,61 @@ async def test_whatever_fails_after_a_continuation_was_started_no_status_says_to
         shop.faults.fail_call = left
 
 
-async def test_a_resume_with_a_used_key_and_another_message_is_refused(shop: Shop) -> None:
-    started = (await shop.post("/v1/responses", STARTS["response"][1])).json()["id"]
-    path = f"/api/runs/{started}/resume"
-    assert (await shop.post(path, {"prompt": "Again."}, Idempotency_Key="k")).status_code == 201
-    for door in (0, 1):
-        refused = await shop.post(path, {"prompt": "Another."}, door, Idempotency_Key="k")
-        assert (refused.status_code, refused.json()["code"]) == (422, "key_reused")
-    assert (await shop.post(path, {"prompt": "Another."})).status_code == 409
-    assert len(await shop.runs()) == 2
+async def test_a_full_server_neither_passes_an_answer_on_nor_waits(lab: Lab, queue: str) -> None:
+    """An answer in a call of MCP, of which the server would report the events, and a request that waits for a run's end."""
+    async with shop_of(lab, queue, most_watchers=1) as shop:
+        call = mcp_call("seller", prompt="Ask me.")
+        can_ask: dict[str, Any] = {"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}}
+        call["params"]["_meta"] = {**MCP_META, **can_ask}
+        http, sent = shop.doors[0].http, {**shop.by, **ACCEPT, **HTTP_HEADERS}
+        text = (await http.post("/mcp", json=call, headers=sent, timeout=60)).text
+        result = json.loads(next(line for line in text.splitlines() if "requestState" in line).removeprefix("data: "))
+        state, [form] = result["result"]["requestState"], result["result"]["inputRequests"]
+        answer = {"action": "accept", "content": {"answer": "Blue."}}
+        call["params"] |= {"requestState": state, "inputResponses": {form: answer}}
+        [run] = await shop.runs()
+        stream_of = {**shop.by, "Accept": "text/event-stream"}
+        async with http.stream("GET", f"/api/runs/{run}/events", headers=stream_of) as stream:
+            lines = stream.aiter_lines()
+            await anext(lines)
+            refused = await http.post("/mcp", json=call, headers=sent, timeout=60)
+            assert (refused.status_code, "Nothing was started" in refused.text) == (503, False)
+            assert len((await http.get(f"/api/runs/{run}/pending", headers=shop.by)).json()) == 1
+            waits = await http.get(f"/api/runs/{run}?wait=1", headers=shop.by)
+            assert (waits.status_code, waits.json().get("code")) == (503, "too_many_watchers")
+            assert (await http.get(f"/api/runs/{run}", headers=shop.by)).status_code == 200
+        async with asyncio.timeout(60):  # the server notices after a moment that the stream was closed
+            while (await http.post("/mcp", json=call, headers=sent, timeout=60)).status_code == 503:
+                await asyncio.sleep(0.1)
+        assert (await http.get(f"/api/runs/{run}/pending", headers=shop.by)).json() == []
+
+
+async def test_a_stream_that_cannot_be_read_has_the_response_and_the_error(shop: Shop) -> None:
+    shop.faults.fail_call, shop.faults.error = 1, bug
+    path, body = STARTS["response in a stream"]
+    text = (await shop.doors[0].http.post(path, json=body, headers=shop.by, timeout=60)).text
+    events = [json.loads(line.removeprefix("data: ")) for line in text.splitlines() if line.startswith("data: ")]
+    assert [event["type"] for event in events] == ["response.created", "response.in_progress", "error"]
+    assert [event["sequence_number"] for event in events] == [0, 1, 2]
+    assert events[0]["response"]["id"] == (await shop.runs())[0]
+    assert events[2]["code"] == "internal_error"
+
+
+async def test_a_reply_with_invalid_metadata_is_not_passed_on(shop: Shop) -> None:
+    async with shop.sdk() as sdk:
+        started = await sdk.responses.create(model="seller", input="Ask me.")
+    [call] = [item.call_id for item in started.output if item.type == "function_call"]
+    reply = {"type": "function_call_output", "call_id": call, "output": "Blue."}
+    body = {"previous_response_id": started.id, "input": [reply], "metadata": 7}
+    refused = await shop.post("/v1/responses", body)
+    assert (refused.status_code, "metadata" in refused.text) == (400, True)
+    assert len((await shop.doors[0].http.get(f"/api/runs/{started.id}/pending", headers=shop.by)).json()) == 1
+
+
+async def test_only_first_attempts_are_remembered(lab: Lab) -> None:
+    """A server forgets its oldest requests when it has too many. Those of others must not push its own out."""
+    starts = Starts(lab.client, "nobody")
+    request = StartRequest("resp_", ("tenant", "/v1/responses"), uuid.uuid4().hex, attempt=1)
+    run_id, _ = await starts.start(RunInput(agent="nobody", prompt="Go."), request)
+    await lab.client.get_workflow_handle(run_id).terminate()
+    assert starts._equal == {}
