@@ -34,6 +34,12 @@ async def deserted() -> str:
     return ""
 
 
+@tool(task_queue="changing-elsewhere")
+async def elsewhere() -> str:
+    """A tool of another worker."""
+    return "é" * 200
+
+
 KEYS: list[tuple[str, str, str]] = []
 """The idempotency keys that the guard and the tool of `payer` saw: (workflow id, who is paid, key)."""
 
@@ -56,7 +62,7 @@ changing = Agent(
     name="changing",
     model="openai-chat:nobody",
     instructions="You look.",
-    tools=[look, deserted],
+    tools=[look, deserted, elsewhere],
     max_steps=100,
     # A second attempt would hide a wrong prompt of the first.
     model_attempts=1,

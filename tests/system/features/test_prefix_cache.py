@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import pytest
 from temporalio.worker import Worker
 
-from mulligan import Message, UserMessage, connect
+from mulligan import Message, ToolMessage, connect
 from mulligan.client.settings import settings
 from mulligan.devserver import DevServer, temporal_server
 from mulligan.observe.telemetry import Telemetry
@@ -163,6 +161,10 @@ def messages_of(body: bytes) -> bytes:
     return text[start : end - 1].encode()
 
 
+ELSEWHERE = "changing-elsewhere"
+"""The task queue of the tool `elsewhere`."""
+
+
 async def cache_metrics(lab: Lab) -> Counter[str]:
     """The cache metrics of this process so far: requests by result, and bytes."""
     lab.telemetry.flush()
@@ -184,21 +186,22 @@ async def own_lab(lab: Lab) -> AsyncIterator[Lab]:
 
 
 async def test_the_cache_fetches_only_what_no_worker_has_made(own_lab: Lab) -> None:
-    """Cached messages are not fetched from the workflow, results of lost calls too; a person's message must be."""
+    """Cached messages are not fetched from the workflow, results of lost calls too; another worker's results must be."""
     await own_lab.run([call("look"), call("now"), DONE], agent="changing")
     before = await cache_metrics(own_lab)
     assert before["size"] > 0
-    gate = asyncio.Event()
-    turns = [call("look"), replace(call("now"), wait=gate), call("deserted"), call("look"), DONE]
-    handle = await own_lab.start(turns, agent="changing")
-    await own_lab.model.wait_for_requests(2, handle.id)
-    await handle.execute_update("send_message", {"text": "And hurry."})
-    gate.set()
-    await own_lab.look(handle)
+    others = running_worker(
+        own_lab.client, load(["tests.support.changing_results_agent"]), own_lab.telemetry, ELSEWHERE
+    )
+    async with others:
+        turns = [call("look"), call("deserted"), call("elsewhere"), call("look"), DONE]
+        ran = await own_lab.run(turns, agent="changing")
     after = await cache_metrics(own_lab)
-    sent = UserMessage(role="user", text="And hurry.")
+    remote = ran.calls[2]
+    message = ToolMessage(role="tool", call_id=remote["id"], name="elsewhere", **remote["result"])
+    assert message.error is None
     assert after.pop("size") > before.pop("size")
-    assert after - before == {"hit": 4, "partial": 1, "fetched": json_bytes(sent)}
+    assert after - before == {"hit": 4, "partial": 1, "fetched": json_bytes(message)}
 
 
 async def test_a_worker_without_cache_fetches_the_conversation_at_each_step(
