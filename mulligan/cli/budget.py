@@ -86,10 +86,15 @@ async def _budget(tenant: str | None, day: date, *, as_json: bool) -> int:
     for row in rows if not as_json else ():
         of = "" if row["budget"] is None else f" of {row['budget']:,.2f}"
         calls = f"{row['calls']:,} model call{'' if row['calls'] == 1 else 's'}"
-        part = f"; {row['estimated_usd']:,.2f} of it is an estimate" if row["estimated_usd"] >= 0.005 else ""
-        line = f"{row['tenant']}: {row['usd']:,.2f}{of} USD spent on {day} (UTC), {calls}{part}"
+        part = f"; {_usd(row['estimated_usd'])} of it is an estimate" if row["estimated_usd"] else ""
+        line = f"{row['tenant']}: {_usd(row['usd'])}{of} USD spent on {day} (UTC), {calls}{part}"
         out.print(line, highlight=False, markup=False)
     return OK if rows or not tenants else WRONG_USE
+
+
+def _usd(amount: float) -> str:
+    """An amount with cents, or below a cent with six digits, so that it is not taken for nothing."""
+    return f"{amount:,.2f}" if amount >= 0.01 or not amount else f"{amount:.6f}"
 
 
 async def _tenants(client: Client, day: date) -> list[str]:

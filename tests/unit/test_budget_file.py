@@ -14,6 +14,7 @@ from temporalio.testing import ActivityEnvironment
 
 from mulligan.activities import tenant_budgets
 from mulligan.activities.tenant_budgets import TenantBudgets
+from mulligan.cli.budget import _usd
 from mulligan.client.budget_file import MAX_FILE_BYTES, BudgetFile
 from mulligan.errors import DeclarationError
 from mulligan.prices import Prices
@@ -97,3 +98,10 @@ async def test_a_question_that_takes_long_sends_heartbeats(monkeypatch: pytest.M
     run = RunContext(agent="a", trace="t", tenant="acme")
     await environment.run(budgets.check, run)
     assert set(beats) == {("kept",)}
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"), [(0.0, "0.00"), (0.000059, "0.000059"), (0.01, "0.01"), (1234.5, "1,234.50")]
+)
+def test_a_small_amount_is_not_shown_as_nothing(amount: float, text: str) -> None:
+    assert _usd(amount) == text
