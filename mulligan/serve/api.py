@@ -17,7 +17,7 @@ from mulligan.client.watch_run import WatchedEvent
 from mulligan.content import Part
 from mulligan.run_input import RunInput
 from mulligan.serve.http_protocol import EventStream, Protocol, caller_of, refuse_by_rfc_9457, runs_of
-from mulligan.serve.idempotency import KEY_HEADER, KEYED_PREFIX, StartRequest, read_key
+from mulligan.serve.idempotency import KEYED_PREFIX, StartRequest, read_key
 from mulligan.serve.json_body import JsonRoute, read_json_object
 from mulligan.serve.problems import Problem, problem_of
 from mulligan.serve.runs import MOST_ITEMS, RunInfo, Runs
@@ -90,7 +90,6 @@ async def start(request: Request, runs: Serving, caller: Calling) -> Response:
     if run_id is not None and not isinstance(run_id, str):
         raise Problem(422, "invalid_input", f'"id" is {json.dumps(run_id)[:80]}; it must be a text.')
     start_request = StartRequest.read(request, caller, KEYED_PREFIX, body)
-    _check_one_name(run_id, start_request.keyed_id)
     recognized = start_request if start_request.is_repeatable else None
     started = await runs.start(caller, json.dumps(body).encode(), run_id, request=recognized)
     return _started(started.id, is_new=started.is_new)
@@ -212,7 +211,6 @@ async def resume(
     """Continue an ended run in a new one, with its conversation. The same request again is the same run."""
     options = how.model_dump(exclude_none=True) if how else {}
     key = read_key(request, caller, KEYED_PREFIX)
-    _check_one_name(options.get("id"), key)
     started = await runs.resume(caller, run_id, options, key=key)
     return _started(started.id, is_new=started.is_new)
 
@@ -252,14 +250,6 @@ def _frame(token: str | None, kind: str, data: bytes) -> bytes:
     """One server-sent event. JSON has no line breaks."""
     head = f"id: {token}\nevent: {kind}\ndata: " if token else f"event: {kind}\ndata: "
     return head.encode() + data + b"\n\n"
-
-
-def _check_one_name(run_id: str | None, key: str | None) -> None:
-    """Refuse a request with an id and a key: the same key with another id could not be noticed."""
-    if run_id is not None and key is not None:
-        raise Problem(
-            422, "invalid_input", f'"id" and the header {KEY_HEADER} both say which run it is; send one of them.'
-        )
 
 
 def _started(run_id: str, *, is_new: bool) -> Response:

@@ -147,7 +147,8 @@ class Runs:
         try:
             started = await start_run(self.client, run_input, run_id, self._task_queue)
         except IdTakenError as error:
-            raise Problem(409, "id_taken", str(error)) from None
+            has_key = request is not None and request.keyed_id is not None
+            raise Problem(422 if has_key else 409, "id_taken", str(error)) from None
         return Started.noted(run_id, is_new=started.is_new)
 
     async def resume(
