@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from mulligan.activities.registry import Registry
 from mulligan.client.settings import Settings
 from mulligan.endpoint import Endpoint
-from mulligan.provider_plugin import known_prefixes
+from mulligan.provider_plugin import BUILT_IN, known_prefixes
 
 __all__ = ["isolated_environment", "secret_names"]
 
@@ -33,7 +33,7 @@ def secret_names(registry: Registry, endpoints: Iterable[Endpoint]) -> set[str]:
     """The variables of this process that are secrets of a worker's endpoints, MCP servers and provider plugins."""
     names = {name for endpoint in endpoints for name in endpoint.variables()}
     names.update(name for agent in registry.agents.values() for server in agent.mcp for name in server.variables())
-    plugins = [re.sub(r"\W", "_", prefix).upper() for prefix in known_prefixes()]
+    plugins = [re.sub(r"\W", "_", prefix).upper() for prefix in known_prefixes() if prefix not in BUILT_IN]
     return (names | {name for name in os.environ if _is_secret_of(plugins, name)}) - _ORDINARY
 
 

@@ -18,7 +18,9 @@ from mulligan.activities.registry import Registry
 from mulligan.activities.tool_running.isolated import ChildProcesses
 from mulligan.activities.tool_running.isolated_environment import isolated_environment, secret_names
 from mulligan.client.settings import Settings
-from mulligan.provider_plugin import BUILT_IN
+from mulligan.endpoint import Endpoint
+from mulligan.provider_plugin import BUILT_IN, ProviderPlugin, _plugins
+from mulligan.providers import Provider
 from tests.support import isolated_functions as functions
 
 MUCH = 60.0
@@ -77,6 +79,16 @@ def test_what_declarations_refer_to_is_secret() -> None:
     assert secret_names(registry, registry.endpoints.values()) == {
         *("OF_PROGRAM", "OF_SITE", "CLIENT", "OF_CLIENT", "OWN", "OF_MODEL")
     }
+
+
+def test_keys_of_provider_plugins_are_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    def create(_: Endpoint | None) -> Provider:
+        raise AssertionError("no model is called")
+
+    monkeypatch.setitem(_plugins, "my-lab", ProviderPlugin(prefix="my-lab", create=create))
+    for name in ("MY_LAB_API_KEY", "MY_LAB_REGION", "MY_LABEL_KEY"):
+        monkeypatch.setenv(name, "value")
+    assert secret_names(Registry([]), ()) == {"MY_LAB_API_KEY"}
 
 
 async def test_no_secret_is_anywhere_in_the_environment_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
