@@ -88,8 +88,8 @@ class Heartbeat:
     def send_details(self, *details: Any) -> None:
         """Set new details. They are sent now or, shortly after another heartbeat, with the next. From any thread.
 
-        They are written as JSON here, as far as they can be: a heartbeat that the SDK cannot encode, or the server does not
-        take, would end the attempt.
+        They are converted to JSON first, because a heartbeat that the SDK cannot encode, or that the server refuses, would
+        end the attempt.
         """
         self.details = _sendable(details)
         if self._mark is not None:

@@ -183,7 +183,7 @@ class TenantBudgets:
 
 
 def attempt_key(attempt: int | None = None) -> tuple[object, ...]:
-    """What identifies an attempt of the running activity; this one if None."""
+    """The identity of an attempt of the running activity; `attempt`: its number, None for the running one."""
     info = activity.info()
     return info.workflow_run_id, info.activity_id, attempt or info.attempt
 

@@ -207,7 +207,7 @@ def _inside(rest: str, raw: list[Token], open_: list[str]) -> str | None:
 
 
 def _before_end(raw: list[Token], open_: list[str]) -> str:
-    """What the text ends in or before, by its last token."""
+    """The place where the text was cut off, by its last token, as part of a sentence."""
     last, before = raw[-1], raw[:-1]
     if last.kind == "mark":
         return _AFTER_MARK.get(last.text, _UNCLOSED)

@@ -15,7 +15,7 @@ BYTES_PER_TOKEN, CONTENT_TOKENS = 4, 1_500
 
 
 def estimated_usage(asked: Request) -> Usage:
-    """What the endpoint has counted; where it has not, an estimate by the sizes of the request and of what has arrived."""
+    """The endpoint's own count, or an estimate by the sizes of the request and of the text that has arrived."""
     counted = asked.written.usage
     return counted.model_copy(
         update={
@@ -26,7 +26,7 @@ def estimated_usage(asked: Request) -> Usage:
 
 
 def estimated_input(asked: Request) -> int:
-    """About how many tokens a request has."""
+    """An estimate of the tokens of a request."""
     definition = asked.definition
     tools = json.dumps([tool.model_dump(mode="json") for tool in definition.tools], ensure_ascii=False)
     texts = [definition.instructions, tools] if definition.tools else [definition.instructions]
@@ -36,7 +36,7 @@ def estimated_input(asked: Request) -> int:
 
 
 def tokens_of(size: int) -> int:
-    """About how many tokens a text of so many bytes has."""
+    """An estimate of the tokens of a text with a size in bytes."""
     return -(-size // BYTES_PER_TOKEN)
 
 

@@ -19,7 +19,7 @@ FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "refusa
 
 @dataclass
 class Written:
-    """What has arrived of an answer. If it never becomes whole, its cost in a tenant's budget is estimated from this."""
+    """The part of an answer that has arrived: if the rest never does, its cost in a tenant's budget is estimated."""
 
     size: int = 0
     """Bytes of the text, the thoughts and the calls."""

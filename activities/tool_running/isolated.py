@@ -45,7 +45,7 @@ MAX_REASON_CHARS = 1_000
 MAX_NAMES = 100
 """Of an exception's class and its ancestors."""
 PATIENCE_SECONDS = 10.0
-"""How long a supervisor or template may be late with what it does at once. Then it is ended from here."""
+"""Seconds by which a supervisor or template may be late. Then the worker kills it."""
 _PARTS: TypeAdapter[list[Part]] = TypeAdapter(Parts)
 _NONE: Mapping[str, Any] = {}
 

@@ -23,7 +23,7 @@ _OWNERS = ("MULLIGAN", "TEMPORAL", "OTEL", "OPENAI", "ANTHROPIC", "GOOGLE", "GEM
 _SECRET = re.compile(
     r"KEY|TOKEN|SECRET|PASSWORD|PASSPHRASE|CREDENTIAL|HEADER|AUTH$|^TEMPORAL_GRPC_META_", re.IGNORECASE
 )
-"""What is in the names of their secrets."""
+"""Matches names of secrets."""
 _SETTINGS = {f"MULLIGAN_{name}".upper() for name, each in Settings.model_fields.items() if each.annotation is SecretStr}
 _ORDINARY = {"HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "USER"}
 """A declaration that refers to one of these does not make it a secret."""

@@ -23,7 +23,7 @@ from mulligan.activities.tool_running.process_tree import adopt_orphans, childre
 __all__ = ["IMPORT_SECONDS", "READY", "main"]
 
 READY = b"R"
-"""What a template sends when it can fork."""
+"""A template sends this byte when it can fork."""
 IMPORT_SECONDS = 30
 STRAY_SECONDS = 0.005
 """Between two looks for processes that a killed supervisor has left."""

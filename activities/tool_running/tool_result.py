@@ -36,7 +36,7 @@ def parts_of(value: object) -> list[Part] | None:
 
 
 def plain_result(value: object) -> str | list[Part] | UntilTime:
-    """What a tool returned, without objects of users' classes. Call it where the tool runs: it runs those classes' code.
+    """Convert a tool's result to a value without objects of users' classes. Call it where the tool runs: it runs their code.
 
     Raises:
         UnusableResult: it cannot be written as JSON.
