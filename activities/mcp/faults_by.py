@@ -1,7 +1,7 @@
 """Validates values by schemas of MCP servers. `isolated_faults` calls it in a process of its own.
 
-Such processes are forks of one that has imported this module (isolated_template.py). Hence it loads at once what validating
-otherwise loads at its first use, which takes a tenth of a second.
+A template process imports this module and is forked for each call (isolated_template.py). So the module loads jsonschema's
+lazy parts at its import: loading them in each fork would take a tenth of a second.
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ class _Template:
 
     @staticmethod
     async def start(module: str | None, environment: Mapping[str, str]) -> _Template | None:
-        """Start a template; None if it does not become ready. `module`: the one that it imports."""
+        """Start a template that imports `module`; None if it does not become ready."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         folder = tempfile.mkdtemp(prefix="mulligan-isolated-")

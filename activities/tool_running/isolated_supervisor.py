@@ -95,7 +95,7 @@ class _Watch:
         self._status: int | None = None
 
     def response(self) -> bytes:
-        """The call's own response, or one that says why there is none, as JSON."""
+        """The call's own response as JSON, or a response with the reason why the call gave none."""
         now = time.monotonic()
         end, next_look = now + self._request.limit, now + LOOK_SECONDS
         while now < end:
