@@ -34,7 +34,8 @@ def main(control: int, folder: str, module: str | None) -> None:
 
     Args:
         control: The number of a socket. Each byte that arrives is a call, with two sockets: the call's own, and a socket
-            that the template closes when none of the call's processes is left; if the worker closes its end, the call is ended.
+            that the template closes when none of the call's processes is left. If the worker closes its end, the call is
+            ended.
         folder: For temporary files. It is removed at the end.
         module: The module to import first. If that fails, or leaves threads, which a fork would not have, the template ends
             without a word. None: calls import their modules themselves.
