@@ -63,7 +63,7 @@ METHOD = """\
 - **Processes.** Temporal's dev server (in memory), the endpoint, each worker, and the driver are one process each, on
   one machine, over loopback. Each measurement has a fresh server and fresh workers, and warms them up first.
 - **The server** has the settings of `mulligan dev` (`history.transferProcessorMaxPollRPS=10000`, one partition a task
-  queue, eager activities, and `history.timerProcessorMaxTimeShift` of 50 ms: by default a timer, and so each retry, may
+  queue, and `history.timerProcessorMaxTimeShift` of 50 ms: by default a timer, and so each retry, may
   fire a second late), the same for all; default settings limit a single run to about 10 activities a second.
   *History* and *How far a run goes* use default settings.
 - **The endpoint** implements the Responses API and Chat Completions, has no state, and searches requests instead of

@@ -98,7 +98,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Get Temporal's dev server before the time limit of any test starts: on a new machine its build takes minutes."""
+    """Get Temporal's dev server before the time limit of any test starts: a new machine has to install it."""
     if any({"live", "acceptance", "system"} & set(item.path.parts) for item in session.items):
         get_server(session.config)
     # The garbage collector does not have to go through thousands of collected tests again and again.
@@ -107,7 +107,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def get_server(config: pytest.Config) -> None:
-    """Find, download or build it, and print that."""
+    """Find or fetch it, and print that."""
     capture = config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled() if capture else nullcontext():
         asyncio.run(find_temporal(lambda line: print(line, file=sys.stderr, flush=True)))

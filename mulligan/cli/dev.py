@@ -42,7 +42,7 @@ async def _dev(port: int, ui_port: int, db: Path | None, *, as_json: bool) -> in
     stopped = asyncio.create_task(stop.wait())
     await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
     stopped.cancel()
-    # The server may still be downloaded or built: cancelling ends that too, and removes its files.
+    # The server may still be fetched: cancelling ends that too, and removes its files.
     serving.cancel()
     try:
         await serving

@@ -1,4 +1,4 @@
-"""Temporal's dev server: find, download or build the program, start and stop it. Nothing here prints."""
+"""Temporal's dev server: find or fetch the program, start and stop it. Nothing here prints."""
 
 from mulligan.devserver.dev_server import DevServer, PortInUseError, ServerStartError, any_server, temporal_server
 from mulligan.devserver.find import DevServerError, NoDevServerError, find_temporal

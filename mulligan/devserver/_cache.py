@@ -14,8 +14,8 @@ from platformdirs import user_cache_path
 
 from mulligan.devserver._process import scratch_folder
 
-VERSION = "1.5.1"
-"""The version of Temporal's CLI; `go.mod` names the same one."""
+VERSION = "1.9.1"
+"""The version of Temporal's CLI, and of the wheel that contains it. Its server is 1.32.0."""
 
 SECONDS_BETWEEN_LINES = 5
 _SECONDS_BETWEEN_TRIES = 0.2

@@ -1,4 +1,4 @@
-"""Download the dev server with the Temporal SDK's own downloader."""
+"""Download the dev server with the Temporal SDK's own downloader: for platforms without a wheel."""
 
 from __future__ import annotations
 

@@ -13,10 +13,11 @@ from pathlib import Path
 from platformdirs import user_cache_path
 
 from mulligan.devserver._cache import locked_scratch_folder
-from mulligan.devserver.build import find_go, run_with_progress
+from mulligan.devserver._run_with_progress import run_with_progress
+from tests.support.go_toolchain import find_go
 
 JAEGER, KUSTOMIZE, COMPOSE, KEDA = "2.13", "v5.7.1", "v2.16.2", "v2.21.0"
-TEMPORAL = "v1.29.1"
+TEMPORAL = "v1.32.0"
 """The server of deploy/compose.yaml."""
 _JAEGER_SOURCE = Path(__file__).parent / "jaeger"
 OTEL, CONVENTIONS = "v1.44.0", "v1.41.0"

