@@ -15,7 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from temporalio.api.enums.v1 import EventType
-from temporalio.client import Client, WorkflowHandle, WorkflowQueryFailedError, WorkflowUpdateFailedError
+from temporalio.client import (
+    Client,
+    RPCTimeoutOrCancelledError,
+    WorkflowHandle,
+    WorkflowQueryFailedError,
+    WorkflowUpdateFailedError,
+)
 from temporalio.service import RPCError
 
 from mulligan.devserver import DevServer, temporal_server
@@ -226,7 +232,7 @@ async def _approve(handles: Sequence[WorkflowHandle[Any, Any]]) -> None:
     while True:
         await asyncio.sleep(0.3)
         for handle in handles:
-            with suppress(RPCError, WorkflowQueryFailedError, WorkflowUpdateFailedError):
+            with suppress(RPCError, RPCTimeoutOrCancelledError, WorkflowQueryFailedError, WorkflowUpdateFailedError):
                 for waiting in await handle.query("pending", rpc_timeout=_SHORT):
                     decision = {"call_id": waiting["call_id"], "decision": "approve", "by": "chaos"}
                     await handle.execute_update("decide", decision, rpc_timeout=_SHORT)
