@@ -33,6 +33,7 @@ _WORDS = {
     **dict.fromkeys(("false", "f", "no", "n", "off", "0"), False),
 }
 _NOT_FINITE = "should be a finite number: JSON has no infinity and no NaN"
+_NO_FORM = "is of none of the forms that are allowed"
 _Parse = Callable[[str], JsonValue]
 _Faults = tuple[tuple[str, str], ...]
 
@@ -113,12 +114,16 @@ class _Converter:
     def _alternative(self, branches: list[Any], value: JsonValue, path: str) -> Conversion:
         """The conversion by the first alternative that fits; one that converts nothing is preferred."""
         conversions = [self.convert(branch, value, path) for branch in branches]
-        possible = [each for each in conversions if not each.faults]
-        if fitting := [each for each in possible if not each.is_other] or possible:
+        of_type = [each for each in conversions if all(where != path for where, _ in each.faults)]
+        if len(of_type) == 1:
+            return of_type[0]
+        if not of_type:
+            others = [each for each, branch in zip(conversions, branches, strict=True) if branch != {"type": "null"}]
+            return Conversion(value, faults=others[0].faults if len(others) == 1 else ((path, _NO_FORM),))
+        of_form = [each for each in of_type if not each.is_other]
+        if fitting := [each for each in of_form if not each.faults]:
             return next((each for each in fitting if not each.kinds), fitting[0])
-        others = [each for each, branch in zip(conversions, branches, strict=True) if branch != {"type": "null"}]
-        faults = others[0].faults if len(others) == 1 else ((path, "is of none of the forms that are allowed"),)
-        return Conversion(value, faults=faults)
+        return Conversion(value, faults=of_form[0].faults) if of_form else Conversion(value, is_other=True)
 
     def _typed(self, schema: dict[str, Any], value: JsonValue, path: str) -> Conversion:
         values = [schema["const"]] if "const" in schema else _list(schema.get("enum"))
@@ -151,7 +156,7 @@ class _Converter:
             elif "patternProperties" in schema:
                 part = Conversion(inner)
             else:
-                part = self.convert(others, inner, where).then(Conversion(inner, is_other=is_closed))
+                part = Conversion(inner, is_other=True) if is_closed else self.convert(others, inner, where)
             converted[name] = part.value
             parts = parts.then(part)
         return Conversion(converted if parts.kinds else value, parts.kinds, parts.faults, parts.is_other)
