@@ -150,8 +150,8 @@ class CallToolActivity:
             parent = span_of_run(request.where) if tool.deferred else span.span
             with trace.use_span(parent, record_exception=False, set_status_on_exception=False):
                 if tool.isolated:
-                    function, *bound = isolated_call(tool.function)
-                    args, kwargs = [*bound[0], *args], {**bound[1], **kwargs}
+                    function, bound_args, bound_kwargs = isolated_call(tool.function)
+                    args, kwargs = [*bound_args, *args], {**bound_kwargs, **kwargs}
                     env = tool.isolated_env
                     value = await services.child_processes.run_tool(function or "", args, kwargs, limit=limit, env=env)
                 else:

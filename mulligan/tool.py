@@ -231,7 +231,7 @@ class TypedTool(Tool, Generic[P, R]):
 
 NOT_IMPORTABLE = (
     "an isolated tool is imported by name in another process, so its function must be at the top level of a module that "
-    "can be imported, by its own name (not in `__main__`, a lambda, inside another function, or decorated under another name)"
+    "can be imported, by its own name (not in `__main__`, a lambda, inside another function, decorated under another name)"
 )
 
 
@@ -356,7 +356,8 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
     """Declare a function, `def` or `async def`, as a tool.
 
     Args:
-        function: The function. Its name, docstring and signature become the tool's name, description and schema.
+        function: The function, or a bound method, a `functools.partial`, an object with `__call__`. Its name, docstring and
+            signature become the tool's name, description and schema.
         name: Another name: 1 to 64 of `a-z A-Z 0-9 _ -` (OpenAI's rule for function names).
         description: Another description.
         timeout: Seconds, or a timedelta, for one attempt: 60 s where None, 10 s for a local tool. A hard limit: then the

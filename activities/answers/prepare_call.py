@@ -1,8 +1,8 @@
 """Prepare the arguments of a call, once: parse, repair and validate them. The result is valid arguments, or a typed error.
 
-Repairs are tried in this order: empty arguments, repaired JSON, a bare value, the tool's `fix`, the agent's `repair`. Each of
-their results may be converted by the schema (mulligan/schema/conversion.py), which is a repair as well. A repair is used only
-if its result validates. Whatever a model or a fixer does, only typed errors are raised.
+Repairs are tried in this order: empty arguments, repaired JSON, a bare value, the tool's `fix`, the agent's `repair`. Each
+result may be converted by the schema (mulligan/schema/conversion.py), which is a repair as well. A repair is used only if
+its result validates. Whatever a model or a fixer does, only typed errors are raised.
 """
 
 from __future__ import annotations
@@ -130,18 +130,17 @@ def _bare_value(accepts: JsonType, value: JsonValue, *steps: _Step) -> ValidArgu
 def valid(accepts: JsonType, value: JsonValue) -> JsonValue | Exception:
     """The valid arguments that a value is, or becomes by a conversion ("5" for an integer is 5); or the error."""
     accepted = _accepted(accepts, value)
-    return accepted if isinstance(accepted, Exception) else accepted.arguments
+    return accepted.arguments if isinstance(accepted, ValidArguments) else accepted
 
 
 def _accepted(accepts: JsonType, value: JsonValue, *steps: _Step) -> ValidArguments | Exception:
     """As `valid`, with the repairs: `steps`, by which the value was read, and the conversion."""
-    if not accepts.coerces:
-        as_it_is = _validated(accepts, value)
-        if not isinstance(as_it_is, Exception):
-            return _repaired(as_it_is, steps)
+    unconverted = None if accepts.coerces else _validated(accepts, value)
+    if not accepts.coerces and not isinstance(unconverted, Exception):
+        return _repaired(unconverted, steps)
     conversion = convert(accepts.conversion_schema, value, parse_json)
-    if not accepts.coerces and not conversion.kinds:
-        return as_it_is
+    if isinstance(unconverted, Exception) and not conversion.kinds:
+        return unconverted
     arguments = _validated(accepts, conversion.value)
     if isinstance(arguments, Exception):
         return arguments

@@ -90,7 +90,7 @@ def _plain(value: object) -> Any:
 
 
 def _number_or_list(value: Any) -> Any:
-    """A number of another library as Python's, and an array as a list: those of numpy and mpmath, which are not imported here.
+    """A number of another library as Python's, and an array as a list. numpy and mpmath are not imported for it.
 
     Raises:
         Exception: it is neither.

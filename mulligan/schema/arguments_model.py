@@ -119,11 +119,11 @@ class ArgumentsModel:
         """Validate arguments by pydantic's rules for JSON: a string is read as a date, an array as a tuple.
 
         Raises:
-            pydantic.ValidationError: they are not valid; and whatever a user's own validators raise.
+            pydantic.ValidationError, NotOfSchema: they are not valid; and whatever a user's own validators raise.
         """
-        if isinstance(value, dict) and self.model.model_config.get("extra") == "allow":
-            if taken := [name for name in value if name in self.taken_names and name not in self.schema["properties"]]:
-                raise NotOfSchema([(name, "is not a field of it") for name in taken])
+        names = value if isinstance(value, dict) and self.taken_names else ()
+        if taken := [name for name in names if name in self.taken_names and name not in self.schema["properties"]]:
+            raise NotOfSchema([(name, "is not a field of it") for name in taken])
         return self.model.model_validate_json(json.dumps(value))
 
     def to_json(self, validated: BaseModel) -> JsonValue:
@@ -175,7 +175,7 @@ def arguments_model(function: Callable[..., Any], name: str, context_type: type)
         else:
             fields[field] = (hint, _field(hint, parameter, descriptions.get(parameter_name)))
     model, schema, conversion_schema = _model_and_schemas(f"{name}_arguments", fields, parameters, others)
-    taken = frozenset({*_names(function), *_names(plain)})
+    taken = frozenset() if others is None else frozenset({*_names(function), *_names(plain)})
     return ArgumentsModel(
         model, schema, _description(doc), context_parameter, tuple(parameters), conversion_schema, taken
     )
@@ -234,11 +234,11 @@ def _model_and_schemas(
     name: str, fields: dict[str, Any], parameters: list[tuple[str, str, bool]], others: Any
 ) -> tuple[type[BaseModel], dict[str, Any], dict[str, Any]]:
     """The model, its schema, and the schema by which values are converted. `others`: the type of further fields."""
-    config, typed = ConfigDict(extra="forbid"), {}
+    config = ConfigDict(extra="forbid" if others is None else "allow")
     if others is not None:
-        config, typed = ConfigDict(extra="allow"), {"__pydantic_extra__": (dict[str, others], Field(init=False))}
+        fields = {**fields, "__pydantic_extra__": (dict[str, others], Field(init=False))}
     try:
-        model = create_model(name, __config__=config, **fields, **typed)
+        model = create_model(name, __config__=config, **fields)
         schemas = (
             model.model_json_schema(by_alias=True, schema_generator=generator)
             for generator in (GenerateJsonSchema, MarkedJsonSchema)
@@ -249,7 +249,7 @@ def _model_and_schemas(
         raise TypeError(f"no JSON schema can be made of {culprit}: {first_sentence(error)}") from error
     except ValueError as error:  # PydanticInvalidForJsonSchema is one
         raise TypeError(f"no JSON schema can be made of its parameters: {first_sentence(error)}") from error
-    if len(schema["properties"]) < len(fields):
+    if len(schema["properties"]) < len(fields) - (others is not None):
         raise TypeError("two parameters have the same name for the model; give one another alias.")
     return model, schema, conversion_schema
 

@@ -162,13 +162,14 @@ class _Converter:
         return Conversion(converted if parts.kinds else value, parts.kinds, parts.faults, parts.is_other)
 
     def _array(self, schema: dict[str, Any], value: list[JsonValue], path: str) -> Conversion:
-        items, first = schema.get("items"), _list(schema.get("prefixItems"))
-        if isinstance(items, list):  # as before the draft 2020-12
-            items, first = schema.get("additionalItems"), items
+        first, rest = schema.get("prefixItems"), schema.get("items")
+        if isinstance(rest, list):  # as before the draft 2020-12
+            first, rest = rest, schema.get("additionalItems")
+        positions = _list(first)
         parts = Conversion(None)
         converted: list[JsonValue] = []
         for index, inner in enumerate(value):
-            part = self.convert(first[index] if index < len(first) else items, inner, f"{path}[{index}]")
+            part = self.convert(positions[index] if index < len(positions) else rest, inner, f"{path}[{index}]")
             converted.append(part.value)
             parts = parts.then(part)
         return Conversion(converted if parts.kinds else value, parts.kinds, parts.faults, parts.is_other)

@@ -18,7 +18,7 @@ def plain_function(function: Callable[..., Any]) -> Callable[..., Any]:
         elif isinstance(function, staticmethod):
             function = function.__func__
         elif _has_call_of_its_own(function):
-            function = function.__call__
+            function = getattr(function, "__call__")  # noqa: B004, B009 - a type checker sees no such attribute
         else:
             return function
 
@@ -32,8 +32,8 @@ def callable_name(function: Callable[..., Any]) -> str:
     return str(getattr(function, "__name__", "tool"))
 
 
-def _has_call_of_its_own(function: Any) -> bool:
-    """Whether it is an object with `__call__`. One that `functools.wraps` made equal to a function counts as that function."""
+def _has_call_of_its_own(function: object) -> bool:
+    """Whether it is an object with `__call__`. One that a decorator gave a function's signature counts as that function."""
     if inspect.isroutine(function) or isinstance(function, type | functools.partial | staticmethod):
         return False
-    return inspect.isroutine(getattr(type(function), "__call__", None)) and not hasattr(function, "__wrapped__")
+    return callable(function) and not hasattr(function, "__wrapped__")

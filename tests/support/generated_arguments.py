@@ -13,7 +13,29 @@ from pydantic import ConfigDict, Field, create_model
 
 __all__ = ["Case", "function_of", "random_case"]
 
-JSON_VALUES = [None, True, False, 0, 1, 7, -1, 5.0, 1.5, "", "a", "5", "1.5", "true", "null", "[1]", "{}", [], [1], {}, {"a": 1}]
+JSON_VALUES = [
+    None,
+    True,
+    False,
+    0,
+    1,
+    7,
+    -1,
+    5.0,
+    1.5,
+    "",
+    "a",
+    "5",
+    "1.5",
+    "true",
+    "null",
+    "[1]",
+    "{}",
+    [],
+    [1],
+    {},
+    {"a": 1},
+]
 """Values of each type, for any place."""
 CONFIG = ConfigDict(extra="forbid")
 
@@ -81,15 +103,15 @@ def _type(random: Random, depth: int) -> tuple[Any, Any]:
     if kind == "dict":
         return dict[str, inner], {"k": value}  # type: ignore[valid-type]
     if kind == "optional":
-        return Optional[inner], random.choice([value, None])
+        return Optional[inner], random.choice([value, None])  # noqa: UP045 - as it is built for others
     if kind == "list or number":
-        return Union[list[inner], int], random.choice([[value], 7])  # type: ignore[valid-type]
+        return Union[list[inner], int], random.choice([[value], 7])  # type: ignore[valid-type]  # noqa: UP007
     model: Any = create_model("Inner", __config__=CONFIG, n=(inner, ...), m=(int, 3))
     given = {"n": value} | ({"m": 4} if random.random() < 0.5 else {})
     if kind == "object":
         return model, given
     other: Any = create_model("Other", __config__=CONFIG, n=(inner, ...), z=(bool, ...))
-    return Union[model, other], random.choice([given, {"n": value, "z": True}])
+    return Union[model, other], random.choice([given, {"n": value, "z": True}])  # noqa: UP007
 
 
 def _as_written(random: Random, value: Any) -> Any:

@@ -65,7 +65,9 @@ TOOLS: dict[str, dict[str, Any]] = {
 if os.environ.get("ASKS"):
     TOOLS |= {"book": schema(city=TEXT), "open_page": NONE, "endless": NONE}
 
-GIVEN: dict[str, dict[str, Any]] = json.loads(Path(os.environ["SCHEMAS"]).read_text()) if "SCHEMAS" in os.environ else {}
+GIVEN: dict[str, dict[str, Any]] = (
+    json.loads(Path(os.environ["SCHEMAS"]).read_text()) if "SCHEMAS" in os.environ else {}
+)
 """Tools of given schemas, which return their arguments."""
 TOOLS |= GIVEN
 

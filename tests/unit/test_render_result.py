@@ -201,7 +201,9 @@ def test_what_is_no_finite_number_is_refused_with_the_reason(value: Any, why: st
 
 
 @settings(derandomize=True, deadline=None, max_examples=500)
-@given(st.decimals(allow_nan=False, allow_infinity=False) | st.decimals(places=2, allow_nan=False, allow_infinity=False))
+@given(
+    st.decimals(allow_nan=False, allow_infinity=False) | st.decimals(places=2, allow_nan=False, allow_infinity=False)
+)
 def test_no_digit_of_a_decimal_is_changed(value: Decimal) -> None:
     written = json.loads(render(value), parse_float=Decimal)
     assert Decimal(written) == value
