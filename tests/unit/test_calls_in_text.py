@@ -176,8 +176,6 @@ NO_CALLS = [
     '{"name": "search", "action": "now", "arguments": {}}',
     '{"name": "search", "arguments": {}, "input": {}}',
     '{"name": 3, "arguments": {}}',
-    "{'name': 'made_up', 'arguments': {}}",
-    "```json\n{'name': 'made_up', 'arguments': {}}\n```",
     '<tool_call>{"name": "Ada", "age": 3}</tool_call>',
     "<tool_call>search</tool_call>",
     '{"name": "search"',
@@ -273,20 +271,11 @@ def test_a_call_written_into_the_text_is_read_back_equal(
     assert (rest, [(call.name, call.arguments) for call in calls]) == ("So:", [(name, raw)])
 
 
-@pytest.mark.parametrize(
-    ("raw", "again"), [("", "{}"), ("{'q': 1}", "{'q': 1}"), ('{"q": "cut', '{"q": "cut'), ("prose", '"prose"')]
-)
-def test_arguments_that_are_not_json_are_written_back_in_a_json_block(raw: str, again: str) -> None:
-    text = as_text("search", raw)
-    assert json.loads(text.removeprefix("```json\n").removesuffix("\n```"))["name"] == "search"
-    assert calls_found_in(text) == ("", [("search", again)])
-
-
 def test_the_instructions_contain_the_schemas_and_a_form_that_can_be_read() -> None:
     schema = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
     told = describe([ToolDefinition(name="search", description="Search it.", parameters=schema)])
     assert "`search`: Search it." in told
     assert json.dumps(schema, separators=(",", ":")) in told
-    assert as_text("NAME", "{...}", check=False) in told
+    assert as_text("NAME", "{...}") in told
     assert describe([]) == ""
     assert find_calls(told, {"search"}) == (told, [])
