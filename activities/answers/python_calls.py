@@ -8,7 +8,7 @@ import re
 from mulligan.activities.answers.json_tokens import CLOSER, value_end
 from mulligan.values import ToolCall
 
-_CALL = re.compile(r"[\s,;]*+(?:print\()?+(?P<name>[A-Za-z_][\w.]{0,127}+)\(\s*+(?=\)|\w+\s*+=(?!=)|\Z)")
+_CALL = re.compile(r"[\s,;]*+(?:print\()?+(?P<name>[A-Za-z_][\w.]{0,127}+)\(\s*+(?=\)|[A-Za-z_]\w*+\s*+=(?!=)|\Z)")
 _KEYWORD = re.compile(r"(?P<key>[A-Za-z_]\w*+)\s*+=(?!=)\s*+")
 _WORD = re.compile(r"[\w.+-]++")
 _COMMA = re.compile(r"\s*+,\s*+")

@@ -216,7 +216,8 @@ def test_a_tool_named_final_answer_is_called() -> None:
 UNITS = [
     "{", "[", "```", '{"', "```json\n{", "```{x} ", "<tool_call>{", "[TOOL_CALLS]{", "<think>", "<function=a>{", "<|python_tag|>[1,",
     '{"name":', '{"name": "a', '{"name":"\\"', '[{"name":', '```{"name":"search","arguments":{"a":', '```json\n{"a":"', "```{'a':'", "\\",
-    '{"name":"search","arguments":{}}',
+    '{"name":"search","arguments":{}}', "<function=a><parameter=b>", "<function=a><parameter=b>c</parameter>", '<invoke name="a">',
+    "[f(a=", "f(a='", "```tool_code\nf(a=1", "<tool_call>f(a=[", "<tool_call>f(),", "<function_calls>", "<function=a>\"",
 ]  # fmt: skip
 
 
@@ -244,7 +245,12 @@ def test_nothing_raises_and_arguments_are_slices_of_the_text(text: str) -> None:
     if not calls and "inal" not in text:
         assert rest == text
     for call in calls:
-        assert call.arguments in str(well_formed(text)) or isinstance(parse_json(call.arguments), str)
+        is_object_made_here = "(" in text or "<parameter" in text
+        assert (
+            is_object_made_here
+            or call.arguments in str(well_formed(text))
+            or isinstance(parse_json(call.arguments), str)
+        )
 
 
 PROSE = st.text(st.characters(blacklist_characters="{["), max_size=60)
