@@ -316,7 +316,7 @@ class StepCall(BaseModel):
     """The arguments as the model wrote them."""
     arguments: Any = None
     repairs: list[Repair] = []
-    """The changes of the arguments, in their order."""
+    """The changes of the name and of the arguments, in their order."""
     result: StepResult | None = None
     """None while the call runs or waits."""
     attempts: int = 0

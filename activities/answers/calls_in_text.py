@@ -12,7 +12,8 @@ one too, where it plainly is a call: its feedback names the tools that there are
 | in a tag | any name | any name | any name |
 | in a fence | any name | known tools, or PLAIN keys | any name, in a fence of TOOL_FENCES |
 | the whole text | known tools, or PLAIN keys | known tools, or PLAIN keys | known tools, or in a list |
-| in the prose | known tools | never | never |
+| at the end, from the beginning of a line on | known tools, or PLAIN keys | never | never |
+| elsewhere in the prose | known tools | never | never |
 """
 
 from __future__ import annotations
@@ -186,6 +187,7 @@ class CallReader:
         self.text = text
         self.names = ToolNames(names)
         self.read = self.wasted = self.broken = 0
+        self._end = len(text.rstrip())
         self._last_thought_end = text.rfind("</think>")
 
     def blocks(self) -> Iterator[Block]:
@@ -214,8 +216,8 @@ class CallReader:
             return [], self.text.find("</think>", at) if at <= self._last_thought_end else at
         end, is_json = self._decode(at, _STRICT)
         if is_json:
-            is_all = mark["whole"] is not None and not self.text[end:].strip()
-            return self._calls(self.text[at:end], "plain" if is_all else "known"), end
+            is_last = end >= self._end and not self.text[self.text.rfind("\n", 0, at) + 1 : at].strip()
+            return self._calls(self.text[at:end], "plain" if is_last else "known"), end
         if mark["whole"] is not None:
             stop, is_whole = value_end(self.text, at)
             self._waste(stop - at)
@@ -331,7 +333,7 @@ class CallReader:
         if raw[0] == "[":
             each = [self._calls(item, trust, depth=depth + 1) for item in parts]
             return [call for calls in each for call in calls] if all(each) else []
-        members = {_string(key): value for key, value in zip(parts[::2], parts[1::2], strict=True)}
+        members = {_string(key) or "": value for key, value in zip(parts[::2], parts[1::2], strict=True)}
         kind = members.pop("type", '"function"')
         keys = members.keys() - BESIDE
         wrapped = [members[key] for key, opener in WRAPPERS.items() if key in keys and members[key][0] == opener]

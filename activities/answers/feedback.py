@@ -86,7 +86,7 @@ class Target:
         message = f"The arguments of `{self.name}` are not valid JSON, so it was not run: {error.reason}."
         if self.is_output:
             message = f"Your output `{self.name}` is not valid JSON, so it was not accepted: {error.reason}."
-        excerpt = f"The fault is near: {error.near}" if error.near else ""
+        excerpt = f"The fault is near: {error.near}" if error.near not in ("", call.arguments) else ""
         # Asked for a correction alone, a model may write only what is missing.
         whole = (
             "What you wrote ends too early, and nothing was added to it: write all of it." if error.is_cut_off else ""

@@ -116,7 +116,7 @@ async def test_repaired_calls_stay_so_through_compactions_and_in_what_summaries_
 
     def spelled(request: dict[str, Any], nth: int) -> Turn:
         turn = script(request, nth)
-        return replace(turn, calls=[(name, repr(json.loads(raw)), *more) for name, raw, *more in turn.calls])
+        return replace(turn, calls=[(each[0], repr(json.loads(each[1]))) for each in turn.calls])
 
     async with running_worker(lab.client, load(["tests.support.compaction_agents"]), lab.telemetry, queue):
         at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)

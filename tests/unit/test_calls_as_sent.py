@@ -55,7 +55,7 @@ def receiver_is_to(invalid: InvalidToolInput) -> object:
 
 def sent_calls(messages: Sequence[Message]) -> list[dict[str, tuple[str, Any]]]:
     """For each API: the name and arguments of each call in the request, by the call's id."""
-    chat, responses, claude, gemini, plain = {}, {}, {}, {}, {}
+    chat, responses, claude, gemini, plain = (dict[str, tuple[str, Any]]() for _ in range(5))
     items = [json.loads(item) for message in messages for item in OpenAIChat().encode(message)]
     for item in items:
         for each in item.get("tool_calls", []):

@@ -172,9 +172,9 @@ def test_arguments_that_are_no_object_are_quoted_once_in_any_feedback() -> None:
         assert (raw in error.detail) == (is_quoted or not raw)
         assert raw not in error.message or not raw
     for wrong in ("[1]", "{'a': 1"):
-        error = error_for(wrong)
-        feedback.quote_unreadable(error, call(wrong))
-        assert error.text.count("You sent: ") == 1
+        invalid = error_for(wrong)
+        feedback.quote_unreadable(invalid, call(wrong))
+        assert invalid.text.count("You sent: ") == 1
     cut = feedback.truncated_call(call("{'a': '" + "x" * 2_000 + "END"), "the length limit")
     feedback.quote_unreadable(cut, call("{'a': '" + "x" * 2_000 + "END"))
     assert cut.text.endswith("END")

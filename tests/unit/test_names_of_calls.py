@@ -14,6 +14,7 @@ from mulligan import Agent, Call, ProviderStrategy, Say, tool
 from mulligan.activities.answers.calls_in_text import ARGUMENTS, NAMES, find_calls
 from mulligan.activities.answers.tool_names import ToolNames
 from mulligan.testing import AgentRun, Model, run_agent
+from mulligan.values import StepCall
 from tests.support.cut_off_calls import DIALECTS, SPELLINGS, VALUE_DIALECTS
 
 SENT = {"to": "Ada's", "text": 'say "hi"', "tags": "a"}
@@ -45,7 +46,14 @@ def answers(name: str) -> dict[str, str]:
     del texts["arguments first, surplus closers"]  # of no tool is this read: where the arguments end is unclear
     if name.replace(".", "").isidentifier():
         texts |= {dialect: write(SENT, name) for dialect, write in VALUE_DIALECTS.items()}
+    texts["at the end of prose"] = f"I will do that.\n\n{DIALECTS['bare'](json.dumps(SENT), name)}\n"
     return texts
+
+
+def told(call: StepCall) -> tuple[str | None, str]:
+    """The kind and the text of what the model was told about a call."""
+    assert call.result is not None
+    return call.result.error.kind if call.result.error else None, call.result.text
 
 
 async def run(texts: list[Say | str], **options: Any) -> AgentRun:
@@ -68,9 +76,9 @@ async def test_a_call_of_an_unknown_tool_is_never_the_answer(name: str) -> None:
     texts = {key: text for key, text in answers(name).items() if key not in left_out}
     ended = await run([*texts.values(), "done"], calls_in_text=True)
     assert ended.output == "done"
-    kinds = [[call.result.error.kind for call in step.tool_calls] for step in ended.steps[:-1]]
+    kinds = [[told(call)[0] for call in step.tool_calls] for step in ended.steps[:-1]]
     assert dict(zip(texts, kinds, strict=True)) == {key: ["unknown_tool"] for key in texts}
-    assert all(f"There is no tool `{name}`" in call.result.text for call in ended.calls)
+    assert all(f"There is no tool `{name}`" in told(call)[1] for call in ended.calls)
     assert RAN == []
 
 
@@ -91,7 +99,7 @@ async def test_a_near_name_is_a_call_of_exactly_that_tool(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "raw", "finish", "kind", "told"),
+    ("name", "raw", "finish", "kind", "part"),
     [
         ("fetch_mail", '{"to": "A', "length", "unknown_tool", 'You sent: {"to": "A'),
         ("fetch_mail", "{'to': 'A'}", None, "unknown_tool", "You sent: {'to': 'A'}"),
@@ -103,13 +111,14 @@ async def test_a_near_name_is_a_call_of_exactly_that_tool(name: str) -> None:
     ],
 )
 async def test_the_name_is_looked_up_before_the_arguments(
-    name: str, raw: str, finish: Any, kind: str, told: str
+    name: str, raw: str, finish: Any, kind: str, part: str
 ) -> None:
     ended = await run([Say(calls=[Call(name, raw)], finish_reason=finish), "done"])
     [call] = ended.calls
-    assert call.result.error.kind == kind
-    assert told in call.result.text
-    assert ("You sent" in call.result.text) == (raw != '{"to": "A"}' or kind == "invalid_arguments")
+    found, text = told(call)
+    assert found == kind
+    assert part in text
+    assert ("You sent" in text) == (raw != '{"to": "A"}' or kind == "invalid_arguments")
     is_known = kind != "unknown_tool"
     assert (call.name, call.raw_arguments) == ("send_mail" if is_known else name, raw)
     assert [repair.by for repair in call.repairs] == ["name"] * (is_known and name != "send_mail")
@@ -161,6 +170,7 @@ ORDINARY = [
     '```json\n{"name": "app", "dependencies": {"a": "^1"},}\n```',
     'You could send `{"name": "x", "arguments": {}}` to it.',
     "Write {'name': 'x', 'arguments': {}} there.",
+    'You could send {"name": "x", "arguments": {}}',
     'The request is:\n\n{"name": "x", "arguments": {"a": 1}}\n\nThe answer follows.',
     '```python\nprint(len(items))\n```',
     '```python\nplot(x=1, y=2)\n```',
@@ -209,7 +219,7 @@ async def test_an_output_in_the_text_that_looks_like_a_call_is_the_output(around
     assert ended.output == Job(name="build", arguments={"jobs": 4})
     wrong = json.dumps({"name": "build", "arguments": {"jobs": "many"}})
     ended = await run([around.replace("{}", wrong), written], calls_in_text=True, output=ProviderStrategy(Job))
-    assert [call.result.error.kind for call in ended.calls] == ["unknown_tool"]
+    assert [told(call)[0] for call in ended.calls] == ["unknown_tool"]
 
 
 VALUES = st.recursive(
