@@ -71,7 +71,7 @@ class Agent(Generic[OutputT]):
         repair: As a tool's `fix`, for every tool of the agent; called after it.
         guard: Called before a valid call runs, with the ToolCall (its arguments valid JSON) and the ToolContext. A text
             that it returns is the reason why the call is `denied`; a guard that raises or hangs denies.
-        calls_in_text: For models without tool calls of their own: calls written as JSON in the text are run as calls.
+        calls_in_text: For models without tool calls of their own: calls written in the text are run as calls.
         parallel_tool_calls: Whether the model may make several calls in a step.
         model_settings: Other settings of the provider: temperature, tool_choice, reasoning … A table under a provider's name
             (`anthropic`, `google`) is for its models alone.

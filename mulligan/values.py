@@ -54,13 +54,18 @@ class ErrorInfo(BaseModel):
 
 
 class ToolCall(BaseModel):
-    """A call that the model made. `arguments` is the raw text that the model wrote, valid or not."""
+    """A call that the model made.
+
+    In a message, a call that was repaired, or edited by a person, has the name and arguments that it was executed with,
+    and so the model reads it. A step has what the model wrote.
+    """
 
     id: str
     """The model's id of the call, at most 64 characters."""
     name: WellFormedText
-    """The name that the model wrote; there may be no such tool."""
+    """The name of the tool; if there is no such tool, the name that the model wrote."""
     arguments: WellFormedText
+    """The arguments as JSON; if they are not valid, the raw text that the model wrote."""
 
 
 def _agree(message: Any) -> Any:
@@ -202,13 +207,13 @@ class RunResult(BaseModel, Generic[OutputT]):
 
 
 class Repair(BaseModel):
-    """One change of a call's arguments before it ran. `by`: the fixer or the model that changed them."""
+    """One change of a call before it ran. `by`: what changed it: `name`, a kind of repair, a fixer, or a model."""
 
     by: str
     before: Any = None
-    """The arguments before; raw text where they were not JSON."""
+    """The arguments before, raw text where they were not JSON; with `name`, the name that the model wrote."""
     after: Any = None
-    """The arguments after it."""
+    """The arguments after it; with `name`, the name of the tool."""
 
 
 class StepResult(BaseModel):
@@ -311,7 +316,7 @@ class StepCall(BaseModel):
     """The arguments as the model wrote them."""
     arguments: Any = None
     repairs: list[Repair] = []
-    """The changes of the arguments, in their order."""
+    """The changes of the name and of the arguments, in their order."""
     result: StepResult | None = None
     """None while the call runs or waits."""
     attempts: int = 0

@@ -158,7 +158,7 @@ def _fault_of_answer(answer: ModelAnswer) -> str | None:
         return "two calls have the same id, or one has none"
     if not all(map(_are_tokens, [answer.usage, *answer.others.values()])):
         return "its usage is no number of tokens"
-    # Arguments that are left out are those of the raw text.
+    # Arguments that are left out are those of the message's text.
     texts = [
         call.arguments
         for call, prepared in zip(calls, answer.prepared, strict=True)

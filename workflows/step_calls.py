@@ -216,7 +216,7 @@ class StepCalls:
             error = from_json(outcome.failure)
             if isinstance(error, ToolCallError) and not error.raw_arguments:
                 # The raw text is not in the input of the tool's activity, so its error has none.
-                error.raw_arguments = call.arguments
+                error.raw_arguments = step_call.record.written(call)
             raise error
         step_call.record.attempts = outcome.attempts
         message = tool_message(call, outcome.text, outcome.error, outcome.content)
@@ -334,7 +334,7 @@ class StepCalls:
         decision = record.decision = await self.inbox.decisions.wait_for(pending, self.inbox.stop, remind)
         self.conversation.event_log.decided(step_call.index)
         if pending.edited_arguments is not None:
-            record.arguments = pending.edited_arguments
+            self.conversation.edit_call(step_call.index, pending.edited_arguments)
         is_approved = decision.decision == "approve"
         recorded = await dispatch.record_decision(
             RecordDecision(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -9,7 +10,8 @@ from typing import Literal
 from pydantic import JsonValue
 
 from mulligan.activities.answers.failure_policy import FailsRun, ReturnedToModel
-from mulligan.values import Repair
+from mulligan.activities.models._legal_calls import is_json_object
+from mulligan.values import Repair, ToolCall
 from mulligan.wire.model_call import PreparedCall
 
 
@@ -49,6 +51,17 @@ def arguments_to_record(state: CallState) -> JsonValue:
             return state.call.arguments
         case ReturnedToModel() | FailsRun():
             return None
+
+
+def as_executed(call: ToolCall, prepared: PreparedCall) -> tuple[ToolCall, PreparedCall]:
+    """The call as the model reads it from now on, with the arguments after repairs; and what history has beside it.
+
+    A call that needed no repair stays as the model wrote it: that is also what its provider has in its cache.
+    """
+    if prepared.arguments is None or not (prepared.repairs or not is_json_object(call.arguments)):
+        return call, prepared
+    executed = ToolCall(id=call.id, name=call.name, arguments=json.dumps(prepared.arguments, ensure_ascii=False))
+    return executed, prepared.model_copy(update={"arguments": None, "raw": call.arguments})
 
 
 def prepared_call(state: CallState) -> PreparedCall:

@@ -2,14 +2,18 @@
 
 The instructions ask for the form of LangChain's structured chat agent: one JSON object in a ```json fence. The forms that
 weaker models were trained on are read too: the keys below; `<tool_call>` of Hermes and Qwen, `<|python_tag|>` and
-`<function=name>` of Llama, `[TOOL_CALLS]` of Mistral. Arguments stay as the model wrote them;
-`prepare_call` repairs them. Only the form of the JSON, never the prose around it, decides whether it is a call:
+`<function=name>` of Llama, `[TOOL_CALLS]` of Mistral; arguments in `<parameter=name>` of Qwen, `<invoke name="name">` of
+Claude; calls as Python writes them of Llama and Gemma. Arguments stay as the model wrote them; `prepare_call` repairs them.
+Only the form of the JSON, never the prose around it, decides whether it is a call. A call of a tool that does not exist is
+one too, where it plainly is a call: its feedback names the tools that there are.
 
-| where it is | JSON in the exact form of a call | broken JSON that begins like a call |
-|---|---|---|
-| in a fence or tag | a call, whatever its name | only of a known tool |
-| in the prose | only of a known tool | never |
-| the whole text | only of a known tool | only of a known tool |
+| where it is | JSON in the exact form of a call | broken JSON that begins like a call | as Python writes calls |
+|---|---|---|---|
+| in a tag | any name | any name | any name |
+| in a fence | any name | known tools, or PLAIN keys | any name, in a fence of TOOL_FENCES |
+| the whole text | known tools, or PLAIN keys | known tools, or PLAIN keys | known tools, or in a list |
+| at the end, from the beginning of a line on | known tools, or PLAIN keys | never | never |
+| elsewhere in the prose | known tools | never | never |
 """
 
 from __future__ import annotations
@@ -18,9 +22,11 @@ import json
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from mulligan.activities.answers.json_tokens import CLOSER, OPENER, NoToken, Token, strict_token, value_end
-from mulligan.activities.answers.repair_json import NotJson, parse_json
+from mulligan.activities.answers.python_calls import python_calls
+from mulligan.activities.answers.tool_names import ToolNames
 from mulligan.values import ToolCall, well_formed
 from mulligan.wire.agent_facts import ToolDefinition
 
@@ -31,6 +37,16 @@ ARGUMENTS = ("arguments", "args", "parameters", "params", "input", "tool_input",
 WRAPPERS = {"function": "{", "function_call": "{", "tool_call": "{", "tool_calls": "[", "function_calls": "["}
 """Keys of an object that contains a call, or a list of calls; and what their values begin with."""
 TYPES = ("function", "function_call", "tool_call", "tool_use", "tool")
+PLAIN = frozenset(
+    {*((name, "arguments") for name in NAMES), ("name", "parameters"), ("function", "parameters")}
+) | frozenset(
+    {
+        *((name, given) for name in ("tool", "tool_name", "function_name") for given in ARGUMENTS),
+        ("action", "action_input"),
+    }
+)
+"""Keys of name and arguments that hardly anything but a call has: in a JSON answer, `name` and `input` may be anything."""
+TOOL_FENCES = frozenset({"tool_code", "tool_call", "tool_calls", "tool_use", "function_call"})
 BESIDE = ("id", "call_id", "tool_call_id", "index", "role", "content", "refusal", "thought", "thoughts", "reasoning")
 """Keys beside name, arguments and `type` that a call may have. Not `description`: a repeated definition is not a call."""
 
@@ -56,12 +72,12 @@ def _key(*names: str) -> str:
 _STRING = r"""(?:"[^"\\]*+(?:\\.[^"\\]*+)*+"|'[^'\\]*+(?:\\.[^'\\]*+)*+')"""
 _STRINGS = re.compile(_STRING, re.DOTALL)
 _BESIDE = rf"""(?:{_key(*BESIDE)}(?:{_STRING}|[\w.-]++)|{_key("type")}["'](?:{"|".join(TYPES)})["'])\s*+"""
-_NAME = rf"""(?:(?P<action>{_key("action")})|{_key(*NAMES)})(?P<quote>["'])(?P<name>[^"'\\\n]{{1,128}}+)(?P=quote)"""
+_NAME = rf"""(?P<name_key>{_key(*NAMES)})(?P<quote>["'])(?P<name>[^"'\\\n]{{1,128}}+)(?P=quote)"""
 _BROKEN_CALL = re.compile(
     rf"""[\s\[]*+\{{\s*+(?:{_BESIDE},\s*+|{_key(*WRAPPERS)}[\[{{][\s\[{{]*+)*+{_NAME}\s*+""", re.DOTALL
 )
 """The beginning of a call in broken JSON, up to what follows its name: its arguments, `_NO_ARGUMENTS`, or neither."""
-_ARGUMENTS_KEY = rf"""(?:{_BESIDE},\s*+)*+{_key(*ARGUMENTS)}(?=\S)"""
+_ARGUMENTS_KEY = rf"""(?:{_BESIDE},\s*+)*+(?P<arguments_key>{_key(*ARGUMENTS)})(?=\S)"""
 _BEFORE_ARGUMENTS = re.compile(rf",?\s*+{_ARGUMENTS_KEY}", re.DOTALL)
 _NO_ARGUMENTS = re.compile(r",?\s*+\}")
 _LAST_WORD = re.compile(r"[\w.+-]++")
@@ -71,19 +87,28 @@ _ARGUMENTS_FIRST = re.compile(rf"""\{{\s*+{_ARGUMENTS_KEY}(?P<raw>.*),\s*+{_NAME
 _AFTER_CALL = re.compile(rf"(?:[\s}}\],;]++|{_BESIDE})*+", re.DOTALL)
 _MARK = re.compile(
     r"""(?P<think><think>)
-    |(?P<tag>(?:```[\w+-]*+\s*+)?+(?:<(?:tool_calls?|function_call)>|<\|python_tag\|>
-        |<function=["']?(?P<llama>[^\s<>"']{1,128})["']?>
-        |\[TOOL_CALLS\]\s*+(?:(?P<mistral>[\w.-]{1,128}+)(?:\[CALL_ID\]\w*+)?(?:\[ARGS\])?\s*+(?=\{))?))
-    |(?P<fence>```)[\w+-]*+
+    |(?P<tag>(?:```[\w+-]*+\s*+)?+(?:
+        (?:<(?:tool_calls?|function_calls?)>\s*+)?+<(?:function=|invoke\s+name=)["']?(?P<llama>[^\s<>"']{1,128})["']?>
+        |<(?:tool_calls?|function_calls?)>|<\|python_tag\|>
+        |\[TOOL_CALLS\]\s*+(?:(?P<mistral>[\w.-]{1,128}+)(?:\[CALL_ID\]\w*+)?(?:\[ARGS\])?\s*+(?=[{"]))?))
+    |(?P<fence>```(?P<language>[\w+-]*+))
     |(?P<whole>\A\s*+)(?=\{|\[\s*+\{)
     |(?P<bare>(?=(?:\[\s*+)?+\{\s*+"))""",
     re.VERBOSE,
 )
 _VALUE = re.compile(r"[\s,;]*+(?=\{|\[\s*+\{)")
-_END = re.compile(r"```|</?(?:tool_calls?|function_call)>|</?function[=>]|<\|\w+\|>|\[TOOL_CALLS\]")
-_AFTER_VALUE = re.compile(r"[\s}\],;]*+(?:[{[]|```|</(?:tool_calls?|function|function_call)>|<\||\Z)")
-_CLOSING_TAGS = re.compile(r"[\s}\],;]*+(?:(?:</(?:tool_calls?|function|function_call)>|<\|(?:e|im_end)\w*\|>)\s*+)*+")
+_NAMED_VALUE = re.compile(r'[\s,;]*+(?=\{|\[\s*+\{|")')
+_TAGS = "tool_calls?|function_calls?|function|invoke"
+_END = re.compile(rf"```|</?(?:{_TAGS})>|<function=|<invoke\s|<\|\w+\|>|\[TOOL_CALLS\]")
+_AFTER_VALUE = re.compile(rf"[\s}}\],;]*+(?:[{{[]|```|</(?:{_TAGS})>|<\||\Z)")
+_CLOSING_TAGS = re.compile(rf"[\s}}\],;]*+(?:(?:</(?:{_TAGS})>|<\|(?:e|im_end)\w*\|>)\s*+)*+")
+_PARAMETER = re.compile(r"""\s*+<parameter(?:=|\s+name=)["']?(?P<key>[^\s<>"']{1,128})["']?>""")
+_END_OF_FUNCTION = re.compile(r"\s*+</(?:function|invoke)>")
+_PYTHON = re.compile(r"\s*+(?:(?P<list>\[\s*+)(?=[a-z_]\w*+\()|\[\s*+)?+[A-Za-z_][\w.]*+\(")
+"""The beginning of a call in Python. `list`: a list of functions; classes and methods in a list may be data, or code."""
 _TOOL_NAME = re.compile(r"[\w.:/-]{1,128}")
+_OBJECT = re.compile(r"\{(?!\s*+(?:\.\.\.|…))")
+"""The beginning of an object that is not a placeholder, as in an explanation of calls."""
 _GAP = re.compile(r"[\s,:]*+")
 
 
@@ -124,29 +149,22 @@ def describe(tools: Sequence[ToolDefinition]) -> str:
     )
     return (
         "# Tools\n\nYou can call tools. To call one, write one JSON object in a json code fence, with the tool's name and "
-        f"its arguments:\n\n{as_text('NAME', '{...}', check=False)}\n\n"
+        f"its arguments:\n\n{as_text('NAME', '{...}')}\n\n"
         "For several calls at once, write a JSON list of such objects in one fence. Then stop: write nothing after the "
         "fence and never make up a result; it is sent to you in the next message. When you need no tool, answer in plain "
         f"text, without such a fence.\n\nThe tools, each with the JSON schema of its arguments:\n{shown}"
     )
 
 
-def as_text(call_name: str, raw_arguments: str, *, check: bool = True) -> str:
-    """A call as text, in the form that `describe` asks for. `find_calls` can read it again.
-
-    Arguments that are not JSON are written as a JSON string, so the block is valid JSON and shows the model its own text.
-    """
-    raw = raw_arguments.strip() or "{}"
-    if check:
-        try:
-            parse_json(raw)
-        except NotJson:
-            raw = json.dumps(well_formed(raw), ensure_ascii=False)
-    return f'```json\n{{"name": {json.dumps(call_name, ensure_ascii=False)}, "arguments": {raw}}}\n```'
+def as_text(call_name: str, arguments: str) -> str:
+    """A call as text, in the form that `describe` asks for. `find_calls` can read it again. `arguments` is a JSON object."""
+    return f'```json\n{{"name": {json.dumps(call_name, ensure_ascii=False)}, "arguments": {arguments}}}\n```'
 
 
 Item = ToolCall | str
 """A call, or a final answer as text."""
+Trust = Literal["any", "plain", "known"]
+"""Which names make a call of what has its form: any name; any name with PLAIN keys; those of the tools."""
 
 
 @dataclass(frozen=True)
@@ -167,13 +185,19 @@ class CallReader:
 
     def __init__(self, text: str, names: frozenset[str]) -> None:
         self.text = text
-        self.names = names
+        self.names = ToolNames(names)
         self.read = self.wasted = self.broken = 0
+        self._end = len(text.rstrip())
         self._last_thought_end = text.rfind("</think>")
 
     def blocks(self) -> Iterator[Block]:
         """The blocks of calls, in their order."""
         at = 0
+        if (begin := _PYTHON.match(self.text)) and (
+            items := self._python("any" if begin["list"] else "known", self.text)
+        ):
+            yield Block(0, len(self.text), items)
+            return
         while self.wasted <= MAX_WASTED * len(self.text) and self.broken < MAX_BROKEN:
             if not (mark := _MARK.search(self.text, at)):
                 return
@@ -192,12 +216,13 @@ class CallReader:
             return [], self.text.find("</think>", at) if at <= self._last_thought_end else at
         end, is_json = self._decode(at, _STRICT)
         if is_json:
-            return self._calls(self.text[at:end], is_trusted=False), end
+            is_last = end >= self._end and not self.text[self.text.rfind("\n", 0, at) + 1 : at].strip()
+            return self._calls(self.text[at:end], "plain" if is_last else "known"), end
         if mark["whole"] is not None:
             stop, is_whole = value_end(self.text, at)
             self._waste(stop - at)
             is_all = not is_whole or not self.text[stop:].strip("}] \t\r\n")
-            if is_all and (items := self._calls_in_broken(self.text[at : stop if is_whole else None])):
+            if is_all and (items := self._calls_in_broken(self.text[at : stop if is_whole else None], "plain")):
                 return items, len(self.text)
         return [], max(end, at + 1)
 
@@ -206,7 +231,15 @@ class CallReader:
         name = mark["llama"] or mark["mistral"]
         items: list[Item] = []
         at = mark.end()
-        while (begin := _VALUE.match(self.text, at)) and self.broken < MAX_BROKEN:
+        if mark["llama"] and (written := self._parameters(at)):
+            arguments, at = written
+            items = self._call(name, arguments, trust="any")
+        elif not name and (mark["tag"] or mark["language"] in TOOL_FENCES) and _PYTHON.match(self.text, at):
+            limit = _END.search(self.text, at)
+            end = limit.start() if limit else len(self.text)
+            items = self._python("any", self.text[at:end])
+            at = end if items else at
+        while (begin := (_NAMED_VALUE if name else _VALUE).match(self.text, at)) and self.broken < MAX_BROKEN:
             at = begin.end()
             end, is_json = self._decode(at, _LOOSE)
             value, is_whole = self.text[at:end], True
@@ -214,9 +247,11 @@ class CallReader:
                 limit = _END.search(self.text, at)
                 value, is_whole = self._broken_value(at, limit.start() if limit else len(self.text))
             if name:
-                more = self._call(name, value, is_whole=is_whole, is_trusted=is_json)
+                more = self._call(name, value, is_whole=is_whole, trust="any")
+            elif is_json:
+                more = self._calls(value, "any")
             else:
-                more = self._calls(value, is_trusted=True) if is_json else self._calls_in_broken(value)
+                more = self._calls_in_broken(value, "any" if mark["tag"] else "plain")
             at += len(value)
             items = items + more if more else []
             if name or not more:
@@ -262,32 +297,62 @@ class CallReader:
             parts.append(raw[gap.end() : at])
         return parts
 
-    def _calls(self, raw: str, *, is_trusted: bool, depth: int = 0) -> list[Item]:
-        """The calls that JSON contains; none if it is anything else. `is_trusted`: it is in a fence or tag."""
+    def _python(self, trust: Trust, text: str) -> list[Item]:
+        """The calls that the text consists of as Python writes them."""
+        self._waste(len(text))
+        calls = python_calls(text)
+        each = [self._call(call.name, call.arguments, trust=trust) for call in calls]
+        return [call for items in each for call in items] if all(each) else []
+
+    def _parameters(self, at: int) -> tuple[str, int] | None:
+        """Arguments that are written as tags, as JSON, and the position after them; None if there are none.
+
+        If they are cut off, they are the rest of the text, which is not JSON. All values are texts.
+        """
+        values: dict[str, str] = {}
+        start = at
+        while begin := _PARAMETER.match(self.text, at):
+            end = self.text.find("</parameter>", begin.end())
+            if end < 0:
+                break
+            values[begin["key"]] = self.text[begin.end() : end].removeprefix("\n").removesuffix("\n")
+            at = end + len("</parameter>")
+        closing = _END_OF_FUNCTION.match(self.text, at)
+        self.read += at - start
+        if closing and at > start:
+            return json.dumps(values, ensure_ascii=False), closing.end()
+        if at == start and not begin:
+            return None
+        return self.text[start:], len(self.text)
+
+    def _calls(self, raw: str, trust: Trust, *, depth: int = 0) -> list[Item]:
+        """The calls that JSON contains; none if it is anything else."""
         if depth > MAX_NESTING or raw[0] not in CLOSER:
             return []
         parts = self._parts(raw)
         if raw[0] == "[":
-            each = [self._calls(item, is_trusted=is_trusted, depth=depth + 1) for item in parts]
+            each = [self._calls(item, trust, depth=depth + 1) for item in parts]
             return [call for calls in each for call in calls] if all(each) else []
-        members = {_string(key): value for key, value in zip(parts[::2], parts[1::2], strict=True)}
+        members = {_string(key) or "": value for key, value in zip(parts[::2], parts[1::2], strict=True)}
         kind = members.pop("type", '"function"')
         keys = members.keys() - BESIDE
         wrapped = [members[key] for key, opener in WRAPPERS.items() if key in keys and members[key][0] == opener]
         if wrapped and len(keys) == 1:
-            return self._calls(wrapped[0], is_trusted=is_trusted, depth=depth + 1)
+            return self._calls(wrapped[0], trust, depth=depth + 1)
         name_keys, argument_keys = keys & set(NAMES), keys & set(ARGUMENTS)
         if len(name_keys) != 1 or len(argument_keys) > 1 or keys - name_keys - argument_keys:
             return []
-        name = _string(members[name_keys.pop()])
+        name_key = name_keys.pop()
+        name = _string(members[name_key])
         if name is None or _string(kind) not in TYPES:
             return []
         if not argument_keys:
-            return [ToolCall(id="", name=name, arguments="")] if name in self.names and len(parts) == 2 else []
-        return self._call(name, members[argument_keys.pop()], is_action="action" in keys, is_trusted=is_trusted)
+            return [ToolCall(id="", name=name, arguments="")] if self.names.meant(name) and len(parts) == 2 else []
+        arguments_key = argument_keys.pop()
+        return self._call(name, members[arguments_key], keys=(name_key, arguments_key), trust=trust)
 
-    def _calls_in_broken(self, raw: str) -> list[Item]:
-        """The calls of known tools that broken JSON consists of; none if it does not begin like a call, or contains more."""
+    def _calls_in_broken(self, raw: str, trust: Trust) -> list[Item]:
+        """The calls that broken JSON consists of; none if it does not begin like a call, or contains more."""
         self.read += len(raw)
         calls: list[Item] = []
         raw, at = raw.rstrip(), 0
@@ -295,26 +360,29 @@ class CallReader:
             is_whole = value_end(first["raw"], 0)[1]
             # With the comma after them, arguments that are not closed are nowhere taken for whole ones.
             arguments = first["raw"] if is_whole else first["raw"] + ","
-            return self._call(first["name"], arguments, is_action=first["action"] is not None, is_whole=is_whole)
+            return self._call(first["name"], arguments, keys=_keys(first, first), is_whole=is_whole, trust=trust)
         while at < len(raw):
             begin = _BROKEN_CALL.match(raw, at)
             if not begin:
                 return []
-            arguments, is_whole, at = self._broken_arguments(raw, begin)
+            key = _BEFORE_ARGUMENTS.match(raw, begin.end())
+            arguments, is_whole, at = self._broken_arguments(raw, begin, key)
             if arguments is None:
                 return []
-            more = self._call(begin["name"], arguments, is_action=begin["action"] is not None, is_whole=is_whole)
+            more = self._call(begin["name"], arguments, keys=_keys(begin, key), is_whole=is_whole, trust=trust)
             if not more:
                 return []
             calls += more
         return calls
 
-    def _broken_arguments(self, raw: str, call: re.Match[str]) -> tuple[str | None, bool, int]:
+    def _broken_arguments(
+        self, raw: str, call: re.Match[str], key: re.Match[str] | None
+    ) -> tuple[str | None, bool, int]:
         """The arguments of a call in broken JSON, None if it is not a call; whether they are whole; and what follows.
 
         What follows that is not another call belongs to the arguments: a quote or bracket in them is wrong.
         """
-        key = _BEFORE_ARGUMENTS.match(raw, call.end())
+        is_known = self.names.meant(call["name"]) is not None
         if key and not _LAST_WORD.fullmatch(raw, key.end()):
             start = key.end()
             end, is_whole = value_end(raw, start)
@@ -324,37 +392,44 @@ class CallReader:
         else:
             # The text ends before or in the arguments, or their key is broken. What is there is not JSON.
             rest = raw[call.end() :]
-            is_call = rest and call["name"] in self.names and not _OTHER_KEY.match(rest)
+            is_call = rest and is_known and not _OTHER_KEY.match(rest)
             return rest if is_call else None, False, len(raw)
         after = _AFTER_CALL.match(raw, end)
         at = after.end() if after else end
         if is_whole and (at == len(raw) or _BROKEN_CALL.match(raw, at)):
             return raw[start:end] if key else "", True, at
+        if is_whole and not is_known and raw[start] == "{":
+            return None, False, at  # other members follow: it is data
         before = _STRINGS.sub("", raw[call.start() : start])
         return _without_outer_closers(raw[start:], before), False, len(raw)
 
     def _call(
-        self, name: str, raw: str, *, is_action: bool = False, is_whole: bool = True, is_trusted: bool = False
+        self, name: str, raw: str, *, keys: tuple[str, str] = ("", ""), is_whole: bool = True, trust: Trust
     ) -> list[Item]:
         """The call, if one with this name and these arguments is allowed; or the final answer.
 
-        `is_trusted`: it is JSON in a fence or tag. `is_whole`: the arguments are not cut off. `is_action`: the name's key
-        is `action`.
+        `keys`: those of the name and of the arguments. `is_whole`: the arguments are not cut off.
         """
-        is_known = name in self.names
+        is_known = self.names.meant(name) is not None
         content = _string(raw if is_whole else raw + raw[0])
-        if is_action and not is_known and re.sub(r"[\s_-]", "", name).lower() == FINAL:
+        if keys[0] == "action" and not is_known and re.sub(r"[\s_-]", "", name).lower() == FINAL:
             return [raw if content is None else content]
-        if not is_known and not (is_trusted and _TOOL_NAME.fullmatch(name)):
+        is_allowed = is_known or trust == "any" or (trust == "plain" and keys in PLAIN)
+        if not is_allowed or not (is_known or _TOOL_NAME.fullmatch(name)):
             return []
         if content is not None and is_whole:
             is_json = content.lstrip()[:1] in CLOSER
             raw = content.strip() if is_json or not content.strip() else json.dumps(content, ensure_ascii=False)
         elif raw == "null":
             raw = ""
-        if _is_schema(raw) or not (is_known or raw.startswith("{")):
+        if _is_schema(raw) or not (is_known or _OBJECT.match(raw)):
             return []
         return [ToolCall(id="", name=name, arguments=raw)]
+
+
+def _keys(name: re.Match[str], arguments: re.Match[str] | None) -> tuple[str, str]:
+    """The keys of the name and of the arguments of a call in broken JSON."""
+    return name["name_key"].strip(" \t\r\n:\"'"), arguments["arguments_key"].strip(" \t\r\n:\"'") if arguments else ""
 
 
 def _string(raw: str) -> str | None:

@@ -15,6 +15,7 @@ from pydantic import JsonValue, ValidationError
 from pydantic_core.core_schema import ErrorType
 
 from mulligan.activities.answers.repair_json import NotJson
+from mulligan.activities.models._legal_calls import is_json_object
 from mulligan.errors import (
     InvalidToolInputError,
     MultipleStructuredOutputsError,
@@ -22,6 +23,7 @@ from mulligan.errors import (
     UnknownToolError,
 )
 from mulligan.output import NotOfSchema
+from mulligan.policy import Mistake
 from mulligan.schema.arguments_model import JsonType
 from mulligan.schema.error_text import error_text, type_name
 from mulligan.values import ToolCall
@@ -47,6 +49,7 @@ _MAY_QUOTE = frozenset({"value_error", "assertion_error", "union_tag_invalid", "
 _PYDANTICS = frozenset(get_args(ErrorType))
 
 
+_YOU_SENT = "You sent: "
 _MAY_HAVE_RUN = "This call was started before, and may or may not have done its work."
 
 
@@ -83,12 +86,13 @@ class Target:
         message = f"The arguments of `{self.name}` are not valid JSON, so it was not run: {error.reason}."
         if self.is_output:
             message = f"Your output `{self.name}` is not valid JSON, so it was not accepted: {error.reason}."
-        excerpt = f"The fault is near: {error.near}" if error.near else ""
+        excerpt = f"The fault is near: {error.near}" if error.near not in ("", call.arguments) else ""
         # Asked for a correction alone, a model may write only what is missing.
         whole = (
             "What you wrote ends too early, and nothing was added to it: write all of it." if error.is_cut_off else ""
         )
-        detail = "\n".join(filter(None, (excerpt, _takes(self.accepts), whole, self._again)))
+        sent = _sent(call.arguments, error.position)
+        detail = "\n".join(filter(None, (sent, excerpt, _takes(self.accepts), whole, self._again)))
         return self._error(call, "invalid_json", message, detail, error)
 
     def not_valid(self, call: ToolCall, value: JsonValue, error: Exception, *, attempt: int = 1) -> InvalidInput:
@@ -105,7 +109,7 @@ class Target:
             )
         elif self.is_output:
             message = f"Your output is not a valid `{self.name}`, so it was not accepted:\n{faults}"
-        sent = f"You sent: {_cut(json.dumps(value, ensure_ascii=False, default=str), INPUT_SHOWN)}"
+        sent = f"{_YOU_SENT}{_cut(json.dumps(value, ensure_ascii=False, default=str), INPUT_SHOWN)}"
         detail = "\n".join([sent, *quoting, _takes(self.accepts), self._again])
         return self._error(call, "invalid_arguments", message, detail, error)
 
@@ -119,6 +123,18 @@ class Target:
                 message, detail=detail, kind="invalid_output", tool_name=self.name, source=source
             )
         return _invalid(call, kind, message, detail, source)
+
+
+def quote_unreadable(error: Mistake, call: ToolCall) -> None:
+    """Add the arguments of a failed call to the feedback, unless it has them or they are a JSON object.
+
+    The model is sent `{}` in their place.
+    """
+    if _YOU_SENT in error.detail or not call.arguments.strip() or is_json_object(call.arguments):
+        return
+    is_cut_off = error.kind == "truncated_call"
+    sent = _sent(call.arguments, len(call.arguments) if is_cut_off else 0)
+    error.detail = "\n".join(filter(None, (error.detail, sent)))
 
 
 def tool_missing_on_worker(
@@ -311,6 +327,13 @@ def _path(fault: Any, value: Any) -> str:
             path += f".{part}" if path else str(part)
             value = value.get(part)
     return f"`{_cut(path, PATH_SHOWN)}`" if path else "the arguments"
+
+
+def _sent(raw: str, position: int) -> str:
+    """The arguments as the model wrote them, or the part of them around a position."""
+    start = max(0, min(position - INPUT_SHOWN // 2, len(raw) - INPUT_SHOWN))
+    before = f"({start} characters before) …" if start else ""
+    return f"{_YOU_SENT}{before}{_cut(raw[start:], INPUT_SHOWN)}"
 
 
 def _cut(text: str, longest: int) -> str:

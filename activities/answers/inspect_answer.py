@@ -22,6 +22,7 @@ from mulligan.activities.answers.call_states import (
     ValidCall,
     WaitingCall,
     arguments_to_record,
+    as_executed,
     prepared_call,
 )
 from mulligan.activities.answers.calls_in_text import find_calls
@@ -29,6 +30,7 @@ from mulligan.activities.answers.escalate_feedback import escalate_feedback, tim
 from mulligan.activities.answers.failure_policy import HandledFailure, apply_policy, policy_for
 from mulligan.activities.answers.feedback import Target
 from mulligan.activities.answers.prepare_call import ValidArguments, duplicates, prepare
+from mulligan.activities.answers.tool_names import ToolNames
 from mulligan.activities.answers.user_functions import UserFunctions
 from mulligan.activities.models.protocol import Reply
 from mulligan.activities.run_data.conversation_cache import CachedConversation
@@ -39,7 +41,7 @@ from mulligan.errors import StructuredOutputError
 from mulligan.observe.spans import ToolCallAttempt
 from mulligan.output import OutputType, unwrap
 from mulligan.policy import MISTAKES, Mistake
-from mulligan.values import AssistantMessage, Message, ToolCall, Usage
+from mulligan.values import AssistantMessage, Message, Repair, ToolCall
 from mulligan.wire.agent_facts import Definition
 from mulligan.wire.model_call import AcceptedOutput, ModelAnswer, ModelCall, RejectedAnswer
 from mulligan.wire.shorten import json_size
@@ -83,12 +85,15 @@ async def inspect_answer(
     tools = services.tools.of_run(agent, definition)
     text, calls = reply.text, list(reply.calls)
     if agent.calls_in_text and not calls:
-        # A text of a megabyte takes seconds to read: not on the worker's event loop.
-        text, calls = await asyncio.to_thread(find_calls, text, tools.names)
+        text, calls = await _calls_in_text(text, tools)
     raw_calls = calls[: size_limits.MOST_CALLS + 1]
     # After a compaction, ids of removed calls could be repeated.
     digest = request.whole.digest if request.summed_up else ""
     with_ids = _with_unique_ids(raw_calls, conversation.call_ids, request.step, digest)
+    renamed = _renamed(with_ids, tools.names)
+    with_ids = [
+        call.model_copy(update={"name": renamed[call.id].after}) if call.id in renamed else call for call in with_ids
+    ]
     oversized = size_limits.oversized_calls(with_ids)
     message = AssistantMessage(
         role="assistant",
@@ -105,6 +110,7 @@ async def inspect_answer(
         functions=functions,
         message=message,
         raw_calls=raw_calls,
+        renamed=renamed,
         call_count=len(calls),
         oversized=oversized,
         finish_reason=reply.finish_reason,
@@ -116,21 +122,41 @@ async def inspect_answer(
     for write_span in (*(finding.write_span for finding in findings), text_finding.write_span):
         if write_span is not None:
             write_span()
-    return size_limits.fit_answer(_model_answer(message, reply, findings, text_finding, functions.usage_by_model))
+    return size_limits.fit_answer(_model_answer(inspection, reply, findings, text_finding))
+
+
+async def _calls_in_text(text: str, tools: RunTools) -> tuple[str, list[ToolCall]]:
+    """The text without the calls in it, and those calls. JSON that is valid as the output is the output, and no call."""
+    # A text of a megabyte takes seconds to read: not on the worker's event loop.
+    rest, calls = await asyncio.to_thread(find_calls, text, tools.names)
+    declared, known = tools.agent.declared_output, ToolNames(tools.names)
+    if not calls or not declared or tools.output_by != "provider" or any(known.meant(call.name) for call in calls):
+        return rest, calls
+    output = ToolCall(id="", name=declared.whole.name, arguments=text)
+    try:
+        await prepare(output, Target(output.name, declared.whole, is_output=True), (), _no_fixer)
+    except MISTAKES:
+        return rest, calls
+    return text, []
+
+
+async def _no_fixer(*_: object) -> None:
+    """There is no fixer for what may not be an output."""
 
 
 def _model_answer(
-    message: AssistantMessage,
-    reply: Reply,
-    findings: Sequence[CallFinding],
-    text_finding: TextFinding,
-    usage_by_model: Mapping[str, Usage],
+    inspection: _Inspection, reply: Reply, findings: Sequence[CallFinding], text_finding: TextFinding
 ) -> ModelAnswer:
-    rejected = text_finding.rejected
+    message, usage_by_model, rejected = inspection.message, inspection.functions.usage_by_model, text_finding.rejected
     outputs = [finding.output for finding in findings if finding.output is not None]
+    calls, prepared = [], []
+    for call, finding in zip(message.tool_calls, findings, strict=True):
+        sent, settled = as_executed(call, prepared_call(finding.state))
+        calls.append(sent)
+        prepared.append(settled.model_copy(update={"repairs": [*inspection.renaming(call), *settled.repairs]}))
     return ModelAnswer(
-        message=message,
-        prepared=[prepared_call(finding.state) for finding in findings],
+        message=message.model_copy(update={"tool_calls": calls}),
+        prepared=prepared,
         finish_reason=reply.finish_reason,
         usage=sum(usage_by_model.values(), reply.usage),
         output=outputs[0] if outputs else text_finding.output,
@@ -145,8 +171,9 @@ def _model_answer(
 class _Inspection:
     """One answer, and what is known of it.
 
-    `raw_calls` are the calls as the model wrote them: those of `message` have unique ids, and shortened arguments where the
-    arguments are oversized. `call_count` also counts the calls beyond the limit. `earlier` is the conversation before it.
+    `raw_calls` are the calls as the model wrote them: those of `message` have unique ids, the tools' names, and shortened
+    arguments where the arguments are oversized. `renamed`: the repairs of names, by the calls' ids. `call_count` also counts
+    the calls beyond the limit. `earlier` is the conversation before it.
     """
 
     services: Services
@@ -156,6 +183,7 @@ class _Inspection:
     functions: UserFunctions
     message: AssistantMessage
     raw_calls: Sequence[ToolCall]
+    renamed: Mapping[str, Repair]
     call_count: int
     oversized: set[int]
     finish_reason: str
@@ -169,6 +197,10 @@ class _Inspection:
     def _names(self) -> list[str]:
         """The names of the calls, without duplicates of a call."""
         return [call.name for index, call in enumerate(self.message.tool_calls) if index not in self._duplicates]
+
+    def renaming(self, call: ToolCall) -> list[Repair]:
+        """The repair of a call's name, if there was one."""
+        return [self.renamed[call.id]] if call.id in self.renamed else []
 
     async def inspect_calls(self) -> list[CallFinding]:
         """Prepare each call, all of them concurrently."""
@@ -186,7 +218,7 @@ class _Inspection:
     async def _inspect_call(self, index: int) -> CallFinding:
         call, started = self.message.tool_calls[index], time.time()
         try:
-            self._check_complete(index, call)
+            self._check_call(index, call)
             output_type = self._output_type(call.name)
             if output_type is None:
                 return await self._inspect_tool_call(call)
@@ -195,11 +227,11 @@ class _Inspection:
         except MISTAKES as error:
             return await self._failed_call(call, error, started)
 
-    def _check_complete(self, index: int, call: ToolCall) -> None:
-        """Check what needs no tool: that the call is not a duplicate, is within the limits, and is not cut off.
+    def _check_call(self, index: int, call: ToolCall) -> None:
+        """Check that the call is not a duplicate, is within the limits, is of a tool or an output, and is not cut off.
 
         Raises:
-            InvalidToolInputError: it is not.
+            InvalidToolInputError, UnknownToolError: it is not.
         """
         if index in self._duplicates:
             raise feedback.duplicate_call(call)
@@ -208,6 +240,8 @@ class _Inspection:
             raise feedback.too_many_calls(call, self.call_count, size_limits.MOST_CALLS)
         if index in self.oversized:
             raise feedback.too_long(call, len(self.raw_calls[index].arguments), size_limits.ARGUMENTS_BYTES)
+        if self._output_type(call.name) is None and self.tools.find(call.name) is None:
+            raise feedback.unknown_tool(call, self.tools.names)
         is_last = index == len(self.message.tool_calls) - 1
         if is_last and self.finish_reason in _CUT_OFF and not _is_json_object(call.arguments):
             raise feedback.truncated_call(call, _CUT_OFF[self.finish_reason])
@@ -226,8 +260,7 @@ class _Inspection:
 
     async def _inspect_tool_call(self, call: ToolCall) -> CallFinding:
         tool = self.tools.find(call.name)
-        if tool is None:
-            raise feedback.unknown_tool(call, self.tools.names)
+        assert tool is not None
         fixers = [("fix", tool.fix), ("repair", self.agent.repair)]
         valid = await prepare(call, Target(tool.name, tool.arguments), fixers, self.functions.fixer_of(call))
         await self.functions.check_guard(call, valid.arguments)
@@ -251,9 +284,8 @@ class _Inspection:
         state = _valid_call(call, valid)
         content = self.agent.declared_output.tool_message_content if self.agent.declared_output else None
         text = _OUTPUT_ACCEPTED if content is None else content
-        attempt = ToolCallAttempt(
-            call=call, step=self.request.step, attempt=1, repaired_by=[repair.by for repair in valid.repairs]
-        )
+        repaired_by = [repair.by for repair in (*self.renaming(call), *valid.repairs)]
+        attempt = ToolCallAttempt(call=call, step=self.request.step, attempt=1, repaired_by=repaired_by)
         telemetry = self.services.telemetry
         span = telemetry.tool_call(self.request.where, attempt, arguments=valid.arguments, start=started)
         span.set_end_time()
@@ -329,6 +361,7 @@ class _Inspection:
         return declared.type_named(name) if declared and self.tools.output_by == "tool" else None
 
     async def _failed_call(self, call: ToolCall, error: Mistake, started: float) -> CallFinding:
+        feedback.quote_unreadable(error, call)
         failure, write_span = await self._handle_failure(call, error, started)
         return CallFinding(failure, write_span=write_span)
 
@@ -343,7 +376,10 @@ class _Inspection:
         if isinstance(error, StructuredOutputError):
             error.model_message = self.message.model_dump(mode="json")
         server = tool.mcp_server if tool else None
-        attempt = ToolCallAttempt(call=call, step=self.request.step, attempt=1, mcp_server=server)
+        repaired_by = [repair.by for repair in self.renaming(call)]
+        attempt = ToolCallAttempt(
+            call=call, step=self.request.step, attempt=1, mcp_server=server, repaired_by=repaired_by
+        )
         is_known = accepts is not None or is_output_error
         span = self.services.telemetry.tool_call(self.request.where, attempt, start=started, is_known=is_known)
         policy = policy_for(
@@ -357,6 +393,17 @@ class _Inspection:
 def _valid_call(call: ToolCall, valid: ValidArguments) -> ValidCall:
     as_written = not valid.repairs and _is_same_json(call.arguments, valid.arguments)
     return ValidCall(None if as_written else valid.arguments, size_limits.fit_repairs(valid.repairs))
+
+
+def _renamed(calls: Sequence[ToolCall], names: Sequence[str]) -> dict[str, Repair]:
+    """The repairs of the names that differ only in their spelling from a tool's, by the calls' ids."""
+    known = ToolNames(names)
+    meant = [(call, known.meant(call.name)) for call in calls]
+    return {
+        call.id: Repair(by="name", before=call.name, after=name)
+        for call, name in meant
+        if name not in (None, call.name)
+    }
 
 
 def _accepted(

@@ -7,8 +7,6 @@ import json
 import re
 from typing import NoReturn
 
-from mulligan.values import well_formed
-
 MAX_NAME_CHARS = 64
 MAX_ID_CHARS = 40
 """OpenAI's limit for a call's id in Chat Completions; the Responses API accepts 64."""
@@ -30,19 +28,18 @@ def legal_id(raw: str) -> str:
 def legal_arguments(raw: str) -> str:
     """Return the arguments as the text of a JSON object (RFC 8259).
 
-    They are unchanged where they are a JSON object already. Empty arguments become an empty object; anything else is put
-    into an object as a text, so that the model sees what it wrote.
+    They are unchanged where they are a JSON object already, and `{}` otherwise: a model repeats the form of the calls that
+    it is sent. The result of the call quotes what the model wrote.
     """
-    if not raw.strip():
-        return "{}"
-    return raw if _is_json_object(raw) else json.dumps({"invalid_json": well_formed(raw)}, ensure_ascii=False)
+    return raw if is_json_object(raw) else "{}"
 
 
 def _replace_illegal(text: str) -> str:
     return re.sub(r"[^a-zA-Z0-9_-]", "_", text)
 
 
-def _is_json_object(text: str) -> bool:
+def is_json_object(text: str) -> bool:
+    """Whether the text is a JSON object that every provider accepts as the arguments of a call."""
     try:
         value = json.loads(text, parse_constant=_refuse_constant)
         # Python parses 1e999 and escapes of lone surrogates; strict parsers do not.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mulligan.activities.models._legal_calls import legal_arguments
 from mulligan.content import described
 from mulligan.values import AssistantMessage, Message, ToolMessage, UserMessage
 from mulligan.wire.shorten import shorten_middle
@@ -55,5 +56,8 @@ def _written(message: Message, longest: int, of_user: int) -> str:
             result = described(message.content or message.text)
             return f"[result of {message.name}{wrong}]\n{shorten_middle(result, longest)}"
         case AssistantMessage():
-            calls = (f"calls {call.name} {shorten_middle(call.arguments, longest)}" for call in message.tool_calls)
+            calls = (
+                f"calls {call.name} {shorten_middle(legal_arguments(call.arguments), longest)}"
+                for call in message.tool_calls
+            )
             return "\n".join(["[assistant]", *filter(None, (shorten_middle(message.text, longest), *calls))])

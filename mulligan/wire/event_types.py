@@ -207,7 +207,7 @@ class Answered(_StoredEvent):
 
 
 class ToolCallRepaired(_StoredEvent):
-    """A call's input was invalid and was repaired before the call runs."""
+    """The name or the arguments of a call were repaired."""
 
     type: Literal["tool_call_repaired"] = "tool_call_repaired"
     step: int

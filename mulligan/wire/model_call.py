@@ -75,10 +75,12 @@ class ModelCall(ConversationRequest):
 class PreparedCall(BaseModel):
     """A call after its one inspection: valid arguments, or feedback for the model, or the reason why the run fails.
 
-    `arguments` is None where they are just what the raw text says. A call with a `text` has its result: no tool runs.
+    `arguments` is None where they are just what the message's text says. `raw` is the text that the model wrote, where the
+    message has the arguments after repairs instead. A call with a `text` has its result: no tool runs.
     """
 
     arguments: JsonValue = optional_field()
+    raw: WellFormedText | None = optional_field()
     repairs: list[Repair] = optional_field([])
     text: WellFormedText | None = optional_field()
     error: ErrorInfo | None = optional_field()

@@ -40,7 +40,7 @@ TOKENS = st.sampled_from(
         *("{", "}", "[", "]", ",", ":", '"', "'", "\\", "\\u", "\n", " ", "\t", "```", "```json\n", "//", "/*", "*/", "#", "null", "None"),
         *("True", "NaN", "1e", "-", "0x1", '"a"', "'a'", "a", "{}", "[[", '{"a":', '{"a":1,', '"{', '\\"', "…", "\ufeff", "\0", "\ud800"),
         *("<tool_call>", "</tool_call>", "<function=find>", "</function>", "<think>", "</think>", "[TOOL_CALLS]", "<|python_tag|>"),
-        *("Action: find\n", "Action Input: ", "find(", '{"name": "find", "arguments": {', '"parameters":', "<parameter=a>", ")"),
+        *("Action: find\n", "Action Input: ", "find(", "[find(", "a=", "```tool_code\n", "</parameter>", '<invoke name="find">', "</invoke>", '{"name": "find", "arguments": {', '"parameters":', "<parameter=a>", ")"),
     ]
 )  # fmt: skip
 """Pieces of JSON, of JSON that a model misspells, and of the marks around calls in a text."""

@@ -19,9 +19,26 @@ FENCED = 'I look.\n```json\n{"action": "click", "action_input": {"selector": "#a
         ('```json\n{"name": "click", "arguments": {"element": "#a"}}\n```', [None], ["#a"], "", 1),
         ("```\n{'name': 'click', 'arguments': {'selector': '#a',}}\n```", [None], ["#a"], "", 1),
         ('```json\n{"name": "clik", "arguments": {}}\n```', ["unknown_tool"], [], "", 0),
+        ("{'name': 'clik', 'arguments': {'selector': '#a',}}", ["unknown_tool"], [], "", 0),
+        ('[clik(selector="#a")]', ["unknown_tool"], [], "", 0),
+        ("<function=clik><parameter=selector>#a</parameter></function>", ["unknown_tool"], [], "", 0),
+        ("<function=Click><parameter=selector>#a</parameter></function>", [None], ["#a"], "", 1),
+        ("click(selector='#a')", [None], ["#a"], "", 1),
         ('<tool_call>{"name": "click", "arguments": {}}</tool_call>', ["invalid_arguments"], [], "", 0),
     ],
-    ids=["langchain", "bare", "fixed", "mended", "unknown", "invalid"],
+    ids=[
+        "langchain",
+        "bare",
+        "fixed",
+        "mended",
+        "unknown",
+        "unknown, broken",
+        "unknown, Python",
+        "unknown, tags",
+        "near, tags",
+        "Python",
+        "invalid",
+    ],
 )
 async def test_json_in_the_text_of_an_answer_is_run_as_a_tool_call(
     lab: Lab, text: str, kinds: list[str | None], ran_with: list[str], rest: str, repairs: int

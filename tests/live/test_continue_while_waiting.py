@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -124,7 +125,10 @@ async def test_a_call_waits_on_while_people_send_more_messages_than_one_workflow
     texts_of_results = [made["result"]["text"] for made in ran.calls]
     assert texts_of_results[:4] == ["5 % off", "refunded 5 for order 7", "helped", "blue"]
     assert ran.calls[1]["decision"]["before"] == {"order": 7, "amount": {"euros": 12.5}}
+    assert json.loads(ran.calls[1]["raw_arguments"]) == ran.calls[1]["decision"]["before"]
     sent = ran.requests[-1].json["messages"]
+    [refunded] = [made["function"] for message in sent for made in message.get("tool_calls", ()) if made["id"] == "r"]
+    assert json.loads(refunded["arguments"]) == {"order": 7, "amount": {"euros": 5.0}}
     assert [m["tool_call_id"] for m in sent if m["role"] == "tool"] == ["d", "r", "h", "q", "bad"]
     assert {m["content"] for m in sent if m["role"] == "user"} == {"Go.", *texts}
     assert len(sent) == 1 + 1 + 5 + len(texts)

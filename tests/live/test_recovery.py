@@ -52,6 +52,7 @@ ROWS = [
     Row("no result", [("give", '{"what": "none"}')], [None], ["null"], 1),
     Row("a model as result", [("give", '{"what": "order"}')], [None], ['{"id": 1, "note": null}'], 1),
     Row("huge result", [("give", '{"what": "huge"}')], [None], ["4,967,232 more characters were left out"], 1),
+    Row("a name in another spelling", [("Click", '{"selector": "#a"}')], [None], ["clicked #a"], 1, ("name",)),
     Row("empty arguments", [("now", "")], [None], ["noon"], 1, ("empty_arguments",)),
     Row(
         "repaired JSON",

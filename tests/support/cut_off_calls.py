@@ -87,17 +87,40 @@ SPELLINGS: dict[str, Callable[[Any], str]] = {
     "encoded twice": lambda value: json.dumps(json.dumps(value)),
     "encoded twice, unquoted": lambda value: json.dumps(json.dumps(value))[1:-1],
 }
-DIALECTS: dict[str, Callable[[str], str]] = {
-    "bare": lambda raw: f'{{"name": "{NAME}", "arguments": {raw}}}',
-    "fence": lambda raw: f'So:\n```json\n{{"name": "{NAME}", "arguments": {raw}}}\n```\nDone.',
-    "tag": lambda raw: f'<tool_call>{{"name": "{NAME}", "arguments": {raw}}}</tool_call>',
-    "list": lambda raw: f'[{{"name": "{NAME}", "arguments": {raw}}}]',
-    "function": lambda raw: f'{{"type": "function", "function": {{"name": "{NAME}", "parameters": {raw}}}}}',
-    "arguments first": lambda raw: f'{{"arguments": {raw}, "name": "{NAME}"}}',
-    "as a string": lambda raw: f'{{"name": "{NAME}", "arguments": {json.dumps(raw)}}}',
-    "Llama": lambda raw: f"<function={NAME}>{raw}</function>",
-    "Mistral": lambda raw: f"[TOOL_CALLS]{NAME}[ARGS]{raw}",
+DIALECTS: dict[str, Callable[[str, str], str]] = {
+    "bare": lambda raw, name: f'{{"name": "{name}", "arguments": {raw}}}',
+    "fence": lambda raw, name: f'So:\n```json\n{{"name": "{name}", "arguments": {raw}}}\n```\nDone.',
+    "tag": lambda raw, name: f'<tool_call>{{"name": "{name}", "arguments": {raw}}}</tool_call>',
+    "list": lambda raw, name: f'[{{"name": "{name}", "arguments": {raw}}}]',
+    "function": lambda raw, name: f'{{"type": "function", "function": {{"name": "{name}", "parameters": {raw}}}}}',
+    "arguments first": lambda raw, name: f'{{"arguments": {raw}, "name": "{name}"}}',
+    "as a string": lambda raw, name: f'{{"name": "{name}", "arguments": {json.dumps(raw)}}}',
+    "Llama": lambda raw, name: f"<function={name}>{raw}</function>",
+    "Mistral": lambda raw, name: f"[TOOL_CALLS]{name}[ARGS]{raw}",
 }
+"""Answers that contain a call, by the arguments as text and the name."""
+
+
+def _keywords(value: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={each!r}" for name, each in value.items())
+
+
+def _parameters(value: dict[str, Any], tag: str) -> str:
+    texts = {name: each if isinstance(each, str) else json.dumps(each) for name, each in value.items()}
+    return "".join(f"<parameter{tag.format(name)}>\n{text}\n</parameter>\n" for name, text in texts.items())
+
+
+VALUE_DIALECTS: dict[str, Callable[[dict[str, Any], str], str]] = {
+    "Python": lambda value, name: f"{name}({_keywords(value)})",
+    "Llama's Python": lambda value, name: f"[{name}({_keywords(value)})]",
+    "Gemma": lambda value, name: f"```tool_code\nprint({name}({_keywords(value)}))\n```",
+    "Python in a tag": lambda value, name: f"<tool_call>{name}({_keywords(value)})</tool_call>",
+    "Qwen": lambda value, name: f"<tool_call>\n<function={name}>\n{_parameters(value, '={}')}</function>\n</tool_call>",
+    "Claude": lambda value, name: (
+        f'<function_calls><invoke name="{name}">{_parameters(value, " name=" + chr(34) + "{}" + chr(34))}</invoke></function_calls>'
+    ),
+}
+"""The same, by the arguments themselves: these dialects have one spelling, and names that are identifiers."""
 
 
 @st.composite
@@ -130,8 +153,14 @@ def written_calls(draw: st.DrawFn) -> WrittenCall:
     spellings = [name for name in SPELLINGS if "fence" not in name or not is_in_text]
     text = SPELLINGS[draw(st.sampled_from(spellings))](written)
     if is_in_text:
-        text = DIALECTS[draw(st.sampled_from([*DIALECTS]))](text)
+        dialects = [*DIALECTS, *(VALUE_DIALECTS if isinstance(written, dict) and _are_identifiers(written) else [])]
+        dialect = draw(st.sampled_from(dialects))
+        text = DIALECTS[dialect](text, NAME) if dialect in DIALECTS else VALUE_DIALECTS[dialect](written, NAME)
     return WrittenCall(accepts, arguments, text, is_output=is_output, is_in_text=is_in_text)
+
+
+def _are_identifiers(value: dict[str, Any]) -> bool:
+    return all(name.isidentifier() for name in value)
 
 
 def _tool(fields: dict[str, Any]) -> Tool:

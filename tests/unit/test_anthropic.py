@@ -88,7 +88,7 @@ CONVERSATIONS: list[tuple[str, list[Message], list[tuple[str, list[Any]]]]] = [
         [GO, assistant_message("", tool_call("a b", arguments="nope")), result("a b")],
         [
             ("user", [text("Go.")]),
-            ("assistant", [use(legal_id("a b"), invalid_json="nope")]),
+            ("assistant", [use(legal_id("a b"))]),
             ("user", [answered(legal_id("a b"))]),
         ],
     ),

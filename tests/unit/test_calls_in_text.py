@@ -176,8 +176,6 @@ NO_CALLS = [
     '{"name": "search", "action": "now", "arguments": {}}',
     '{"name": "search", "arguments": {}, "input": {}}',
     '{"name": 3, "arguments": {}}',
-    "{'name': 'made_up', 'arguments': {}}",
-    "```json\n{'name': 'made_up', 'arguments': {}}\n```",
     '<tool_call>{"name": "Ada", "age": 3}</tool_call>',
     "<tool_call>search</tool_call>",
     '{"name": "search"',
@@ -218,7 +216,8 @@ def test_a_tool_named_final_answer_is_called() -> None:
 UNITS = [
     "{", "[", "```", '{"', "```json\n{", "```{x} ", "<tool_call>{", "[TOOL_CALLS]{", "<think>", "<function=a>{", "<|python_tag|>[1,",
     '{"name":', '{"name": "a', '{"name":"\\"', '[{"name":', '```{"name":"search","arguments":{"a":', '```json\n{"a":"', "```{'a':'", "\\",
-    '{"name":"search","arguments":{}}',
+    '{"name":"search","arguments":{}}', "<function=a><parameter=b>", "<function=a><parameter=b>c</parameter>", '<invoke name="a">',
+    "[f(a=", "f(a='", "```tool_code\nf(a=1", "<tool_call>f(a=[", "<tool_call>f(),", "<function_calls>", "<function=a>\"",
 ]  # fmt: skip
 
 
@@ -246,7 +245,12 @@ def test_nothing_raises_and_arguments_are_slices_of_the_text(text: str) -> None:
     if not calls and "inal" not in text:
         assert rest == text
     for call in calls:
-        assert call.arguments in str(well_formed(text)) or isinstance(parse_json(call.arguments), str)
+        is_object_made_here = "(" in text or "<parameter" in text
+        assert (
+            is_object_made_here
+            or call.arguments in str(well_formed(text))
+            or isinstance(parse_json(call.arguments), str)
+        )
 
 
 PROSE = st.text(st.characters(blacklist_characters="{["), max_size=60)
@@ -273,20 +277,11 @@ def test_a_call_written_into_the_text_is_read_back_equal(
     assert (rest, [(call.name, call.arguments) for call in calls]) == ("So:", [(name, raw)])
 
 
-@pytest.mark.parametrize(
-    ("raw", "again"), [("", "{}"), ("{'q': 1}", "{'q': 1}"), ('{"q": "cut', '{"q": "cut'), ("prose", '"prose"')]
-)
-def test_arguments_that_are_not_json_are_written_back_in_a_json_block(raw: str, again: str) -> None:
-    text = as_text("search", raw)
-    assert json.loads(text.removeprefix("```json\n").removesuffix("\n```"))["name"] == "search"
-    assert calls_found_in(text) == ("", [("search", again)])
-
-
 def test_the_instructions_contain_the_schemas_and_a_form_that_can_be_read() -> None:
     schema = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
     told = describe([ToolDefinition(name="search", description="Search it.", parameters=schema)])
     assert "`search`: Search it." in told
     assert json.dumps(schema, separators=(",", ":")) in told
-    assert as_text("NAME", "{...}", check=False) in told
+    assert as_text("NAME", "{...}") in told
     assert describe([]) == ""
     assert find_calls(told, {"search"}) == (told, [])

@@ -139,12 +139,45 @@ def test_feedback_on_invalid_json() -> None:
     assert error.message == snapshot(
         "The arguments of `ship` are not valid JSON, so it was not run: the arguments stop in the middle of a name."
     )
-    assert error.detail.splitlines()[0] == snapshot('The fault is near: eet": "Elm Street", "num')
+    assert error.detail.splitlines()[:2] == snapshot(
+        ['You sent: {"address": {"street": "Elm Street", "num', 'The fault is near: eet": "Elm Street", "num']
+    )
     assert error.detail.splitlines()[-2:] == [
         "What you wrote ends too early, and nothing was added to it: write all of it.",
         "Call it again with corrected arguments.",
     ]
     assert "too early" not in error_for("I ship it").detail
+
+
+@pytest.mark.parametrize("place", [0, 1, 300, 4_000, 8_000, 8_001])
+def test_feedback_on_invalid_json_quotes_what_was_sent_around_the_fault(place: int) -> None:
+    """Whatever the length of it. The message quotes nothing."""
+    items = [str(1_000_000_000 + number) for number in range(8_001)]
+    items[place - 1 if place else 0] = "FAULT"
+    raw = f'{{"address": [{", ".join(items)}]}}'
+    error = error_for(raw)
+    [quoted] = [line for line in error.detail.splitlines() if line.startswith("You sent: ")]
+    assert "FAULT" in quoted
+    assert len(quoted) < 650
+    assert ("characters before" in quoted, "more characters" in quoted) == (place >= 300, place <= 4_000)
+    assert "FAULT" not in error.message
+
+
+def test_arguments_that_are_no_object_are_quoted_once_in_any_feedback() -> None:
+    """The model is sent `{}` in their place."""
+    for raw, is_quoted in [("{}", False), ('{"a": 1}', False), ("", False), ("{'a': 1}", True), ("[1]", True)]:
+        error = feedback.unknown_tool(call(raw, "x"), ["ship"])
+        feedback.quote_unreadable(error, call(raw, "x"))
+        assert error.text.count("You sent: ") == is_quoted
+        assert (raw in error.detail) == (is_quoted or not raw)
+        assert raw not in error.message or not raw
+    for wrong in ("[1]", "{'a': 1"):
+        invalid = error_for(wrong)
+        feedback.quote_unreadable(invalid, call(wrong))
+        assert invalid.text.count("You sent: ") == 1
+    cut = feedback.truncated_call(call("{'a': '" + "x" * 2_000 + "END"), "the length limit")
+    feedback.quote_unreadable(cut, call("{'a': '" + "x" * 2_000 + "END"))
+    assert cut.text.endswith("END")
 
 
 def test_feedback_on_an_unknown_tool() -> None:

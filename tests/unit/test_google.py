@@ -80,7 +80,7 @@ CONVERSATIONS: list[tuple[str, list[Message], list[tuple[str, list[Any]]]]] = [
         [GO, assistant_message("", tool_call("a b", arguments="nope")), result("a b")],
         [
             ("user", [text("Go.")]),
-            ("model", [use(legal_id("a b"), invalid_json="nope")]),
+            ("model", [use(legal_id("a b"))]),
             ("user", [answered(legal_id("a b"))]),
         ],
     ),

@@ -39,12 +39,7 @@ def test_legal_arguments_are_json_that_every_provider_accepts(raw: str) -> None:
     check_arguments(legal, "arguments")
     shown = json.loads(legal)
     json.dumps(shown, ensure_ascii=False, allow_nan=False).encode()
-    if legal == raw:
-        assert "invalid_json" not in shown
-    elif raw.strip():
-        assert shown == {"invalid_json": raw.replace("\ud800", "\ufffd")}
-    else:
-        assert legal == "{}"
+    assert legal == raw or shown == {}
 
 
 def test_arguments_that_are_legal_already_stay_unchanged() -> None:

@@ -69,10 +69,10 @@ MESSAGES: list[tuple[str, Message, list[Any], list[Any]]] = [
             {
                 "role": "assistant",
                 "content": None,
-                "tool_calls": [chat_call(legal_id("a b"), "se_arch", '{"invalid_json": "nope"}')],
+                "tool_calls": [chat_call(legal_id("a b"), "se_arch", "{}")],
             }
         ],
-        [function_call(legal_id("a b"), "se_arch", '{"invalid_json": "nope"}')],
+        [function_call(legal_id("a b"), "se_arch", "{}")],
     ),
     (
         "result",

@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import JsonValue, TypeAdapter
 
 from mulligan.content import media_of, shown_content
 from mulligan.schema.shared_field_sets import share_field_sets
@@ -24,6 +24,7 @@ from mulligan.values import (
     Step,
     StepCall,
     StepResult,
+    ToolCall,
     ToolMessage,
     Usage,
     UserMessage,
@@ -185,14 +186,28 @@ class Conversation:
         for call, prepared_call in zip(message.tool_calls, prepared, strict=True):
             arguments = prepared_call.arguments
             if arguments is None and prepared_call.error is None:
-                # The activity leaves out arguments that are the same as in the raw text.
+                # The activity leaves out arguments that are the same as in the message's text.
                 arguments = json.loads(call.arguments)
-            record.calls.append(CallRecord(arguments=arguments, repairs=prepared_call.repairs))
+            record.calls.append(CallRecord(arguments=arguments, raw=prepared_call.raw, repairs=prepared_call.repairs))
         share_field_sets(record)
         self.append(message)
         self.steps.append(record)
         self.event_log.answered([index for index, call in enumerate(record.calls) if call.repairs])
         return record
+
+    def edit_call(self, index: int, arguments: JsonValue) -> None:
+        """Replace the arguments of a call of the newest answer by those that a person has edited.
+
+        The model reads its call as it is executed. The answer is the newest message until all of its calls have a result.
+        """
+        record, answer = self.steps[-1].calls[index], self.messages.pop()
+        assert isinstance(answer, AssistantMessage)
+        del self._digests[-1], self._sizes[-1]
+        call = answer.tool_calls[index]
+        record.raw, record.arguments = record.written(call), arguments
+        edited = ToolCall(id=call.id, name=call.name, arguments=json.dumps(arguments, ensure_ascii=False))
+        calls = [*answer.tool_calls[:index], edited, *answer.tool_calls[index + 1 :]]
+        self.append(answer.model_copy(update={"tool_calls": calls}))
 
     def record_early_result(self, result: ToolMessage) -> None:
         """Show a call's result in its step before the step ends; `end_step` adds it to the messages."""
@@ -260,7 +275,7 @@ class Conversation:
                 StepCall(
                     id=call.id,
                     name=call.name,
-                    raw_arguments=call.arguments,
+                    raw_arguments=call_record.written(call),
                     arguments=call_record.arguments,
                     repairs=call_record.repairs,
                     attempts=call_record.attempts,

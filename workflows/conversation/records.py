@@ -11,19 +11,37 @@ from pydantic import BaseModel
 
 from mulligan.content import Part, Text
 from mulligan.schema.optional_field import optional_field
-from mulligan.values import AnsweredQuestion, Compaction, Decision, ErrorInfo, Repair, SubRun, Usage, UserMessage
+from mulligan.values import (
+    AnsweredQuestion,
+    Compaction,
+    Decision,
+    ErrorInfo,
+    Repair,
+    SubRun,
+    ToolCall,
+    Usage,
+    UserMessage,
+)
 
 
 class CallRecord(BaseModel):
-    """What a step shows of a call and no message contains. `run`: the sub-agent's run, if the call started one."""
+    """What a step shows of a call and no message contains. `run`: the sub-agent's run, if the call started one.
+
+    `raw`: the arguments as the model wrote them, where its message has others: after repairs, or after a person's edit.
+    """
 
     arguments: Any = None
+    raw: str | None = optional_field()
     repairs: list[Repair] = []
     attempts: int = 0
     run: SubRun | None = None
     decision: Decision | None = None
     questions: list[AnsweredQuestion] = optional_field([])
     deferred: Any = optional_field()
+
+    def written(self, call: ToolCall) -> str:
+        """The arguments of its call as the model wrote them."""
+        return call.arguments if self.raw is None else self.raw
 
 
 class StepRecord(BaseModel):

@@ -197,7 +197,7 @@ class OnceGate:
         call, record = self._call(index), self.conversation.steps[-1].calls[index]
         failed = FailedCall(
             where=self.context,
-            call=call,
+            call=call.model_copy(update={"arguments": record.written(call)}),
             kind="duplicate_call",
             message=message,
             detail=detail,

@@ -1,0 +1,265 @@
+"""The names of calls, in every spelling and dialect: unknown names, names near a tool's, and answers that are no calls."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from mulligan import Agent, Call, ProviderStrategy, Say, tool
+from mulligan.activities.answers.calls_in_text import ARGUMENTS, NAMES, find_calls
+from mulligan.activities.answers.tool_names import ToolNames
+from mulligan.testing import AgentRun, Model, run_agent
+from mulligan.values import StepCall
+from tests.support.cut_off_calls import DIALECTS, SPELLINGS, VALUE_DIALECTS
+
+SENT = {"to": "Ada's", "text": 'say "hi"', "tags": "a"}
+UNKNOWN = ["fetch_mail", "Mailer", "send", "mail.send", "get_weather_now"]
+NEAR = ["Send_Mail", "send-mail", "sendMail", "SENDMAIL", "functions.send_mail", "functions.Send-Mail", "send__mail"]
+RAN: list[dict[str, Any]] = []
+
+
+@tool
+def send_mail(to: str, text: str, tags: str = "") -> str:
+    """Send a mail."""
+    RAN.append({"to": to, "text": text, "tags": tags})
+    return "sent"
+
+
+@tool
+def list_mails() -> str:
+    """List the mails."""
+    return "none"
+
+
+def answers(name: str) -> dict[str, str]:
+    """Texts that are a call of that name, each in another spelling and dialect."""
+    # A fence within an answer is a call of its own.
+    spellings = {key: spell(SENT) for key, spell in SPELLINGS.items() if "fence" not in key}
+    texts = {
+        f"{dialect}, {key}": write(raw, name) for dialect, write in DIALECTS.items() for key, raw in spellings.items()
+    }
+    del texts["arguments first, surplus closers"]  # of no tool is this read: where the arguments end is unclear
+    if name.replace(".", "").isidentifier():
+        texts |= {dialect: write(SENT, name) for dialect, write in VALUE_DIALECTS.items()}
+    texts["at the end of prose"] = f"I will do that.\n\n{DIALECTS['bare'](json.dumps(SENT), name)}\n"
+    return texts
+
+
+def told(call: StepCall) -> tuple[str | None, str]:
+    """The kind and the text of what the model was told about a call."""
+    assert call.result is not None
+    return call.result.error.kind if call.result.error else None, call.result.text
+
+
+async def run(texts: list[Say | str], **options: Any) -> AgentRun:
+    agent = Agent(
+        name="a", model="scripted:test", tools=[send_mail, list_mails], max_steps=500, max_repeats=1000, **options
+    )
+    RAN.clear()
+    return await run_agent(agent, "Go.", model=Model(*texts))
+
+
+NOT_ANY_NAME = {"Python", "as a string, encoded twice"}
+"""Without a tag or list, Python may be the answer itself; and these arguments are a string, not an object."""
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+async def test_a_call_of_an_unknown_tool_is_never_the_answer(name: str) -> None:
+    """It is told which tools there are, in each spelling and dialect in which a call of a known tool is read."""
+    # A list of classes' or modules' functions may be data, or code.
+    left_out = NOT_ANY_NAME if name.isidentifier() and name.islower() else NOT_ANY_NAME | {"Llama's Python"}
+    texts = {key: text for key, text in answers(name).items() if key not in left_out}
+    ended = await run([*texts.values(), "done"], calls_in_text=True)
+    assert ended.output == "done"
+    kinds = [[told(call)[0] for call in step.tool_calls] for step in ended.steps[:-1]]
+    assert dict(zip(texts, kinds, strict=True)) == {key: ["unknown_tool"] for key in texts}
+    assert all(f"There is no tool `{name}`" in told(call)[1] for call in ended.calls)
+    assert RAN == []
+
+
+@pytest.mark.parametrize("name", NEAR)
+async def test_a_near_name_is_a_call_of_exactly_that_tool(name: str) -> None:
+    texts = answers(name)
+    ended = await run([*texts.values(), "done"], calls_in_text=True)
+    assert ended.output == "done"
+    for (key, text), step in zip(texts.items(), ended.steps, strict=False):
+        [call] = step.tool_calls
+        assert call.name == "send_mail", (key, text)
+        assert [(each.before, each.after) for each in call.repairs if each.by == "name"] == [(name, "send_mail")]
+    executed = [call for call in ended.calls if call.result and call.result.error is None]
+    assert len(executed) == len(RAN) > len(texts) / 2
+    assert all(each == SENT for each in RAN)
+    said = [call.name for message in ended.messages if message.role == "assistant" for call in message.tool_calls]
+    assert {*said} == {"send_mail"}
+
+
+@pytest.mark.parametrize(
+    ("name", "raw", "finish", "kind", "part"),
+    [
+        ("fetch_mail", '{"to": "A', "length", "unknown_tool", 'You sent: {"to": "A'),
+        ("fetch_mail", "{'to': 'A'}", None, "unknown_tool", "You sent: {'to': 'A'}"),
+        ("fetch_mail", '{"to": "A"}', None, "unknown_tool", ""),
+        ("send_mail", '{"to": "A', "length", "truncated_call", 'You sent: {"to": "A'),
+        ("Send-Mail", '{"to": "A', "length", "truncated_call", "the call of `send_mail`"),
+        ("SendMail", '{"to": 1', None, "invalid_json", 'You sent: {"to": 1'),
+        ("SendMail", '{"to": "A"}', None, "invalid_arguments", "`text`: is required"),
+    ],
+)
+async def test_the_name_is_looked_up_before_the_arguments(
+    name: str, raw: str, finish: Any, kind: str, part: str
+) -> None:
+    ended = await run([Say(calls=[Call(name, raw)], finish_reason=finish), "done"])
+    [call] = ended.calls
+    found, text = told(call)
+    assert found == kind
+    assert part in text
+    assert ("You sent" in text) == (raw != '{"to": "A"}' or kind == "invalid_arguments")
+    is_known = kind != "unknown_tool"
+    assert (call.name, call.raw_arguments) == ("send_mail" if is_known else name, raw)
+    assert [repair.by for repair in call.repairs] == ["name"] * (is_known and name != "send_mail")
+    [span] = [span for span in ended.spans if span.name == "ai.toolCall"]
+    assert span.attributes["gen_ai.tool.name"] == call.name
+    assert [*span.attributes.get("mulligan.repairs", [])] == [repair.by for repair in call.repairs]
+
+
+@pytest.mark.parametrize(
+    ("name", "names", "meant"),
+    [
+        ("get_page", ["get_page", "getPage"], "get_page"),
+        ("GetPage", ["get_page", "getPage"], None),
+        ("get page", ["get_page", "get_pages"], "get_page"),
+        ("functions.get_page", ["get_page"], "get_page"),
+        ("functions.get_page", ["functions.get_page", "get_page"], "functions.get_page"),
+        ("tools/GET-PAGE", ["get_page"], "get_page"),
+        ("get_pag", ["get_page"], None),
+        ("page", ["get_page"], None),
+        ("server__get_page", ["server_get_page"], "server_get_page"),
+        ("", ["a"], None),
+        ("_", ["-", "a"], None),
+        ("functions.", ["a"], None),
+    ],
+)
+def test_a_name_means_one_tool_or_none(name: str, names: list[str], meant: str | None) -> None:
+    assert ToolNames(names).meant(name) == meant
+
+
+ORDINARY = [
+    '{"name": "Ada", "age": 36}',
+    '{"name": "Ada", "input": {"age": 36}}',
+    '{"name": "resize", "params": {"width": 100}}',
+    '{"action": "restart", "parameters": {"host": "a"}}',
+    '{"action": "restart", "input": {"host": "a"}}',
+    '{"function": "sales", "input": {"year": 2025}}',
+    '{"tool": "hammer", "price": 12}',
+    '{"name": "x", "arguments": ["a", "b"]}',
+    '{"name": "x", "arguments": {"a": 1}, "returns": "str"}',
+    "{'name': 'x', 'arguments': {'a': 1}, 'returns': 'str'}",
+    '{"name": "left-pad", "parameters": {"type": "object", "properties": {"text": {}}}}',
+    '[{"name": "Ada", "age": 36}, {"name": "Bob", "age": 40}]',
+    '{"commands": [{"name": "build", "arguments": {"fast": true}}]}',
+    '{"jsonrpc": "2.0", "method": "tools/call", "params": {"name": "x", "arguments": {}}}',
+    '```json\n{"name": "app", "version": "1.0.0", "scripts": {"test": "jest"}}\n```',
+    '```json5\n{name: "app", parameters: {a: 1}, version: "1.0.0"}\n```',
+    "```json\n{'name': 'app', 'input': {'a': 1}}\n```",
+    '```json\n{"name": "NAME", "arguments": {...}}\n```',
+    '```json\n{"name": "app", "dependencies": {"a": "^1"},}\n```',
+    'You could send `{"name": "x", "arguments": {}}` to it.',
+    "Write {'name': 'x', 'arguments': {}} there.",
+    'You could send {"name": "x", "arguments": {}}',
+    'The request is:\n\n{"name": "x", "arguments": {"a": 1}}\n\nThe answer follows.',
+    '```python\nprint(len(items))\n```',
+    '```python\nplot(x=1, y=2)\n```',
+    "```python\nsend_mail(to='a', text='b')\n```",
+    "```\nget_weather(city='Rome')\n```",
+    "timedelta(days=3)",
+    "get_weather(city='Rome')",
+    "[Point(x=1, y=2), Point(x=3, y=4)]",
+    "[1, 2, 3]",
+    "[f(x) for x in items]",
+    "[x](https://example.com)",
+    "[see(1)] and more",
+    "send_mail(to='a') sends a mail.",
+    "def send_mail(to, text): ...",
+    "sorted(names, key=len)",
+    "f(x) = x**2",
+    "Use `<tool_call>` tags.",
+    "<tool_call> is Hermes' tag, and <function=name> is Llama's.",
+    "<function=name> ... </function>",
+    '<invoke name="x"> begins a call.',
+    "<parameter=a>1</parameter>",
+    "```xml\n<parameters><parameter name='a'>1</parameter></parameters>\n```",
+    "<tool_call>\nI am not sure (yet)\n</tool_call>",
+    "```tool_code\nx = 1\n```",
+    "```tool_code\nprint('hi')\n```",
+    "| name | arguments |\n|---|---|\n| x | {} |",
+    "name: x\narguments:\n  a: 1",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", ORDINARY)
+async def test_an_ordinary_answer_is_no_call(text: str) -> None:
+    ended = await run([text], calls_in_text=True)
+    assert (ended.output, ended.calls) == (text, [])
+
+
+class Job(BaseModel):
+    name: str
+    arguments: dict[str, int]
+
+
+@pytest.mark.parametrize("around", ["{}", "```json\n{}\n```"])
+async def test_an_output_in_the_text_that_looks_like_a_call_is_the_output(around: str) -> None:
+    written = json.dumps({"name": "build", "arguments": {"jobs": 4}})
+    ended = await run([around.replace("{}", written)], calls_in_text=True, output=ProviderStrategy(Job))
+    assert ended.output == Job(name="build", arguments={"jobs": 4})
+    wrong = json.dumps({"name": "build", "arguments": {"jobs": "many"}})
+    ended = await run([around.replace("{}", wrong), written], calls_in_text=True, output=ProviderStrategy(Job))
+    assert [told(call)[0] for call in ended.calls] == ["unknown_tool"]
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=8,
+)
+KEYS = st.sampled_from([*NAMES, *ARGUMENTS, "type", "id", "age", "value"])
+WRITTEN = [
+    json.dumps,
+    repr,
+    lambda value: f"{value}".replace("'", '"'),
+    lambda value: f"```json\n{json.dumps(value, indent=1)}\n```",
+    lambda value: f"So: {json.dumps(value)}",
+    lambda value: f"```\n{value!r}\n```",
+]
+
+
+@settings(derandomize=True, deadline=None, max_examples=1_500)
+@given(st.dictionaries(KEYS, VALUES, max_size=4) | VALUES, st.sampled_from(WRITTEN))
+def test_json_is_a_call_only_with_a_name_and_an_object_of_arguments(value: Any, write: Any) -> None:
+    """Of a tool that does not exist; whatever else the answer has, it stays the answer."""
+    text = write(value)
+    rest, calls = find_calls(text, {"send_mail"})
+    if not calls:
+        is_final = isinstance(value, dict) and "final" in str(value).lower()
+        assert rest == text or is_final
+        return
+    [call] = calls
+    members = {key: each for key, each in value.items() if key not in ("type", "id")}
+    assert len(members) == 2
+    assert sorted(members, key=lambda key: key in ARGUMENTS)[0] in NAMES
+    assert any(isinstance(each, dict) for each in members.values())
+    assert call.name in members.values()
+
+
+@settings(derandomize=True, deadline=None, max_examples=1_500)
+@given(st.lists(st.sampled_from([*"abz(=,)[]{}\"' \n", "send_mail(", "to=", "'x'", "None", "f(", "```tool_code\n", "```", "<tool_call>", "</tool_call>", "<function=f>", "</function>", "<parameter=a>", "</parameter>", '<invoke name="f">', "</invoke>", "<function_calls>"]), max_size=14).map("".join))  # fmt: skip
+def test_any_text_is_read(text: str) -> None:
+    rest, calls = find_calls(text, {"send_mail"})
+    assert rest == text or calls
+    for call in calls:
+        assert len(call.arguments) <= 2 * len(text) + 20
