@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive, Scope, Send
 
 from mulligan.serve.problems import Problem
@@ -109,11 +109,14 @@ async def read_body(request: Request, most: int | None = None) -> bytes:
     """The body of a request, which is not kept for later. `most`: bytes; None: the limit of all requests.
 
     Raises:
-        Problem: it is too large or too slow.
+        Problem: it is too large or too slow, or the client has gone.
     """
     body = bytearray()
-    async for piece in request.stream():
-        body += piece
-        if most is not None and len(body) > most:
-            raise too_large(most)
+    try:
+        async for piece in request.stream():
+            body += piece
+            if most is not None and len(body) > most:
+                raise too_large(most)
+    except ClientDisconnect:
+        raise Problem(400, "disconnected", "The connection was closed before the body was complete.") from None
     return bytes(body)
