@@ -48,21 +48,22 @@ class Gate:
         except Problem as problem:
             await self._refuse(path, problem)(scope, receive, send)
             return
-        send = _with_cors(send, origin) if origin else send
+        body = ArrivingBody(
+            self._bodies, self._held_bodies, scope, receive, _with_cors(send, origin) if origin else send
+        )
         if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
-            await _preflight(headers)(scope, receive, send)
+            await _preflight(headers)(scope, body.receive, body.send)
             return
-        tenant: str | None = path  # where nobody knows yet who calls
+        body.tenant = path  # where nobody knows yet who calls
         try:
             if path not in self._public and not path.startswith(self._public_prefixes):
                 caller = scope["mulligan.caller"] = self._access.authenticate(headers.get("authorization"))
-                tenant = caller.name
+                body.tenant = caller.name
             self._check_length(headers.get("content-length"))
             _check_encoding(headers.get("content-encoding", "identity"))
         except Problem as problem:
-            await self._refuse(path, problem)(scope, receive, send)
+            await self._refuse(path, problem)(scope, body.receive, body.send)
             return
-        body = ArrivingBody(self._bodies, self._held_bodies, tenant, receive, send)
         with ServedRequest.serving(scope), body.of_request(scope):
             await self._app(scope, body.receive, body.send)
 

@@ -169,6 +169,23 @@ async def test_whoever_has_no_token_is_answered_and_no_body_of_theirs_is_parsed(
     assert long_parses == []
 
 
+@pytest.mark.parametrize("path", ["/api/runs", "/api/callbacks/token", "/console/sign-in"])
+async def test_a_client_that_closes_after_the_response_sees_it_though_its_body_was_not_read(
+    door: Door, path: str
+) -> None:
+    """It sends all of its body first. A server that closed the connection before that would reset it."""
+    host, _, port = door.url.removeprefix("http://").partition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Length: {len(MANY_NAMES)}\r\n\r\n"
+    async with asyncio.timeout(GIVE_UP):
+        for start in range(0, len(MANY_NAMES), 100_000):
+            writer.write((head.encode() if not start else b"") + MANY_NAMES[start : start + 100_000])
+            await writer.drain()
+        answer = await reader.read()
+    writer.transport.abort()
+    assert answer.startswith((b"HTTP/1.1 401", b"HTTP/1.1 404", b"HTTP/1.1 413")), answer
+
+
 @pytest.mark.parametrize("what", BODIES)
 async def test_whoever_has_a_token_is_refused_too_and_parses_in_another_thread(
     door: Door, long_parses: list[threading.Thread], what: str
