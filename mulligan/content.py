@@ -262,7 +262,7 @@ def _with_texts(value: object) -> object:
     return value
 
 
-Parts = Annotated[list[Part], BeforeValidator(_with_texts), Field(min_length=1, max_length=MAX_PARTS)]
+Parts = Annotated[list[Part], Field(min_length=1, max_length=MAX_PARTS), BeforeValidator(_with_texts)]
 """Several parts. In Python, a text may stand for a `Text`."""
 
 

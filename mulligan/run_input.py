@@ -11,7 +11,17 @@ import re
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, field_validator
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    FailFast,
+    Field,
+    Tag,
+    ValidationError,
+    field_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from mulligan.content import Part, Parts
@@ -70,7 +80,7 @@ class RunInput(BaseModel):
     prompt: Prompt | None = None
     """The user's message: a text, or parts: `[{"type": "text", "text": …}, {"type": "image", "url": …}]`. A prompt or
     messages are needed."""
-    messages: list[Message] = []
+    messages: Annotated[list[Message], FailFast()] = []
     """A conversation to begin with; a prompt comes after it."""
     max_steps: Annotated[
         int | None, Field(ge=1, strict=True, validation_alias=AliasChoices("max_steps", "maxSteps"))
@@ -206,7 +216,7 @@ def _raise_unanswered(open_calls: dict[str, int]) -> None:
 def _fault_text(error: ValidationError) -> str:
     """The first faults as sentences.
 
-    This runs in a workflow task, which has two seconds: pydantic reports each of 190,000 wrong messages.
+    This runs in a workflow task, which has two seconds: pydantic reports each of 190,000 unknown fields.
     """
     if (count := error.error_count()) > MOST_FAULTS:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]

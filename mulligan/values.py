@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Generic, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic import BaseModel, ConfigDict, FailFast, Field, JsonValue, model_validator
 from pydantic_core import PydanticCustomError
 from typing_extensions import TypeVar
 
@@ -111,7 +111,7 @@ class AssistantMessage(BaseModel):
     role: Literal["assistant"]
     text: WellFormedText = ""
     """What the model wrote; empty if it only made calls."""
-    tool_calls: list[ToolCall] = []
+    tool_calls: Annotated[list[ToolCall], FailFast()] = []
     """The calls that it made, in its order."""
     provider_data: dict[str, JsonValue] | None = optional_field()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -103,7 +104,7 @@ async def begin_run(
         StartUnknownError: Temporal does not answer.
         RPCError: Temporal refuses the start.
     """
-    argument = start_argument(client, run_input)
+    argument = await asyncio.to_thread(start_argument, client, run_input)  # that of a long conversation takes long
     try:
         return await client.start_workflow(
             AGENT_WORKFLOW,

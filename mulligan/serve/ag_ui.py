@@ -20,7 +20,7 @@ from mulligan.content import described
 from mulligan.run_input import RunInput
 from mulligan.serve.client_parts import as_prompt, media_part
 from mulligan.serve.http_protocol import SEND_SECONDS, Protocol, caller_of, runs_of
-from mulligan.serve.json_body import JsonRoute
+from mulligan.serve.json_body import MOST_MESSAGES, JsonRoute, check_count
 from mulligan.serve.problems import Problem, problem_of
 from mulligan.serve.replies import Reply, send_replies
 from mulligan.serve.runs import Runs
@@ -72,7 +72,7 @@ class RunAgentInput(_FromClient):
 
     thread_id: str
     run_id: Annotated[str, Field(min_length=1, max_length=1000)]
-    messages: list[Json] = []
+    messages: Annotated[list[Json], Field(max_length=MOST_MESSAGES)] = []
     resume: Annotated[list[ResumeEntry] | None, Field(max_length=MOST_REPLIES)] = None
 
 
@@ -91,6 +91,7 @@ async def run(
     thread = Thread(runs, caller, agent, body.thread_id)
     runs.take_place(caller)
     message = _new_message(body.messages)
+    body.messages.clear()  # a client sends the whole conversation: a stream of hours would keep it in memory
     newest = await thread.newest()
     if body.resume and newest is not None:
         since, decided = await send_replies(runs, caller, newest.run_id, [_reply(each) for each in body.resume])
@@ -117,6 +118,7 @@ def _new_message(messages: Sequence[Json]) -> UserMessage | None:
         return None
     content, message_id = last.get("content"), last.get("id")
     if isinstance(content, list):
+        check_count("content", content)
         content = as_prompt([_part(part) for part in content])
         if isinstance(content, list) and isinstance(message_id, str | None):
             return UserMessage(message_id, content)

@@ -11,13 +11,13 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Response
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from sse_starlette import EventSourceResponse
 from starlette.responses import JSONResponse
 
 from mulligan.serve.client_parts import as_prompt, media_part
 from mulligan.serve.http_protocol import SEND_SECONDS, Protocol, caller_of, runs_of
-from mulligan.serve.json_body import JsonRoute
+from mulligan.serve.json_body import MOST_MESSAGES, JsonRoute, check_count
 from mulligan.serve.problems import Problem, problem_of
 from mulligan.serve.replies import Reply, send_replies
 from mulligan.serve.runs import Runs
@@ -58,7 +58,7 @@ class ChatRequest(BaseModel):
     """What `DefaultChatTransport` sends. Of `messages` only the last one is read."""
 
     id: str
-    messages: list[Json]
+    messages: Annotated[list[Json], Field(max_length=MOST_MESSAGES)]
     trigger: str = "submit-message"
 
 
@@ -73,6 +73,7 @@ async def send(agent: str, body: ChatRequest, runs: Serving, caller: Calling) ->
     thread = Thread(runs, caller, agent, body.id)
     runs.take_place(caller)
     last = body.messages[-1] if body.messages else {}
+    check_count("parts", last.get("parts"))
     if last.get("role") == "user":
         turn = await thread.reply(_user_message(last))
         return _respond(await open_turn(runs, caller, turn.run_id), is_whole=True)

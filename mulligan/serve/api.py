@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -14,11 +15,11 @@ from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse
 
 from mulligan.client.watch_run import WatchedEvent
-from mulligan.content import Part
+from mulligan.content import Parts
 from mulligan.run_input import RunInput
 from mulligan.serve.http_protocol import EventStream, Protocol, caller_of, refuse_by_rfc_9457, runs_of
 from mulligan.serve.idempotency import KEYED_PREFIX, StartRequest, read_key, read_update_id
-from mulligan.serve.json_body import JsonRoute, read_json_object
+from mulligan.serve.json_body import JsonRoute, check_count, json_object, parse_body
 from mulligan.serve.problems import Problem, problem_of
 from mulligan.serve.runs import MOST_ITEMS, RunInfo, Runs
 from mulligan.serve.security import Caller
@@ -53,7 +54,7 @@ class Resume(BaseModel):
 
     model_config = {"extra": "forbid"}
 
-    prompt: str | list[Part] | None = None
+    prompt: str | Parts | None = None
     id: str | None = None
     max_steps: Annotated[int | None, Field(ge=1)] = None
     model: str | None = None
@@ -85,14 +86,20 @@ class Accepted(BaseModel):
 @router.post("/runs", status_code=201, response_model=RunStarted, responses={200: {"model": RunStarted}})
 async def start(request: Request, runs: Serving, caller: Calling) -> Response:
     """Start a run. 201 for a new one; 200 if an equal request with the same id, or `Idempotency-Key`, has started it."""
-    body = await read_json_object(request)
+    run_id, given, start_request = await parse_body(request, partial(_read_start, request, caller))
+    started = await runs.start(caller, given, run_id, request=start_request)
+    return _started(started.id, is_new=started.is_new)
+
+
+def _read_start(request: Request, caller: Caller, given: Any) -> tuple[str | None, bytes, StartRequest | None]:
+    """The id that a new run is to have, its input as JSON, and the request if it may be repeated."""
+    body = json_object(given)
     run_id = body.pop("id", None)
     if run_id is not None and not isinstance(run_id, str):
         raise Problem(422, "invalid_input", f'"id" is {json.dumps(run_id)[:80]}; it must be a text.')
+    check_count("messages", body.get("messages"))
     start_request = StartRequest.read(request, caller, KEYED_PREFIX, body)
-    recognized = start_request if start_request.is_repeatable else None
-    started = await runs.start(caller, json.dumps(body).encode(), run_id, request=recognized)
-    return _started(started.id, is_new=started.is_new)
+    return run_id, json.dumps(body).encode(), start_request if start_request.is_repeatable else None
 
 
 @router.get("/runs")

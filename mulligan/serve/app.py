@@ -23,9 +23,10 @@ from mulligan.schema.fault_text import required_form
 from mulligan.serve.ag_ui import AG_UI
 from mulligan.serve.ai_sdk import AI_SDK
 from mulligan.serve.api import API
+from mulligan.serve.arriving_body import BodyLimits
 from mulligan.serve.callbacks import CALLBACKS
 from mulligan.serve.console.console_pages import CONSOLE
-from mulligan.serve.gate import BODY_BYTES, Gate
+from mulligan.serve.gate import Gate
 from mulligan.serve.http_protocol import Protocol, path_of, refuse_by_rfc_9457
 from mulligan.serve.mcp_api.mcp_endpoint import MCP
 from mulligan.serve.openai_api.openai_protocol import OPENAI
@@ -41,6 +42,7 @@ PROTOCOLS: Sequence[Protocol] = (API, CALLBACKS, WEBHOOKS, OPENAI, AG_UI, AI_SDK
 """All protocols: a new one is a file beside api.py, and a name here."""
 RETRY = RetryConfig(max_elapsed_time_millis=3_000)
 """How long a request is tried again while Temporal does not answer; then the client is told so, with Retry-After."""
+SHOWN_CHARS = 80
 
 _log = logging.getLogger(__name__)
 
@@ -52,7 +54,7 @@ def create_app(
     hosts: Iterable[str] = (),
     origins: Iterable[str] = (),
     task_queue: str | None = None,
-    body_bytes: int = BODY_BYTES,
+    bodies: BodyLimits | None = None,
     most_watchers: int = MOST_WATCHERS,
 ) -> FastAPI:
     """The application. See `mulligan.serve.app` for the arguments."""
@@ -76,7 +78,7 @@ def create_app(
         access=access,
         refuse=_refuse,
         public=[path for protocol in PROTOCOLS for path in protocol.public],
-        body_bytes=body_bytes,
+        bodies=bodies or BodyLimits(),
     )
     _add_error_handlers(app)
     return app
@@ -165,9 +167,18 @@ def _problem_of_fault(fault: Any) -> Problem:
             return Problem(422, "invalid_input", f"{subject} is missing.")
         case "extra_forbidden":
             return Problem(422, "invalid_input", f"{subject} is not a known field; see /api/openapi.json.")
-    shown = json.dumps(fault["input"], ensure_ascii=False, default=str)
-    shown = shown if len(shown) <= 80 else shown[:80] + "…"
-    return Problem(422, "invalid_input", f"{subject} is {shown}, but {required_form(fault)}.")
+    return Problem(422, "invalid_input", f"{subject} is {_shown(fault['input'])}, but {required_form(fault)}.")
+
+
+def _shown(value: Any) -> str:
+    """The beginning of a value as JSON. A long value is not written to its end: that would take long."""
+    given = value[:100] if isinstance(value, str) else value
+    text = ""
+    for piece in json.JSONEncoder(ensure_ascii=False, default=str).iterencode(given):
+        text += piece
+        if len(text) > SHOWN_CHARS:
+            return text[:SHOWN_CHARS] + "…"
+    return text
 
 
 def _problem_of_http(request: Request, error: HTTPException) -> Problem:

@@ -11,7 +11,7 @@ from mulligan.client.send_update import RunEndedError, send_update
 from mulligan.errors import UpdateRefusedError
 from mulligan.serve.http_protocol import Protocol, refuse_by_rfc_9457, runs_of
 from mulligan.serve.idempotency import read_update_id
-from mulligan.serve.json_body import read_json_object
+from mulligan.serve.json_body import json_object, parse_body
 from mulligan.serve.problems import Problem
 from mulligan.wire.deferred_call import COMPLETE
 
@@ -42,10 +42,6 @@ router = APIRouter(prefix=PREFIX, tags=["callbacks"])
 )
 async def complete(token: str, request: Request) -> dict[str, Any]:
     """End a deferred call with `{"result": …}` or `{"error": "…"}`. The answer says nothing about the run."""
-    body = await read_json_object(request)
-    unknown = [name for name in body if name not in ("result", "error")]
-    if unknown or len(body) != 1:
-        raise Problem(422, "invalid_input", 'Send one JSON object with either "result" or "error".')
     runs = await runs_of(request)
     tokens = request.app.state.callback_tokens = getattr(request.app.state, "callback_tokens", None) or callback_tokens(
         lambda: runs.client
@@ -53,6 +49,10 @@ async def complete(token: str, request: Request) -> dict[str, Any]:
     call = await tokens.open(token)
     if call is None:
         raise Problem(404, "unknown_callback", "No call has this token; send it as the tool got it.")
+    body = await parse_body(request, json_object)  # not before: everybody can reach this route
+    unknown = [name for name in body if name not in ("result", "error")]
+    if unknown or len(body) != 1:
+        raise Problem(422, "invalid_input", 'Send one JSON object with either "result" or "error".')
     fields = {**body, "call_id": call.call_id, "conversation": call.conversation, "trace_id": call.trace_id}
     try:
         handle = runs.client.get_workflow_handle(call.workflow_id)

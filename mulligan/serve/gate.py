@@ -1,4 +1,4 @@
-"""What a request passes before any protocol sees it: its host, its origin, its token, the size of its body."""
+"""What a request passes before any protocol sees it: its host, its origin, its token, the limits of its body."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from mulligan.serve.arriving_body import ArrivingBody, BodyLimits, too_large
 from mulligan.serve.http_protocol import path_of
 from mulligan.serve.problems import Problem
 from mulligan.serve.security import Access
 from mulligan.serve.served_request import ServedRequest
+from mulligan.serve.tenant_shares import TenantShares
 
-__all__ = ["BODY_BYTES", "Gate"]
+__all__ = ["Gate"]
 
-BODY_BYTES = 16_000_000
-"""Bytes of a request's body: a long conversation is 64 MB at most, and is compressed for Temporal."""
 PREFLIGHT_SECONDS = 600
 EXPOSED_HEADERS = "Location, Retry-After, Mcp-Session-Id, Mcp-Protocol-Version, x-vercel-ai-ui-message-stream"
 """The headers of responses that pages of another origin may read."""
@@ -29,13 +29,11 @@ class Gate:
     one that ends with a slash stands for all below it, but for `/` itself.
     """
 
-    def __init__(
-        self, app: ASGIApp, access: Access, refuse: Refuse, public: Sequence[str] = (), body_bytes: int = BODY_BYTES
-    ) -> None:
+    def __init__(self, app: ASGIApp, access: Access, refuse: Refuse, public: Sequence[str], bodies: BodyLimits) -> None:
         self._app, self._access, self._refuse = app, access, refuse
         self._public = frozenset(public)
         self._public_prefixes = tuple(path for path in public if path.endswith("/") and path != "/")
-        self._body_bytes = body_bytes
+        self._bodies, self._held_bodies = bodies, TenantShares(bodies.most_held)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request, or refuse it."""
@@ -50,43 +48,28 @@ class Gate:
         except Problem as problem:
             await self._refuse(path, problem)(scope, receive, send)
             return
-        send = _with_cors(send, origin) if origin else send
+        body = ArrivingBody(
+            self._bodies, self._held_bodies, scope, receive, _with_cors(send, origin) if origin else send
+        )
         if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
-            await _preflight(headers)(scope, receive, send)
+            await _preflight(headers)(scope, body.receive, body.send)
             return
+        body.tenant = path  # where nobody knows yet who calls
         try:
             if path not in self._public and not path.startswith(self._public_prefixes):
-                scope["mulligan.caller"] = self._access.authenticate(headers.get("authorization"))
+                caller = scope["mulligan.caller"] = self._access.authenticate(headers.get("authorization"))
+                body.tenant = caller.name
             self._check_length(headers.get("content-length"))
             _check_encoding(headers.get("content-encoding", "identity"))
         except Problem as problem:
-            await self._refuse(path, problem)(scope, receive, send)
+            await self._refuse(path, problem)(scope, body.receive, body.send)
             return
-        with ServedRequest.serving(scope):
-            await self._app(scope, self._measured(receive), send)
+        with ServedRequest.serving(scope), body.of_request(scope):
+            await self._app(scope, body.receive, body.send)
 
     def _check_length(self, length: str | None) -> None:
-        if length is not None and length.isdecimal() and int(length[:20]) > self._body_bytes:
-            raise self._too_large()
-
-    def _too_large(self) -> Problem:
-        return Problem(
-            413, "too_large", f"The body has more than {self._body_bytes:,} bytes; send less.", {"Connection": "close"}
-        )
-
-    def _measured(self, receive: Receive) -> Receive:
-        """`receive` that raises where a body of unknown length becomes too large."""
-        total = 0
-
-        async def measure() -> Message:
-            nonlocal total
-            message = await receive()
-            total += len(message.get("body", b""))
-            if total > self._body_bytes:
-                raise self._too_large()
-            return message
-
-        return measure
+        if length is not None and length.isdecimal() and int(length[:20]) > self._bodies.most_bytes:
+            raise too_large(self._bodies.most_bytes)
 
 
 def _check_encoding(encoding: str) -> None:

@@ -6,23 +6,32 @@ import json
 import math
 import re
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 
 from mulligan.schema.json_limits import MOST_DEPTH, JsonMeter
+from mulligan.serve.arriving_body import ArrivingBody, read_body
+from mulligan.serve.off_loop import off_loop
 from mulligan.serve.problems import Problem
 
-__all__ = ["JsonRoute", "read_json", "read_json_object"]
+__all__ = ["MOST_MESSAGES", "JsonRoute", "check_body", "check_count", "json_object", "parse_body", "read_json"]
+
+T = TypeVar("T")
 
 MOST_BODY_DEPTH = 2 * MOST_DEPTH
 """Levels of lists and objects: those that the largest value may have, and some around it."""
-MOST_BODY_VALUES = 1_000_000
-"""Each takes some 100 bytes of memory."""
+MOST_BODY_VALUES = 200_000
+"""As many as the input of a run may have. Each takes some 100 bytes of memory, and a microsecond."""
+MOST_NAMES = 10_000
+"""Of one object: pydantic describes each that it does not know, in a call that lets no other thread run."""
+MOST_MESSAGES = 10_000
+"""Messages, or parts of a message, in one request."""
 MOST_DIGITS = 1_000
 """Of an integer: Python takes long for millions, and other languages read 16."""
 
+_PIECE_BYTES = 64 * 1024
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -45,34 +54,78 @@ class JsonRoute(APIRoute):
 class _JsonRequest(Request):
     async def json(self) -> Any:
         """The JSON of the body."""
-        return read_json(await self.body())
+        return await _parse(self, await self.body(), _unchanged)
 
 
-async def read_json_object(request: Request) -> dict[str, Any]:
-    """The body of a request, which must be a JSON object.
+async def parse_body(request: Request, convert: Callable[[Any], T]) -> T:
+    """What `convert` makes of the JSON in the body of a request, which is not kept. With a large body, `convert` is called
+    in another thread.
+
+    Raises:
+        Problem: the body cannot be read; or what `convert` raises.
+    """
+    return await _parse(request, await read_body(request), convert)
+
+
+async def check_body(request: Request) -> bytes:
+    """The bytes of a body, after a check of its JSON.
+
+    Raises:
+        Problem: the body cannot be read.
+    """
+    body = await read_body(request)
+    await _parse(request, body, _unchanged)
+    return body
+
+
+async def _parse(request: Request, body: bytes, convert: Callable[[Any], T]) -> T:
+    try:
+        return await off_loop(len(body), lambda: convert(read_json(body)))
+    finally:
+        ArrivingBody.forget(request)
+
+
+def _unchanged(value: Any) -> Any:
+    return value
+
+
+def json_object(body: Any) -> dict[str, Any]:
+    """The JSON of a body, which must be an object.
 
     Raises:
         Problem: it is not.
     """
-    body = read_json(await request.body())
     if not isinstance(body, dict):
         raise Problem(422, "invalid_input", 'The body must be one JSON object, such as {"agent": …, "prompt": …}.')
     return body
+
+
+def check_count(field: str, value: Any) -> None:
+    """Refuse a list with too many messages or parts. `field`: its name, for the error.
+
+    Raises:
+        Problem: there are too many.
+    """
+    if isinstance(value, list) and len(value) > MOST_MESSAGES:
+        raise Problem(
+            422, "invalid_input", f'"{field}" has {len(value):,} entries; at most {MOST_MESSAGES:,} are allowed.'
+        )
 
 
 def read_json(body: bytes) -> Any:
     """The value that a body has as JSON.
 
     Raises:
-        Problem: it is not JSON by RFC 8259, is nested too deep, has too many values, or two entries of an object with
-            the same name; or a text has half of a surrogate pair.
+        Problem: it is not JSON by RFC 8259, is nested too deep, has too many values or names, or two entries of an
+            object with the same name; or a text has half of a surrogate pair.
     """
     meter = JsonMeter()
-    meter.add(body)
-    if meter.depth > MOST_BODY_DEPTH:
-        raise _not_json(f"it is nested more than {MOST_BODY_DEPTH} levels deep")
-    if meter.values > MOST_BODY_VALUES:
-        raise _not_json(f"it has more than {MOST_BODY_VALUES:,} values")
+    for start in range(0, len(body), _PIECE_BYTES):
+        meter.add(body[start : start + _PIECE_BYTES])
+        if meter.depth > MOST_BODY_DEPTH:
+            raise _not_json(f"it is nested more than {MOST_BODY_DEPTH} levels deep")
+        if meter.values > MOST_BODY_VALUES:
+            raise _not_json(f"it has more than {MOST_BODY_VALUES:,} values")
     try:
         value = json.loads(
             body.decode("utf-8-sig"),
@@ -98,6 +151,8 @@ def _not_json(reason: str) -> Problem:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(pairs) > MOST_NAMES:
+        raise ValueError(f"an object has {len(pairs):,} names; {MOST_NAMES:,} are the most")
     found = dict(pairs)
     if len(found) != len(pairs):
         seen: set[str] = set()

@@ -9,6 +9,7 @@ import uvicorn
 
 from mulligan.errors import DeclarationError
 from mulligan.serve.app import create_app
+from mulligan.serve.connections import Connections, raise_descriptor_limit
 
 __all__ = ["listen"]
 
@@ -17,6 +18,7 @@ SECONDS_TO_STOP = 10
 SECONDS_UNREAD = 60
 """After which a connection is dropped whose client does not take what was sent: its buffers would be kept for ever."""
 BACKLOG = 2_048
+"""Connections that wait until they are accepted."""
 _WILDCARDS = {"0.0.0.0", "::"}  # noqa: S104 - compared with, not listened at
 
 
@@ -45,13 +47,12 @@ def listen(
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SECONDS_UNREAD * 1_000)
     bound = listener.getsockname()[1]
     say(f"Serving agents at http://{f'[{host}]' if ':' in host else host}:{bound}. Ctrl-C stops it.")
-    # No access log: paths contain ids of runs, and queries tokens of events.
-    config = uvicorn.Config(
+    descriptors = raise_descriptor_limit()
+    config = Connections(descriptors * 3 // 4).config(
         application,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
         timeout_graceful_shutdown=SECONDS_TO_STOP,
+        # So many are accepted at once, before the first of them is counted.
+        backlog=min(BACKLOG, descriptors // 8),
     )
     with listener:
         uvicorn.Server(config).run(sockets=[listener])

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -47,6 +48,7 @@ from mulligan.client.waiting_calls import AllPending, read_all_pending
 from mulligan.client.watch_run import WatchedEvent, watch_run
 from mulligan.run_input import RunInput, parse_run_input
 from mulligan.serve.idempotency import StartRequest, Starts, key_reused
+from mulligan.serve.off_loop import off_loop
 from mulligan.serve.problems import Problem, no_such_run
 from mulligan.serve.run_ids import check_chosen_id, check_id
 from mulligan.serve.security import Caller
@@ -129,7 +131,7 @@ class Runs:
         has made, of a form that no client can choose. With neither, the id is made from `request`, and the same request
         again is the same run; without that, a request cannot be recognized.
         """
-        run_input = parse_run_input(decompress_input(body)) if isinstance(body, bytes) else body
+        run_input = body if isinstance(body, RunInput) else await off_loop(len(body), partial(_parse_input, body))
         if run_input.resumed_from is not None:
             raise Problem(
                 422, "invalid_input", '"resumed_from" is set by this server alone; to continue a run, send '
@@ -449,6 +451,10 @@ class Runs:
             if error.status != RPCStatusCode.NOT_FOUND:
                 raise
             return await memo_of(described)  # the retention of the root is over
+
+
+def _parse_input(body: bytes) -> RunInput:
+    return parse_run_input(decompress_input(body))
 
 
 def _in_tenant(caller: Caller, run_input: RunInput) -> RunInput:

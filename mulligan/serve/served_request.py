@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -12,6 +11,7 @@ from functools import partial
 from starlette.types import Scope
 
 from mulligan.serve.problems import Problem
+from mulligan.serve.tenant_shares import TenantShares
 
 __all__ = ["ServedRequest", "WatcherPlaces"]
 
@@ -60,8 +60,7 @@ class WatcherPlaces:
 
     def __init__(self, most: int) -> None:
         """`most`: of all tenants. One tenant has half of them at most."""
-        self._most, self._most_of_tenant = most, (most + 1) // 2
-        self._taken: Counter[str | None] = Counter()
+        self._shares = TenantShares(most)
 
     def take(self, tenant: str | None) -> None:
         """Take a place for the request that is being served, until its end. It needs one, however many runs it watches.
@@ -74,17 +73,13 @@ class WatcherPlaces:
         request = ServedRequest.current()
         if request.give_back is not None:
             return
-        if self._taken.total() >= self._most:
-            raise _full(f"This server has {self._most:,} open streams, its limit")
-        if tenant is not None and self._taken[tenant] >= self._most_of_tenant:
-            raise _full(f"{tenant!r} has {self._most_of_tenant:,} open streams here, the most that one tenant may have")
-        self._taken[tenant] += 1
-        request.give_back = partial(self._give_back, tenant)
-
-    def _give_back(self, tenant: str | None) -> None:
-        self._taken[tenant] -= 1
-        if not self._taken[tenant]:
-            del self._taken[tenant]
+        match self._shares.take(tenant):
+            case "all":
+                raise _full(f"This server has {self._shares.most:,} open streams, its limit")
+            case "tenant":
+                most = self._shares.most_of_tenant
+                raise _full(f"{tenant!r} has {most:,} open streams here, the most that one tenant may have")
+        request.give_back = partial(self._shares.give_back, tenant)
 
 
 def _full(sentence: str) -> Problem:

@@ -6,7 +6,7 @@ the encrypted token of the run (activities/read_response.py).
 
 from __future__ import annotations
 
-import json
+import time
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -16,7 +16,9 @@ from temporalio.service import RPCError, RPCStatusCode
 from mulligan.client.callback_tokens import RESPONSE, CallbackTokens, DeferredCallId, callback_tokens
 from mulligan.client.send_update import RunEndedError, UpdateTimeoutError, send_update
 from mulligan.errors import UpdateRefusedError
+from mulligan.serve.arriving_body import read_body
 from mulligan.serve.http_protocol import Protocol, refuse_by_rfc_9457, runs_of
+from mulligan.serve.json_body import read_json
 from mulligan.serve.problems import Problem
 from mulligan.wire.background_response import METADATA, RESPONSE_ENDED
 
@@ -25,13 +27,17 @@ __all__ = ["WEBHOOKS"]
 PREFIX = "/api/webhooks"
 RETRIEVE_TIMEOUT = 15.0
 """Seconds to read the response at OpenAI, which waits for the answer to its webhook meanwhile."""
+MOST_EVENT_BYTES = 16_000
+"""Bytes of an event: it has the id of a response, and nothing of its text."""
+TOLERANCE = 300
+"""Seconds between the time of a signature and now, at most."""
 router = APIRouter(prefix=PREFIX, tags=["webhooks"])
 
 
 @router.post("/openai")
 async def openai(request: Request) -> dict[str, Any]:
     """Take an event of OpenAI. A status of 5xx makes OpenAI send it again, for up to three days."""
-    body = await request.body()
+    _check_headers(request)
     try:
         client = AsyncOpenAI(max_retries=0, timeout=RETRIEVE_TIMEOUT)
     except OpenAIError:
@@ -39,7 +45,7 @@ async def openai(request: Request) -> dict[str, Any]:
             503, "not_set_up", "Set OPENAI_API_KEY for this server: it reads the response at OpenAI."
         ) from None
     async with client:
-        response_id = _response_id(client, body, dict(request.headers))
+        response_id = await _response_id(client, request)
         if response_id is None:
             return {"accepted": True}
         metadata = await _metadata(client, response_id)
@@ -59,24 +65,36 @@ def _tokens(request: Request, client: Any) -> CallbackTokens:
     return tokens
 
 
-def _response_id(client: AsyncOpenAI, body: bytes, headers: dict[str, str]) -> str | None:
+def _check_headers(request: Request) -> None:
+    """Refuse what cannot be signed, before its body is read.
+
+    Raises:
+        Problem: a header is missing, or the time of the signature is too long ago.
+    """
+    timestamp = request.headers.get("webhook-timestamp", "")
+    is_near = timestamp.isascii() and timestamp.isdigit() and abs(int(timestamp[:20]) - time.time()) <= TOLERANCE
+    if not is_near or not request.headers.get("webhook-id") or not request.headers.get("webhook-signature"):
+        raise _invalid_signature()
+
+
+def _invalid_signature() -> Problem:
+    return Problem(400, "invalid_signature", "The signature is not that of a webhook of OpenAI, or is too old.")
+
+
+async def _response_id(client: AsyncOpenAI, request: Request) -> str | None:
     """The response of an event that is signed; None if the event is about something else.
 
     Raises:
-        Problem: there is no secret, or the signature is wrong or too old.
+        Problem: there is no secret, the signature is wrong or too old, or the body is no event.
     """
     if not client.webhook_secret:
         raise Problem(503, "not_set_up", "Set OPENAI_WEBHOOK_SECRET for this server: it checks the signature by it.")
+    body = await read_body(request, MOST_EVENT_BYTES)
     try:
-        client.webhooks.verify_signature(body, headers)
+        client.webhooks.verify_signature(body, dict(request.headers), tolerance=TOLERANCE)
     except (InvalidWebhookSignatureError, ValueError):
-        raise Problem(
-            400, "invalid_signature", "The signature is not that of a webhook of OpenAI, or is too old."
-        ) from None
-    try:
-        event = json.loads(body)
-    except (ValueError, RecursionError):
-        event = None
+        raise _invalid_signature() from None
+    event = read_json(body)
     if not isinstance(event, dict):
         raise Problem(422, "invalid_input", "The event must be a JSON object.")
     data = event.get("data")

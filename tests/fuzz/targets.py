@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +37,9 @@ from mulligan.output import Output
 from mulligan.run_input import parse_run_input
 from mulligan.schema.json_schema import schema_faults, schema_validator
 from mulligan.schema.schema_cost import is_cheap
+from mulligan.serve.json_body import read_json
+from mulligan.serve.openai_api.input_items import chat_messages, input_messages, replies
+from mulligan.serve.problems import Problem
 from mulligan.wire.compressed_input import decompress_input
 from mulligan.wire.event_types import EVENT_TYPES
 from mulligan.workflows.conversation.continue_as_new import InvalidStateError, decode_state
@@ -94,6 +97,22 @@ def convert_schema(given: tuple[Any, Any]) -> None:
 def read_run_input(data: bytes) -> None:
     with suppress(InvalidRunInputError):
         parse_run_input(decompress_input(data))
+
+
+def read_client_messages(request: tuple[bool, Sequence[tuple[Any, int]]]) -> None:
+    """The messages of a request, each several times, in either of OpenAI's forms."""
+    is_chat, messages = request
+    items = [message for message, count in messages for _ in range(count)]
+    with suppress(Problem):
+        (chat_messages if is_chat else input_messages)(items)
+    if not is_chat:
+        with suppress(Problem):
+            replies(items)
+
+
+def read_body(data: bytes) -> None:
+    with suppress(Problem):
+        read_json(data)
 
 
 class _Client:
@@ -242,7 +261,28 @@ _EVENT = st.builds(
     st.integers(),
 )
 
+_CLIENT_MESSAGE = json_values(st.sampled_from(["role", "content", "type", "id"]), 4) | st.sampled_from(
+    [
+        {"role": "user", "content": "x"},
+        {"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": "{}"}}] * 3},
+        {"role": "tool", "tool_call_id": "b", "content": "x"},
+        {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "b", "output": "x"},
+        {"type": "mcp_approval_response", "approval_request_id": "mcpr_x", "approve": True},
+    ]
+)
+
 TARGETS: dict[str, Target] = {
+    "JSON body": Target(
+        documents() | repeated(TOKENS, 1_000_000).map(lambda text: text.encode("utf-8", "replace")), read_body
+    ),
+    "client messages": Target(
+        st.tuples(
+            st.booleans(),
+            st.lists(st.tuples(_CLIENT_MESSAGE, st.sampled_from([1, 2, 4_000, 6_000])), min_size=1, max_size=3),
+        ),
+        read_client_messages,
+    ),
     "JSON repair": Target(texts(ARGUMENTS_BYTES), read_arguments),
     "cut-off calls": Target(written_calls(), cut_call),
     "calls in text": Target(texts(TEXT_CHARS), read_calls),

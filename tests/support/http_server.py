@@ -14,6 +14,7 @@ import httpx2
 import uvicorn
 
 from mulligan.serve.app import create_app
+from mulligan.serve.connections import Connections
 
 
 @dataclass
@@ -67,12 +68,16 @@ class _Server(uvicorn.Server):
 
 @asynccontextmanager
 async def http_server(
-    client: Any, *, wrap: Callable[[Any], Any] = lambda application: application, **options: Any
+    client: Any,
+    *,
+    wrap: Callable[[Any], Any] = lambda application: application,
+    connections: Connections | None = None,
+    **options: Any,
 ) -> AsyncIterator[Door]:
     """Serve while the block runs. `wrap`: middleware around the application. `options`: those of `create_app`."""
     application = wrap(create_app(client=client, **{"tokens": "", **options}))
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        config = uvicorn.Config(application, log_level="warning", timeout_graceful_shutdown=2)
+        config = (connections or Connections(1_000)).config(application, timeout_graceful_shutdown=2)
         server = _Server(config)
         task = asyncio.create_task(server.serve(sockets=[listener]))
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"

@@ -11,7 +11,7 @@ from mulligan.activities.mcp.servers import _schemas
 from mulligan.activities.mcp.tool_schema import checkable_schema
 from tests.fuzz import run_target as run_target_module
 from tests.fuzz.run_target import MAX_BYTES, run_target
-from tests.fuzz.targets import TARGETS, Target
+from tests.fuzz.targets import TARGETS, Target, read_client_messages
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -56,3 +56,11 @@ def test_a_schema_whose_draft_is_a_number_is_refused() -> None:
     """Found by fuzzing: a server with such a tool ended the opening of every run."""
     with pytest.raises(TypeError, match="its \\$schema is not a text"):
         _schemas({"type": "object", "$schema": 7})
+
+
+def test_results_of_tools_are_matched_with_many_calls_in_linear_time() -> None:
+    """Each result was looked for in all messages before it: half a minute of a server for one request."""
+    calls = {"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": "{}"}}] * 3}
+    result = {"role": "tool", "tool_call_id": "b", "content": "x"}
+    target = Target(st.just((True, [(calls, 5_000), (result, 5_000)])), read_client_messages)
+    assert run_target(target, seconds=0.1, batch=1).findings == []

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from mulligan import AssistantMessage, InvalidRunInputError, RunInput, ToolMessage, UserMessage
 from mulligan.run_input import parse_run_input
@@ -153,10 +154,13 @@ def test_up_to_five_faults_of_a_run_input_are_named() -> None:
 @pytest.mark.parametrize(
     ("data", "field"),
     [
-        ('{"agent": "a", "messages": [' + ", ".join(["1"] * 5_000) + "]}", "messages[0]"),
+        (
+            '{"agent": "a", "prompt": "x", "metadata": {' + ", ".join(f'"k{n}": 1' for n in range(5_000)) + "}}",
+            "metadata.k0",
+        ),
         ('{"agent": "a", "prompt": "x", ' + ", ".join(f'"k{n}": 1' for n in range(5_000)) + "}", "k0"),
     ],
-    ids=["messages", "fields"],
+    ids=["values", "fields"],
 )
 def test_of_thousands_of_faults_the_first_one_is_named(data: str, field: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each fault as a sentence would take longer than a workflow task may."""
@@ -166,6 +170,18 @@ def test_of_thousands_of_faults_the_first_one_is_named(data: str, field: str, mo
         parse_run_input(data.encode())
     assert f'in "{field}"' in str(refused.value)
     assert made == []
+
+
+def test_of_thousands_of_wrong_messages_pydantic_reports_the_first_one_only() -> None:
+    """A report of each takes a second, in which no other thread of a server runs."""
+    for wrong in ([1] * 5_000, [{"role": "assistant", "tool_calls": [1] * 5_000}]):
+        with pytest.raises(ValidationError) as refused:
+            RunInput.model_validate({"agent": "a", "messages": wrong})
+        assert refused.value.error_count() == 1
+    assert refusal_of({"agent": "a", "messages": [1] * 5_000}) == '"messages[0]" is 1, but it must be an object.'
+    with pytest.raises(ValidationError) as refused:
+        RunInput.model_validate({"agent": "a", "prompt": [1] * 5_000})
+    assert refused.value.error_count() == 1
 
 
 def test_a_long_value_is_cut_in_the_sentence() -> None:

@@ -9,14 +9,18 @@ from urllib.parse import parse_qsl, quote
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import RedirectResponse, Response
 
+from mulligan.serve.arriving_body import ArrivingBody, read_body
 from mulligan.serve.console.rendering import HEADERS, page
 from mulligan.serve.console.sessions import Session, check_form, find_session, sign_in, sign_out
+from mulligan.serve.off_loop import off_loop
 from mulligan.serve.problems import Problem
 
 __all__ = ["PREFIX", "Form", "SignInNeeded", "Viewing", "path_in", "redirect", "sign_in_pages"]
 
 PREFIX = "/console"
 MOST_FORM_FIELDS = 1_000
+MOST_SIGN_IN_BYTES = 16_000
+"""Of the only form that everybody may send."""
 _PATH = re.compile(r"/(?![/\\])[\x21-\x7e]*")
 
 
@@ -56,17 +60,23 @@ Viewing = Annotated[Session, Depends(_viewer)]
 """The session of a request; without one the browser is sent to the page where people sign in."""
 
 
-async def _fields(request: Request) -> dict[str, str]:
+async def _fields(request: Request, most_bytes: int | None = None) -> dict[str, str]:
     """The fields of a form, the last of each name.
 
     Raises:
         Problem: they cannot be read.
     """
+    body = await read_body(request, most_bytes)
+
+    def parse() -> dict[str, str]:
+        return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MOST_FORM_FIELDS, errors="strict"))
+
     try:
-        text = (await request.body()).decode()
-        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=MOST_FORM_FIELDS, errors="strict"))
+        return await off_loop(len(body), parse)
     except ValueError:
         raise Problem(400, "invalid_form", "The form cannot be read, or has too many fields.") from None
+    finally:
+        ArrivingBody.forget(request)
 
 
 async def _checked_fields(request: Request, session: Viewing) -> dict[str, str]:
@@ -93,7 +103,7 @@ async def show_sign_in(request: Request, next: str = "/") -> Response:  # noqa: 
 @sign_in_pages.post("/sign-in")
 async def send_sign_in(request: Request) -> Response:
     """Sign in with a token. There is no session yet that a foreign page could use: `Origin` is checked by gate.py."""
-    fields = await _fields(request)
+    fields = await _fields(request, MOST_SIGN_IN_BYTES)
     wanted = _local(fields.get("next", "/"))
     response = redirect(request, wanted)
     try:

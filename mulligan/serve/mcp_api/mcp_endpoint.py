@@ -20,9 +20,9 @@ from pydantic import ValidationError
 from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from mulligan.serve.gate import BODY_BYTES
+from mulligan.serve.arriving_body import BODY_BYTES
 from mulligan.serve.http_protocol import SEND_SECONDS, Protocol
-from mulligan.serve.json_body import read_json
+from mulligan.serve.json_body import check_body
 from mulligan.serve.mcp_api.agent_tools import tools_of
 from mulligan.serve.mcp_api.run_outcome import failure
 from mulligan.serve.mcp_api.run_tasks import add_tasks, http_request, runs_and_caller
@@ -120,8 +120,8 @@ class _Exchange(Response):
             nonlocal is_read
             if is_read:
                 return await receive()
-            is_read = True
-            return {"type": "http.request", "body": self._body, "more_body": False}
+            is_read, body, self._body = True, self._body, b""  # a call may take long, and needs its body no more
+            return {"type": "http.request", "body": body, "more_body": False}
 
         async def send_in_time(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -167,9 +167,7 @@ router = APIRouter(tags=["mcp"])
 @router.post(PREFIX, include_in_schema=False)
 async def exchange(request: Request) -> Response:
     """One JSON-RPC message of a client. There are no sessions, so there is nothing to GET or to DELETE."""
-    body = await request.body()
-    read_json(body)
-    return _Exchange(_SERVER, body)
+    return _Exchange(_SERVER, await check_body(request))
 
 
 MCP = Protocol(prefix=PREFIX, router=router, refuse=_refuse)

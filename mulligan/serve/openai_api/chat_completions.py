@@ -6,6 +6,8 @@ import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
@@ -14,6 +16,7 @@ from starlette.responses import JSONResponse
 
 from mulligan.serve.http_protocol import SEND_SECONDS, caller_of, runs_of
 from mulligan.serve.idempotency import StartRequest
+from mulligan.serve.json_body import parse_body
 from mulligan.serve.openai_api.chat_text import ChatText, chat_usage_json, finish_reason, output_text
 from mulligan.serve.openai_api.input_items import chat_messages, run_input_json
 from mulligan.serve.openai_api.openai_errors import error_json
@@ -40,23 +43,39 @@ Calling = Annotated[Caller, Depends(caller_of)]
 router = APIRouter(prefix="/v1/chat/completions", include_in_schema=False)
 
 
+@dataclass(frozen=True)
+class _Create:
+    """A request for a completion. `run_input`: that of its run, as JSON."""
+
+    agent: str
+    streams: bool
+    with_usage: bool
+    run_input: bytes
+    start: StartRequest
+
+    @classmethod
+    def read(cls, request: Request, caller: Caller, given: Any) -> _Create:
+        body = json_object(given)
+        refuse_fields(body, CHAT_FIELDS)
+        options = body.get("stream_options") or {}
+        if not isinstance(options, dict):
+            raise invalid("stream_options", "must be an object.")
+        streams, with_usage = flag(body, "stream"), flag(options, "include_usage")
+        agent, metadata = read_model(body), read_metadata(body)
+        run_input = run_input_json(agent, chat_messages(body.get("messages")), metadata, "messages")
+        return cls(agent, streams, with_usage, run_input, StartRequest.read(request, caller, ID_PREFIX, body))
+
+
 @router.post("")
 async def create(request: Request, runs: Serving, caller: Calling) -> Response:
     """Start a run with the messages, and answer with its output."""
-    body = await json_object(request)
-    refuse_fields(body, CHAT_FIELDS)
-    options = body.get("stream_options") or {}
-    if not isinstance(options, dict):
-        raise invalid("stream_options", "must be an object.")
-    streams, with_usage = flag(body, "stream"), flag(options, "include_usage")
-    agent, metadata = read_model(body), read_metadata(body)
-    given = run_input_json(agent, chat_messages(body.get("messages")), metadata, "messages")
+    asked = await parse_body(request, partial(_Create.read, request, caller))
     runs.take_place(caller)
-    run_id = (await runs.start(caller, given, request=StartRequest.read(request, caller, ID_PREFIX, body))).id
-    head = {"id": run_id, "created": int(time.time()), "model": agent}
-    if streams:
+    run_id = (await runs.start(caller, asked.run_input, request=asked.start)).id
+    head = {"id": run_id, "created": int(time.time()), "model": asked.agent}
+    if asked.streams:
         watched = await runs.watch(caller, run_id)
-        frames = _frames(head, watched, with_usage=with_usage)
+        frames = _frames(head, watched, with_usage=asked.with_usage)
         return EventSourceResponse(frames, sep="\n", ping=SECONDS_BETWEEN_PINGS, send_timeout=SEND_SECONDS)
     return JSONResponse(_completion(head, await _end(request, runs, caller, run_id)))
 

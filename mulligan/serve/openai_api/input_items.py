@@ -9,6 +9,7 @@ from typing import Any
 
 from mulligan.run_input import parse_prompt
 from mulligan.serve.client_parts import media_part
+from mulligan.serve.json_body import MOST_MESSAGES
 from mulligan.serve.openai_api.request_fields import invalid
 from mulligan.serve.openai_api.response_events import APPROVAL_PREFIX
 from mulligan.serve.problems import Problem
@@ -16,7 +17,6 @@ from mulligan.serve.turn_stream import WaitingCall, parse_waiting_call
 
 __all__ = ["Reply", "chat_messages", "input_messages", "replies"]
 
-MOST_MESSAGES = 10_000
 _TEXT_PARTS = {"text", "input_text", "output_text", "refusal"}
 _MEDIA_PARTS = {
     "image_url": "image",
@@ -48,6 +48,7 @@ def input_messages(given: Any) -> list[Json]:
     if isinstance(given, str):
         return [_user(given)]
     messages: list[Json] = []
+    names: dict[str, str] = {}
     for number, item in enumerate(_items(given, "input")):
         where = f"input[{number}]"
         kind = _kind(item) or "message"
@@ -57,15 +58,14 @@ def input_messages(given: Any) -> list[Json]:
             case "mcp_call" | "function_call":
                 call_id = str(item.get("call_id") or item.get("id"))
                 messages.append(_assistant_call(call_id, item))
+                names[call_id] = str(item.get("name"))
                 if kind == "mcp_call":
                     messages.append(
                         _result(call_id, item.get("name"), item.get("output") or json.dumps(item.get("error")))
                     )
             case "function_call_output":
                 call_id = str(item.get("call_id"))
-                messages.append(
-                    _result(call_id, _name_of(messages, call_id), _text(item.get("output"), f"{where}.output"))
-                )
+                messages.append(_result(call_id, names.get(call_id, ""), _text(item.get("output"), f"{where}.output")))
             case _ if kind not in _IGNORED:
                 raise invalid(where, f'has the type {json.dumps(item["type"])[:80]}; send messages, as "input_text".')
     return messages
@@ -78,13 +78,12 @@ def chat_messages(given: Any) -> list[Json]:
         Problem: a message is not one that an agent can read.
     """
     messages: list[Json] = []
+    names: dict[str, str] = {}
     for number, item in enumerate(_items(given, "messages")):
         where = f"messages[{number}]"
         if item.get("role") == "tool":
             call_id = str(item.get("tool_call_id"))
-            messages.append(
-                _result(call_id, _name_of(messages, call_id), _text(item.get("content"), f"{where}.content"))
-            )
+            messages.append(_result(call_id, names.get(call_id, ""), _text(item.get("content"), f"{where}.content")))
             continue
         message = _message(item, where)
         calls = item.get("tool_calls") or []
@@ -92,6 +91,7 @@ def chat_messages(given: Any) -> list[Json]:
             raise invalid(f"{where}.tool_calls", "must be a list of calls.")
         if message["role"] == "assistant" and calls:
             message["tool_calls"] = [_chat_call(call, f"{where}.tool_calls") for call in calls]
+            names |= {call["id"]: call["name"] for call in message["tool_calls"]}
         messages.append(message)
     return [message for message in messages if message]
 
@@ -104,9 +104,8 @@ def replies(given: Any) -> list[Reply]:
     """
     if not isinstance(given, list):
         return []
-    found = [reply for item in given if isinstance(item, dict) and (reply := _reply(item)) is not None]
-    others = [item for item in given if not isinstance(item, dict) or _reply(item) is None]
-    if found and others:
+    found = [reply for item in _items(given, "input") if (reply := _reply(item)) is not None]
+    if found and len(found) < len(given):
         raise invalid("input", "has replies to waiting calls and other items; send the others when the run has ended.")
     return found
 
@@ -227,12 +226,6 @@ def _chat_call(call: Any, where: str) -> Json:
 
 def _result(call_id: str, name: Any, text: str) -> Json:
     return {"role": "tool", "call_id": call_id, "name": str(name), "text": text}
-
-
-def _name_of(messages: Sequence[Json], call_id: str) -> str:
-    """The name of the tool of an earlier call."""
-    calls = (call for message in reversed(messages) for call in message.get("tool_calls", ()))
-    return next((call["name"] for call in calls if call["id"] == call_id), "")
 
 
 def joined_prompt(messages: Sequence[Json]) -> Any:

@@ -6,9 +6,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from starlette.requests import Request
-
-from mulligan.serve.json_body import read_json
 from mulligan.serve.problems import Problem
 
 __all__ = [
@@ -61,9 +58,8 @@ def invalid(param: str, sentence: str) -> Problem:
     return Problem(400, "invalid_value", f'"{param}" {sentence}')
 
 
-async def json_object(request: Request) -> dict[str, Any]:
-    """The body of a request."""
-    body = read_json(await request.body())
+def json_object(body: Any) -> dict[str, Any]:
+    """The JSON of a body, which must be an object."""
     if not isinstance(body, dict):
         raise Problem(400, "invalid_json", 'The body must be one JSON object, such as {"model": …}.')
     return body

@@ -7,8 +7,10 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -24,6 +26,7 @@ from mulligan.client.start_run import read_input
 from mulligan.client.watch_run import WatchedEvent
 from mulligan.serve.http_protocol import SEND_SECONDS, caller_of, runs_of
 from mulligan.serve.idempotency import StartRequest, read_key
+from mulligan.serve.json_body import parse_body
 from mulligan.serve.openai_api.input_items import Reply, input_messages, joined_prompt, replies, run_input_json
 from mulligan.serve.openai_api.request_fields import (
     RESPONSE_FIELDS,
@@ -62,26 +65,65 @@ _log = logging.getLogger(__name__)
 router = APIRouter(prefix="/v1/responses", include_in_schema=False)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Create:
+    """A request for a response: with `replied` it answers waiting calls of `previous`, with `prompt` it continues that run,
+    and with `run_input`, as JSON, it starts one.
+    """
+
+    streams: bool
+    is_background: bool
+    metadata: dict[str, str]
+    model: Any
+    previous: str | None
+    replied: Sequence[Reply] = ()
+    prompt: Any = None
+    run_input: bytes = b""
+    start: StartRequest | None = None
+
+    @classmethod
+    def read(cls, request: Request, caller: Caller, given: Any) -> _Create:
+        """What is invalid is refused before anything is done."""
+        body = json_object(given)
+        refuse_fields(body, RESPONSE_FIELDS)
+        previous, items = body.get("previous_response_id"), body.get("input")
+        if previous is not None and not isinstance(previous, str):
+            raise invalid("previous_response_id", "must be the id of a response.")
+        asked = cls(
+            streams=flag(body, "stream"),
+            is_background=flag(body, "background"),
+            metadata=read_metadata(body),
+            model=body.get("model"),
+            previous=previous or None,
+            replied=replies(items) if previous else (),
+        )
+        if asked.replied:
+            return asked
+        messages = [each for each in input_messages(items) if each]
+        if not previous:
+            run_input = run_input_json(read_model(body), messages, asked.metadata, "input")
+            return replace(asked, run_input=run_input, start=StartRequest.read(request, caller, ID_PREFIX, body))
+        if any(message["role"] != "user" for message in messages):
+            raise invalid(
+                "input", "may only have user messages with previous_response_id: the run has the earlier ones."
+            )
+        return replace(asked, prompt=joined_prompt(messages))
+
+
 @router.post("")
 async def create(request: Request, runs: Serving, caller: Calling) -> Response:
     """Start a run, continue the conversation of one that has ended, or reply to the waiting calls of one."""
-    body = await json_object(request)
-    refuse_fields(body, RESPONSE_FIELDS)
-    streams, is_background = flag(body, "stream"), flag(body, "background")
-    previous = body.get("previous_response_id")
-    if previous is not None and not isinstance(previous, str):
-        raise invalid("previous_response_id", "must be the id of a response.")
-    replied = replies(body.get("input")) if previous else []
-    metadata = read_metadata(body)  # what is invalid is refused before anything is done
+    asked = await parse_body(request, partial(_Create.read, request, caller))
+    streams, is_background, previous, replied = asked.streams, asked.is_background, asked.previous, asked.replied
     if streams or not is_background:
         runs.take_place(caller)
     if previous and replied:
         await _reply(runs, caller, previous, replied)
         run_id = previous
     elif previous:
-        run_id = await _continue(request, runs, caller, previous, body)
+        run_id = await _continue(request, runs, caller, previous, asked)
     else:
-        run_id = await _start(request, runs, caller, body)
+        run_id = (await runs.start(caller, asked.run_input, request=asked.start)).id
     try:
         events = ResponseEvents(await _head(runs, caller, run_id))
         if streams:
@@ -94,14 +136,8 @@ async def create(request: Request, runs: Serving, caller: Calling) -> Response:
     except Exception as error:  # noqa: BLE001 - whatever it is: SDKs would send a request again that has done its work
         _log.error("POST /v1/responses: the response %s cannot be read now", run_id, exc_info=error)
         before = previous if previous != run_id else None
-        head = ResponseHead(run_id, str(body.get("model") or ""), time.time(), metadata, before)
+        head = ResponseHead(run_id, str(asked.model or ""), time.time(), asked.metadata, before)
         return _unread(head, error, streams=streams)
-
-
-async def _start(request: Request, runs: Runs, caller: Caller, body: dict[str, Any]) -> str:
-    agent, metadata = read_model(body), read_metadata(body)
-    given = run_input_json(agent, [each for each in input_messages(body.get("input")) if each], metadata, "input")
-    return (await runs.start(caller, given, request=StartRequest.read(request, caller, ID_PREFIX, body))).id
 
 
 def _unread(head: ResponseHead, error: Exception, *, streams: bool) -> Response:
@@ -141,24 +177,21 @@ async def retrieve(
     return await _stream(runs, caller, response_id, events, starting_after)
 
 
-async def _continue(request: Request, runs: Runs, caller: Caller, previous: str, body: dict[str, Any]) -> str:
+async def _continue(request: Request, runs: Runs, caller: Caller, previous: str, asked: _Create) -> str:
     """Continue the conversation of a run that has ended, in a new one: a branch for each input, and for each key."""
-    messages = [each for each in input_messages(body.get("input")) if each]
-    if any(message["role"] != "user" for message in messages):
-        raise invalid("input", "may only have user messages with previous_response_id: the run has the earlier ones.")
     described = await runs.describe(caller, previous)
     before = await read_input(runs.client, runs.client.get_workflow_handle(previous))
     if before is None:
         raise invalid("previous_response_id", "is not a run of an agent.")
-    if body.get("model") not in (None, "", before.agent):
+    if asked.model not in (None, "", before.agent):
         raise invalid("model", f"must be {before.agent!r}, the agent of the previous response.")
     if described.status == WorkflowExecutionStatus.RUNNING:
         raise invalid(
             "previous_response_id",
             "is a response in progress; wait for its end, cancel it, or reply to its waiting calls alone.",
         )
-    metadata = read_metadata(body) | ({"tenant": before.tenant} if before.tenant else {})
-    options = {"prompt": joined_prompt(messages), "metadata": metadata}
+    metadata = asked.metadata | ({"tenant": before.tenant} if before.tenant else {})
+    options = {"prompt": asked.prompt, "metadata": metadata}
     key = read_key(request, caller, ID_PREFIX)
     server_id = key or _branch_id(described, options)
     return (await runs.resume(caller, previous, options, server_id=server_id, key=key)).id

@@ -9,6 +9,7 @@ import pytest
 from temporalio.service import RetryConfig
 
 from mulligan import connect
+from mulligan.serve.arriving_body import BodyLimits
 from tests.support.http_server import Door, http_server
 
 TOKENS = "ada:token-of-ada,bob:token-of-bob:shop|clerk,root:token-of-root:*"
@@ -20,7 +21,11 @@ async def door() -> AsyncIterator[Door]:
     """A server whose Temporal is away."""
     client = await connect("127.0.0.1:1", lazy=True, retry_config=RetryConfig(max_elapsed_time_millis=300))
     served = http_server(
-        client, tokens=TOKENS, hosts=["agents.example.com"], origins=["https://shop.example.com"], body_bytes=1_000
+        client,
+        tokens=TOKENS,
+        hosts=["agents.example.com"],
+        origins=["https://shop.example.com"],
+        bodies=BodyLimits(most_bytes=1_000),
     )
     async with served as running:
         yield running

@@ -21,6 +21,7 @@ from pydantic import ConfigDict
 from temporalio.service import RetryConfig
 
 from mulligan import connect
+from mulligan.serve.arriving_body import BodyLimits
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import Lab
@@ -312,7 +313,7 @@ ACCEPT = {"Accept": "application/json, text/event-stream"}
 async def test_what_is_refused_is_a_json_rpc_error_with_a_sentence(
     lab: Lab, method: str, request_: dict[str, Any], status: int, code: str
 ) -> None:
-    async with http_server(lab.client, tokens=TOKENS, body_bytes=1_000) as door:
+    async with http_server(lab.client, tokens=TOKENS, bodies=BodyLimits(most_bytes=1_000)) as door:
         headers = {**ACCEPT, **request_.get("headers", {})}
         answer = await door.http.request(method, "/mcp", **{**request_, "headers": headers})
     assert answer.status_code == status
