@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 from temporalio.client import WorkflowHandle, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
@@ -11,10 +12,18 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.errors import UpdateRefusedError, error_of
 
-__all__ = ["RunEndedError", "UpdateTimeoutError", "send_update"]
+__all__ = ["RunEndedError", "UpdateTimeoutError", "UpdateTooLargeError", "send_update"]
 
 UPDATE_TIMEOUT = 20.0
 """Seconds until a run must have answered an update. Its worker may have to replay it first."""
+
+
+MOST_BYTES = 2_000_000
+"""Bytes of an update as JSON. Temporal carries 2 MiB, and says nothing of what is larger that a client could act on."""
+
+
+class UpdateTooLargeError(UpdateRefusedError):
+    """The update is larger than Temporal carries: it was not sent."""
 
 
 class RunEndedError(Exception):
@@ -32,11 +41,15 @@ async def send_update(
 
     Raises:
         UpdateRefusedError: the run refuses it; the message is the run's own sentence.
+        UpdateTooLargeError: it has more than `MOST_BYTES`.
         RunEndedError: the run has ended.
         UpdateTimeoutError: no worker of the run answered within `UPDATE_TIMEOUT`.
         RPCError: Temporal does not answer, or refuses the update.
     """
     argument = {name: value for name, value in fields.items() if keep_none or value is not None}
+    size = len(json.dumps(argument, ensure_ascii=False, default=str).encode("utf-8", "replace"))
+    if size > MOST_BYTES:
+        raise UpdateTooLargeError(f"The update {update!r} has {size:,} bytes as JSON, but {MOST_BYTES:,} are the most.")
     try:
         async with asyncio.timeout(UPDATE_TIMEOUT):
             result: dict[str, Any] = await handle.execute_update(update, argument)

@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 
 from mulligan.client.callback_tokens import callback_tokens
-from mulligan.client.send_update import RunEndedError, send_update
+from mulligan.client.send_update import RunEndedError, UpdateTooLargeError, send_update
 from mulligan.errors import UpdateRefusedError
 from mulligan.serve.http_protocol import Protocol, refuse_by_rfc_9457, runs_of
 from mulligan.serve.json_body import read_json_object
@@ -55,6 +55,8 @@ async def complete(token: str, request: Request) -> dict[str, Any]:
     fields = {**body, "call_id": call.call_id, "conversation": call.conversation, "trace_id": call.trace_id}
     try:
         await send_update(runs.client.get_workflow_handle(call.workflow_id), COMPLETE, fields, keep_none=True)
+    except UpdateTooLargeError:
+        raise
     except UpdateRefusedError as error:
         if error.ended_by is None:
             raise Problem(422, "invalid_input", error.message) from None

@@ -69,7 +69,7 @@ def _response_id(client: AsyncOpenAI, body: bytes, headers: dict[str, str]) -> s
         raise Problem(503, "not_set_up", "Set OPENAI_WEBHOOK_SECRET for this server: it checks the signature by it.")
     try:
         client.webhooks.verify_signature(body, headers)
-    except (InvalidWebhookSignatureError, ValueError):
+    except (InvalidWebhookSignatureError, ValueError, TypeError):  # TypeError: it is not ASCII
         raise Problem(
             400, "invalid_signature", "The signature is not that of a webhook of OpenAI, or is too old."
         ) from None
