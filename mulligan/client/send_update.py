@@ -47,7 +47,10 @@ async def send_update(
         RPCError: Temporal does not answer, or refuses the update.
     """
     argument = {name: value for name, value in fields.items() if keep_none or value is not None}
-    size = len(json.dumps(argument, ensure_ascii=False, default=str).encode("utf-8", "replace"))
+    # Images and files are stored elsewhere by the client (start_interceptor.py), or refused by it.
+    parts = [{**each, "data": ""} if isinstance(each, dict) else each for each in argument.get("content") or ()]
+    measured = {**argument, "content": parts}
+    size = len(json.dumps(measured, ensure_ascii=False, default=str).encode("utf-8", "replace"))
     if size > MOST_BYTES:
         raise UpdateTooLargeError(f"The update {update!r} has {size:,} bytes as JSON, but {MOST_BYTES:,} are the most.")
     try:

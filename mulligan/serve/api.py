@@ -173,9 +173,7 @@ async def events(
 @router.post("/runs/{run_id:path}/messages")
 async def send_message(run_id: str, message: SendMessage, runs: Serving, caller: Calling) -> Accepted:
     """Send a message to the agent, which reads it before its next step."""
-    return Accepted(
-        **await runs.send_message(caller, run_id, message.model_dump(exclude=None if message.text else {"text"}))
-    )
+    return Accepted(**await runs.send_message(caller, run_id, message.model_dump()))
 
 
 @router.post("/runs/{run_id:path}/decisions")

@@ -36,7 +36,9 @@ def _folders() -> re.Pattern[str]:
     with suppress(OSError, RuntimeError):  # the folder was deleted; the user has none
         folders += [Path.cwd(), Path.home()]
     known = {str(each) for folder in folders for each in (folder.absolute(), folder.resolve())} - {"/"}
-    return re.compile("|".join(rf"{re.escape(each)}(?![\w.-])" for each in sorted(known, key=len, reverse=True)))
+    return re.compile(
+        "|".join(rf"(?<![\w.-]){re.escape(each)}(?![\w.-])" for each in sorted(known, key=len, reverse=True))
+    )
 
 
 def logged_path(path: str) -> str:
