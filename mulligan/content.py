@@ -27,6 +27,7 @@ from pydantic_core import PydanticCustomError
 
 from mulligan.schema.media_types import HEAD_BYTES, MEDIA_TYPE, conflict, is_text, sniffed, type_of_name
 from mulligan.schema.optional_field import optional_field
+from mulligan.schema.url_parts import url_parts
 from mulligan.schema.well_formed import WellFormedText
 
 __all__ = [
@@ -198,7 +199,7 @@ class Media(BaseModel):
             )
         self.media_type = self.media_type.lower().partition(";")[0].strip()
         self._check_media_type(head)
-        if self.url is not None and (len(self.url) > MAX_URL_CHARS or not self.url.startswith(("https://", "http://"))):
+        if self.url is not None and not _is_web_address(self.url):
             raise _fault(f'has a "url" that is not an http(s) URL of at most {MAX_URL_CHARS:,} characters')
         if self.ref is not None and not _REF.fullmatch(self.ref):
             raise _fault('has a "ref" that is not "sha256:" and 64 hexadecimal digits')
@@ -321,6 +322,10 @@ def content_file(path: str | Path) -> Image | File | Audio:
         media_type.partition("/")[0], File
     )
     return kind.from_bytes(data, media_type, name=path.name)
+
+
+def _is_web_address(url: str) -> bool:
+    return len(url) <= MAX_URL_CHARS and url.startswith(("https://", "http://")) and bool(url_parts(url).netloc)
 
 
 def _fault(says: str) -> PydanticCustomError:

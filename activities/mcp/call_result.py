@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
 from mulligan.content import Audio, File, Image, Part, Text
+from mulligan.schema.url_parts import url_parts
 
 if TYPE_CHECKING:
     from mcp.types import CallToolResult, ContentBlock
@@ -33,7 +33,7 @@ def _media(block: ContentBlock) -> Part | None:
             fields: dict[str, str | None] = {"data": block.data, "media_type": block.mime_type}
             part: type[Image] | type[Audio] | type[File] = _KINDS[block.type]
         case "resource":
-            name = PurePosixPath(urlsplit(str(block.resource.uri)).path).name[:255]
+            name = PurePosixPath(url_parts(str(block.resource.uri)).path).name[:255]
             media_type = (block.resource.mime_type or "").lower()
             fields = {"data": getattr(block.resource, "blob", None), "media_type": media_type, "name": name or None}
             part = _KINDS.get(media_type.partition("/")[0], File)

@@ -87,15 +87,10 @@ async def _read_all(client: Client) -> list[dict[str, Any]]:
 
 async def _count_waiting(execution: WorkflowExecution) -> int | None:
     """How many calls wait, according to the run's memo. None if the memo cannot be decrypted."""
-    from mulligan.client.connect import explain_unreadable_data
+    from mulligan.client.find_runs import WAITING, readable_memo
 
-    try:
-        count = (await execution.memo()).get("waiting", 0)
-    except (KeyError, ValueError) as error:
-        if not explain_unreadable_data(error):
-            raise
-        return None
-    return count if isinstance(count, int) else 0
+    memo = await readable_memo(execution)
+    return None if memo is None else memo.get(WAITING, 0)
 
 
 async def _read_run(client: Client, run_id: str, limit: asyncio.Semaphore) -> list[dict[str, Any]]:

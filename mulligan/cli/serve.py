@@ -27,6 +27,14 @@ def serve(
             help="The origin of pages that may call this server; the option can be repeated.", show_default="its own"
         ),
     ] = None,
+    trust_proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="The address or network of a proxy whose X-Forwarded-For and X-Forwarded-Proto are believed; the option "
+            "can be repeated.",
+            show_default="none",
+        ),
+    ] = None,
     task_queue: Annotated[
         str | None, typer.Option(help="The task queue on which runs are started.", show_default="agents")
     ] = None,
@@ -61,6 +69,7 @@ def serve(
             allow_hosts=allow_host or [],
             allow_origins=allow_origin or [],
             task_queue=task_queue,
+            proxies=trust_proxy or [],
             say=print_progress,
         )
     except DeclarationError as error:

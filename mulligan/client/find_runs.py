@@ -14,6 +14,7 @@ from temporalio.client import Client, WorkflowContinuedAsNewError, WorkflowExecu
 from temporalio.service import RPCError
 
 from mulligan.client.connect import explain_unreadable_data
+from mulligan.client.read_run import UNDECODABLE
 from mulligan.client.registered_attributes import RegisteredAttributes
 from mulligan.values import Status
 from mulligan.wire.agent_list import AGENTS_WORKFLOW
@@ -29,6 +30,7 @@ __all__ = [
     "describe_run",
     "find_runs",
     "memo_of",
+    "readable_memo",
 ]
 
 TEMPORAL_STATUSES = {
@@ -41,6 +43,9 @@ _LISTED_STATUSES = {WAITING, *get_args(Status)}
 """The statuses that runs have as a search attribute, and not or not only as Temporal's status."""
 _CERTAIN = {WAITING, *TEMPORAL_STATUSES} - {"completed"}
 """The statuses that a run is known to have without its result."""
+_MEMO_TYPES: dict[str, type] = {"agent": str, TENANT_MEMO: str, WAITING: int}
+_FIRST, _LAST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
+"""Times of the server are nanoseconds in 64 bits."""
 PARALLEL_READS = 20
 """Runs whose results are read at the same time."""
 MOST_PAGES = 20
@@ -60,7 +65,7 @@ class RunQuery:
     """Which runs: all but those of sub-agents; the open ones, then the others, the one that ended last first.
 
     `status`: Temporal's, a result's, or `waiting` for a person. `since` and `until`: when they started. `id_prefix`: how
-    their ids begin. `is_wanted` decides by a run's memo, as Temporal cannot search it.
+    their ids begin. `may_see` decides on each run that the other conditions select.
     """
 
     status: str | None = None
@@ -70,7 +75,7 @@ class RunQuery:
     until: datetime | None = None
     sub_agents: bool = False
     id_prefix: str | None = None
-    is_wanted: Callable[[dict[str, Any]], bool] = lambda memo: True  # noqa: ARG005
+    may_see: Callable[[WorkflowExecution], Awaitable[bool]] | None = None
 
     def check(self) -> None:
         """Check it without a server.
@@ -81,15 +86,16 @@ class RunQuery:
         if self.status is not None:
             _temporal_status(self.status.lower())
 
-    def selects(self, memo: dict[str, Any]) -> bool:
-        """Whether a run with this memo is wanted."""
+    async def selects(self, execution: WorkflowExecution) -> bool:
+        """Whether a run is wanted. Its memo decides on what Temporal cannot search."""
+        memo = await memo_of(execution)
         if self.agent not in (None, memo.get("agent")):
             return False
         if self.tenant not in (None, memo.get(TENANT_MEMO)):
             return False
         if self.status is not None and self.status.lower() == WAITING and not memo.get(WAITING):
             return False
-        return self.is_wanted(memo)
+        return self.may_see is None or await self.may_see(execution)
 
 
 @dataclass(frozen=True)
@@ -110,12 +116,18 @@ async def _visibility_query(client: Client, query: RunQuery) -> str:
     if query.status is not None:
         parts.append(f'ExecutionStatus = "{_temporal_status(query.status.lower())}"')
     if query.since is not None:
-        parts.append(f'StartTime >= "{query.since.astimezone(UTC).isoformat()}"')
+        parts.append(f'StartTime >= "{_utc(query.since)}"')
     if query.until is not None:
-        parts.append(f'StartTime < "{query.until.astimezone(UTC).isoformat()}"')
+        parts.append(f'StartTime < "{_utc(query.until)}"')
     if query.id_prefix:
         parts.append(f"WorkflowId STARTS_WITH {json.dumps(query.id_prefix, ensure_ascii=False)}")
     return " AND ".join([*parts, *await _attribute_conditions(client, query)])
+
+
+def _utc(at: datetime) -> str:
+    """A time in UTC, which it also is without an offset. No run started before the first one, or after the last one."""
+    at = at if at.tzinfo else at.replace(tzinfo=UTC)
+    return (at.astimezone(UTC) if _FIRST < at < _LAST else _FIRST if at <= _FIRST else _LAST).isoformat()
 
 
 async def _attribute_conditions(client: Client, query: RunQuery) -> list[str]:
@@ -147,11 +159,9 @@ async def find_runs(client: Client, query: RunQuery, *, limit: int, cursor: str 
         token = pages.next_page_token
         await pages.fetch_next_page()
         executions = list(pages.current_page or ())
-        wanted = [
-            (number, execution)
-            for number, execution in enumerate(executions)
-            if number >= skip and query.selects(await memo_of(execution))
-        ]
+        candidates = list(enumerate(executions))[skip:]
+        selected = await asyncio.gather(*(query.selects(execution) for _, execution in candidates))
+        wanted = [each for each, is_wanted in zip(candidates, selected, strict=True) if is_wanted]
         for start in range(0, len(wanted), PARALLEL_READS):
             batch = wanted[start : start + PARALLEL_READS]
             described = await asyncio.gather(*(describe_run(client, execution) for _, execution in batch))
@@ -185,13 +195,21 @@ async def describe_run(client: Client, execution: WorkflowExecution) -> dict[str
 
 
 async def memo_of(execution: WorkflowExecution) -> dict[str, Any]:
-    """The memo of a run. It is empty if it is encrypted and the key is missing, so that the other runs are still listed."""
+    """The memo of a run; empty if it cannot be decoded here, so that the other runs are still listed."""
+    return await readable_memo(execution) or {}
+
+
+async def readable_memo(execution: WorkflowExecution) -> dict[str, Any] | None:
+    """The memo of a run; None if it cannot be decrypted here.
+
+    The memo of somebody else's workflow may have anything under any name: the entries that lists read are left out of it
+    where they have another type, and all of them where they are not JSON.
+    """
     try:
-        return dict(await execution.memo())
-    except (KeyError, ValueError) as error:
-        if not explain_unreadable_data(error):
-            raise
-        return {}
+        memo = await execution.memo()
+    except UNDECODABLE as error:
+        return None if explain_unreadable_data(error) else {}
+    return {name: value for name, value in memo.items() if isinstance(value, _MEMO_TYPES.get(name, object))}
 
 
 async def _status(client: Client, execution: WorkflowExecution) -> str:
@@ -208,7 +226,7 @@ async def _status(client: Client, execution: WorkflowExecution) -> str:
     except (RPCError, WorkflowContinuedAsNewError):  # the latter: the next run of a cron schedule follows
         return "completed"
     except Exception as error:
-        if not explain_unreadable_data(error):
+        if not (isinstance(error, UNDECODABLE) or explain_unreadable_data(error)):
             raise
         return "completed"
     return str(result.get("status", "completed")) if isinstance(result, dict) else "completed"
@@ -245,5 +263,5 @@ def _parse_cursor(cursor: str | None) -> tuple[bytes | None, int]:
     try:
         token, skip = json.loads(base64.urlsafe_b64decode(cursor))
         return base64.b64decode(token, validate=True) or None, max(0, int(skip))
-    except (ValueError, TypeError, RecursionError):
+    except (ValueError, TypeError, OverflowError, RecursionError):
         raise CursorError(f"is {cursor[:80]!r}; give the `next` of the page before.") from None

@@ -188,7 +188,11 @@ class EventFollower:
         if stored["type"] not in EVENT_TYPES:
             self._stream.base = base
             return None
-        event = EVENT.validate_python(stored)
+        try:
+            event = EVENT.validate_python(stored)
+        except ValidationError:  # another version's form of it
+            self._stream.base = base
+            return None
         self._is_ended = event.type == "run_ended"
         return self._passed(event, base)
 

@@ -29,7 +29,8 @@ class AgentReader:
         self._lock = asyncio.Lock()
 
     async def read(self, *, valid_seconds: float = VALID_SECONDS) -> dict[str, dict[str, Any]] | None:
-        """The agents by their names, each as `mulligan agents --json` prints it. None: no worker answers.
+        """The agents by their names, each as `mulligan agents --json` prints it, without the path of its file. None: no
+        worker answers.
 
         Raises:
             RPCError: Temporal does not answer.
@@ -54,4 +55,5 @@ class AgentReader:
             answer = await handle.result()
         except WorkflowFailureError:
             return None
-        return {agent["name"]: agent for agent in answer["agents"]}
+        agents = ({name: value for name, value in agent.items() if name != "source"} for agent in answer["agents"])
+        return {agent["name"]: agent for agent in agents}

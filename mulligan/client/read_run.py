@@ -8,13 +8,28 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from pydantic import ValidationError
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, WorkflowQueryFailedError
 from temporalio.exceptions import CancelledError, FailureError
 from temporalio.service import RPCError, RPCStatusCode
 
+from mulligan.client.connect import explain_unreadable_data
+from mulligan.client.query_answers import check_answer
 from mulligan.errors import error_of
+from mulligan.values import RunResult
 
-__all__ = ["NO_WORKER_STATUSES", "RunEnd", "follow_steps", "query_run", "read_pages", "read_steps", "wait_for_end"]
+__all__ = [
+    "NO_WORKER_STATUSES",
+    "UNDECODABLE",
+    "ForeignAnswerError",
+    "RunEnd",
+    "ask_once",
+    "follow_steps",
+    "query_run",
+    "read_pages",
+    "read_steps",
+    "wait_for_end",
+]
 
 SECONDS_BETWEEN_QUERIES = 0.5
 """Seconds between two queries for new steps. A worker of the run answers each query."""
@@ -31,10 +46,16 @@ PROCESS_DIED = "The worker process died"
 """How the supervisor's refusal of a query begins that waited for a dead process. Another process answers it."""
 
 PAGE_SIZE = 100
+UNDECODABLE = (KeyError, ValueError, TypeError)
+"""What the SDK raises for data that is not JSON, as a workflow of another program may have it."""
 
 Handle = WorkflowHandle[Any, Any]
 Query = Callable[..., Awaitable[Any]]
 """Queries a workflow run of the chain: (run id, query name, *arguments). The run id None means the newest one."""
+
+
+class ForeignAnswerError(WorkflowQueryFailedError):
+    """A workflow has answered a query in another form than a run does: it is another program's, or of another version."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +85,14 @@ async def wait_for_end(handle: Handle) -> RunEnd:
             return RunEnd("failed", error={"type": typed.type, "message": typed.message})
         message = cause.message if isinstance(cause, FailureError) else str(cause)
         return RunEnd("failed", error={"type": type(cause).__name__, "message": message})
-    if not isinstance(result, dict) or "status" not in result:
+    except UNDECODABLE as error:
+        if explain_unreadable_data(error):
+            raise
+        return RunEnd("completed", result={"status": "completed", "output": None})
+    try:
+        return RunEnd(RunResult.model_validate(result).status, result=result)
+    except ValidationError:
         return RunEnd("completed", result={"status": "completed", "output": result})
-    return RunEnd(result["status"], result=result)
 
 
 async def query_run(handle: Handle, query: str, *args: Any) -> Any:
@@ -79,13 +105,32 @@ async def query_run(handle: Handle, query: str, *args: Any) -> Any:
     Raises:
         RPCError: no worker answers.
         WorkflowQueryFailedError: the workflow has no such query, or refuses its arguments.
+        ForeignAnswerError: its answer has another form than a run's.
     """
     try:
-        return await handle.query(query, args=args, rpc_timeout=QUERY_TIMEOUT)
+        return await ask_once(handle, query, *args)
     except (RPCError, WorkflowQueryFailedError) as error:
         if isinstance(error, WorkflowQueryFailedError) and not str(error).startswith(PROCESS_DIED):
             raise
-        return await handle.query(query, args=args, rpc_timeout=QUERY_TIMEOUT)
+        return await ask_once(handle, query, *args)
+
+
+async def ask_once(handle: Handle, query: str, *args: Any, timeout: timedelta = QUERY_TIMEOUT) -> Any:
+    """Return the result of a query that is sent once.
+
+    Raises:
+        RPCError: no worker answers.
+        WorkflowQueryFailedError: the workflow has no such query, or refuses its arguments.
+        ForeignAnswerError: its answer has another form than a run's.
+    """
+    try:
+        answer = await handle.query(query, args=args, rpc_timeout=timeout)
+        check_answer(query, answer)
+    except UNDECODABLE as error:
+        if explain_unreadable_data(error):
+            raise
+        raise ForeignAnswerError(f"The workflow answers the query {query!r} in another form than a run.") from None
+    return answer
 
 
 async def read_pages(query: Query, name: str, since: int = 0) -> list[Any]:

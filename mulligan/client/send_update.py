@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import uuid
 from typing import Any
@@ -13,7 +14,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.errors import UpdateRefusedError, error_of
 
-__all__ = ["RunEndedError", "UpdateTimeoutError", "send_update"]
+__all__ = ["RunEndedError", "UpdateTimeoutError", "UpdateTooLargeError", "send_update"]
 
 UPDATE_TIMEOUT = 20.0
 """Seconds until a run must have answered an update, however often it is sent. Its worker may have to replay it first."""
@@ -30,6 +31,14 @@ _SENT_AGAIN = {
 }
 _TOO_LARGE = "larger than max"
 """Part of gRPC's sentence on a message that is too large, which has the status of a server that is busy."""
+
+
+MOST_BYTES = 2_000_000
+"""Bytes of an update as JSON. Temporal carries 2 MiB, and says nothing of what is larger that a client could act on."""
+
+
+class UpdateTooLargeError(UpdateRefusedError):
+    """The update is larger than Temporal carries: it was not sent."""
 
 
 class RunEndedError(Exception):
@@ -63,11 +72,18 @@ async def send_update(
 
     Raises:
         UpdateRefusedError: the run refuses it; the message is the run's own sentence.
+        UpdateTooLargeError: it has more than `MOST_BYTES`.
         RunEndedError: the run has ended.
         UpdateTimeoutError: the run has not answered within `UPDATE_TIMEOUT`.
         RPCError: Temporal refuses the update.
     """
     argument = {name: value for name, value in fields.items() if keep_none or value is not None}
+    # Images and files are stored elsewhere by the client (start_interceptor.py), or refused by it.
+    parts = [{**each, "data": ""} if isinstance(each, dict) else each for each in argument.get("content") or ()]
+    measured = {**argument, "content": parts}
+    size = len(json.dumps(measured, ensure_ascii=False, default=str).encode("utf-8", "replace"))
+    if size > MOST_BYTES:
+        raise UpdateTooLargeError(f"The update {update!r} has {size:,} bytes as JSON, but {MOST_BYTES:,} are the most.")
     update_id, pause, pushed_back = update_id or uuid.uuid4().hex, _FIRST_PAUSE, None
     try:
         async with asyncio.timeout(UPDATE_TIMEOUT):

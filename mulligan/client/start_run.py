@@ -149,7 +149,10 @@ async def decode_start_input(client: Client, start: WorkflowExecutionStartedEven
     Raises:
         InvalidRunInputError: it is not a valid one.
     """
-    [argument] = await client.data_converter.decode(start.input.payloads) or [b""]
+    arguments = await client.data_converter.decode(start.input.payloads) or [b""]
+    if len(arguments) != 1:
+        raise InvalidRunInputError(f"The run was started with {len(arguments)} arguments; give it one JSON object.")
+    [argument] = arguments
     return parse_run_input(decompress_input(argument) if isinstance(argument, bytes) else json.dumps(argument).encode())
 
 

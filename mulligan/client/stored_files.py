@@ -94,7 +94,8 @@ class StoredFiles:
 
     def text(self, name: str) -> str:
         """The file, for errors."""
-        return f"The stored {self._kind} {self._folder / name[:2] / name}"
+        # Without the folder: the text is told to clients of the run, too.
+        return f"The stored {self._kind} {name[:2]}/{name}"
 
     @contextlib.contextmanager
     def _open_subfolder(self, name: str, *, create: bool = False) -> Iterator[int]:

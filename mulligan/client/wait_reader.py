@@ -23,6 +23,7 @@ from temporalio.client import (
 from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.client.pollers import RECENT_POLL, last_polls
+from mulligan.client.read_run import ask_once
 from mulligan.client.served_agents import untagged
 from mulligan.client.sub_runs import open_children
 from mulligan.values import WaitingFor
@@ -329,8 +330,8 @@ async def _progress(
         async with asyncio.timeout(seconds):
             while True:
                 try:
-                    answer = await handle.query("progress", args=args, rpc_timeout=REQUEST_TIMEOUT)
-                    return answer if isinstance(answer, dict) else {}
+                    answer: dict[str, Any] = await ask_once(handle, "progress", *args, timeout=REQUEST_TIMEOUT)
+                    return answer
                 except WorkflowQueryFailedError:
                     return {}
                 except RPCError as error:

@@ -10,9 +10,8 @@ from typing import Any
 from temporalio.client import Client, WorkflowExecution, WorkflowQueryFailedError
 from temporalio.service import RPCError
 
-from mulligan.client.connect import explain_unreadable_data
-from mulligan.client.find_runs import WAITING
-from mulligan.client.read_run import query_run
+from mulligan.client.find_runs import WAITING, readable_memo
+from mulligan.client.read_run import UNDECODABLE, query_run
 
 __all__ = ["AllPending", "read_all_pending"]
 
@@ -36,10 +35,8 @@ class AllPending:
     is_complete: bool = True
 
 
-async def read_all_pending(
-    client: Client, may_see: Callable[[WorkflowExecution, dict[str, Any]], Awaitable[bool]]
-) -> AllPending:
-    """Read them. Only runs whose memo says that calls wait are queried. `may_see` decides by a run and its memo.
+async def read_all_pending(client: Client, may_see: Callable[[WorkflowExecution], Awaitable[bool]]) -> AllPending:
+    """Read them. Only runs whose memo says that calls wait are queried. `may_see` decides on each of these.
 
     Raises:
         RPCError: Temporal does not answer.
@@ -50,14 +47,10 @@ async def read_all_pending(
         if seen > MOST_OPEN_RUNS or len(run_ids) >= MOST_WAITING_RUNS:
             found.is_complete = False
             break
-        try:
-            memo = dict(await execution.memo())
-        except (KeyError, ValueError) as error:
-            if not explain_unreadable_data(error):
-                raise
+        memo = await readable_memo(execution)
+        if memo is None:
             found.encrypted += 1
-            continue
-        if memo.get(WAITING) and await may_see(execution, memo):
+        elif memo.get(WAITING) and await may_see(execution):
             run_ids.append(execution.id)
     limit = asyncio.Semaphore(PARALLEL_QUERIES)
     await asyncio.gather(*(_read(client, run_id, limit, found) for run_id in run_ids))
@@ -69,7 +62,7 @@ async def _read(client: Client, run_id: str, limit: asyncio.Semaphore, found: Al
     try:
         async with limit, asyncio.timeout(SECONDS_FOR_RUN):
             calls = await query_run(client.get_workflow_handle(run_id), "pending")
-    except (RPCError, WorkflowQueryFailedError, TimeoutError):
+    except (RPCError, WorkflowQueryFailedError, TimeoutError, *UNDECODABLE):
         found.unread.append(run_id)
         return
     found.calls += [{"id": run_id, **call} for call in calls]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from pathlib import PurePath
-from urllib.parse import urlsplit
+
+from mulligan.schema.url_parts import url_parts
 
 __all__ = ["HEAD_BYTES", "MEDIA_TYPE", "conflict", "is_text", "sniffed", "type_of_name"]
 
@@ -86,7 +87,7 @@ def sniffed(head: bytes) -> str | None:
 
 def type_of_name(name: str) -> str | None:
     """The media type that the extension of a file's name or of a URL's path says; None if it is not known here."""
-    path = urlsplit(name).path if "://" in name else name
+    path = url_parts(name).path if "://" in name else name
     return _EXTENSIONS.get(PurePath(path).suffix.lstrip(".").lower())
 
 

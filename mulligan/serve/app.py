@@ -25,6 +25,7 @@ from mulligan.serve.ai_sdk import AI_SDK
 from mulligan.serve.api import API
 from mulligan.serve.arriving_body import BodyLimits
 from mulligan.serve.callbacks import CALLBACKS
+from mulligan.serve.clean_text import hide_secrets_in_logs, logged_path
 from mulligan.serve.console.console_pages import CONSOLE
 from mulligan.serve.gate import Gate
 from mulligan.serve.http_protocol import Protocol, path_of, refuse_by_rfc_9457
@@ -71,6 +72,7 @@ def create_app(
     )
     connection = _Connection(client, task_queue or configured.task_queue, most_watchers)
     app.state.connection, app.state.access = connection, access
+    hide_secrets_in_logs()
     for protocol in PROTOCOLS:
         app.include_router(protocol.router)
     app.add_middleware(
@@ -141,7 +143,7 @@ def _add_error_handlers(app: FastAPI) -> None:
             _log.error(
                 "%s %s: %s",
                 request.method,
-                path_of(request.scope),
+                logged_path(path_of(request.scope)),
                 problem.detail,
                 exc_info=None if is_known else error,
             )

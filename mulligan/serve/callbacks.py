@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 
 from mulligan.client.callback_tokens import callback_tokens
-from mulligan.client.send_update import RunEndedError, send_update
+from mulligan.client.send_update import RunEndedError, UpdateTooLargeError, send_update
 from mulligan.errors import UpdateRefusedError
 from mulligan.serve.http_protocol import Protocol, refuse_by_rfc_9457, runs_of
 from mulligan.serve.idempotency import read_update_id
@@ -57,6 +57,8 @@ async def complete(token: str, request: Request) -> dict[str, Any]:
     try:
         handle = runs.client.get_workflow_handle(call.workflow_id)
         await send_update(handle, COMPLETE, fields, keep_none=True, update_id=read_update_id(request, None, fields))
+    except UpdateTooLargeError:
+        raise
     except UpdateRefusedError as error:
         if error.ended_by is None:
             raise Problem(422, "invalid_input", error.message) from None

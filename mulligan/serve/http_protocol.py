@@ -12,6 +12,7 @@ from sse_starlette.sse import SendTimeoutError
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from mulligan.serve.clean_text import logged_path
 from mulligan.serve.problems import Problem
 from mulligan.serve.runs import Runs
 from mulligan.serve.security import Caller
@@ -38,7 +39,9 @@ class EventStream(EventSourceResponse):
         try:
             await super().__call__(scope, receive, send)
         except SendTimeoutError:
-            _log.info("A client of %s did not read for %g s, and was cut off.", path_of(scope), SEND_SECONDS)
+            _log.info(
+                "A client of %s did not read for %g s, and was cut off.", logged_path(path_of(scope)), SEND_SECONDS
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

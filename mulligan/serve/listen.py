@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from ipaddress import ip_network
 
 import uvicorn
 
@@ -29,13 +30,20 @@ def listen(
     allow_hosts: Iterable[str],
     allow_origins: Iterable[str],
     task_queue: str | None,
+    proxies: Sequence[str] = (),
     say: Callable[[str], None],
 ) -> None:
-    """Serve until Ctrl-C or SIGTERM. `say` is given the URL.
+    """Serve until Ctrl-C or SIGTERM. `say` is given the URL. `proxies`: the addresses, or networks, whose headers
+    `X-Forwarded-For` and `X-Forwarded-Proto` are believed.
 
     Raises:
         DeclarationError: nothing can listen there, or a setting is invalid.
     """
+    for proxy in proxies:
+        try:
+            ip_network(proxy)
+        except ValueError as error:
+            raise DeclarationError(f"--trust-proxy is {proxy[:80]!r}; give an address or a network: {error}.") from None
     hosts = [*allow_hosts, *([] if host in _WILDCARDS else [f"[{host}]" if ":" in host else host])]
     application = create_app(hosts=hosts, origins=allow_origins, task_queue=task_queue)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -50,6 +58,9 @@ def listen(
     descriptors = raise_descriptor_limit()
     config = Connections(descriptors * 3 // 4).config(
         application,
+        # uvicorn believes every client on this machine by default, and would read the addresses from FORWARDED_ALLOW_IPS.
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=list(proxies),
         timeout_graceful_shutdown=SECONDS_TO_STOP,
         # So many are accepted at once, before the first of them is counted.
         backlog=min(BACKLOG, descriptors // 8),

@@ -9,8 +9,9 @@ from temporalio.client import WorkflowQueryFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.client.connect import explain_unreadable_data
-from mulligan.client.send_update import RunEndedError, UpdateTimeoutError
+from mulligan.client.send_update import RunEndedError, UpdateTimeoutError, UpdateTooLargeError
 from mulligan.errors import DeclarationError, InvalidRunInputError, UpdateRefusedError
+from mulligan.serve.clean_text import without_folders
 
 __all__ = ["KNOWN_ERRORS", "RETRY_AFTER", "Problem", "after_start", "no_such_run", "problem_of"]
 
@@ -42,7 +43,7 @@ class Problem(Exception):
 
     def __init__(self, status: int, code: str, detail: str, headers: dict[str, str] | None = None) -> None:
         # It may quote the request, whose JSON can have halves of surrogate pairs: no response could be made of them.
-        detail = detail.encode("utf-8", "replace").decode()
+        detail = without_folders(detail.encode("utf-8", "replace").decode())
         super().__init__(detail)
         self.status, self.code, self.detail = status, code, detail
         self.headers = dict(headers or {})
@@ -85,6 +86,8 @@ def problem_of(error: Exception) -> Problem:
             return error
         case InvalidRunInputError():
             return Problem(422, "invalid_input", error.message)
+        case UpdateTooLargeError():
+            return Problem(413, "too_large", error.message)
         case UpdateRefusedError():
             return Problem(409, "refused", error.message)
         case RunEndedError():

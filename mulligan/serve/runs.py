@@ -47,6 +47,7 @@ from mulligan.client.wait_reader import WaitReader
 from mulligan.client.waiting_calls import AllPending, read_all_pending
 from mulligan.client.watch_run import WatchedEvent, watch_run
 from mulligan.run_input import RunInput, parse_run_input
+from mulligan.serve.clean_text import without_folders
 from mulligan.serve.idempotency import StartRequest, Starts, key_reused
 from mulligan.serve.off_loop import off_loop
 from mulligan.serve.problems import Problem, no_such_run
@@ -55,6 +56,7 @@ from mulligan.serve.security import Caller
 from mulligan.serve.served_request import ServedRequest, WatcherPlaces
 from mulligan.wire.agent_facts import DEFINITION_QUERY, Definition
 from mulligan.wire.compressed_input import decompress_input
+from mulligan.wire.run_priority import TENANT_MEMO
 from mulligan.wire.updates import ANSWER, DECIDE, SEND_MESSAGE, STOP
 
 __all__ = ["RunInfo", "Runs", "Started"]
@@ -63,6 +65,8 @@ MOST_WATCHERS = 5_000
 """Streams that this process serves at the same time."""
 MOST_ITEMS = 1_000
 """Entries of a page."""
+MOST_ROOTS, PARALLEL_READS = 10_000, 20
+"""Runs with sub-agents whose memo is remembered, and how many are read at the same time."""
 
 Handle = WorkflowHandle[Any, Any]
 
@@ -109,6 +113,8 @@ class Runs:
         self._agents = AgentReader(client, task_queue)
         self._starts = Starts(client, task_queue)
         self._places = WatcherPlaces(most_watchers)
+        self._roots: dict[tuple[str, str], dict[str, Any]] = {}
+        self._reading_roots = asyncio.Semaphore(PARALLEL_READS)
 
     async def close(self) -> None:
         """Stop reading events."""
@@ -208,10 +214,8 @@ class Runs:
             if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
                 raise no_such_run(run_id) from None
             raise
-        if not caller.is_operator:
-            memo = await self._memo_of_root(described)
-            if not caller.may_see(agent=memo.get("agent"), tenant=memo.get("tenant")):
-                raise no_such_run(run_id)
+        if not await self._may_see(caller, described):
+            raise no_such_run(run_id)
         return described
 
     async def find(  # noqa: PLR0913 - a filter is a parameter
@@ -229,20 +233,15 @@ class Runs:
         cursor: str | None = None,
     ) -> RunPage:
         """A page of the runs that the caller may see: the open ones, then the others, the one that ended last first."""
-
-        def is_wanted(memo: dict[str, Any]) -> bool:
-            return tenant in (None, memo.get("tenant")) and caller.may_see(
-                agent=memo.get("agent"), tenant=memo.get("tenant")
-            )
-
         query = RunQuery(
             status=status,
             agent=agent,
+            tenant=tenant,
             since=since,
             until=until,
             sub_agents=sub_agents,
             id_prefix=id_prefix,
-            is_wanted=is_wanted,
+            may_see=partial(self._may_see, caller),
         )
         try:
             return await find_runs(self.client, query, limit=min(max(1, limit), MOST_ITEMS), cursor=cursor)
@@ -270,12 +269,12 @@ class Runs:
             reader = WaitReader(self.client)
             waiting = await reader.read(run_id)
             info.progress = reader.last_progress
-            info.waiting_for = waiting.model_dump(mode="json") if waiting else None
+            info.waiting_for = _cleaned(waiting.model_dump(mode="json")) if waiting else None
             return info
         end = await wait_for_end(handle)
         info.status, info.result = (end.status if end.result else info.status), end.result
         if end.error is not None:
-            info.error = {"kind": str(end.error["type"]), "message": str(end.error["message"])}
+            info.error = _cleaned({"kind": str(end.error["type"]), "message": str(end.error["message"])})
         if progress_beside_result or end.result is None:
             info.progress = await _progress_or_none(handle)
         return info
@@ -297,19 +296,7 @@ class Runs:
 
     async def all_pending(self, caller: Caller) -> AllPending:
         """The calls that wait for a person, of all runs that the caller may see."""
-
-        async def may_see(execution: WorkflowExecution, memo: dict[str, Any]) -> bool:
-            if caller.may_see(agent=memo.get("agent"), tenant=memo.get("tenant")):
-                return True
-            if memo.get("tenant") != caller.name or not execution.parent_id:
-                return False
-            try:  # who sees a run sees those of its sub-agents
-                await self.describe(caller, execution.id)
-            except Problem:
-                return False
-            return True
-
-        return await read_all_pending(self.client, may_see)
+        return await read_all_pending(self.client, partial(self._may_see, caller))
 
     async def input(self, caller: Caller, run_id: str) -> RunInput | None:
         """What a run was started with; None if its workflow is not an agent's, or its history is no longer there."""
@@ -330,7 +317,9 @@ class Runs:
         return definition.mcp_schemas.get(tool, found)
 
     async def agents(self, caller: Caller) -> list[dict[str, Any]]:
-        """The agents that the workers serve, and the caller may use, each as `mulligan agents --json` prints it."""
+        """The agents that the workers serve, and the caller may use, each as `mulligan agents --json` prints it,
+        without the path of its file.
+        """
         agents = await self._agents.read()
         if agents is None:
             raise Problem(503, "no_worker", f"No worker of the task queue {self._task_queue!r} answers now. Start one.")
@@ -439,18 +428,34 @@ class Runs:
         page: dict[str, Any] = await query_run(handle, query, since, min(limit, MOST_ITEMS))
         return page
 
-    async def _memo_of_root(self, described: WorkflowExecutionDescription) -> dict[str, Any]:
-        """The memo that decides who may see a run: a sub-agent's run is seen by those who see the run that called it."""
-        root = described.raw_description.workflow_execution_info.root_execution
-        if not root.workflow_id or root.workflow_id == described.id:
-            return await memo_of(described)
-        try:
-            handle = self.client.get_workflow_handle(root.workflow_id, run_id=root.run_id)
-            return await memo_of(await handle.describe())
-        except RPCError as error:
-            if error.status != RPCStatusCode.NOT_FOUND:
-                raise
-            return await memo_of(described)  # the retention of the root is over
+    async def _may_see(self, caller: Caller, execution: WorkflowExecution) -> bool:
+        """Whether a caller may see a run: nothing else decides that. The runs of sub-agents are seen by those who see the
+        run at the top of them, whatever agents the runs between have.
+        """
+        if caller.is_operator:
+            return True
+        memo = await memo_of(execution)
+        root = execution.root_id or execution.id, execution.root_run_id or ""
+        if root[0] != execution.id and memo.get(TENANT_MEMO) == caller.name:
+            of_root = await self._memo_of_root(*root)
+            memo = of_root if TENANT_MEMO in of_root or caller.agents is not None else memo
+        return caller.may_see(agent=memo.get("agent"), tenant=memo.get(TENANT_MEMO))
+
+    async def _memo_of_root(self, workflow_id: str, run_id: str) -> dict[str, Any]:
+        """The memo of a run that has sub-agents; empty if its retention is over. What it says of the run never changes."""
+        key = workflow_id, run_id
+        if key not in self._roots:
+            async with self._reading_roots:
+                try:
+                    described = await self.client.get_workflow_handle(workflow_id, run_id=run_id).describe()
+                except RPCError as error:
+                    if error.status != RPCStatusCode.NOT_FOUND:
+                        raise
+                    return {}
+                self._roots[key] = await memo_of(described)
+            while len(self._roots) > MOST_ROOTS:
+                del self._roots[next(iter(self._roots))]
+        return self._roots[key]
 
 
 def _parse_input(body: bytes) -> RunInput:
@@ -477,6 +482,11 @@ def _check_token(since: str) -> None:
 
 def _by(caller: Caller, fields: Mapping[str, Any]) -> dict[str, Any]:
     return {**fields, "by": caller.name or fields.get("by")}
+
+
+def _cleaned(fields: dict[str, Any]) -> dict[str, Any]:
+    """Fields of which some are texts of exceptions."""
+    return {name: without_folders(value) if isinstance(value, str) else value for name, value in fields.items()}
 
 
 async def _wait(handle: Handle, seconds: float) -> None:

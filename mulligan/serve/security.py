@@ -6,11 +6,11 @@ import hmac
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from mulligan.client.web_origin import is_loopback, parse_origin
 from mulligan.errors import DeclarationError
 from mulligan.run_input import TENANT_BYTES
+from mulligan.schema.url_parts import url_parts
 from mulligan.serve.problems import Problem
 
 __all__ = ["ANYBODY", "Access", "Caller", "parse_tokens"]
@@ -126,7 +126,7 @@ class Access:
         """
         if origin is None or origin in self.origins:
             return
-        if urlsplit(origin).netloc.lower() == host.lower() and origin.startswith(("http://", "https://")):
+        if url_parts(origin).netloc.lower() == host.lower() and origin.startswith(("http://", "https://")):
             return
         raise Problem(
             403, "foreign_origin", f"Pages of {origin[:200]!r} may not call this server; start it with --allow-origin."

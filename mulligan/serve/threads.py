@@ -92,6 +92,8 @@ class Thread:
                 422, "invalid_input", f"The conversation's id is {thread_id[:80]!r}; "
                 f"it must be 1 to {MOST_ID_CHARS} characters.",
             )  # fmt: skip
+        if len(agent) > MOST_ID_CHARS:
+            raise Problem(404, "unknown_agent", f"There is no agent {agent[:80]!r}.")
         self._runs, self._caller, self._agent, self._id = runs, caller, agent, thread_id
         named = json.dumps([caller.name, agent, thread_id])
         digest = hashlib.sha256(named.encode()).hexdigest()[:32]

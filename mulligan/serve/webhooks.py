@@ -92,7 +92,7 @@ async def _response_id(client: AsyncOpenAI, request: Request) -> str | None:
     body = await read_body(request, MOST_EVENT_BYTES)
     try:
         client.webhooks.verify_signature(body, dict(request.headers), tolerance=TOLERANCE)
-    except (InvalidWebhookSignatureError, ValueError):
+    except (InvalidWebhookSignatureError, ValueError, TypeError):  # TypeError: it is not ASCII
         raise _invalid_signature() from None
     event = read_json(body)
     if not isinstance(event, dict):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import uuid
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -13,6 +14,7 @@ import pytest
 from mulligan import events
 from mulligan.client import read_agents
 from tests.live.conftest import DONE, Lab, call
+from tests.support.content_files import png
 from tests.support.http_server import Door, http_server
 from tests.support.openai_turn import Turn
 
@@ -103,6 +105,23 @@ async def test_people_reach_a_run_over_http(lab: Lab, door: Door) -> None:
     assert resumed[0].json() == resumed[1].json() == {"id": f"{run['id']}-resumed"}
 
 
+async def test_a_message_of_parts_needs_no_text_beside_them(lab: Lab, door: Door) -> None:
+    run = {**script(lab, call("ask_person", '{"question": "Which?"}', "c1"), DONE, DONE), "agent": "desk"}
+    await door.http.post("/api/runs", json=run)
+    path = f"/api/runs/{run['id']}"
+    await pending(door, path)
+    text, image = {"type": "text", "text": "This one."}, {"type": "image", "data": base64.b64encode(png(500)).decode()}
+    for content in ([text], [text, image]):
+        sent = await door.http.post(f"{path}/messages", json={"content": content})
+        assert (sent.status_code, sent.json().get("accepted")) == (200, True), sent.text
+    assert (await door.http.post(f"{path}/messages", json={"content": []})).status_code == 422
+    assert (await door.http.post(f"{path}/answers", json={"call_id": "c1", "text": "Red."})).status_code == 200
+    assert (await door.http.get(f"{path}?wait=30")).json()["status"] == "completed"
+    messages = (await door.http.get(f"{path}/messages")).json()["messages"]
+    assert [each["text"] for each in messages if each["role"] == "user"] == ["Go.", "This one.", "This one."]
+    assert [each["type"] for each in messages[-2]["content"]] == ["text", "image"]
+
+
 @pytest.mark.parametrize(("how", "status"), [("stop", "stopped"), ("cancel", "canceled")])
 async def test_a_run_is_stopped_and_cancelled_over_http(lab: Lab, door: Door, how: str, status: str) -> None:
     run = {**script(lab, call("ask_person", '{"question": "Which?"}', "c1"), DONE), "agent": "desk"}
@@ -121,6 +140,7 @@ async def test_the_agents_are_those_that_the_workers_serve(
     listed = {agent["name"]: agent for agent in (await door.http.get("/api/agents")).json()}
     assert {"shop", "desk"} <= set(listed)
     assert "customer" in listed["shop"]["tools"][0]["parameters"]["properties"]
+    assert all("source" not in agent for agent in listed.values())  # a path of the worker's machine
     refused = await door.http.post("/api/runs", json={"agent": "shopp", "prompt": "Go."})
     assert (refused.status_code, refused.json()["code"]) == (404, "unknown_agent")
     assert "desk" in refused.json()["detail"]

@@ -97,6 +97,10 @@ FAULTS: list[tuple[Any, str]] = [
         [{"type": "image", "url": "file:///etc/passwd", "media_type": "image/png"}],
         'has a "url" that is not an http(s) URL',
     ),
+    *(
+        ([{"type": "image", "url": url, "media_type": "image/png"}], 'has a "url" that is not an http(s) URL')
+        for url in ("https://[", "https://", "http:///a.png", "https://[::1")
+    ),
     ([{"type": "image", "ref": "sha256:12", "media_type": "image/png"}], 'has a "ref" that is not "sha256:"'),
     ([{"type": "image", "media_type": "png", "data": PNG}], 'it must be one such as "image/png".'),
     ([{"type": "image", "data": PNG, "alt": "x"}], '"prompt[0].alt" is not a known field'),
@@ -132,6 +136,10 @@ def test_a_message_to_a_run_needs_a_text_or_content() -> None:
     with pytest.raises(ValidationError):
         SendMessage.model_validate({"text": ""})
     assert SendMessage.model_validate({"content": [{"type": "image", "data": PNG}]}).text == ""
+    for message in ({"text": "x"}, {"content": [{"type": "image", "data": PNG}]}, {"content": ["x"], "id": "m"}):
+        parsed = SendMessage.model_validate(message)
+        for written in (parsed.model_dump(exclude_none=True), parsed.model_dump(mode="json", exclude_none=True)):
+            assert SendMessage.model_validate(written) == parsed  # clients write it again, with stored content
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,13 +52,15 @@ def fields_of(
 ) -> list[FormField]:
     """The fields of a form for `arguments`. `values`: what was entered before, which is shown again.
 
-    Without a schema of an object, the form has one field of JSON, with the name `json`.
+    Without a schema of an object, and for more than `MOST_FIELDS`, the form has one field of JSON, with the name `json`.
+    Models and MCP servers write schemas: anything may be in one.
     """
     entered = values or {}
-    if not (isinstance(arguments, dict) and isinstance(schema, dict) and isinstance(schema.get("properties"), dict)):
-        text = json.dumps(arguments, ensure_ascii=False, indent=2)
-        return [FormField("json", "Arguments", "json", entered.get("json", text))]
-    return _Maker(schema, entered).fields(schema, arguments, "arg", 0)
+    if isinstance(arguments, dict) and isinstance(schema, dict) and isinstance(schema.get("properties"), dict):
+        with suppress(_TooManyFields):
+            return _Maker(schema, entered).fields(schema, arguments, "arg", 0)
+    text = json.dumps(arguments, ensure_ascii=False, indent=2)
+    return [FormField("json", "Arguments", "json", entered.get("json", text))]
 
 
 def read_fields(fields: list[FormField], values: Mapping[str, str]) -> Any:
@@ -97,6 +100,10 @@ def changes_between(before: Any, after: Any, path: str = "") -> list[Change]:
     return []
 
 
+class _TooManyFields(Exception):
+    pass
+
+
 class _Maker:
     """Makes the fields of one schema. `entered`: what a person has entered before."""
 
@@ -107,23 +114,22 @@ class _Maker:
         self, schema: Mapping[str, Any], arguments: Mapping[str, Any], prefix: str, depth: int
     ) -> list[FormField]:
         """The fields of an object. Arguments that the schema does not name have fields, too."""
-        required = schema.get("required") or []
+        required = schema.get("required")
+        required = required if isinstance(required, list) else []
         made = []
         for number, (name, wanted) in enumerate(self._properties(schema, arguments)):
             self._made += 1
             if self._made > MOST_FIELDS:
-                raise Problem(
-                    422, "too_many_fields", f"The call has more than {MOST_FIELDS} arguments; use the command."
-                )
+                raise _TooManyFields
             value = arguments.get(name, _MISSING)
             made.append(self._field(f"{prefix}.{number}", name, wanted, value, depth))
             made[-1].is_required = name in required
         return made
 
     def _properties(self, schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-        known = schema.get("properties") or {}
+        known = schema["properties"]
         for name in dict.fromkeys([*known, *arguments]):
-            yield name, self._resolved(known.get(name) or {})
+            yield name, self._resolved(known.get(name))
 
     def _field(self, form_name: str, label: str, schema: Mapping[str, Any], value: Any, depth: int) -> FormField:
         description = str(schema.get("description") or "")[:1_000]
@@ -138,7 +144,12 @@ class _Maker:
             return made
         kind, choices = schema.get("type"), schema.get("enum")
         is_text = value is _MISSING or isinstance(value, str)
-        if isinstance(choices, list) and choices and all(isinstance(each, str) for each in choices) and is_text:
+        if (
+            isinstance(choices, list)
+            and 0 < len(choices) <= MOST_FIELDS
+            and all(isinstance(each, str) for each in choices)
+            and is_text
+        ):
             made.kind, made.choices = "choice", choices
         elif kind == "boolean" and (value is _MISSING or isinstance(value, bool)):
             made.kind, made.choices = "choice", ["true", "false"]
@@ -157,8 +168,11 @@ class _Maker:
                 return {}
             reference = schema.get("$ref")
             if isinstance(reference, str) and reference.startswith("#/$defs/"):
-                found = (self._root.get("$defs") or {}).get(reference.removeprefix("#/$defs/")) or {}
-                schema = {**found, **{name: each for name, each in schema.items() if name != "$ref"}}
+                definitions = self._root.get("$defs")
+                name = reference.removeprefix("#/$defs/")
+                found = definitions.get(name) if isinstance(definitions, dict) else None
+                rest = {name: each for name, each in schema.items() if name != "$ref"}
+                schema = {**found, **rest} if isinstance(found, dict) else rest
             else:
                 return schema
         return {}

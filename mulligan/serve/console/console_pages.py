@@ -17,7 +17,7 @@ from mulligan.serve.api import Serving
 from mulligan.serve.console.console_forms import forms
 from mulligan.serve.console.live_steps import live_frames
 from mulligan.serve.console.misunderstood_tool import read_tools_day
-from mulligan.serve.console.rendering import HEADERS, ProblemPage, fragment, page, render
+from mulligan.serve.console.rendering import HEADERS, ProblemPage, fragment, page, render, render_cards
 from mulligan.serve.console.run_page import first_failure, read_price_of, read_run_page
 from mulligan.serve.console.run_rows import RunRows
 from mulligan.serve.console.signed_in import PREFIX, Viewing, redirect, sign_in_pages
@@ -109,7 +109,8 @@ async def show_waiting(request: Request, runs: Serving, session: Viewing, run: s
     waiting = await read_waiting_page(runs, session.caller, run or None)
     if part == "count":
         return fragment(request, session, "_waiting_count.html", keys=[call.key for call in waiting.calls])
-    return page(request, session, "decide.html", title="Decide", waiting=waiting, run=run)
+    cards = render_cards(request, session, waiting.calls, run)
+    return page(request, session, "decide.html", title="Decide", waiting=waiting, cards=cards, run=run)
 
 
 @pages.get(f"{PREFIX}/start")

@@ -7,24 +7,27 @@ HTML.
 from __future__ import annotations
 
 import json
+import logging
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from mulligan.content import described
 from mulligan.serve.console.sessions import Session, note_of, take_note
+from mulligan.serve.console.waiting_page import WaitingCall
 from mulligan.serve.problems import Problem
 
-__all__ = ["HEADERS", "SHOWN_CHARS", "ProblemPage", "fragment", "page", "render"]
+__all__ = ["HEADERS", "SHOWN_CHARS", "ProblemPage", "fragment", "page", "render", "render_cards"]
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -34,6 +37,7 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+_log = logging.getLogger(__name__)
 SHOWN_CHARS = 20_000
 """Characters of a text in a page. The whole text has an address of its own."""
 _QUOTED = re.compile("`([^`]*)`")
@@ -61,7 +65,21 @@ def fragment(request: Request, session: Session | None, template: str, status: i
     """A part of a page."""
     root = request.scope.get("root_path", "")
     html = render(template, root, session=session, here=request.url.path.removeprefix(root), **values)
-    return HTMLResponse(html, status, headers=HEADERS)
+    return HTMLResponse(html.encode("utf-8", "replace"), status, headers=HEADERS)
+
+
+def render_cards(request: Request, session: Session, calls: Sequence[WaitingCall], only: str) -> list[Markup]:
+    """The card of each call that waits for a person. One that cannot be rendered says so, and is logged."""
+    root, cards = request.scope.get("root_path", ""), list[Markup]()
+    for call in calls:
+        html = ""
+        try:
+            if not call.is_broken:
+                html = render("_waiting_call.html", root, session=session, call=call, only=only)
+        except Exception:  # noqa: BLE001 - one call must not hide the others
+            _log.exception("The call %s of %s cannot be shown.", call.pending["call_id"], call.pending["id"])
+        cards.append(Markup(html or render("_broken_call.html", root, pending=call.pending)))  # noqa: S704 - a template's
+    return cards
 
 
 class ProblemPage(HTMLResponse):
@@ -82,7 +100,7 @@ class ProblemPage(HTMLResponse):
             title=HTTPStatus(self._problem.status).phrase,
             problem=self._problem,
         )
-        self.body = html.encode()
+        self.body = html.encode("utf-8", "replace")
         self.headers["content-length"] = str(len(self.body))
         await super().__call__(scope, receive, send)
 

@@ -1,7 +1,8 @@
 """Sign-in to the console: a cookie that stands for a token, and the CSRF token of its forms.
 
 The server keeps no sessions. A cookie is signed with the token itself: every replica can check it, and it ends with the
-token, or after `SESSION_SECONDS`. The token is not in it.
+token, or after `SESSION_SECONDS`. The token is not in it. The process at which somebody signs out refuses the cookie from
+then on (sign_ins.py); another replica, or this one after a restart, cannot know of that.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from urllib.parse import quote, unquote
 from starlette.requests import Request
 from starlette.responses import Response
 
+from mulligan.serve.console.sign_ins import SignIns
 from mulligan.serve.problems import Problem
 from mulligan.serve.security import ANYBODY, Access, Caller
 
@@ -33,11 +35,15 @@ _SEPARATOR = "."
 
 @dataclass(frozen=True)
 class Session:
-    """Who looks at a page. `csrf`: what its forms contain. `is_new`: the cookie of the CSRF token must be set."""
+    """Who looks at a page. `csrf`: what its forms contain. `is_new`: the cookie of the CSRF token must be set. `id`: of a
+    cookie's session, and `ends`: when it ends, in seconds since the epoch.
+    """
 
     caller: Caller
     csrf: str
     is_new: bool = False
+    id: str = ""
+    ends: int = 0
 
     def set_cookie(self, request: Request, response: Response) -> None:
         """Set the cookie of the CSRF token, if the browser does not have it."""
@@ -64,7 +70,9 @@ def find_session(request: Request, access: Access) -> Session | None:
     for secret, caller in access.secrets():
         expected = _signature(secret, "session", ends, nonce)
         if hmac.compare_digest(expected.encode(), signature.encode("utf-8", "replace")):
-            return Session(caller, _signature(secret, "form", ends, nonce))
+            if SignIns.of(request).has_ended(caller.name, nonce):
+                return None
+            return Session(caller, _signature(secret, "form", ends, nonce), id=nonce, ends=int(ends))
     return None
 
 
@@ -80,8 +88,10 @@ def sign_in(request: Request, response: Response, access: Access, token: str) ->
     _set(request, response, COOKIE, cookie, SESSION_SECONDS)
 
 
-def sign_out(request: Request, response: Response) -> None:
-    """Remove the cookie."""
+def sign_out(request: Request, response: Response, session: Session) -> None:
+    """End the session, and remove its cookie."""
+    if session.id:
+        SignIns.of(request).end(session.caller.name, session.id, session.ends)
     _set(request, response, COOKIE, "", 0)
 
 

@@ -12,6 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from mulligan.serve.arriving_body import ArrivingBody, read_body
 from mulligan.serve.console.rendering import HEADERS, page
 from mulligan.serve.console.sessions import Session, check_form, find_session, sign_in, sign_out
+from mulligan.serve.console.sign_ins import SignIns
 from mulligan.serve.off_loop import off_loop
 from mulligan.serve.problems import Problem
 
@@ -103,6 +104,8 @@ async def show_sign_in(request: Request, next: str = "/") -> Response:  # noqa: 
 @sign_in_pages.post("/sign-in")
 async def send_sign_in(request: Request) -> Response:
     """Sign in with a token. There is no session yet that a foreign page could use: `Origin` is checked by gate.py."""
+    sign_ins = SignIns.of(request)
+    attempt = sign_ins.begin(request.client.host if request.client else "")
     fields = await _fields(request, MOST_SIGN_IN_BYTES)
     wanted = _local(fields.get("next", "/"))
     response = redirect(request, wanted)
@@ -111,14 +114,15 @@ async def send_sign_in(request: Request) -> Response:
     except Problem:
         refused = "This token is not known. Ask whoever runs the server for one."
         return page(request, None, "sign_in.html", 401, title="Sign in", next=wanted, refused=refused)
+    sign_ins.succeed(attempt)
     return response
 
 
 @sign_in_pages.post("/sign-out", dependencies=[Depends(_checked_fields)])
-async def send_sign_out(request: Request) -> Response:
+async def send_sign_out(request: Request, session: Viewing) -> Response:
     """Sign out."""
     response = redirect(request, f"{PREFIX}/sign-in")
-    sign_out(request, response)
+    sign_out(request, response, session)
     return response
 
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 from referencing.exceptions import Unresolvable
 from temporalio.client import WorkflowQueryFailedError
 from temporalio.service import RPCError
 
+from mulligan.client.read_run import UNDECODABLE
 from mulligan.client.waiting_calls import AllPending
 from mulligan.schema.json_schema import schema_faults, schema_validator
+from mulligan.schema.url_parts import url_parts
 from mulligan.serve.console.argument_form import Change, FormField, changes_between, fields_of, read_fields
 from mulligan.serve.problems import Problem
 from mulligan.serve.runs import Runs
@@ -22,6 +24,7 @@ from mulligan.serve.security import Caller
 
 __all__ = ["WaitingCall", "WaitingPage", "find_waiting", "read_waiting_page", "send_decision"]
 
+_log = logging.getLogger(__name__)
 MOST_SHOWN = 50
 """Calls of one page: each has a form."""
 
@@ -29,7 +32,8 @@ MOST_SHOWN = 50
 @dataclass
 class WaitingCall:
     """A call that waits. `pending`: as the query `pending` has it. `fields`: of its form. `refused`: what was wrong with
-    what a person has sent; `changes`: what the person has changed, which is shown before it is sent.
+    what a person has sent; `changes`: what the person has changed, which is shown before it is sent. `is_broken`: the form
+    could not be made.
     """
 
     pending: dict[str, Any]
@@ -38,6 +42,7 @@ class WaitingCall:
     refused: str = ""
     changes: list[Change] = field(default_factory=list)
     reason: str = ""
+    is_broken: bool = False
 
     @property
     def key(self) -> str:
@@ -52,8 +57,8 @@ class WaitingCall:
     @property
     def url(self) -> str | None:
         """The page that a server asks the person to open, if it is one of the web."""
-        url = str(self.pending.get("url") or "")
-        return url if urlsplit(url).scheme in ("http", "https") else None
+        url = self.pending.get("url") or ""
+        return url if url_parts(url).scheme in ("http", "https") else None
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,7 @@ async def read_waiting_page(runs: Runs, caller: Caller, run_id: str | None = Non
     else:
         found = AllPending(await runs.pending(caller, run_id))
     shown = found.calls[:MOST_SHOWN]
-    calls = await asyncio.gather(*(_waiting_call(runs, caller, pending) for pending in shown))
+    calls = await asyncio.gather(*(_whole_or_broken(runs, caller, pending) for pending in shown))
     return WaitingPage(list(calls), found, len(found.calls) - len(shown))
 
 
@@ -166,6 +171,15 @@ def _answer_of(call: WaitingCall, values: Mapping[str, str]) -> str:
     return text if text.strip() else "done"
 
 
+async def _whole_or_broken(runs: Runs, caller: Caller, pending: dict[str, Any]) -> WaitingCall:
+    """A call of many. Whatever is wrong with it, the others can be decided."""
+    try:
+        return await _waiting_call(runs, caller, pending)
+    except Exception:  # noqa: BLE001 - one call must not hide the others
+        _log.exception("The call %s of %s cannot be shown.", pending["call_id"], pending["id"])
+        return WaitingCall(pending, is_broken=True)
+
+
 async def _waiting_call(
     runs: Runs, caller: Caller, pending: dict[str, Any], values: Mapping[str, str] | None = None
 ) -> WaitingCall:
@@ -176,7 +190,7 @@ async def _waiting_call(
         return call
     try:
         call.schema = await runs.tool_schema(caller, pending["id"], pending["tool"], pending.get("conversation", "0"))
-    except (RPCError, WorkflowQueryFailedError, ValueError):
+    except (Problem, RPCError, WorkflowQueryFailedError, *UNDECODABLE):
         call.schema = None
     call.fields = fields_of(call.schema, pending["arguments"], values)
     return call

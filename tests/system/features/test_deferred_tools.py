@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -12,9 +13,10 @@ from typing import Any
 
 import pytest
 from temporalio.client import WorkflowFailureError
-from temporalio.service import RPCError
+from temporalio.service import RetryConfig, RPCError
 from typer.testing import CliRunner
 
+from mulligan import connect
 from mulligan.cli.app import app
 from mulligan.client.resume_run import resume_run
 from mulligan.devserver import DevServer
@@ -164,6 +166,32 @@ async def test_a_token_is_good_for_one_completion_and_says_nothing_of_the_run(of
     ran = await office.look(handle)
     assert [made["result"]["text"] for made in ran.calls] == ['{"rows": 1}', "early"]
     assert await answer(token, **done) == (409, "run_ended")
+
+
+async def test_a_result_that_temporal_cannot_carry_is_refused_and_its_token_is_in_no_log(
+    office: Lab, lab: Lab, doors: list[Door], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither at an answer of 5xx, nor in uvicorn's own log of requests, in which paths are quoted."""
+    handle = await office.start([call("order_report", JOB, "c1"), DONE], agent=clerk.name)
+    token = await token_of(handle, "c1")
+    path = f"/api/callbacks/{token}"
+    await waits(handle)
+    refused = await doors[0].http.post(path, json={"result": "x" * 3_000_000})
+    assert (refused.status_code, refused.json()["code"]) == (413, "too_large")
+    assert "2,000,000" in refused.json()["detail"]
+    assert "retry-after" not in refused.headers
+    away = await connect("127.0.0.1:1", lazy=True, retry_config=RetryConfig(max_elapsed_time_millis=300))
+    async with http_server(away) as door:
+        assert (await door.http.post(path, json={"result": {}})).status_code == 503
+    access = logging.getLogger("uvicorn.access")
+    access.addHandler(caplog.handler)
+    access.warning('%s - "%s %s HTTP/%s" %d', "::1", "POST", f"/agents{path}?x=1", "1.1", 503)
+    access.removeHandler(caplog.handler)
+    assert "POST /api/callbacks/…: Temporal" in caplog.text
+    assert '"POST /agents/api/callbacks/…?x=1 HTTP/1.1" 503' in caplog.text
+    assert token not in caplog.text
+    assert (await doors[0].http.post(path, json={"result": {"rows": 7}})).status_code == 200
+    await handle.result()
 
 
 async def test_a_result_that_came_before_the_body_failed_is_told_beside_the_failure(

@@ -21,6 +21,7 @@ REFUSED: list[tuple[list[str], str, str]] = [
     ([], f"ada:{SECRET},bob:{SECRET}", "entry 2 of MULLIGAN_SERVE_TOKENS (bob) has the token of another entry"),
     (["--allow-origin", "shop"], "", "'shop' is not an origin; give the scheme and the host of the page"),
     (["--allow-host", "http://x"], "", "--allow-host is 'http://x'; give a host as in a URL"),
+    (["--trust-proxy", "localhost"], f"ada:{SECRET}", "--trust-proxy is 'localhost'; give an address or a network"),
     (["--host", "203.0.113.1"], f"ada:{SECRET}", "nothing can listen at 203.0.113.1 port"),
 ]
 
@@ -67,3 +68,24 @@ async def test_it_starts_without_temporal_answers_503_and_ends_at_sigterm() -> N
         await process.wait()
     assert SECRET not in line + said
     assert "Traceback" not in said
+
+
+@pytest.mark.parametrize(("words", "is_secure"), [((), False), (("--trust-proxy", "127.0.0.0/8"), True)])
+async def test_the_headers_of_a_proxy_are_believed_only_where_it_is_named(
+    words: tuple[str, ...], is_secure: bool
+) -> None:
+    """The scheme is in the cookie; the address counts attempts to sign in."""
+    async with serve(*words, tokens=f"ada:{SECRET}") as process:
+        assert process.stderr is not None
+        line = (await asyncio.wait_for(process.stderr.readline(), 60)).decode()
+        [url] = re.findall(r"http://127\.0\.0\.1:\d+", line)
+        async with httpx2.AsyncClient(base_url=url, timeout=30) as http:
+            forged = {"X-Forwarded-Proto": "https", "X-Forwarded-For": "198.51.100.1"}
+            answer = await http.post("/console/sign-in", data={"token": SECRET}, headers=forged)
+            assert ("Secure" in answer.headers["set-cookie"]) == is_secure
+            statuses = []
+            for number in range(11):
+                forged["X-Forwarded-For"] = f"198.51.100.{number}"
+                answer = await http.post("/console/sign-in", data={"token": "wrong"}, headers=forged)
+                statuses.append(answer.status_code)
+        assert statuses == [401] * 10 + [401 if is_secure else 429]

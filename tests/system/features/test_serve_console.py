@@ -124,6 +124,56 @@ async def test_a_token_signs_in_and_its_cookie_is_for_pages_only(door: Door) -> 
     door.http.cookies.clear()
 
 
+async def test_who_signs_out_has_no_session_any_more(door: Door) -> None:
+    """Nobody has: a copy of the cookie is refused by pages, forms and streams. Other sessions of the token go on."""
+    async with visitor(door, "ada") as ada, visitor(door, "ada") as elsewhere:
+        copied = {"Cookie": f"mulligan_session={ada.http.cookies['mulligan_session']}"}
+        assert (await door.http.get("/", headers=copied)).status_code == 200
+        await ada.send("/console/sign-out")
+        for method, path in (
+            ("GET", "/"),
+            ("GET", "/console/decide"),
+            ("POST", "/console/start"),
+            ("GET", "/console/runs/x/live"),
+        ):
+            answer = await door.http.request(
+                method, path, headers=copied, data={"csrf": ada.csrf} if method == "POST" else None
+            )
+            assert answer.status_code == 303, path
+            assert answer.headers["location"].startswith("/console/sign-in")
+        await elsewhere.page("/")
+
+
+async def test_attempts_to_sign_in_are_bounded_for_an_address_and_in_all(lab: Lab) -> None:
+    """Also those at the same time. A token that is known does not count, and sessions go on."""
+    address = ["192.0.2.1"]
+
+    def from_address(application: Any) -> Any:
+        async def call(scope: Any, receive: Any, send: Any) -> None:
+            await application({**scope, "client": (address[0], 1)} if scope["type"] == "http" else scope, receive, send)
+
+        return call
+
+    async with http_server(lab.client, tokens=TOKENS, wrap=from_address) as served, visitor(served, "ada") as ada:
+
+        async def attempt(token: str) -> httpx2.Response:
+            return await served.http.post("/console/sign-in", data={"token": token})
+
+        for _ in range(20):
+            assert (await attempt("token-of-bob")).status_code == 303
+        answers = await asyncio.gather(*(attempt("wrong") for _ in range(30)))
+        assert sorted(answer.status_code for answer in answers) == [401] * 10 + [429] * 20
+        late = await attempt("token-of-bob")
+        assert (late.status_code, 1 <= int(late.headers["retry-after"]) <= 60) == (429, True)
+        assert "Too many attempts" in late.text
+        statuses = []
+        for number in range(2, 12):
+            address[0] = f"192.0.2.{number}"
+            statuses += [(await attempt("wrong")).status_code for _ in range(10)]
+        assert statuses == [401] * 90 + [429] * 10
+        await ada.page("/")
+
+
 async def test_a_form_of_a_foreign_page_does_nothing(door: Door) -> None:
     """Without the session's CSRF token, with that of another session, or from another origin."""
     async with visitor(door, "ada") as ada, visitor(door, "bob") as bob:
