@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from mulligan.cli._terminal import NOT_COMPLETED, OK, err, fail, out, print_json, print_line, print_progress
+from mulligan.cli._terminal import NOT_COMPLETED, OK, err, fail, out, print_json, print_line, print_progress, print_text
 
 if TYPE_CHECKING:
     from temporalio.client import Client, WorkflowHandle
@@ -84,7 +83,7 @@ async def report_start(
     if as_json:
         print_json({**started, "status": end.status, "result": end.result, "error": end.error})
     elif end.result is not None and end.result.get("output") is not None:
-        sys.stdout.write(as_text(end.result["output"]) + "\n")
+        print_text(as_text(end.result["output"]))
     return OK if end.completed else NOT_COMPLETED
 
 

@@ -26,8 +26,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 ROOT = Path(__file__).parents[2]
 PIPE, DEVNULL = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
 IMPORTED = (
@@ -244,7 +242,7 @@ def _run(request: dict[str, Any], ends: list[int]) -> None:
         os.environ.update(request["env"])
         os.chdir(request["cwd"])
         for console in (_terminal.out, _terminal.err):
-            Console.__init__(console, stderr=console.stderr, highlight=False)  # it has read COLUMNS when it was made
+            type(console).__init__(console, stderr=console.stderr)  # it has read COLUMNS when it was made
         sys.path[:1] = [str(Path(sys.executable).parent), *filter(None, os.getenv("PYTHONPATH", "").split(os.pathsep))]
         sys.argv = ["mulligan", *request["words"]]
         main()
