@@ -48,6 +48,7 @@ def listen(
     # No access log: paths contain ids of runs, and queries tokens of events.
     config = uvicorn.Config(
         application,
+        log_config=None,  # `set_up_logging` has been called: its lines are escaped and limited
         log_level="warning",
         access_log=False,
         server_header=False,

@@ -44,7 +44,7 @@ def test_a_stack_trace_follows_the_fields() -> None:
         made.exc_info = sys.exc_info()
     first, second, *_, last = TextFormatter().format(made).splitlines()
     assert (first, second, last) == (
-        "WARNING shop: It is late. agent=shop", "Traceback (most recent call last):", "ValueError: x",
+        "WARNING shop: It is late. agent=shop", "  Traceback (most recent call last):", "  ValueError: x",
     )  # fmt: skip
     line = json.loads(JsonFormatter().format(made))
     assert line["exception"].endswith("ValueError: x")
