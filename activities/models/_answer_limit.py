@@ -1,12 +1,15 @@
-"""The limit of an endpoint's response: a worker keeps no more of it in memory, even if it does not end."""
+"""The response of a model's endpoint as the worker reads it: limited, and without the secrets that the request had."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
+from functools import partial
+from typing import Any
 
 import httpx2
 
+from mulligan.activities.echoed_secrets import EchoedSecrets
 from mulligan.activities.models._read_response import EVENT_STREAM, MAX_EVENT_BYTES
 
 MAX_STREAM_BYTES = 64_000_000
@@ -15,10 +18,16 @@ _PIECE_BYTES = 1_000_000
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 
 
-async def limit_response(response: httpx2.Response) -> None:
+def event_hooks(secret_headers: Iterable[str] = ()) -> dict[str, list[Any]]:
+    """The `event_hooks` of every client of model endpoints. `secret_headers`: names of headers whose values are secrets."""
+    return {"response": [partial(limit_response, secret_headers=frozenset(map(str.lower, secret_headers)))]}
+
+
+async def limit_response(response: httpx2.Response, secret_headers: Iterable[str] = ()) -> None:
     """Limit a response whose body is not read yet: of an error, too. Reading more raises `httpx2.DecodingError`.
 
-    It is decompressed here, in pieces: a kilobyte may become a megabyte.
+    It is decompressed here, in pieces: a kilobyte may become a megabyte. Secrets of its request are replaced in its headers
+    and in its body, whatever its status: some servers quote the key that they got.
 
     Raises:
         httpx2.DecodingError: its encoding is one that was not requested.
@@ -31,7 +40,10 @@ async def limit_response(response: httpx2.Response) -> None:
     stream = response.stream
     assert isinstance(stream, httpx2.AsyncByteStream)
     most_bytes = MAX_STREAM_BYTES if is_stream else MAX_EVENT_BYTES
-    response.stream = _Limited(stream, most_bytes, is_compressed=encoding in ("gzip", "deflate"))
+    secrets = EchoedSecrets(response.request.headers, secret_headers)
+    secrets.clean_headers(response.headers)
+    limited = _Limited(stream, most_bytes, is_compressed=encoding in ("gzip", "deflate"))
+    response.stream = _Cleaned(limited, secrets) if secrets.values else limited
 
 
 class _Limited(httpx2.AsyncByteStream):
@@ -63,5 +75,18 @@ class _Limited(httpx2.AsyncByteStream):
             raise httpx2.DecodingError(f"it is not what its encoding says ({error})") from None
 
 
-HOOKS = {"response": [limit_response]}
-"""The `event_hooks` of every client of model endpoints."""
+class _Cleaned(httpx2.AsyncByteStream):
+    def __init__(self, stream: httpx2.AsyncByteStream, secrets: EchoedSecrets) -> None:
+        self._stream, self._secrets = stream, secrets
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        held = b""
+        async for piece in self._stream:
+            cleaned, held = self._secrets.clean_bytes(held + piece)
+            if cleaned:
+                yield cleaned
+        if held:
+            yield held
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
