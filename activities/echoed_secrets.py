@@ -7,7 +7,8 @@ bytes of a response arrive, before anything reads them: whatever its status and 
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
+from typing import Any
 
 import httpx2
 
@@ -48,6 +49,30 @@ class EchoedSecrets:
         data = self._any.sub(REPLACEMENT.encode(), data)
         held = max((_begun(data, pattern) for pattern in self._patterns), default=0)
         return data[: len(data) - held], data[len(data) - held :]
+
+    def clean_value(self, value: Any) -> Any:
+        """A JSON value without the secrets, also in the names of its objects: a stream has its texts in small pieces."""
+        if isinstance(value, str):
+            for secret in self.values:
+                value = value.replace(secret, REPLACEMENT)
+            return value
+        if isinstance(value, list):
+            return [self.clean_value(item) for item in value]
+        if isinstance(value, dict):
+            return {self.clean_value(name): self.clean_value(inner) for name, inner in value.items()}
+        return value
+
+    def clean_pieces(self, write: Callable[[str], None]) -> Callable[[str], None]:
+        """A function that writes the pieces of a text without the secrets. What may begin one waits for the next piece."""
+        held = b""
+
+        def write_cleaned(piece: str) -> None:
+            nonlocal held
+            cleaned, held = self.clean_bytes(held + piece.encode(errors="surrogatepass"))
+            if cleaned:
+                write(cleaned.decode(errors="surrogatepass"))
+
+        return write_cleaned
 
     def clean_headers(self, headers: httpx2.Headers) -> None:
         """Remove the secrets from the values of a response's headers."""

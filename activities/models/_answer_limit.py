@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 
 from mulligan.activities.echoed_secrets import EchoedSecrets
-from mulligan.activities.models._read_response import EVENT_STREAM, MAX_EVENT_BYTES
+from mulligan.activities.models._read_response import EVENT_STREAM, MAX_EVENT_BYTES, SECRETS
 
 MAX_STREAM_BYTES = 64_000_000
 """Bytes of a streamed response. One of 128,000 tokens has about 50 MB, as each token comes in an event of its own."""
@@ -42,6 +42,7 @@ async def limit_response(response: httpx2.Response, secret_headers: Iterable[str
     most_bytes = MAX_STREAM_BYTES if is_stream else MAX_EVENT_BYTES
     secrets = EchoedSecrets(response.request.headers, secret_headers)
     secrets.clean_headers(response.headers)
+    response.extensions[SECRETS] = secrets
     limited = _Limited(stream, most_bytes, is_compressed=encoding in ("gzip", "deflate"))
     response.stream = _Cleaned(limited, secrets) if secrets.values else limited
 
