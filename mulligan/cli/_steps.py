@@ -119,7 +119,9 @@ def end_view(end: RunEnd) -> RenderableType:
             lines.append(Text(end.status, style=f"bold {colour}"))
     elif end.error is not None:
         text = f": {end.error['type']}: {end.error['message']}"
-        lines.append(Text.assemble((end.status, f"bold {colour}"), printable_lines(text)))
+        lines.append(
+            Text.assemble((end.status, f"bold {colour}"), printable_lines(text).replace("\n", "\n    "))
+        )  # no line of it looks like ours
     else:
         lines.append(Text(end.status, style=f"bold {colour}"))
     return Group(*lines)

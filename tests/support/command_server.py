@@ -147,7 +147,7 @@ async def start_command(
     Args:
         given: What it can read from its stdin.
         stdin: A file descriptor in place of `given`.
-        stdout: `PIPE`, `DEVNULL`, or None for that of this process.
+        stdout: `PIPE`, `DEVNULL`, a file descriptor, or None for that of this process.
         stderr: The same.
     """
     loop = asyncio.get_running_loop()
@@ -169,6 +169,7 @@ async def start_command(
                 pipes[name] = reader = asyncio.StreamReader()
                 await loop.connect_read_pipe(partial(asyncio.StreamReaderProtocol, reader), os.fdopen(ours, "rb", 0))
             else:
+                own = own if where is None else where
                 ends.append(os.open(os.devnull, os.O_RDWR) if where == DEVNULL else os.dup(own))
         connection.connect(COMMAND_SERVER.start())
         connection.setblocking(False)
