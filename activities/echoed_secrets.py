@@ -7,7 +7,7 @@ bytes of a response arrive, before anything reads them: whatever its status and 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Container, Iterable, Mapping
 from typing import Any
 
 import httpx2
@@ -79,6 +79,26 @@ class EchoedSecrets:
         for name, value in headers.items():
             if any(secret in value for secret in self.values):
                 headers[name] = self._any.sub(REPLACEMENT.encode(), value.encode()).decode()
+
+
+class CleanedStream(httpx2.AsyncByteStream):
+    """The bytes of a response that is not compressed, without the secrets of its request."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, secrets: EchoedSecrets) -> None:
+        self._stream, self._secrets = stream, secrets
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        held = b""
+        async for piece in self._stream:
+            cleaned, held = self._secrets.clean_bytes(held + piece)
+            if cleaned:
+                yield cleaned
+        if held:
+            yield held
+
+    async def aclose(self) -> None:
+        """Close the response."""
+        await self._stream.aclose()
 
 
 def _is_secret(value: str) -> bool:

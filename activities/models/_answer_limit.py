@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Container, Iterator
 from functools import partial
 from typing import Any
 
 import httpx2
 
-from mulligan.activities.echoed_secrets import EchoedSecrets
+from mulligan.activities.echoed_secrets import CleanedStream, EchoedSecrets
 from mulligan.activities.models._read_response import EVENT_STREAM, MAX_EVENT_BYTES, SECRETS
+from mulligan.endpoint import Endpoint
 
 MAX_STREAM_BYTES = 64_000_000
 """Bytes of a streamed response. One of 128,000 tokens has about 50 MB, as each token comes in an event of its own."""
@@ -18,12 +19,14 @@ _PIECE_BYTES = 1_000_000
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 
 
-def event_hooks(secret_headers: Iterable[str] = ()) -> dict[str, list[Any]]:
-    """The `event_hooks` of every client of model endpoints. `secret_headers`: names of headers whose values are secrets."""
-    return {"response": [partial(limit_response, secret_headers=frozenset(map(str.lower, secret_headers)))]}
+def event_hooks(endpoint: Endpoint | None) -> dict[str, list[Any]]:
+    """The `event_hooks` of a client of model endpoints. A header whose value refers to a variable is a secret."""
+    headers = endpoint.headers if endpoint else {}
+    names = frozenset(name.lower() for name, value in headers.items() if "${" in value)
+    return {"response": [partial(limit_response, secret_headers=names)]}
 
 
-async def limit_response(response: httpx2.Response, secret_headers: Iterable[str] = ()) -> None:
+async def limit_response(response: httpx2.Response, secret_headers: Container[str] = ()) -> None:
     """Limit a response whose body is not read yet: of an error, too. Reading more raises `httpx2.DecodingError`.
 
     It is decompressed here, in pieces: a kilobyte may become a megabyte. Secrets of its request are replaced in its headers
@@ -44,7 +47,7 @@ async def limit_response(response: httpx2.Response, secret_headers: Iterable[str
     secrets.clean_headers(response.headers)
     response.extensions[SECRETS] = secrets
     limited = _Limited(stream, most_bytes, is_compressed=encoding in ("gzip", "deflate"))
-    response.stream = _Cleaned(limited, secrets) if secrets.values else limited
+    response.stream = CleanedStream(limited, secrets) if secrets.values else limited
 
 
 class _Limited(httpx2.AsyncByteStream):
@@ -74,20 +77,3 @@ class _Limited(httpx2.AsyncByteStream):
                 chunk = self._decompressor.unconsumed_tail
         except zlib.error as error:
             raise httpx2.DecodingError(f"it is not what its encoding says ({error})") from None
-
-
-class _Cleaned(httpx2.AsyncByteStream):
-    def __init__(self, stream: httpx2.AsyncByteStream, secrets: EchoedSecrets) -> None:
-        self._stream, self._secrets = stream, secrets
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        held = b""
-        async for piece in self._stream:
-            cleaned, held = self._secrets.clean_bytes(held + piece)
-            if cleaned:
-                yield cleaned
-        if held:
-            yield held
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()

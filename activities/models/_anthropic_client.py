@@ -34,7 +34,7 @@ class AnthropicClient(SdkClient):
                 max_retries=0,
                 api_key=key,
                 base_url=base_url,
-                http_client=DefaultAsyncHttpxClient(event_hooks=event_hooks(endpoint.headers if endpoint else ())),
+                http_client=DefaultAsyncHttpxClient(event_hooks=event_hooks(endpoint)),
                 open_telemetry=False,
             )
         except (AnthropicError, ValueError) as error:

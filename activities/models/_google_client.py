@@ -110,7 +110,7 @@ class GoogleClient(SdkClient):
             base_url=url,
             api_version=version,
             headers=endpoint.resolved_headers() if endpoint else None,
-            httpx_async_client=httpx2.AsyncClient(event_hooks=event_hooks(endpoint.headers if endpoint else ())),
+            httpx_async_client=httpx2.AsyncClient(event_hooks=event_hooks(endpoint)),
         )
         try:
             client = genai.Client(api_key=key, vertexai=False if endpoint else None, http_options=options)

@@ -40,7 +40,7 @@ class OpenAIClient(SdkClient):
                 max_retries=0,
                 api_key=key,
                 base_url=endpoint.base_url if endpoint else None,
-                http_client=DefaultAsyncHttpxClient(event_hooks=event_hooks(endpoint.headers if endpoint else ())),
+                http_client=DefaultAsyncHttpxClient(event_hooks=event_hooks(endpoint)),
             )
         except OpenAIError:
             raise ModelRequestError(NO_KEY.format(key=self.key_variable)) from None

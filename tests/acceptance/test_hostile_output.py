@@ -48,7 +48,7 @@ COMMANDS: dict[str, list[tuple[str, ...]]] = {
     "send": [("{waits}", NAME), ("{ended}", NAME)],
     "stop": [("{waits}", "--reason", NAME, "--by", NAME), ("{ended}",)],
     "cancel": [("{waits}",), ("{ended}",)],
-    "agents": [("--load", MODULE), ("--load", NAME)],
+    "agents": [("--load", MODULE), ("--load", "tests.acceptance.printing_agent"), ("--load", NAME)],
     "budget": [(NAME,), ("--day", NAME)],
     "serve": [("--host", NAME)],
     "codec-server": [("--host", NAME)],

@@ -10,10 +10,13 @@ from typing import Any
 
 import httpx2
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mulligan.activities.echoed_secrets import EchoedSecrets
+from mulligan.activities.mcp.http_client import McpHttpClient
 from mulligan.activities.models.protocol import Unavailable
 from mulligan.errors import ModelRequestError
 from tests.support.anthropic_api import AnthropicApi
@@ -191,3 +194,28 @@ def test_the_key_is_replaced_however_the_bytes_are_cut(parts: list[str], data: s
 )
 def test_what_is_a_secret(headers: dict[str, str], names: tuple[str, ...], expected: list[str]) -> None:
     assert EchoedSecrets(httpx2.Headers(headers), names).values == expected
+
+
+@pytest.mark.parametrize("header", ["Authorization", "X-Api-Key"])
+@pytest.mark.parametrize("content_type", ["application/json", "text/event-stream"])
+async def test_an_mcp_server_that_quotes_its_token(header: str, content_type: str) -> None:
+    """In its JSON and in its stream, with any status."""
+
+    async def quote(request: web.Request) -> web.Response:
+        body = f"data: {json.dumps({'token': request.headers[header]})}\n\n"
+        return web.Response(status=int(request.path[1:]), body=body, headers={"Content-Type": content_type})
+
+    async def headers() -> dict[str, str]:
+        return {header: f"Bearer {KEY}" if header == "Authorization" else KEY, "X-Team": "a-team-of-ours"}
+
+    app = web.Application()
+    app.router.add_post("/{status}", quote)
+    async with TestServer(app, host="127.0.0.1") as server, McpHttpClient(headers) as client:
+        for status in (200, 401):
+            for stream in (False, True):
+                response = await client.send(
+                    client.build_request("POST", str(server.make_url(f"/{status}"))), stream=stream
+                )
+                text = (await response.aread()).decode()
+                assert "[key]" in text
+                assert KEY not in text
