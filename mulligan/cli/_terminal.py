@@ -17,7 +17,8 @@ from mulligan.schema.printable import json_line, printable, printable_lines
 if TYPE_CHECKING:
     from temporalio.client import Client
 
-_COLOUR = re.compile(r"(\x1b\[[0-9;:]*m)")
+_COLOUR = re.compile(r"(\x1b\[(?!(?:[0-9]*[;:])*0*8[;:m])[0-9;:]*m)")
+"""A sequence of colours and styles, but not the style 8, which hides text."""
 
 
 class SafeConsole(Console):

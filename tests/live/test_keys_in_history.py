@@ -43,7 +43,7 @@ async def test_a_key_that_an_endpoint_quotes_is_nowhere(
         async with running_worker(lab.client, load_agents([agent], []), telemetry, queue):
             for number, turn in enumerate(PLACES.values()):
                 model = f"m{number}"
-                server.script(model, lambda body, nth, turn=turn: turn)
+                server.script(model, [turn])
                 run_input = {"agent": "keys", "prompt": "Go.", "model": f"{api}:{model}"}
                 handle = await lab.client.start_workflow(
                     "AgentWorkflow", run_input, id=f"{queue}-{model}", task_queue=queue

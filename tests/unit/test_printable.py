@@ -80,6 +80,7 @@ def test_a_console_adds_no_control_sequences_but_those_of_its_styles(text: str, 
         ("\x1b[2J\x1b]0;t\x07", "\\x1b[2J\\x1b]0;t\\x07"),
         ("\x9b31m\u202e\x7f", "\\x9b31m\\u202e\\x7f"),
         ("\x1b[", "\\x1b["),
+        ("\x1b[38;5;200mred\x1b[1;08m\x1b[8m\x1b[m", "\x1b[38;5;200mred\\x1b[1;08m\\x1b[8m\x1b[m"),
     ],
 )
 def test_of_other_output_only_colours_are_passed_on(text: str, expected: str) -> None:
