@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx2
 
+from mulligan.activities.echoed_secrets import CleanedStream, EchoedSecrets
 from mulligan.activities.mcp.response_limit import ResponseTooLarge, read_limited
 from mulligan.mcp import MissingVariable
 from mulligan.mcp_auth import LoginNeeded
@@ -69,6 +70,9 @@ class McpHttpClient(httpx2.AsyncClient):
         try:
             request.headers.update(await self._header_values())
             response = await super().send(request, stream=True, **options)
+            secrets = EchoedSecrets(response.request.headers)
+            if "content-encoding" not in response.headers and isinstance(response.stream, httpx2.AsyncByteStream):
+                response.stream = CleanedStream(response.stream, secrets)
             if not stream or response.headers.get("content-type", "").lower().startswith("application/json"):
                 response = await read_limited(response)
         except Exception as error:  # noqa: BLE001 - also what a user's function raises

@@ -9,6 +9,8 @@ import re
 
 import httpx2
 
+from mulligan.activities.mcp.server_log import SERVER, ServerLines
+
 logger = logging.getLogger("mulligan.mcp")
 
 MAX_RESPONSE_BYTES = 8_000_000
@@ -61,12 +63,16 @@ async def read_limited(response: httpx2.Response) -> httpx2.Response:
 class LineDecoder(codecs.IncrementalDecoder):
     """Decodes the lines of a program's stdout, each when it is complete.
 
-    A line that is too long is replaced by an error response to the same request. The SDK has no limit of its own: it buffers
-    a line for as long as it does not end, and its transport has no other place where one could be set.
+    A line that cannot be a message is left out. One that is too long is replaced by an error response to the same request.
+    The SDK has no limit of its own: it buffers a line for as long as it does not end, and its transport has no other place
+    where one could be set.
     """
 
     def __init__(self, errors: str = "strict") -> None:
         super().__init__(errors)
+        self._not_messages = ServerLines(
+            SERVER.get(), "wrote a line that is not a message of the protocol", most_lines=1
+        )
         self.reset()
 
     def reset(self) -> None:
@@ -84,13 +90,16 @@ class LineDecoder(codecs.IncrementalDecoder):
         *lines, rest = bytes(data).split(b"\n")
         text = []
         for line in lines:
-            self._add(line)
-            text.append(self._line())
-            self.reset()
+            if line or self._size:
+                self._add(line)
+                text.append(self._line())
+                self.reset()
         self._add(rest)
-        if final and self._size:
-            text.append(self._line().removesuffix("\n"))
-            self.reset()
+        if final:
+            if self._size:
+                text.append(self._line().removesuffix("\n"))
+                self.reset()
+            self._not_messages.end()
         return "".join(text)
 
     def _add(self, part: bytes) -> None:
@@ -109,7 +118,13 @@ class LineDecoder(codecs.IncrementalDecoder):
 
     def _line(self) -> str:
         if self._size <= MAX_RESPONSE_BYTES:
-            return b"".join(self._parts).decode("utf-8", self.errors) + "\n"
+            line = b"".join(self._parts)
+            if not line.lstrip().startswith(b"{"):
+                # The SDK would raise, catch and log an exception for each of them.
+                if line.strip():
+                    self._not_messages.add(line)
+                return ""
+            return line.decode("utf-8", self.errors) + "\n"
         logger.warning("An MCP server wrote a message of %d bytes, which is not read.", self._size)
         request_id = _ID_AT_START.match(b"".join(self._parts)) or _ID_AT_END.search(self._tail)
         if request_id is None:

@@ -16,7 +16,7 @@ import httpx2
 from mulligan.activities.mcp import _child
 from mulligan.activities.mcp.http_client import McpHttpClient
 from mulligan.activities.mcp.response_limit import LINES, MAX_RESPONSE_BYTES
-from mulligan.activities.mcp.server_log import Stderr
+from mulligan.activities.mcp.server_log import SERVER, Stderr
 from mulligan.mcp import McpServer
 
 
@@ -47,6 +47,7 @@ async def connect_to(
         return
     from mcp.client.stdio import StdioServerParameters, stdio_client
 
+    SERVER.set(server.name)
     program, *arguments = _command_bound_to_worker(server.command or (), server.cwd)
     parameters = StdioServerParameters(
         command=program, args=arguments, env=server.environment(), cwd=server.cwd, encoding=LINES

@@ -1,13 +1,17 @@
-"""The limit of an endpoint's response: a worker keeps no more of it in memory, even if it does not end."""
+"""The response of a model's endpoint as the worker reads it: limited, and without the secrets that the request had."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Container, Iterator
+from functools import partial
+from typing import Any
 
 import httpx2
 
-from mulligan.activities.models._read_response import EVENT_STREAM, MAX_EVENT_BYTES
+from mulligan.activities.echoed_secrets import CleanedStream, EchoedSecrets
+from mulligan.activities.models._read_response import EVENT_STREAM, MAX_EVENT_BYTES, SECRETS
+from mulligan.endpoint import Endpoint
 
 MAX_STREAM_BYTES = 64_000_000
 """Bytes of a streamed response. One of 128,000 tokens has about 50 MB, as each token comes in an event of its own."""
@@ -15,10 +19,18 @@ _PIECE_BYTES = 1_000_000
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 
 
-async def limit_response(response: httpx2.Response) -> None:
+def event_hooks(endpoint: Endpoint | None) -> dict[str, list[Any]]:
+    """The `event_hooks` of a client of model endpoints. A header whose value refers to a variable is a secret."""
+    headers = endpoint.headers if endpoint else {}
+    names = frozenset(name.lower() for name, value in headers.items() if "${" in value)
+    return {"response": [partial(limit_response, secret_headers=names)]}
+
+
+async def limit_response(response: httpx2.Response, secret_headers: Container[str] = ()) -> None:
     """Limit a response whose body is not read yet: of an error, too. Reading more raises `httpx2.DecodingError`.
 
-    It is decompressed here, in pieces: a kilobyte may become a megabyte.
+    It is decompressed here, in pieces: a kilobyte may become a megabyte. Secrets of its request are replaced in its headers
+    and in its body, whatever its status: some servers quote the key that they got.
 
     Raises:
         httpx2.DecodingError: its encoding is one that was not requested.
@@ -31,7 +43,11 @@ async def limit_response(response: httpx2.Response) -> None:
     stream = response.stream
     assert isinstance(stream, httpx2.AsyncByteStream)
     most_bytes = MAX_STREAM_BYTES if is_stream else MAX_EVENT_BYTES
-    response.stream = _Limited(stream, most_bytes, is_compressed=encoding in ("gzip", "deflate"))
+    secrets = EchoedSecrets(response.request.headers, secret_headers)
+    secrets.clean_headers(response.headers)
+    response.extensions[SECRETS] = secrets
+    limited = _Limited(stream, most_bytes, is_compressed=encoding in ("gzip", "deflate"))
+    response.stream = CleanedStream(limited, secrets) if secrets.values else limited
 
 
 class _Limited(httpx2.AsyncByteStream):
@@ -61,7 +77,3 @@ class _Limited(httpx2.AsyncByteStream):
                 chunk = self._decompressor.unconsumed_tail
         except zlib.error as error:
             raise httpx2.DecodingError(f"it is not what its encoding says ({error})") from None
-
-
-HOOKS = {"response": [limit_response]}
-"""The `event_hooks` of every client of model endpoints."""

@@ -44,7 +44,7 @@ class AnthropicAssembler:
     request_fields: ClassVar[dict[str, Any]] = {"stream": True}
 
     def __init__(self, on_text: Callable[[str], None], written: Written | None = None) -> None:
-        self._on_text, self._written = on_text, written or Written()
+        self.on_text, self._written = on_text, written or Written()
         self._message: dict[str, Any] = {}
         self._blocks: dict[Any, dict[str, Any]] = {}
         self._pieces: dict[Any, dict[str, list[str]]] = {}
@@ -106,9 +106,9 @@ class AnthropicAssembler:
             self._written.add(piece)
         if field == "text":
             if self._text_block not in (None, index):
-                self._on_text("\n\n")  # as the texts of an answer are joined
+                self.on_text("\n\n")  # as the texts of an answer are joined
             self._text_block = index
-            self._on_text(piece)
+            self.on_text(piece)
 
     def _block(self, index: Any) -> dict[str, Any]:
         written = {field: "".join(pieces) for field, pieces in self._pieces.get(index, {}).items()}

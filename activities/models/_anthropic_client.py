@@ -19,7 +19,7 @@ class AnthropicClient(SdkClient):
     def _new_client(self) -> Any:
         from anthropic import AnthropicError, AsyncAnthropic, DefaultAsyncHttpxClient
 
-        from mulligan.activities.models._answer_limit import HOOKS
+        from mulligan.activities.models._answer_limit import event_hooks
 
         endpoint = self._endpoint
         key = endpoint.api_key() if endpoint else None
@@ -34,7 +34,7 @@ class AnthropicClient(SdkClient):
                 max_retries=0,
                 api_key=key,
                 base_url=base_url,
-                http_client=DefaultAsyncHttpxClient(event_hooks=HOOKS),
+                http_client=DefaultAsyncHttpxClient(event_hooks=event_hooks(endpoint)),
                 open_telemetry=False,
             )
         except (AnthropicError, ValueError) as error:

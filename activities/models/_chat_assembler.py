@@ -24,7 +24,7 @@ class ChatAssembler:
     request_fields: ClassVar[dict[str, Any]] = {"stream": True, "stream_options": {"include_usage": True}}
 
     def __init__(self, on_text: Callable[[str], None], written: Written | None = None) -> None:
-        self._on_text, self._written = on_text, written or Written()
+        self.on_text, self._written = on_text, written or Written()
         self._top_level: dict[str, Any] = {}
         self._texts: dict[str, list[str]] = {}
         self._calls: list[_CallAssembler] = []
@@ -81,7 +81,7 @@ class ChatAssembler:
                 self._texts.setdefault(name, []).append(text)
                 self._written.add(text)
                 if name == "content" or (name == "refusal" and "content" not in self._texts):
-                    self._on_text(text)
+                    self.on_text(text)
         calls = delta.get("tool_calls")
         for call in calls if isinstance(calls, list) else ():
             self._written.add(self._call_of(call if isinstance(call, dict) else {}).add(call))

@@ -27,7 +27,7 @@ class GoogleAssembler:
     request_fields: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, on_text: Callable[[str], None], written: Written | None = None) -> None:
-        self._on_text, self._written = on_text, written or Written()
+        self.on_text, self._written = on_text, written or Written()
         self._top_level: dict[str, Any] = {}
         self._candidate: dict[str, Any] = {}
         self._parts: list[dict[str, Any]] = []
@@ -81,7 +81,7 @@ class GoogleAssembler:
         """Add a part. Pieces of a text are joined, but never a part that has a signature with one that has none."""
         self._written.add(as_text(part.get("text")) or json.dumps(part.get("functionCall") or ""))
         if isinstance(text := part.get("text"), str) and text and not part.get("thought"):
-            self._on_text(text)
+            self.on_text(text)
         before = self._parts[-1] if self._parts else {}
         fields = {"text", "thought"}
         is_piece = before and before.keys() <= fields and part.keys() <= fields

@@ -85,7 +85,7 @@ class GoogleClient(SdkClient):
             finally:
                 await response.aclose()
         except errors.APIError as error:
-            raise self._status_error(error, request.headers) from None
+            raise self._status_error(error) from None
         except httpx2.HTTPError as error:
             raise self._connection_error(error, host) from None
         except UnicodeEncodeError:
@@ -96,7 +96,7 @@ class GoogleClient(SdkClient):
         from google import genai
         from google.genai.types import HttpOptions
 
-        from mulligan.activities.models._answer_limit import HOOKS
+        from mulligan.activities.models._answer_limit import event_hooks
 
         endpoint = self._endpoint
         key = endpoint.api_key() if endpoint else None
@@ -110,7 +110,7 @@ class GoogleClient(SdkClient):
             base_url=url,
             api_version=version,
             headers=endpoint.resolved_headers() if endpoint else None,
-            httpx_async_client=httpx2.AsyncClient(event_hooks=HOOKS),
+            httpx_async_client=httpx2.AsyncClient(event_hooks=event_hooks(endpoint)),
         )
         try:
             client = genai.Client(api_key=key, vertexai=False if endpoint else None, http_options=options)
@@ -126,19 +126,13 @@ class GoogleClient(SdkClient):
         await client._api_client._http_options.httpx_async_client.aclose()
         client.close()
 
-    def _status_error(self, error: Any, headers: dict[str, str]) -> ModelRequestError | Unavailable:
-        """Our error for an `APIError` of the package. Its message contains no header and no key."""
-        message = message_in(error.details)
-        secrets = [headers.get("x-goog-api-key", ""), headers.get("Authorization", "").removeprefix("Bearer ")]
-        secrets += self._endpoint.resolved_headers().values() if self._endpoint else []
-        for secret in secrets:
-            if secret and secret != PLACEHOLDER_KEY:
-                message = message.replace(secret, "[key]")
+    def _status_error(self, error: Any) -> ModelRequestError | Unavailable:
+        """Our error for an `APIError` of the package."""
         received = getattr(error.response, "headers", {})
         wait = retry_after(received)
         return error_of_status(
             error.code,
-            message,
+            message_in(error.details),
             retry_after=_retry_delay(error.details) if wait is None else wait,
             request_id=received.get("x-request-id"),
             key_variable=self.key_variable,

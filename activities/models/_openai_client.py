@@ -26,7 +26,7 @@ class OpenAIClient(SdkClient):
     def _new_client(self) -> Any:
         from openai import AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
 
-        from mulligan.activities.models._answer_limit import HOOKS
+        from mulligan.activities.models._answer_limit import event_hooks
 
         endpoint = self._endpoint
         key = endpoint.api_key() if endpoint else None
@@ -40,7 +40,7 @@ class OpenAIClient(SdkClient):
                 max_retries=0,
                 api_key=key,
                 base_url=endpoint.base_url if endpoint else None,
-                http_client=DefaultAsyncHttpxClient(event_hooks=HOOKS),
+                http_client=DefaultAsyncHttpxClient(event_hooks=event_hooks(endpoint)),
             )
         except OpenAIError:
             raise ModelRequestError(NO_KEY.format(key=self.key_variable)) from None

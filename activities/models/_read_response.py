@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from mulligan.activities.models.protocol import Unavailable
@@ -13,7 +13,11 @@ from mulligan.values import well_formed
 if TYPE_CHECKING:
     import httpx2
 
+    from mulligan.activities.echoed_secrets import EchoedSecrets
+
 EVENT_STREAM = "text/event-stream"
+SECRETS = "mulligan.secrets"
+"""The extension of a response with its request's `EchoedSecrets`."""
 DONE = "[DONE]"
 """The data of the last event of Chat Completions."""
 MAX_EVENT_BYTES = 16_000_000
@@ -31,6 +35,9 @@ class StreamAssembler(Protocol):
 
     request_fields: ClassVar[dict[str, Any]]
     """The fields of a request that turn streaming on."""
+
+    on_text: Callable[[str], None]
+    """Called with each piece of the answer's text."""
 
     @property
     def has_begun(self) -> bool:
@@ -80,6 +87,9 @@ async def read_stream(response: httpx2.Response, assembler: StreamAssembler) -> 
         if not response.text.startswith(("data:", "event:", ":")):  # some servers declare their events as JSON
             return read_json(response.text)
     has_escapes = False
+    secrets: EchoedSecrets | None = response.extensions.get(SECRETS)
+    if secrets is not None and secrets.values:
+        assembler.on_text = secrets.clean_pieces(assembler.on_text)
     async for data in _event_data(response):
         if data == DONE:
             assembler.mark_done()
@@ -87,7 +97,7 @@ async def read_stream(response: httpx2.Response, assembler: StreamAssembler) -> 
         event = _event(data)
         has_escapes = has_escapes or "\\u" in data
         assembler.add(event)
-    result = assembler.result()
+    result: dict[str, Any] = secrets.clean_value(assembler.result()) if secrets else assembler.result()
     return _replace_uncarriable(result) if has_escapes else result
 
 

@@ -25,7 +25,7 @@ class ResponsesAssembler:
     request_fields: ClassVar[dict[str, Any]] = {"stream": True}
 
     def __init__(self, on_text: Callable[[str], None], written: Written | None = None) -> None:
-        self._on_text, self._written = on_text, written or Written()
+        self.on_text, self._written = on_text, written or Written()
         self._items: dict[Any, Any] = {}
         self._current_message: Any = None
         self._response: dict[str, Any] | None = None
@@ -43,9 +43,9 @@ class ResponsesAssembler:
         if kind in TEXT_EVENTS and isinstance(delta := event.get("delta"), str):
             message = event.get("output_index")
             if self._current_message not in (None, message):
-                self._on_text("\n\n")  # as the messages of an answer are joined in its text
+                self.on_text("\n\n")  # as the messages of an answer are joined in its text
             self._current_message = message
-            self._on_text(delta)
+            self.on_text(delta)
         elif kind == "response.output_item.done":
             self._items[event.get("output_index", len(self._items))] = event.get("item")
             check_parts(len(self._items))

@@ -294,22 +294,13 @@ class SdkClient:
         raise NotImplementedError
 
     def _error_of(self, error: Any) -> ModelRequestError | Unavailable:
-        """Our error for an `APIError` of the package. Its message contains no header and no key."""
+        """Our error for an `APIError` of the package."""
         if not isinstance(error, importlib.import_module(self.package).APIStatusError):
             return self._connection_error(error.__cause__, error.request.url.host)
-        message = message_in(error.body)
-        # Some servers quote a key that they do not know.
-        headers = error.request.headers
-        secrets = [headers.get("authorization", "").removeprefix("Bearer "), headers.get("x-api-key", "")]
-        secrets += self._endpoint.resolved_headers().values() if self._endpoint else []
-        for secret in secrets:
-            if secret and secret != PLACEHOLDER_KEY:
-                message = message.replace(secret, "[key]")
-        wait = retry_after(error.response.headers)
         return error_of_status(
             error.status_code,
-            message,
-            retry_after=wait,
+            message_in(error.body),
+            retry_after=retry_after(error.response.headers),
             request_id=error.request_id,
             is_permanent=has_permanent_code(error.body),
             key_variable=self.key_variable,

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from rich.console import Console
 
 from mulligan.cli._live_view import LiveView
-from mulligan.cli._terminal import print_progress, printable
+from mulligan.cli._terminal import print_progress
+from mulligan.schema.printable import printable
 
 if TYPE_CHECKING:
     from temporalio.client import Client
@@ -125,7 +126,7 @@ class RunFollower:
             for view in self._views.values():
                 view.end_line()
             name = printable(self._names.get(conversation, ""))
-            self._console.print(f"{name} ({conversation})", style="bold cyan", markup=False)
+            self._console.print(f"{name} ({conversation})", style="bold cyan")
         self._printing = conversation
 
     async def _find_conversations(self, timeout: timedelta = QUERY_TIMEOUT) -> None:
@@ -159,7 +160,7 @@ class RunFollower:
     def _print_wait(self, waiting: WaitingFor) -> None:
         for view in self._views.values():
             view.end_line()
-        self._console.print(f"  … {printable(waiting.detail)}", style="dim", markup=False, soft_wrap=True)
+        self._console.print(f"  … {printable(waiting.detail)}", style="dim", soft_wrap=True)
 
 
 async def watch_waits(

@@ -61,7 +61,7 @@ def parse_json_object(text: str, name: str, example: str) -> dict[str, Any]:
 def prompt(question: str) -> str:
     """Ask the person at the keyboard, on stderr as stdout is for results. Empty at the end of the input."""
     try:
-        return err.input(question, markup=False).strip()
+        return err.input(question).strip()
     except EOFError:
         err.print()
         return ""

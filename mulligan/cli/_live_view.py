@@ -10,6 +10,7 @@ from rich.text import Text
 
 from mulligan.cli._steps import DECISIONS, call_lines, compaction_line, short
 from mulligan.content import described
+from mulligan.schema.printable import printable_lines
 from mulligan.wire import event_types as events
 
 
@@ -68,7 +69,7 @@ class LiveView:
     def _show_text(self, event: events.TextDelta) -> None:
         self._print_heading(event.step)
         missing = "…" if event.start > self._length else ""
-        text = _printable(missing + event.text)
+        text = printable_lines(missing + event.text)
         self._open_line += text
         self._console.print(Text(text, "italic"), end="", soft_wrap=True)
         self._length = event.start + len(event.text)
@@ -78,7 +79,7 @@ class LiveView:
         for call in event.tool_calls:
             self._call(call.id, call.name)["raw_arguments"] = call.arguments
         self.last_answer = event.text
-        text = _printable(event.text)
+        text = printable_lines(event.text)
         if not text.startswith(self._open_line):
             self.end_line()
             self._step = 0
@@ -110,26 +111,27 @@ def _event_line(event: events.Event, run_id: str) -> Text | None:
             reason = f" ({event.error.kind}: {short(event.error.message)})" if event.error else ""
             return Text(f"  ↻ the model failed{reason}; the next model is {short(event.model)}", "yellow")
         case events.ToolCallStarted():
-            return Text(f"  … {event.name} is running", "dim")
+            return Text(f"  … {short(event.name)} is running", "dim")
         case events.ToolCallDeferred():
             what = "waits until" if event.deferred.kind == "timer" else "waits to be completed"
             until = f" {event.deferred.until}" if event.deferred.kind == "timer" else ""
             started = f": {short(event.deferred.started)}" if event.deferred.started else ""
-            return Text(f"  … {event.name} {what}{until}{started}", "dim")
+            return Text(f"  … {short(event.name)} {what}{until}{started}", "dim")
         case events.Waiting() | events.Reminder():
             command = "answer" if event.kind == "question" else "approve"
             still = f"reminder {event.number}: still " if isinstance(event, events.Reminder) else ""
             return Text.assemble(
                 (f"  ? {still}waiting for a person: ", "magenta"),
                 short(event.text or event.name),
-                (f"   mulligan {command} {run_id} {event.call_id}", "dim"),
+                (f"   mulligan {command} {run_id} {short(event.call_id)}", "dim"),
             )
         case events.Decided():
             by = f" by {short(event.by)}" if event.by else ""
             reason = f": {short(event.reason)}" if event.reason else ""
             edited = ", with edited arguments" if event.edited else ""
             return Text(
-                f"  ? {event.name}: {DECISIONS.get(event.decision, event.decision)}{by}{edited}{reason}", "magenta"
+                f"  ? {short(event.name)}: {DECISIONS.get(event.decision, event.decision)}{by}{edited}{reason}",
+                "magenta",
             )
         case events.AnswerRejected():
             return Text(f"  ✗ {event.error.kind}: {short(event.error.message)}", "red")
@@ -140,8 +142,3 @@ def _event_line(event: events.Event, run_id: str) -> Text | None:
         case events.Stopping():
             return Text(f"stopping{f': {short(event.reason)}' if event.reason else ''}", "bold red")
     return None
-
-
-def _printable(text: str) -> str:
-    """The text without control characters: a model or a tool must not move the terminal's cursor."""
-    return "".join(char if char.isprintable() or char == "\n" else " " for char in text)

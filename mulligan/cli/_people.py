@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mulligan.cli._runs import fail_as_ended
-from mulligan.cli._terminal import OK, err, fail, print_json, print_line, print_progress, printable
+from mulligan.cli._terminal import OK, err, fail, print_json, print_line, print_progress
+from mulligan.schema.printable import json_line, printable
 
 if TYPE_CHECKING:
     from temporalio.client import Client, WorkflowHandle
@@ -177,7 +178,7 @@ def _fields(schema: dict[str, Any] | None) -> list[str]:
         needed = "required" if isinstance(required, list) and name in required else "optional"
         limits = {key: value for key, value in facts.items() if key not in ("type", "title", "description")}
         about = " ".join(str(facts[key]) for key in ("title", "description") if key in facts)
-        more = f", {json.dumps(limits, ensure_ascii=False)}" if limits else ""
+        more = f", {json_line(limits)}" if limits else ""
         lines.append(f"  {name} ({facts.get('type', 'any')}, {needed}{more}) {about}".rstrip())
     return lines
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from mulligan.cli._terminal import NOT_COMPLETED, OK, err, fail, out, print_json, print_line, print_progress
+from mulligan.cli._terminal import NOT_COMPLETED, OK, err, fail, out, print_json, print_line, print_progress, print_text
+from mulligan.schema.printable import printable
 
 if TYPE_CHECKING:
     from temporalio.client import Client, WorkflowHandle
@@ -76,7 +76,7 @@ async def report_start(
     elif as_json:
         print_json(started)
     else:
-        print_line(run_id)
+        print_line(printable(run_id))
     await print_links(client, run_id, first_run_id, trace_id or trace_id_of_run(run_id, first_run_id))
     if not wait:
         return OK
@@ -84,7 +84,7 @@ async def report_start(
     if as_json:
         print_json({**started, "status": end.status, "result": end.result, "error": end.error})
     elif end.result is not None and end.result.get("output") is not None:
-        sys.stdout.write(as_text(end.result["output"]) + "\n")
+        print_text(as_text(end.result["output"]))
     return OK if end.completed else NOT_COMPLETED
 
 

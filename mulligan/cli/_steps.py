@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from mulligan.content import described
+from mulligan.schema.printable import json_line, printable, printable_lines
 
 if TYPE_CHECKING:
     from mulligan.client.read_run import RunEnd
@@ -106,7 +106,7 @@ def end_view(end: RunEnd) -> RenderableType:
     if end.result is not None:
         result = end.result
         if result.get("output") not in (None, ""):
-            lines.append(Text(as_text(result["output"])))
+            lines.append(Text(printable_lines(as_text(result["output"]))))
         if "usage" in result:
             usage = result["usage"]
             numbers = (
@@ -118,7 +118,10 @@ def end_view(end: RunEnd) -> RenderableType:
         else:  # a workflow of a user's own
             lines.append(Text(end.status, style=f"bold {colour}"))
     elif end.error is not None:
-        lines.append(Text.assemble((end.status, f"bold {colour}"), f": {end.error['type']}: {end.error['message']}"))
+        text = f": {end.error['type']}: {end.error['message']}"
+        lines.append(
+            Text.assemble((end.status, f"bold {colour}"), printable_lines(text).replace("\n", "\n    "))
+        )  # no line of it looks like ours
     else:
         lines.append(Text(end.status, style=f"bold {colour}"))
     return Group(*lines)
@@ -132,7 +135,7 @@ def cost_of(result: dict[str, Any]) -> str:
 
 def as_text(value: Any) -> str:
     """A text unchanged, any other value as JSON."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else json_line(value)
 
 
 def counted(number: int, thing: str) -> str:
@@ -147,6 +150,6 @@ def _shown_result(result: dict[str, Any]) -> str:
 
 
 def short(text: str, longest: int = LONGEST) -> str:
-    """A text on one line, truncated to `longest` characters."""
-    line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    """A text on one line, with escapes for control characters, truncated to `longest` characters."""
+    line = printable(" ".join(text.split()))
     return line if len(line) <= longest else line[:longest] + "…"

@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from mulligan.cli._steps import run_line, step_view
-from mulligan.cli._terminal import printable
+from mulligan.schema.printable import printable
 
 if TYPE_CHECKING:
     from temporalio.client import Client

@@ -3,20 +3,73 @@
 from __future__ import annotations
 
 import asyncio
-import json
+import re
 import sys
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from collections.abc import Coroutine, Iterable
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO, cast
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from mulligan.schema.printable import json_line, printable, printable_lines
 
 if TYPE_CHECKING:
     from temporalio.client import Client
 
-out = Console(highlight=False)
+_COLOUR = re.compile(r"(\x1b\[(?!(?:[0-9]*[;:])*0*8[;:m])[0-9;:]*m)")
+"""A sequence of colours and styles, but not the style 8, which hides text."""
+
+
+class SafeConsole(Console):
+    """A console whose only control sequences are those of its styles: those in the texts that it prints become visible."""
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, highlight=False, emoji=False)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Each segment of the output, with its text escaped."""
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else printable_lines(text), style, control)
+
+
+class SafeStream:
+    """A stream that passes on text with its control sequences made visible, except for colours.
+
+    In place of `sys.stdout` and `sys.stderr` it gets all that does not go through the functions of this module: errors of
+    usage, stack traces, warnings, and what libraries print.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write the text."""
+        parts = _COLOUR.split(text)
+        self._stream.write("".join(printable_lines(part) if i % 2 == 0 else part for i, part in enumerate(parts)))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write the texts."""
+        self.write("".join(lines))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def escape_output() -> None:
+    """Make visible what other code writes to stdout and stderr from now on."""
+    sys.stdout, sys.stderr = (cast("TextIO", SafeStream(stream)) for stream in (sys.stdout, sys.stderr))
+
+
+def leave_output() -> None:
+    """End `escape_output`: users' tools run in this process, and what they print is theirs (progress bars, for example)."""
+    sys.stdout, sys.stderr = (getattr(stream, "_stream", stream) for stream in (sys.stdout, sys.stderr))
+
+
+out = SafeConsole()
 """Stdout: results."""
-err = Console(stderr=True, highlight=False)
+err = SafeConsole(stderr=True)
 """Stderr: progress and errors."""
 
 OK, NOT_COMPLETED, WRONG_USE = 0, 1, 2
@@ -34,33 +87,30 @@ Modules = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, for programs.")]
 
 
-def printable(text: str) -> str:
-    """A text of one line, with an escape for each character that a terminal would interpret, or not show.
-
-    A model may have written the names, ids and texts that are printed. It must not change colours or text direction.
-    """
-    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
-
-
 def print_line(line: str) -> None:
     """Print a line of results as plain text."""
-    out.print(line, markup=False, soft_wrap=True)
+    out.print(printable_lines(line), soft_wrap=True)
+
+
+def print_text(text: str) -> None:
+    """Print a result of any number of lines, into a file too, as it is but for its control characters."""
+    sys.stdout.write(printable_lines(text) + "\n")
 
 
 def print_progress(line: str) -> None:
     """Print a line of progress on stderr."""
-    err.print(printable(line), markup=False, style="dim", soft_wrap=True)
+    err.print(printable(line), style="dim", soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON value on a line of its own."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    """Print one JSON value on a line of its own, with JSON's escapes for control characters."""
+    sys.stdout.write(json_line(value) + "\n")
     sys.stdout.flush()
 
 
 def fail(sentence: str, code: int = WRONG_USE) -> NoReturn:
     """End the command with a sentence on stderr."""
-    err.print(f"error: {printable(sentence)}", markup=False, soft_wrap=True)
+    err.print(f"error: {printable(sentence)}", soft_wrap=True)
     raise typer.Exit(code)
 
 

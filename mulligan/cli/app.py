@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from mulligan.cli._terminal import escape_output
 from mulligan.cli.agents import agents
 from mulligan.cli.answer import answer
 from mulligan.cli.approve import approve
@@ -70,4 +71,5 @@ def main() -> None:
     """The entry point of the command `mulligan`."""
     from mulligan.client.connect import run_and_exit
 
+    escape_output()
     run_and_exit(app)

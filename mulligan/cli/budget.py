@@ -13,11 +13,12 @@ from mulligan.cli._terminal import (
     AsJson,
     connect_or_fail,
     fail,
-    out,
     print_json,
+    print_line,
     print_progress,
     run_command,
 )
+from mulligan.schema.printable import printable
 
 if TYPE_CHECKING:
     from datetime import date
@@ -88,7 +89,7 @@ async def _budget(tenant: str | None, day: date, *, as_json: bool) -> int:
         calls = f"{row['calls']:,} model call{'' if row['calls'] == 1 else 's'}"
         part = f"; {_usd(row['estimated_usd'])} of it is an estimate" if row["estimated_usd"] else ""
         line = f"{row['tenant']}: {_usd(row['usd'])}{of} USD spent on {day} (UTC), {calls}{part}"
-        out.print(line, highlight=False, markup=False)
+        print_line(printable(line))
     return OK if rows or not tenants else WRONG_USE
 
 

@@ -69,7 +69,9 @@ async def _serve(codec: EncryptionCodec, host: str, port: int, origins: list[str
     from mulligan.client import codec_server as endpoint
     from mulligan.client.web_origin import is_loopback
     from mulligan.errors import DeclarationError
+    from mulligan.worker.logs import set_up_logging
 
+    set_up_logging()
     stop = asyncio.Event()
     for sign in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(sign, stop.set)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from mulligan.cli._terminal import NOT_COMPLETED, OK, AsJson, Modules, fail, out, print_json, printable, run_command
+from mulligan.cli._terminal import NOT_COMPLETED, OK, AsJson, Modules, fail, out, print_json, run_command
+from mulligan.schema.printable import printable
 
 if TYPE_CHECKING:
     from mulligan.doctor.finding import Finding, State

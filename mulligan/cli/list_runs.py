@@ -19,9 +19,9 @@ from mulligan.cli._terminal import (
     print_json,
     print_line,
     print_progress,
-    printable,
     run_command,
 )
+from mulligan.schema.printable import printable
 
 if TYPE_CHECKING:
     from temporalio.client import Client
@@ -130,9 +130,9 @@ def _table(runs: list[dict[str, Any]]) -> Table:
     colours = {"completed": "green", "running": "cyan", "waiting": "magenta", "failed": "red"}
     for each in runs:
         table.add_row(
-            Text(each["id"]),
-            Text(each["agent"] or each.get("type") or ""),
-            Text(each["status"], style=colours.get(each["status"], "yellow")),
+            Text(printable(each["id"])),
+            Text(printable(each["agent"] or each.get("type") or "")),
+            Text(printable(each["status"]), style=colours.get(each["status"], "yellow")),
             each["started"][:19].replace("T", " "),
             f"{each['seconds']:.1f}",
         )

@@ -123,7 +123,7 @@ def _table(waits: list[dict[str, Any]]) -> Table:
             Text(short(wait["id"])),
             Text(short(wait["kind"])),
             Text(short(wait["call_id"])),
-            str(wait["since"])[5:16].replace("T", " "),
+            Text(short(str(wait["since"])[5:16].replace("T", " "))),
             Text(short(agent + text), style="cyan" if is_question else "yellow"),
         )
     return table

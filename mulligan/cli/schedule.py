@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mulligan.cli._input import read_json_object
-from mulligan.cli._terminal import OK, AsJson, connect_or_fail, fail, print_json, print_line, printable, run_command
+from mulligan.cli._terminal import OK, AsJson, connect_or_fail, fail, print_json, print_line, run_command
+from mulligan.schema.printable import printable
 
 if TYPE_CHECKING:
     from temporalio.client import ScheduleHandle

@@ -62,7 +62,9 @@ def serve(
                 "example from `openssl rand -hex 32`."
             )
         from mulligan.serve.listen import listen
+        from mulligan.worker.logs import set_up_logging
 
+        set_up_logging(settings().log_format)
         listen(
             host,
             port,

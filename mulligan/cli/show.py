@@ -19,9 +19,9 @@ from mulligan.cli._terminal import (
     print_json,
     print_line,
     print_progress,
-    printable,
     run_command,
 )
+from mulligan.schema.printable import printable
 
 if TYPE_CHECKING:
     from temporalio.client import Client, WorkflowHandle
@@ -186,12 +186,12 @@ def _print_state(state: _RunState) -> None:
     from mulligan.cli._sub_runs import sub_run_views
 
     for name, value in state.start.items():
-        out.print(f"{name}: {short(value)}", style="dim", markup=False, soft_wrap=True)
+        out.print(f"{name}: {short(value)}", style="dim", soft_wrap=True)
     if state.resumed_from:
-        out.print(f"resumed from {state.resumed_from}", style="dim", markup=False, soft_wrap=True)
+        out.print(f"resumed from {state.resumed_from}", style="dim", soft_wrap=True)
     for agent, steps in state.agents:
         if agent:
-            out.print(printable(agent), style="bold cyan", markup=False)
+            out.print(printable(agent), style="bold cyan")
         for step in _without_final_answer(state, steps):
             out.print(step_view(step, partial(sub_run_views, state.sub_runs, step["step"])))
     out.print(end_view(state.end), soft_wrap=True)
@@ -201,7 +201,7 @@ def _print_state(state: _RunState) -> None:
             parts.append(f"step {progress['step']} of {progress['max_steps']}{cost_of(progress)}")
         if state.waiting is not None:
             parts.append(printable(state.waiting.detail))
-        out.print("; ".join(parts), style="dim", markup=False, soft_wrap=True)
+        out.print("; ".join(parts), style="dim", soft_wrap=True)
     size = state.size
     chained = f" in {size.runs} workflow runs" if size.runs > 1 else ""
     out.print(f"history: {counted(size.events, 'event')}, {size.bytes / 1000:,.0f} KB{chained}", style="dim")

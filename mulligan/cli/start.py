@@ -11,7 +11,8 @@ import typer
 
 from mulligan.cli._input import read_files, read_json_object
 from mulligan.cli._runs import report_start
-from mulligan.cli._terminal import AsJson, connect_or_fail, fail, print_progress, printable, run_command
+from mulligan.cli._terminal import AsJson, connect_or_fail, fail, print_progress, run_command
+from mulligan.schema.printable import printable
 
 if TYPE_CHECKING:
     from temporalio.client import Client

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -66,8 +65,7 @@ async def _print_events(client: Client, handle: WorkflowHandle[Any, Any], since:
 
     try:
         async for event in follow(client, handle.id, since=since):
-            sys.stdout.write(event.model_dump_json() + "\n")
-            sys.stdout.flush()
+            print_json(event.model_dump(mode="json"))
     except EventTokenError as error:
         fail(f"--since: {error}")
     return await wait_for_end(handle)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from mulligan.cli._terminal import Modules, fail
+from mulligan.cli._terminal import Modules, fail, leave_output
 
 
 def worker(
@@ -39,6 +39,7 @@ def worker(
     """
     from mulligan.worker.supervisor_link import is_supervised
 
+    leave_output()
     chosen = None if is_supervised() else _processes(processes)
     if chosen is None:
         from mulligan.worker.process import main

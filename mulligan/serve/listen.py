@@ -58,6 +58,7 @@ def listen(
     descriptors = raise_descriptor_limit()
     config = Connections(descriptors * 3 // 4).config(
         application,
+        log_config=None,  # `set_up_logging` has been called: its lines are escaped and limited
         # uvicorn believes every client on this machine by default, and would read the addresses from FORWARDED_ALLOW_IPS.
         proxy_headers=bool(proxies),
         forwarded_allow_ips=list(proxies),

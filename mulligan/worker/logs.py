@@ -25,9 +25,11 @@ from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, 
 from mulligan.activities.mcp.server_log import WithoutTracebacks
 from mulligan.observe.metrics import CORE_LOG
 from mulligan.schema.error_text import error_text, type_name
+from mulligan.schema.printable import json_line, printable, printable_lines
 from mulligan.values import ToolCall
 from mulligan.wire.agent_facts import OpenRun
 from mulligan.wire.run_context import RunContext
+from mulligan.worker.limited_lines import LimitedLines
 from mulligan.workflows.memo import memo_json
 
 __all__ = [
@@ -50,6 +52,8 @@ FIELDS = ("workflow_id", "run_id", "agent", "tool", "activity", "attempt")
 """Attributes of a log record, in the order in which they are written."""
 
 MOST_CAUSES = 5
+LONGEST_TEXT = 20_000
+"""Characters of a message, and of a stack trace."""
 
 _Fields = Mapping[str, str | int]
 
@@ -122,7 +126,11 @@ def _fields_of_sdk(record: logging.LogRecord) -> _Fields:
 
 
 class TextFormatter(logging.Formatter):
-    """A line of text with the fields as `key=value` at the end of the message."""
+    """A line of text with the fields as `key=value` at the end of the message. Control characters are escaped.
+
+    A line that does not begin with a space is a record of its own, whatever providers, tools and other people have written:
+    line breaks in the message are escaped too, and the lines of a stack trace are indented.
+    """
 
     def __init__(self) -> None:
         super().__init__("%(levelname)s %(name)s: %(message)s")
@@ -130,7 +138,16 @@ class TextFormatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         """The message and the fields."""
         fields = "".join(f" {name}={_plain(value)}" for name, value in _fields_of(record).items())
-        return super().formatMessage(record) + fields
+        record.message = _bounded(record.message.rstrip())
+        return printable(super().formatMessage(record) + fields)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
+        """The stack trace, indented."""
+        return _indented(super().formatException(ei))
+
+    def formatStack(self, stack_info: str) -> str:  # noqa: N802 - logging's name
+        """The stack, indented."""
+        return _indented(stack_info)
 
 
 class JsonFormatter(logging.Formatter):
@@ -138,10 +155,20 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as one line."""
-        line = _json_object(record.created, record.levelname, record.name, record.getMessage()) | _fields_of(record)
+        message = _bounded(record.getMessage())
+        line = _json_object(record.created, record.levelname, record.name, message) | _fields_of(record)
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line)
+            line["exception"] = _bounded(self.formatException(record.exc_info))
+        return json_line(line)
+
+
+def _bounded(text: str) -> str:
+    missing = len(text) - LONGEST_TEXT
+    return f"{text[:LONGEST_TEXT]}… ({missing:,} more characters)" if missing > 0 else text
+
+
+def _indented(trace: str) -> str:
+    return "\n".join(f"  {line}" for line in printable_lines(_bounded(trace)).split("\n"))
 
 
 def _fields_of(record: logging.LogRecord) -> dict[str, Any]:
@@ -266,6 +293,8 @@ def set_up_logging(log_format: Literal["text", "json"] = "text", *, is_encrypted
         if is_encrypted:
             handler.addFilter(WithoutContent())
         handler.addFilter(LogFields())
+        handler.addFilter(LimitedLines())
+    logging.captureWarnings(capture=True)
     if is_encrypted:
         warnings.showwarning = show_without_text
     # The SDK would write such fields into each message, as a dict.
@@ -295,5 +324,5 @@ def say(line: str) -> None:
     """Write a line of progress, or an error that ends the process, to stderr: stdout is for results."""
     if _says_json:
         level = "ERROR" if line.startswith("error: ") else "INFO"
-        line = json.dumps(_json_object(datetime.now(UTC).timestamp(), level, "mulligan.worker", line))
-    print(line, file=sys.stderr, flush=True)
+        line = json_line(_json_object(datetime.now(UTC).timestamp(), level, "mulligan.worker", line))
+    print(printable(line), file=sys.stderr, flush=True)

@@ -26,8 +26,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 ROOT = Path(__file__).parents[2]
 PIPE, DEVNULL = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
 IMPORTED = (
@@ -149,7 +147,7 @@ async def start_command(
     Args:
         given: What it can read from its stdin.
         stdin: A file descriptor in place of `given`.
-        stdout: `PIPE`, `DEVNULL`, or None for that of this process.
+        stdout: `PIPE`, `DEVNULL`, a file descriptor, or None for that of this process.
         stderr: The same.
     """
     loop = asyncio.get_running_loop()
@@ -171,6 +169,7 @@ async def start_command(
                 pipes[name] = reader = asyncio.StreamReader()
                 await loop.connect_read_pipe(partial(asyncio.StreamReaderProtocol, reader), os.fdopen(ours, "rb", 0))
             else:
+                own = own if where is None else where
                 ends.append(os.open(os.devnull, os.O_RDWR) if where == DEVNULL else os.dup(own))
         connection.connect(COMMAND_SERVER.start())
         connection.setblocking(False)
@@ -244,7 +243,7 @@ def _run(request: dict[str, Any], ends: list[int]) -> None:
         os.environ.update(request["env"])
         os.chdir(request["cwd"])
         for console in (_terminal.out, _terminal.err):
-            Console.__init__(console, stderr=console.stderr, highlight=False)  # it has read COLUMNS when it was made
+            type(console).__init__(console, stderr=console.stderr)  # it has read COLUMNS when it was made
         sys.path[:1] = [str(Path(sys.executable).parent), *filter(None, os.getenv("PYTHONPATH", "").split(os.pathsep))]
         sys.argv = ["mulligan", *request["words"]]
         main()

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from temporalio.testing import ActivityEnvironment
 
 from mulligan.values import ToolCall
 from mulligan.wire.run_context import RunContext
 from mulligan.wire.tool_call import CallTool
-from mulligan.worker import logs
+from mulligan.worker import limited_lines, logs
+from mulligan.worker.limited_lines import LimitedLines
 from mulligan.worker.logs import JsonFormatter, LogFields, TextFormatter, fields_of_activity, say
 
 FIELDS: dict[str, Any] = {
@@ -44,7 +48,7 @@ def test_a_stack_trace_follows_the_fields() -> None:
         made.exc_info = sys.exc_info()
     first, second, *_, last = TextFormatter().format(made).splitlines()
     assert (first, second, last) == (
-        "WARNING shop: It is late. agent=shop", "Traceback (most recent call last):", "ValueError: x",
+        "WARNING shop: It is late. agent=shop", "  Traceback (most recent call last):", "  ValueError: x",
     )  # fmt: skip
     line = json.loads(JsonFormatter().format(made))
     assert line["exception"].endswith("ValueError: x")
@@ -101,3 +105,77 @@ def test_progress_lines_are_json_if_the_log_is_json(
     assert [(line["level"], line["message"]) for line in map(json.loads, lines)] == [
         ("INFO", "Serving shop."), ("ERROR", "error: no server"),
     ]  # fmt: skip
+
+
+@given(st.text() | st.sampled_from(["\nERROR mulligan: forged", "\x1b[2J", "\x9b2J", "\x7f", "\u202e", "\u2028", "\r"]))
+def test_a_record_is_one_line_whatever_is_logged(text: str) -> None:
+    """The lines of a stack trace are indented, also where an exception's text has several lines. JSON stays the same value."""
+    try:
+        raise ValueError(f"a\n{text}\nb")
+    except ValueError:
+        made = record(f"b{text}e", tool=text)
+        made.exc_info = sys.exc_info()
+    first, *others = TextFormatter().format(made).split("\n")
+    assert first.startswith("WARNING shop: b")
+    assert first.isprintable()
+    assert all(line.startswith("  ") for line in others)
+    written = TextFormatter().format(made) + JsonFormatter().format(made)
+    assert not set(written) & set("\r\x0b\x0c\x1b\x7f\x85\x9b\u202e\u2028")
+    line = json.loads(JsonFormatter().format(made))
+    assert (line["message"], line["tool"]) == (f"b{text}e", text)
+
+
+def test_a_long_message_and_a_long_exception_are_cut() -> None:
+    try:
+        raise ValueError("x" * 1_000_000)
+    except ValueError:
+        made = record("y" * 1_000_000)
+        made.exc_info = sys.exc_info()
+    for formatter in (TextFormatter(), JsonFormatter()):
+        written = formatter.format(made)
+        assert "more characters)" in written
+        assert len(written) < 45_000
+
+
+class Clock:
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@given(st.lists(st.tuples(st.integers(1, 20), st.integers(0, 300), st.floats(0, 90)), max_size=20))
+def test_one_place_writes_a_bounded_amount_a_minute_and_says_what_is_missing(
+    bursts: list[tuple[int, int, float]],
+) -> None:
+    """`bursts`: number of lines, characters of each, seconds until the next."""
+    clock, limit = Clock(), LimitedLines()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limited_lines, "time", clock)
+        patch.setattr(limited_lines, "LINES", 6)
+        patch.setattr(limited_lines, "CHARACTERS", 500)
+        written: list[tuple[float, str]] = []
+        sent = 0
+        for lines, characters, pause in bursts:
+            for _ in range(lines):
+                made = logging.LogRecord("mcp.client", logging.ERROR, "x.py", 7, "%s", ("x" * characters,), None)
+                sent += 1
+                if limit.filter(made):
+                    written.append((clock.now, made.getMessage()))
+            clock.now += pause
+        clock.now += 60
+        last = logging.LogRecord("mcp.client", logging.ERROR, "x.py", 7, "last", (), None)
+        assert limit.filter(last)
+    missing = [re.match(r"\(before this, ([\d,]+) such lines", text) for _, text in [*written, (0, last.getMessage())]]
+    assert sum(int(found[1].replace(",", "")) for found in missing if found) == sent - len(written)
+    for begin, _ in written:
+        minute = [text for at, text in written if begin <= at < begin + 60]
+        assert len(minute) <= 2 * 6  # two of its own minutes may be within one
+        assert sum(map(len, minute)) <= 2 * (500 + 300 + 2 * 60)
+
+
+def test_users_own_lines_and_other_places_are_not_limited() -> None:
+    limit = LimitedLines()
+    assert all(limit.filter(record()) for _ in range(5_000))
+    others = [logging.LogRecord("temporalio.worker", 30, "x.py", line, "a", (), None) for line in range(5_000)]
+    assert all(map(limit.filter, others))

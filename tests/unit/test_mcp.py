@@ -238,8 +238,22 @@ def decoded(text: bytes, chunk: int) -> str:
 
 @pytest.mark.parametrize("chunk", [1, 3, 1_000])
 def test_lines_within_the_limit_are_decoded_unchanged(chunk: int) -> None:
-    text = 'a\n\n{"ä": "€"}\r\nb\nthe rest 𝄞'
+    text = '{}\n{"ä": "€"}\r\n {"b": 1}\n{"the rest": "𝄞"}'
     assert decoded(text.encode(), chunk) == text
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 65_536])
+def test_lines_that_cannot_be_messages_are_left_out_and_logged_once(
+    chunk: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The SDK logs each of them, with a traceback: blank ones too."""
+    noise = b"starting \x1b[2J" + b"x" * 1_000 + b"\n" + b"\n \r\n" * 1_000 + b"more\n[1]\n" * 1_000
+    assert decoded(noise + b'{"id": 1}\n' + noise, chunk) == '{"id": 1}\n'
+    first, last = caplog.messages
+    assert "wrote a line that is not a message of the protocol: starting" in first
+    assert len(first) < 700
+    assert "4001 more lines" in last
+    assert "of 15013 bytes" in last
 
 
 @pytest.mark.parametrize("chunk", [7_919, 65_536, 100_000_000])
@@ -253,13 +267,13 @@ def test_lines_within_the_limit_are_decoded_unchanged(chunk: int) -> None:
 )
 def test_a_response_that_is_too_long_becomes_an_error_of_its_request(line: bytes, request_id: Any, chunk: int) -> None:
     long = line % (b"x" * MAX_RESPONSE_BYTES)
-    first, error, last = decoded(b"first\n" + long + b"\nlast", chunk).split("\n")
-    assert (first, last) == ("first", "last")
+    first, error, last = decoded(b"{1\n" + long + b"\n{2", chunk).split("\n")
+    assert (first, last) == ("{1", "{2")
     assert json.loads(error) == {"jsonrpc": "2.0", "id": request_id, "error": {"code": -32000, "message": TOO_LARGE}}
 
 
 def test_a_long_message_without_a_request_is_left_out() -> None:
-    assert decoded(b'{"method":"log","params":"' + b"x" * MAX_RESPONSE_BYTES + b'"}\nlast', 65_536) == "last"
+    assert decoded(b'{"method":"log","params":"' + b"x" * MAX_RESPONSE_BYTES + b'"}\n{2', 65_536) == "{2"
 
 
 def test_a_line_that_does_not_end_takes_bounded_memory_and_ends_the_session() -> None:

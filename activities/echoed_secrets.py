@@ -1,0 +1,116 @@
+"""Removes the secrets of a request from its response: some servers quote the key that they got.
+
+Answers and errors of an endpoint are recorded in history, and shown to tenants and people. So the key is replaced where the
+bytes of a response arrive, before anything reads them: whatever its status and format, whichever provider reads it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Callable, Container, Iterable, Mapping
+from typing import Any
+
+import httpx2
+
+REPLACEMENT = "[key]"
+SHORTEST, SURELY_SECRET = 8, 12
+"""Characters of a secret, and of one that may be a plain word."""
+_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL|AUTH|COOKIE", re.IGNORECASE)
+_OURS = ("idempotency-key",)
+"""Headers whose names look like those of secrets."""
+_CLASSES = (re.compile("[a-z]"), re.compile("[A-Z]"), re.compile("[0-9]"))
+
+
+class EchoedSecrets:
+    """The secrets that a request had in its headers.
+
+    Args:
+        headers: The request's headers.
+        names: The names of more headers whose values are secrets, in lower case.
+    """
+
+    def __init__(self, headers: Mapping[str, str], names: Container[str] = ()) -> None:
+        found = (
+            value.partition(" ")[2] or value if name.lower() == "authorization" else value
+            for name, value in headers.items()
+            if name.lower() in names or (_NAME.search(name) and name.lower() not in _OURS)
+        )
+        self.values = sorted(filter(_is_secret, set(found)), key=len, reverse=True)
+        """The longest one first: another one may be a part of it."""
+        # In JSON, PHP escapes a slash, and .NET a plus sign.
+        forms = (
+            form for each in self.values for form in (each, each.replace("/", r"\/"), each.replace("+", r"\u002B"))
+        )
+        self._patterns = [form.encode() for form in dict.fromkeys(forms)]
+        self._any = re.compile(b"|".join(map(re.escape, self._patterns)) or b"(?!)")
+
+    def clean_bytes(self, data: bytes) -> tuple[bytes, bytes]:
+        """The bytes without the secrets, and their end if a secret may begin with it: it belongs before the next bytes."""
+        data = self._any.sub(REPLACEMENT.encode(), data)
+        held = max((_begun(data, pattern) for pattern in self._patterns), default=0)
+        return data[: len(data) - held], data[len(data) - held :]
+
+    def clean_value(self, value: Any) -> Any:
+        """A JSON value without the secrets, also in the names of its objects: a stream has its texts in small pieces."""
+        if isinstance(value, str):
+            for secret in self.values:
+                value = value.replace(secret, REPLACEMENT)
+            return value
+        if isinstance(value, list):
+            return [self.clean_value(item) for item in value]
+        if isinstance(value, dict):
+            return {self.clean_value(name): self.clean_value(inner) for name, inner in value.items()}
+        return value
+
+    def clean_pieces(self, write: Callable[[str], None]) -> Callable[[str], None]:
+        """A function that writes the pieces of a text without the secrets. What may begin one waits for the next piece."""
+        held = b""
+
+        def write_cleaned(piece: str) -> None:
+            nonlocal held
+            cleaned, held = self.clean_bytes(held + piece.encode(errors="surrogatepass"))
+            if cleaned:
+                write(cleaned.decode(errors="surrogatepass"))
+
+        return write_cleaned
+
+    def clean_headers(self, headers: httpx2.Headers) -> None:
+        """Remove the secrets from the values of a response's headers."""
+        for name, value in headers.items():
+            if any(secret in value for secret in self.values):
+                headers[name] = self._any.sub(REPLACEMENT.encode(), value.encode()).decode()
+
+
+class CleanedStream(httpx2.AsyncByteStream):
+    """The bytes of a response that is not compressed, without the secrets of its request."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, secrets: EchoedSecrets) -> None:
+        self._stream, self._secrets = stream, secrets
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        held = b""
+        async for piece in self._stream:
+            cleaned, held = self._secrets.clean_bytes(held + piece)
+            if cleaned:
+                yield cleaned
+        if held:
+            yield held
+
+    async def aclose(self) -> None:
+        """Close the response."""
+        await self._stream.aclose()
+
+
+def _is_secret(value: str) -> bool:
+    """Whether it is more than the placeholder that a local server takes as a key, such as `lm-studio`.
+
+    To remove that from answers would change what models write.
+    """
+    classes = sum(bool(each.search(value)) for each in _CLASSES)
+    return len(value) >= SURELY_SECRET or (len(value) >= SHORTEST and classes > 1)
+
+
+def _begun(data: bytes, pattern: bytes) -> int:
+    """The length of the pattern's longest beginning that is the data's end."""
+    lengths: Iterable[int] = range(min(len(pattern) - 1, len(data)), 0, -1)
+    return next((length for length in lengths if data.endswith(pattern[:length])), 0)

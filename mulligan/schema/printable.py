@@ -1,0 +1,52 @@
+r"""Makes the control characters of texts by others visible, for terminals and logs.
+
+A model, a tool, a provider or another person may have written what is printed. It must not write to the clipboard, set the
+title, clear the screen, change the order of characters, or begin a line that looks like ours. An escape is written as in
+Python: `\x1b`, `\u202e`. A backslash in the text stays as it is, so that a text without such characters does not change.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+
+__all__ = ["json_line", "printable", "printable_lines"]
+
+_CONTROLS = (
+    r"\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 without tab and line feed, DEL, C1
+    r"\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f"  # text direction; the separators of lines and paragraphs
+    r"\u00ad\u180e\u200b\u2060-\u2065\ufeff\ufff9-\ufffb\U000e0000-\U000e007f\ud800-\udfff"  # what nobody sees
+)
+_IN_LINES = re.compile(f"[{_CONTROLS}]")
+_IN_JSON = re.compile(rf"[{_CONTROLS}\t\n]")
+
+
+def printable(text: str) -> str:
+    """The text on one line, with an escape for each character that a terminal interprets, or that looks like another one.
+
+    For names and ids, and for what a person decides about; line breaks, tabs and invisible characters are escaped too.
+    """
+    return "".join(char if char.isprintable() else _escape(char) for char in text)
+
+
+def printable_lines(text: str) -> str:
+    """The text with an escape for each control character but line breaks and tabs.
+
+    What languages and emoji need stays: other spaces, joiners. A carriage return before a line break is left out.
+    """
+    return _IN_LINES.sub(lambda char: _escape(char[0]), text.replace("\r\n", "\n"))
+
+
+def json_line(value: object) -> str:
+    """The value as JSON on one line, with JSON's escapes for control characters: parsed, it is the same value.
+
+    Raises:
+        TypeError, ValueError: it cannot be written as JSON.
+    """
+    # Without indentation, such characters are in the strings of JSON only.
+    written = json.dumps(value, ensure_ascii=False)
+    return _IN_JSON.sub(lambda char: "\\u007f" if char[0] == "\x7f" else json.dumps(char[0])[1:-1], written)
+
+
+def _escape(char: str) -> str:
+    return char.encode("unicode_escape").decode("ascii")

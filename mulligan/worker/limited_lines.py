@@ -1,0 +1,55 @@
+"""Limits how much one place in the code can log: others decide how often a request, a payload or a message is faulty."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+
+__all__ = ["LimitedLines"]
+
+LINES, CHARACTERS, SECONDS = 600, 500_000, 60.0
+"""The most that one place may write within these seconds."""
+TRACE_CHARACTERS = 5_000
+"""A stack trace counts as this many."""
+LIBRARIES = ("asyncio", "httpx2", "mcp", "mulligan", "opentelemetry", "py.warnings", "temporalio", "uvicorn")
+"""The loggers that are limited, with those below them: users' own code may log as much as it likes."""
+
+
+@dataclass
+class _Place:
+    since: float
+    lines: int = 0
+    characters: int = 0
+    left_out: int = 0
+
+
+class LimitedLines(logging.Filter):
+    """A filter for a handler. A place's last line before a pause says so; its first one after it how many are missing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._places: dict[tuple[str, int], _Place] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is written."""
+        if record.name.partition(".")[0] not in LIBRARIES and record.name not in LIBRARIES:
+            return True
+        now = time.monotonic()
+        place = self._places.setdefault((record.pathname, record.lineno), _Place(now))
+        if now - place.since >= SECONDS:
+            if place.left_out:
+                _note(record, f"before this, {place.left_out:,} such lines were left out")
+            place.since, place.lines, place.characters, place.left_out = now, 0, 0, 0
+        if place.lines >= LINES or place.characters >= CHARACTERS:
+            place.left_out += 1
+            return False
+        place.lines += 1
+        place.characters += len(record.getMessage()) + (TRACE_CHARACTERS if record.exc_info else 0)
+        if place.lines >= LINES or place.characters >= CHARACTERS:
+            _note(record, f"more such lines are left out for {SECONDS - (now - place.since):.0f} s")
+        return True
+
+
+def _note(record: logging.LogRecord, text: str) -> None:
+    record.msg, record.args = f"({text}) {record.getMessage()}", ()

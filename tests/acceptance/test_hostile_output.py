@@ -1,0 +1,204 @@
+"""Every command, in a terminal, in a pipe and with --json: no control character of a text by others reaches the output."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import pty
+import re
+import unicodedata
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from temporalio.client import Client, WorkflowFailureError
+
+from mulligan import connect
+from mulligan.cli.app import app
+from tests.acceptance.hostile_agent import HOSTILE, NAME
+from tests.support.command_server import PIPE, start_command
+
+QUEUE, MODULE = "hostile", "tests.acceptance.hostile_agent"
+RUN = "run \x1b]0;x\x07\x9b\u202e"
+"""The beginning of the runs' ids."""
+USAGE = (f"--{HOSTILE}",)
+OWN_COLOURS = re.compile(r"\x1b\[(?!8m)[0-9;]*m")
+JSON = ("demo", "dev", "doctor", "agents", "content prune")
+"""Their --json prints none of these texts, or the command would not end."""
+COMMANDS: dict[str, list[tuple[str, ...]]] = {
+    "demo": [],
+    "new": [(f"/nonexistent/{HOSTILE}",)],
+    "dev": [("--port", NAME)],
+    "doctor": [("--task-queue", NAME)],
+    "worker": [("--load", NAME)],
+    "start": [("hostile", "ends", "--wait"), ("hostile", NAME, "--model", "scripted:broken", "--wait"), (NAME, NAME)],
+    "resume": [("{ended}", NAME, "--wait"), (NAME,)],
+    "show": [("{ended}",), ("{failed}",), ("{unknown}",), ("{waits}",), ("{ended}", "--trace"), ("{ended}", "--deep"), (NAME,)],
+    "tail": [("{ended}",), ("{failed}",), ("{unknown}",), (NAME,)],
+    "list": [(), ("--agent", NAME), ("--status", NAME)],
+    "pending": [("{waits}",), (), (NAME,)],
+    "approve": [("{waits}", "a", "--by", NAME, "--reason", NAME, "--yes"), ("{waits}",), ("{waits}", NAME)],
+    "deny": [("{waits}", "a", "--by", NAME, "--reason", NAME), ("{waits}", NAME)],
+    "answer": [("{waits}", "q", NAME, "--by", NAME), ("{waits}", NAME, NAME)],
+    "complete": [("{waits}", "l", "--error", NAME), ("{waits}", NAME, "--result", NAME)],
+    "send": [("{waits}", NAME), ("{ended}", NAME)],
+    "stop": [("{waits}", "--reason", NAME, "--by", NAME), ("{ended}",)],
+    "cancel": [("{waits}",), ("{ended}",)],
+    "agents": [("--load", MODULE), ("--load", "tests.acceptance.printing_agent"), ("--load", NAME)],
+    "budget": [(NAME,), ("--day", NAME)],
+    "serve": [("--host", NAME)],
+    "codec-server": [("--host", NAME)],
+    "schedule create": [(f"{NAME} {{mark}}", "hostile", NAME, "--every", "1h"), (NAME, "hostile", NAME, "--every", NAME)],
+    "schedule list": [()],
+    "schedule show": [("{schedule}",), (NAME,)],
+    "schedule pause": [("{schedule}", "--reason", NAME), (NAME,)],
+    "schedule resume": [("{schedule}",), (NAME,)],
+    "schedule trigger": [("{schedule}",), (NAME,)],
+    "schedule delete": [(NAME,)],
+    "content prune": [("--older-than", NAME)],
+    "mcp login": [(NAME, "--load", MODULE)],
+}  # fmt: skip
+
+
+def commands(command: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[str, bool]]:
+    """The name of each command of the application, and whether it has --json."""
+    command = command or typer.main.get_command(app)
+    for name, inner in getattr(command, "commands", {}).items():
+        if hasattr(inner, "commands"):
+            yield from commands(inner, (*path, name))
+        else:
+            yield " ".join((*path, name)), any("--json" in parameter.opts for parameter in inner.params)
+
+
+def test_the_table_has_every_command() -> None:
+    assert {name for name, _ in commands()} == COMMANDS.keys()
+
+
+@pytest.fixture(scope="module")
+async def hostile(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
+    """A worker that serves the agent, and a client."""
+    log = tmp_path_factory.mktemp("hostile") / "worker.log"
+    with log.open("wb") as file:
+        process = await start_command(
+            "worker", "--load", MODULE, "--task-queue", QUEUE, env=environment, stderr=file.fileno()
+        )
+    yield await connect(environment["TEMPORAL_ADDRESS"], namespace=environment["TEMPORAL_NAMESPACE"])
+    process.terminate()
+    assert await process.wait() == 0
+    check(log.read_text(), in_terminal=False)
+    # Each record is a line: those of stack traces are indented.
+    lines = [line for line in log.read_text().splitlines() if not line.startswith(" ")]
+    assert [line for line in lines if not re.match(r"(WARNING|ERROR) [\w.]+: |Serving |Draining: ", line)] == []
+
+
+async def started(client: Client, run_id: str, **run_input: Any) -> str:
+    await client.start_workflow("AgentWorkflow", run_input, id=run_id, task_queue=QUEUE)
+    return run_id
+
+
+@pytest.fixture(scope="module")
+async def runs(hostile: Client) -> dict[str, str]:
+    """The ids of runs that have ended, and the name of a schedule."""
+    ids = {
+        "ended": await started(hostile, f"{RUN} ended", agent="hostile", prompt="ends", metadata={"a": HOSTILE}, tenant=NAME[:60]),
+        "failed": await started(hostile, f"{RUN} failed", agent="hostile", prompt=NAME, model="scripted:broken"),
+        "unknown": await started(hostile, f"{RUN} unknown", agent=NAME, prompt=NAME),
+    }  # fmt: skip
+    for run_id in ids.values():
+        try:
+            await hostile.get_workflow_handle(run_id).result()
+        except WorkflowFailureError:
+            assert not run_id.endswith("ended")
+    return ids
+
+
+async def waiting_run(client: Client) -> str:
+    run_id = await started(client, f"{RUN} {uuid.uuid4().hex[:6]}", agent="hostile", prompt=f"waits {NAME}")
+    while len(await client.get_workflow_handle(run_id).query("pending")) < 4:
+        await asyncio.sleep(0.05)
+    return run_id
+
+
+async def output_of(words: tuple[str, ...], environment: dict[str, str], *, in_terminal: bool) -> tuple[str, str]:
+    """Stdout and stderr of a command; of one in a terminal, what the terminal gets."""
+    if not in_terminal:
+        process = await start_command(*words, env=environment, stdout=PIPE, stderr=PIPE)
+        out, err = await process.communicate()
+        return out.decode(), err.decode()
+    ours, theirs = pty.openpty()
+    process = await start_command(*words, env=environment | {"TERM": "xterm-256color"}, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    written = b""
+    while piece := await asyncio.to_thread(read_terminal, ours):
+        written += piece
+    os.close(ours)
+    return written.decode().replace("\r\n", "\n"), ""
+
+
+def read_terminal(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 65_536)
+    except OSError:  # the other end is closed
+        return b""
+
+
+def check(written: str, *, in_terminal: bool) -> None:
+    """Assert that nothing of it is interpreted by a terminal but our own colours, in a terminal, and nothing is hidden."""
+    left = OWN_COLOURS.sub("", written) if in_terminal else written
+    found = {char for char in left if unicodedata.category(char) in ("Cc", "Cf", "Zl", "Zp", "Cs")} - set("\n\t")
+    assert found == set(), written
+    assert not re.search(r"^\W{0,3}FORGED", left, re.MULTILINE), written
+
+
+@pytest.mark.parametrize("mode", ["pipe", "terminal", "json"])
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+async def test_no_command_prints_control_characters_of_others(
+    command: str, mode: str, hostile: Client, runs: dict[str, str], environment: dict[str, str], tmp_path: Path
+) -> None:
+    """Usage errors quote arguments, too."""
+    has_json = dict(commands())[command]
+    if mode == "json" and (not has_json or command in JSON):
+        pytest.skip("prints no JSON")
+    place = environment | {"MULLIGAN_TASK_QUEUE": QUEUE, "MULLIGAN_WORKSPACE": str(tmp_path)}
+    texts = {**runs, "schedule": f"{NAME} schedule", "mark": uuid.uuid4().hex}
+    if command.startswith("schedule "):
+        await output_of(
+            ("schedule", "create", texts["schedule"], "hostile", NAME, "--every", "1h"), place, in_terminal=False
+        )
+    written = ""
+    for words in [*COMMANDS[command], USAGE]:
+        if "{waits}" in words:
+            texts["waits"] = await waiting_run(hostile)
+        filled = [re.sub(r"\{(\w+)\}", lambda found: texts[found[1]], word) for word in words]
+        more = ("--json",) if mode == "json" and words != USAGE else ()
+        out, err = await output_of((*command.split(), *filled, *more), place, in_terminal=mode == "terminal")
+        check(out, in_terminal=mode == "terminal")
+        check(err, in_terminal=False)
+        if more and out:
+            out = "".join(flattened([json.loads(line) for line in out.splitlines()]))
+        written += out + err
+    shown = HOSTILE if mode == "json" else "\\x1b]52;c;"
+    if command in ("show", "tail", "start", "pending"):
+        assert shown in written
+
+
+async def test_events_with_the_same_texts_are_the_same_json(
+    hostile: Client, runs: dict[str, str], environment: dict[str, str]
+) -> None:
+    out, _ = await output_of(("tail", runs["ended"], "--events"), environment, in_terminal=False)
+    check(out, in_terminal=False)
+    texts = list(flattened([json.loads(line) for line in out.splitlines()]))
+    assert HOSTILE in texts
+    assert NAME in texts
+
+
+def flattened(value: Any) -> Iterator[str]:
+    """All texts in a value of JSON."""
+    if isinstance(value, str):
+        yield value
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from flattened(inner)
