@@ -23,7 +23,7 @@ _GRPC_STATUS = re.compile(r'Status \{ code: [\'"]?(.+?)[\'"]?, message: "((?:[^"
 
 
 class WorkerStoppedError(RuntimeError):
-    """A Temporal worker stopped by itself. The message names its task queue and the reason, in one line."""
+    """A Temporal worker stopped by itself. The message is the reason, in one line."""
 
 
 class WorkerGroup:
@@ -123,11 +123,15 @@ class WorkerGroup:
                 self._record_failure(worker.task_queue, RuntimeError("it ended, and gave no reason"))
 
     def _record_failure(self, task_queue: str, error: BaseException) -> None:
+        self.fail(f"the worker of task queue {task_queue!r} has stopped: {reason_of(error)}", error)
+
+    def fail(self, reason: str, cause: BaseException | None = None) -> None:
+        """Stop the workers: they end their polls at once, what runs may finish, and the block is cancelled."""
         if self.failure is not None:
             # Only the first reason is reported; a second is most often the same error at the end of the drain.
             return
-        self.failure = WorkerStoppedError(f"the worker of task queue {task_queue!r} has stopped: {reason_of(error)}")
-        self.failure.__cause__ = error
+        self.failure = WorkerStoppedError(reason)
+        self.failure.__cause__ = cause
         self._has_failed.set()
         self._report(f"error: {self.failure}")
         if self._block is not None and not self._stopping:
