@@ -15,8 +15,11 @@ from dataclasses import dataclass
 
 __all__ = ["ThreadBounds", "ThreadUse", "TooManyThreads", "TookTooLong"]
 
+THREADS = 128
+"""With so many hung threads a worker has none left. Each takes memory, and a share of the interpreter if it computes; only
+the end of the process ends it. Threads of functions that end in time are not limited, except by the slots for activities."""
 SHARE_OF_RUN, SHARE_OF_FUNCTION = 4, 2
-"""One run may use a quarter of the threads, and one function half of them."""
+"""One run may use a quarter of this number, and one function may hang in half of it."""
 
 
 class TookTooLong(Exception):
@@ -45,7 +48,7 @@ class ThreadUse:
     run: str
     """The workflow id of the run; "" outside of activities."""
     function: object
-    """Calls of the same object count together."""
+    """The function, or what stands for it. Calls of the same object count together."""
     name: str
     is_loop: bool = False
     """Whether it is the thread of an event loop that the call blocks. These are counted apart: a coroutine that does not
@@ -57,13 +60,8 @@ class ThreadUse:
 class ThreadBounds:
     """The threads in use on one worker. Use from one event loop."""
 
-    def __init__(self, threads: int, change_hung: Callable[[int], None] | None = None) -> None:
-        """Begin without a thread in use.
-
-        Args:
-            threads: With so many hung ones the worker has none left.
-            change_hung: Called with each change of the number of hung threads.
-        """
+    def __init__(self, threads: int = THREADS, change_hung: Callable[[int], None] | None = None) -> None:
+        """`threads`: as `THREADS`. `change_hung`: called with each change of the number of hung threads."""
         self.on_used_up: Callable[[str], None] = lambda _: None
         """Called once with the reason, when no thread is left."""
         self._threads = threads
@@ -104,7 +102,10 @@ class ThreadBounds:
         """Count a thread as one that hangs. If none is left now, say so."""
         use.is_hung = True
         self._report_change(1)
-        if self.hung >= self._threads and not self._is_used_up:
+        # More calls of one function than its share may have run when the first of them exceeded its limit.
+        of_functions = Counter(id(each.function) for each in self._uses if each.is_hung)
+        counted = sum(min(count, self._of_function) for count in of_functions.values())
+        if counted >= self._threads and not self._is_used_up:
             self._is_used_up = True
             names = Counter(each.name for each in self._uses if each.is_hung).most_common(5)
             self.on_used_up(
@@ -132,8 +133,8 @@ class ThreadBounds:
         alike = [each for each in self._uses if each.is_loop == use.is_loop]
         if (count := sum(each.run == use.run for each in alike)) >= self._of_run:
             return f"{count} functions that this run has called"
-        if (count := sum(each.function is use.function for each in alike)) >= self._of_function:
-            return f"{count} calls of it"
+        if (count := sum(each.is_hung and each.function is use.function for each in alike)) >= self._of_function:
+            return f"{count} calls of it that did not end in time"
         return ""
 
     def _report_change(self, change: int) -> None:

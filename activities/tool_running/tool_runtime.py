@@ -24,7 +24,7 @@ from typing import Any
 
 from temporalio import activity
 
-from mulligan.activities.tool_running.thread_bounds import ThreadBounds, ThreadUse, TookTooLong
+from mulligan.activities.tool_running.thread_bounds import THREADS, ThreadBounds, ThreadUse, TookTooLong
 from mulligan.activities.tool_running.tool_loop import ToolLoop
 from mulligan.schema.error_text import error_text, type_name
 
@@ -32,8 +32,6 @@ logger = logging.getLogger("mulligan.tools")
 
 START_WITHIN = 1.0
 """Seconds within which a coroutine must start. Otherwise another one blocks the loop, and a new loop is created."""
-LEAST_THREADS = 64
-"""A worker with fewer slots for activities has so many threads all the same."""
 
 _NONE: Mapping[str, Any] = {}
 _Read = Callable[[Any], Any]
@@ -55,8 +53,8 @@ class _Raised:
 class ToolRuntime:
     """Runs users' functions. A worker has one."""
 
-    def __init__(self, change_hung: Callable[[int], None] | None = None, threads: int = LEAST_THREADS) -> None:
-        """`change_hung` is called with each change of the number of hung threads. `threads`: see `ThreadBounds`."""
+    def __init__(self, change_hung: Callable[[int], None] | None = None, threads: int = THREADS) -> None:
+        """`change_hung` is called with each change of the number of hung threads. `threads`: with so many, none is left."""
         self.bounds = ThreadBounds(threads, change_hung)
         self._loops: list[ToolLoop] = []
 

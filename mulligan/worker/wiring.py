@@ -41,7 +41,7 @@ from mulligan.activities.tool_running.find_tool import ToolFinder
 from mulligan.activities.tool_running.isolated import ChildProcesses
 from mulligan.activities.tool_running.isolated_environment import secret_names
 from mulligan.activities.tool_running.resources import Resources
-from mulligan.activities.tool_running.tool_runtime import LEAST_THREADS, ToolRuntime
+from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from mulligan.client.callback_tokens import CallbackTokens, callback_tokens
 from mulligan.client.content_store import configured_content_store
 from mulligan.client.external_storage import CARRY_BYTES
@@ -139,9 +139,7 @@ class AgentActivities:
             definitions=Definitions(registry),
             conversations=ConversationCache(worker_settings.prefix_cache_bytes, telemetry.metrics.change_cache_size),
             telemetry=telemetry,
-            runtime=ToolRuntime(
-                telemetry.metrics.change_hung_threads, max(LEAST_THREADS, worker_settings.max_concurrent_activities)
-            ),
+            runtime=ToolRuntime(telemetry.metrics.change_hung_threads),
             child_processes=children,
             resources=Resources(loaded.resources, loaded.modules_of_agents, loaded.modules_of_tools),
             tools=ToolFinder(registry, servers),

@@ -317,7 +317,9 @@ async def test_no_thread_is_started_while_too_many_are_left_behind() -> None:
             await runtime.run(over.wait, [30], limit=0.05)
     assert sum(changes) == 3
     before = threading.active_count()
-    with pytest.raises(TooManyThreads, match="was not run: it waited .* as 3 functions that this run has called still"):
+    with pytest.raises(
+        TooManyThreads, match=r"was not run: it waited .* as 3 functions that this run has called still"
+    ):
         await runtime.run(sync, [1], limit=0.05)
     assert threading.active_count() == before
     assert (await runtime.run(later, [1], limit=5))[0] == 1
