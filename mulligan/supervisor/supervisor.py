@@ -139,7 +139,8 @@ class _Supervisor:
                 say(f"Worker process {index} (pid {process.pid}) drains: {process.unready}. It is replaced now.")
                 # No place has this number; all that concerns the processes concerns this one too.
                 self._processes[-process.pid] = process
-                leaving = self._in_background(self._leave(process, ended))
+                self._in_background(self._leave(process, ended))
+                leaving = ended
                 delay, is_first = 0.0, False
                 continue
             code = await ended
@@ -196,12 +197,11 @@ class _Supervisor:
             return
         self._in_background(self._report(process, code))
 
-    def _in_background(self, report: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _in_background(self, report: Coroutine[Any, Any, None]) -> None:
         """Run it as a task, which the supervisor's end waits for."""
         task = asyncio.create_task(report)
         self._reports.add(task)
         task.add_done_callback(self._reports.discard)
-        return task
 
     async def _report(self, process: WorkerProcess, code: int) -> None:
         if code == 0 and not process.attempts:

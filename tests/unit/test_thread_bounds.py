@@ -206,3 +206,25 @@ def test_other_runs_are_answered_while_all_calls_of_one_run_hang_at_once(calls: 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tool_runtime, "START_WITHIN", 0.2)
         asyncio.run(serve())
+
+
+async def test_a_function_that_hangs_in_many_runs_at_once_counts_for_its_share_only() -> None:
+    """All its calls were within their limits when they began. The worker is ready, and serves other functions."""
+    worker = Worker()
+    hanging: list[tuple[Call, Until]] = [(("hung", f"run-{number}", 0), Until()) for number in range(3 * THREADS)]
+    calling = [asyncio.create_task(worker.call(call, AMPLE, until)) for call, until in hanging]
+    while not all(until.is_awaited for _, until in hanging):
+        await asyncio.sleep(0.001)
+    for each in calling:
+        each.cancel()
+    assert all(
+        isinstance(each, asyncio.CancelledError) for each in await asyncio.gather(*calling, return_exceptions=True)
+    )
+    worker.hung = hanging
+    try:
+        assert worker.runtime.bounds.hung == 3 * THREADS
+        assert worker.is_ready
+        await worker.refuse(("quick", "other", 0))
+        assert await worker.call(("quick", "other", 1), AMPLE) == "answer"
+    finally:
+        worker.close()
