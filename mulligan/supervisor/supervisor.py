@@ -169,6 +169,7 @@ class _Supervisor:
         """Wait for the end of a process that another one has replaced already."""
         await self._return_unseen([process])
         code = await ended
+        say(f"Worker process {process.index} (pid {process.pid}) has ended: {_describe(code)}.")
         self._on_end(process, code)
         del self._processes[-process.pid]
 
