@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from temporalio.testing import ActivityEnvironment
 
@@ -147,6 +147,7 @@ class Worker:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(CALLS, max_size=40))
+@example([(kind, run, number) for run in "abcd" for kind in ("hung", "blocker") for number in (0, 1)])
 def test_quick_calls_are_answered_while_the_worker_is_ready(calls: list[Call]) -> None:
     """A call is refused only where its own run, or its own function, has used its share. No share is all threads.
 
