@@ -49,9 +49,7 @@ class ToolLoop:
         if not self.loop.is_closed():
             self.loop.call_soon_threadsafe(self.loop.stop)
 
-    def _create_task(
-        self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Any], **options: Any
-    ) -> asyncio.Task[Any]:
+    def _create_task(self, loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
         task = asyncio.Task(coroutine, loop=loop, **options)
         self._uses[task] = _use.get()
         return task

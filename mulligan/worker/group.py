@@ -102,6 +102,8 @@ class WorkerGroup:
             raise self.failure
 
     async def _stop(self, workers: Sequence[Worker], running: Sequence[asyncio.Task[None]]) -> None:
+        if not workers:
+            return
         # Together, as one after the other they would take the grace time twice.
         ending = [*running, *(asyncio.create_task(worker.shutdown()) for worker in workers)]
         failed = asyncio.create_task(self._has_failed.wait())

@@ -40,5 +40,9 @@ async def wait_for_file(ctx: ToolContext) -> str:
     return "there"
 
 
-TOOLS = [crawl, print_page, now, wait_for_file]
-hanging = Agent(name="hanging", model="openai-chat:x", instructions="Call tools.", tools=TOOLS)
+hanging = Agent(
+    name="hanging",
+    model="openai-chat:x",
+    instructions="Call tools.",
+    tools=[crawl, print_page, now, wait_for_file],
+)

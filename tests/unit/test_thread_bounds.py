@@ -196,7 +196,7 @@ def test_other_runs_are_answered_while_all_calls_of_one_run_hang_at_once(calls: 
             # What runs on a loop at the moment when another function blocks it has to wait for that one.
             while calls and not over.is_awaited:
                 await asyncio.sleep(0.001)
-            others: list[Call] = [(k, "b", 0) for k in ("quick", "quick async", "guard", "fixer")]  # type: ignore[misc]
+            others: list[Call] = [(k, "b", 0) for k in ("quick", "quick async", "guard", "fixer")]
             assert await asyncio.gather(*(worker.call(call, AMPLE) for call in others)) == ["answer"] * 4
             assert worker.is_ready
         finally:
