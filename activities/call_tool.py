@@ -19,9 +19,9 @@ from mulligan.activities.mcp.servers import AsksPerson
 from mulligan.activities.services import Services
 from mulligan.activities.tool_running.isolated import ProcessDied
 from mulligan.activities.tool_running.render_result import UnusableResult, cut
+from mulligan.activities.tool_running.thread_bounds import TookTooLong, TooManyThreads
 from mulligan.activities.tool_running.tool_context import tool_context
 from mulligan.activities.tool_running.tool_result import ToolResult, UnusableContent, plain_result, tool_result
-from mulligan.activities.tool_running.tool_runtime import TookTooLong, TooManyThreads
 from mulligan.agent import Agent
 from mulligan.client.callback_tokens import call_of
 from mulligan.content import media_of
@@ -217,6 +217,8 @@ def _tool_error(error: BaseException, tool: Tool, call: ToolCall, attempt: int) 
     source: BaseException | None = error
     kind = "tool_exception"
     match error:
+        case TooManyThreads():
+            return ToolTimeoutError(f"`{name}` {error_text(error)}", kind="tool_timeout", source=error, **fields)
         case TookTooLong():
             times = f" on each of {tool.attempts} attempts" if attempt > 1 else ""
             return ToolTimeoutError(
@@ -234,8 +236,6 @@ def _tool_error(error: BaseException, tool: Tool, call: ToolCall, attempt: int) 
             kind, message = "tool_error", cut(error_text(error), tool.max_result_chars)
         case ProcessDied():
             message = f"`{name}` did not finish: {error}."
-        case TooManyThreads():
-            message = f"`{name}` {error}"
         case McpError():
             message = cut(error_text(error), tool.max_result_chars)
         case asyncio.CancelledError():

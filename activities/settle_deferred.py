@@ -14,8 +14,8 @@ from mulligan.activities.answers.failure_policy import apply_policy, policy_for
 from mulligan.activities.heartbeat import heartbeating
 from mulligan.activities.services import Services
 from mulligan.activities.tool_running.render_result import cut, render
+from mulligan.activities.tool_running.thread_bounds import TookTooLong
 from mulligan.activities.tool_running.tool_context import tool_context
-from mulligan.activities.tool_running.tool_runtime import TookTooLong
 from mulligan.client.callback_tokens import call_of
 from mulligan.errors import ToolCallError, ToolExecutionError, ToolTimeoutError
 from mulligan.observe.spans import ToolCallAttempt
@@ -162,7 +162,8 @@ class SettleDeferredActivities:
         source: Exception
         try:
             validate = TypeAdapter(tool.result_type).validate_json
-            await self.services.runtime.ask(validate, (json.dumps(request.result),), limit=VALIDATE_LIMIT)
+            given = (json.dumps(request.result),)
+            await self.services.runtime.ask(validate, given, limit=VALIDATE_LIMIT, of=tool.result_type)
             return
         except ValidationError as error:
             source, faults = error, _faults(error)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mulligan.activities.tool_running.render_result import MAX_BYTES, cut
-from mulligan.activities.tool_running.tool_runtime import TookTooLong, ToolRuntime
+from mulligan.activities.tool_running.thread_bounds import TookTooLong
+from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from mulligan.agent import Agent
 from mulligan.errors import MulliganError, StructuredOutputError, truncated
 from mulligan.observe.tool_call_span import ToolCallSpan
@@ -94,7 +95,7 @@ async def apply_policy(error: Mistake, policy: HandleErrors, runtime: ToolRuntim
         if isinstance(policy, (bool, str, type, tuple)):
             text = str(text_for_model(error, policy, standard))
         else:
-            text = await runtime.run(text_for_model, (error, policy, standard), limit=POLICY_LIMIT, read=str)
+            text = await runtime.run(text_for_model, (error, policy, standard), limit=POLICY_LIMIT, read=str, of=policy)
     except MulliganError as fatal:
         failure = fatal
     except TookTooLong:

@@ -12,8 +12,9 @@ from pydantic import JsonValue
 from mulligan.activities.answers.ask_model_to_repair import ask_model_to_repair
 from mulligan.activities.answers.prepare_call import CallFixer
 from mulligan.activities.services import Services
+from mulligan.activities.tool_running.thread_bounds import TookTooLong
 from mulligan.activities.tool_running.tool_context import tool_context
-from mulligan.activities.tool_running.tool_runtime import TookTooLong, ToolRuntime
+from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from mulligan.agent import Agent
 from mulligan.errors import ToolExecutionError, truncated
 from mulligan.fixer import AskModel, Fixer, InvalidToolInput

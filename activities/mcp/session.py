@@ -28,7 +28,7 @@ from mulligan.activities.mcp.http_client import record_http
 from mulligan.activities.mcp.response_limit import MAX_RESPONSE_BYTES, TOO_LARGE, ResponseTooLarge
 from mulligan.activities.mcp.server_log import Stderr
 from mulligan.activities.mcp.transport import connect_to
-from mulligan.activities.tool_running.tool_runtime import TookTooLong
+from mulligan.activities.tool_running.thread_bounds import TookTooLong
 from mulligan.durations import seconds
 from mulligan.mcp import McpError, McpServer, McpUnavailable
 from mulligan.mcp_auth import LoginNeeded

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from mulligan.activities.tool_running.isolated import ChildProcesses, ProcessDied
-from mulligan.activities.tool_running.tool_runtime import TookTooLong
+from mulligan.activities.tool_running.thread_bounds import TookTooLong
 from mulligan.schema.json_limits import is_deeper
 from mulligan.schema.json_schema import check_references, referenced_part
 from mulligan.schema.schema_cost import is_cheap

@@ -33,7 +33,7 @@ from mulligan.activities.tool_running.isolated_supervisor import MAX_RESPONSE_BY
 from mulligan.activities.tool_running.isolated_template import IMPORT_SECONDS, READY, main
 from mulligan.activities.tool_running.process_tree import end_tree
 from mulligan.activities.tool_running.render_result import UnusableResult
-from mulligan.activities.tool_running.tool_runtime import TookTooLong
+from mulligan.activities.tool_running.thread_bounds import TookTooLong
 from mulligan.content import Part, Parts
 
 __all__ = ["ChildProcesses", "ProcessDied"]

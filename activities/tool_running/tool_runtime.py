@@ -2,7 +2,10 @@
 
 An `async def` runs on a separate event loop, so a blocking one delays no heartbeat of the worker. A `def` runs in a thread
 of its own: threads cannot be killed, and a pool would fill up with hung ones. A function that exceeds its limit is
-abandoned, and the caller continues on time.
+abandoned, and the caller continues on time. `ThreadBounds` says how many threads of such functions a worker bears.
+
+A loop is seen to be blocked when a call does not start on it in time, or when a call is still at work on it at its limit.
+What a blocked loop runs next says that it is not blocked any more. So no timer is needed.
 """
 
 from __future__ import annotations
@@ -14,41 +17,24 @@ import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from temporalio import activity
+
+from mulligan.activities.tool_running.thread_bounds import THREADS, ThreadBounds, ThreadUse, TookTooLong
+from mulligan.activities.tool_running.tool_loop import ToolLoop
 from mulligan.schema.error_text import error_text, type_name
 
 logger = logging.getLogger("mulligan.tools")
 
 START_WITHIN = 1.0
 """Seconds within which a coroutine must start. Otherwise another one blocks the loop, and a new loop is created."""
-MAX_ABANDONED = 64
-"""Threads that may be left behind by functions that exceeded their limits; then no new thread is started. Each takes memory
-and a share of the interpreter for as long as it runs, and only the end of the process ends it."""
 
 _NONE: Mapping[str, Any] = {}
 _Read = Callable[[Any], Any]
-
-
-class TookTooLong(Exception):
-    """The function did not end within its limit, in seconds."""
-
-    def __init__(self, limit: float) -> None:
-        self.limit = limit
-        super().__init__(f"not done within {limit:g} s")
-
-
-class TooManyThreads(Exception):
-    """The function was not called, as too many others have not ended. The message continues a sentence that names it."""
-
-    def __init__(self, count: int) -> None:
-        super().__init__(
-            f"was not run: {count} functions on this worker did not end within their limits, and still run. "
-            "Continue without it, or try it again later."
-        )
 
 
 @dataclass(frozen=True)
@@ -67,13 +53,10 @@ class _Raised:
 class ToolRuntime:
     """Runs users' functions. A worker has one."""
 
-    def __init__(self, change_abandoned: Callable[[int], None] | None = None) -> None:
-        """`change_abandoned` is called with each change of the number of threads that are left behind."""
-        self._change_abandoned = change_abandoned
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._loops: list[asyncio.AbstractEventLoop] = []
-        self._abandoned: set[threading.Thread] = set()
-        self._lock = threading.Lock()
+    def __init__(self, change_hung: Callable[[int], None] | None = None, threads: int = THREADS) -> None:
+        """`change_hung` is called with each change of the number of hung threads. `threads`: with so many, none is left."""
+        self.bounds = ThreadBounds(threads, change_hung)
+        self._loops: list[ToolLoop] = []
 
     async def run(
         self,
@@ -83,6 +66,7 @@ class ToolRuntime:
         *,
         limit: float,
         read: _Read | None = None,
+        of: object = None,
     ) -> Any:
         """Call a function, sync or async, and wait for it `limit` seconds at most.
 
@@ -90,24 +74,28 @@ class ToolRuntime:
             function: The function.
             args: Its positional arguments.
             kwargs: Its keyword arguments.
-            limit: Seconds, for the function and `read` together.
+            limit: Seconds, for the function and `read` together, and for the wait until it may use a thread.
             read: Makes plain data of the function's value, where the function ran: an object of a user's class may do
                 anything when it is read.
+            of: An object whose calls count together, for the threads that they may use; `function` if None.
 
         Raises:
             TookTooLong: the function did not end in time.
-            TooManyThreads: it is not a coroutine function, and `MAX_ABANDONED` threads are left behind.
+            TooManyThreads: it was not called, as its run, or the calls of it, used all threads that they may use.
             BaseException: the exception of the function, even a SystemExit.
         """
+        run = (activity.info().workflow_id or "") if activity.in_activity() else ""
+        use = ThreadUse(run, function if of is None else of, getattr(function, "__name__", "tool"))
+        work = _Work(function, args, kwargs, read)
         try:
             if inspect.iscoroutinefunction(function):
-                outcome = await self._on_the_loop(function, args, kwargs, limit, read)
+                outcome = await self._on_a_loop(work, use, limit)
             else:
                 end = time.monotonic() + limit
-                outcome = await self._in_a_thread(function, args, kwargs, limit, read)
+                outcome = await self._in_a_thread(work, use, limit)
                 if inspect.isawaitable(outcome):
-                    left = max(0.0, end - time.monotonic())
-                    outcome = await self._on_the_loop(_awaited, (outcome,), {}, left, read)
+                    work = _Work(_awaited, (outcome,), {}, read)
+                    outcome = await self._on_a_loop(work, use, max(0.0, end - time.monotonic()))
         except TimeoutError:
             raise TookTooLong(limit) from None
         if isinstance(outcome, _Raised):
@@ -121,6 +109,7 @@ class ToolRuntime:
         *,
         limit: float,
         read: _Read | None = None,
+        of: object = None,
     ) -> Any:
         """As `run`, for fixers and guards: an exception that would end the task or the process becomes a RuntimeError.
 
@@ -129,7 +118,7 @@ class ToolRuntime:
             Exception: the exception of the function.
         """
         try:
-            return await self.run(function, args, limit=limit, read=read)
+            return await self.run(function, args, limit=limit, read=read, of=of)
         except Exception:
             raise
         except BaseException as error:
@@ -149,7 +138,7 @@ class ToolRuntime:
             Exception: its exception.
         """
         entered: Future[Any] = Future()
-        loop = self._loop or self._new_loop()
+        loop = self._loop_for("").loop
         leave = asyncio.Event()
         task = asyncio.run_coroutine_threadsafe(_enter_and_leave(make, entered, leave), loop)
 
@@ -165,114 +154,130 @@ class ToolRuntime:
             task.cancel()
             raise TookTooLong(limit) from None
 
-    async def _in_a_thread(
-        self, function: Callable[..., Any], args: Any, kwargs: Any, limit: float, read: _Read | None
-    ) -> Any:
-        self._update_abandoned()
-        if len(self._abandoned) >= MAX_ABANDONED:
-            raise TooManyThreads(len(self._abandoned))
-        future: Future[Any] = Future()
-        context = contextvars.copy_context()
+    async def _in_a_thread(self, work: _Work, use: ThreadUse, limit: float) -> Any:
+        limit = await self.bounds.wait_for_room(use, limit)
+        home, context = asyncio.get_running_loop(), contextvars.copy_context()
+        ended: asyncio.Future[Any] = home.create_future()
 
-        def work() -> None:
-            try:
-                outcome = context.run(function, *args, **kwargs)
-                if read is not None and not inspect.isawaitable(outcome):
-                    outcome = context.run(read, outcome)
-            except BaseException as error:  # noqa: BLE001 - any exception of a tool is an outcome
-                outcome = _Raised(error)
-            with suppress(InvalidStateError):  # the caller has given it up
-                future.set_result(outcome)
-            if thread in self._abandoned:
-                self._update_abandoned(ended=thread)
+        def end(outcome: Any) -> None:
+            self.bounds.free(use)
+            if not ended.done():  # the caller may have given it up
+                ended.set_result(outcome)
 
-        name = getattr(function, "__name__", "tool")
+        def turn() -> None:
+            outcome = context.run(work.call)
+            with suppress(RuntimeError):  # the worker's loop has ended
+                home.call_soon_threadsafe(end, outcome)
+
+        self.bounds.take(use)
         # A daemon, so that a hung tool does not prevent the end of the process.
-        thread = threading.Thread(target=work, name=f"tool {name}", daemon=True)
+        thread = threading.Thread(target=turn, name=f"tool {use.name}", daemon=True)
         thread.start()
         try:
             async with asyncio.timeout(limit):
-                return await asyncio.wrap_future(future)
+                return await ended
         except (TimeoutError, asyncio.CancelledError):
-            self._abandon(thread)
+            self.bounds.hang(use)
+            logger.warning(
+                "%s was abandoned, but its thread still runs; this worker has %d such threads.",
+                thread.name,
+                self.bounds.hung,
+            )
             raise
 
-    async def _on_the_loop(
-        self, function: Callable[..., Awaitable[Any]], args: Any, kwargs: Any, limit: float, read: _Read | None
-    ) -> Any:
+    async def _on_a_loop(self, work: _Work, use: ThreadUse, limit: float) -> Any:
         """Run a coroutine function. Its limit counts from its start, as another coroutine may block the loop before."""
+        use = replace(use, is_loop=True)
         while True:
-            loop = self._loop or self._new_loop()
-            work = _Work(function, args, kwargs, read)
-            future = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work.run(), loop))
+            limit = await self.bounds.wait_for_room(use, limit)
+            work, tool_loop = work.copy(), self._loop_for(use.run)
+            future = asyncio.wrap_future(tool_loop.submit(work.run(), use))
             try:
                 # Most end within this time. A signal at the start of each would wake this loop each time.
                 await asyncio.wait([future], timeout=min(limit, START_WITHIN))
                 if limit < START_WITHIN and not work.began:
                     await asyncio.wait([future], timeout=START_WITHIN - limit)
-            except asyncio.CancelledError:
+                if not future.done() and work.claim.acquire(blocking=False):
+                    self._notice_block(tool_loop)
+                    continue
+                async with asyncio.timeout_at(work.began + limit):
+                    return await future
+            except (TimeoutError, asyncio.CancelledError):
                 future.cancel()
+                if tool_loop.running is use:
+                    self._notice_block(tool_loop)
                 raise
-            if not future.done() and work.claim.acquire(blocking=False):
-                logger.warning("The tools' event loop is blocked by an `async def` tool; a new one takes over.")
-                if self._loop is loop:
-                    self._loop = None
-                continue
-            async with asyncio.timeout_at(work.began + limit):
-                return await future
 
-    def _new_loop(self) -> asyncio.AbstractEventLoop:
-        loop = self._loop = asyncio.new_event_loop()
-        self._loops.append(loop)
+    def _loop_for(self, run: str) -> ToolLoop:
+        """A loop that is not blocked, the first where possible, as resources were opened on it.
 
-        def turn() -> None:
-            try:
-                loop.run_forever()
-                loop.run_until_complete(_cancel_all())
-            finally:
-                loop.close()
+        A run whose functions block loops gets another one than all others: they must not wait for each of its functions.
+        """
+        reserved_for = run if self.bounds.blocks(run) else ""
+        for each in self._loops:
+            if not each.is_blocked and each.reserved_for == reserved_for:
+                return each
+        self._loops.append(ToolLoop(reserved_for))
+        return self._loops[-1]
 
-        threading.Thread(target=turn, name="tools' event loop", daemon=True).start()
-        return loop
+    def _notice_block(self, tool_loop: ToolLoop) -> None:
+        """Count the thread of a blocked loop as hung, until the loop runs again."""
+        if tool_loop.is_blocked:
+            return
+        tool_loop.is_blocked = True
+        home, use = asyncio.get_running_loop(), tool_loop.running or ThreadUse("", None, "unknown", is_loop=True)
+        self.bounds.take(use)
+        self.bounds.hang(use)
+        logger.warning(
+            "The tools' event loop is blocked by the `async def` function %s; another one takes over. This worker has %d "
+            "threads of functions that hang.",
+            use.name,
+            self.bounds.hung,
+        )
+
+        def end_block() -> None:
+            tool_loop.is_blocked = False
+            self.bounds.free(use)
+            if not self.bounds.blocks(use.run):
+                for each in self._loops:
+                    each.reserved_for = "" if each.reserved_for == use.run else each.reserved_for
+
+        def run_again() -> None:
+            with suppress(RuntimeError):  # the worker's loop has ended
+                home.call_soon_threadsafe(end_block)
+
+        tool_loop.loop.call_soon_threadsafe(run_again)
 
     def close(self) -> None:
         """Stop the tools' event loops; a blocked one stops when its tool ends. Threads end with the process."""
-        for loop in self._loops:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(loop.stop)
-        self._loop = None
+        for each in self._loops:
+            each.stop()
         self._loops.clear()
-
-    def _abandon(self, thread: threading.Thread) -> None:
-        self._update_abandoned(added=thread)
-        logger.warning(
-            "%s was abandoned, but its thread still runs; this worker has %d such threads.",
-            thread.name,
-            len(self._abandoned),
-        )
-
-    def _update_abandoned(
-        self, *, added: threading.Thread | None = None, ended: threading.Thread | None = None
-    ) -> None:
-        """Count the threads that are left behind and still run."""
-        with self._lock:
-            running = {each for each in {*self._abandoned, added} if each and each.is_alive() and each is not ended}
-            change = len(running) - len(self._abandoned)
-            self._abandoned = running
-        if change and self._change_abandoned is not None:
-            self._change_abandoned(change)
 
 
 class _Work:
-    """A coroutine function that shall run on the tools' loop, unless the caller takes `claim` first."""
+    """A function that shall be called, once: on a tools' loop only if the caller does not take `claim` first."""
 
-    def __init__(self, function: Callable[..., Awaitable[Any]], args: Any, kwargs: Any, read: _Read | None) -> None:
+    def __init__(self, function: Callable[..., Any], args: Any, kwargs: Any, read: _Read | None) -> None:
         self._function, self._args, self._kwargs, self._read = function, args, kwargs, read
         self.claim = threading.Lock()
         self.began = 0.0
-        """When it started, by the clock that all loops share, in seconds."""
+        """When it started on a loop, by the clock that all loops share, in seconds."""
+
+    def copy(self) -> _Work:
+        """The same work, for another loop."""
+        return _Work(self._function, self._args, self._kwargs, self._read)
+
+    def call(self) -> Any:
+        """The value, an awaitable that is the value, or a `_Raised`."""
+        try:
+            value = self._function(*self._args, **self._kwargs)
+            return value if self._read is None or inspect.isawaitable(value) else self._read(value)
+        except BaseException as error:  # noqa: BLE001 - any exception of a tool is an outcome
+            return _Raised(error)
 
     async def run(self) -> Any:
+        """The value, or a `_Raised`."""
         self.began = asyncio.get_running_loop().time()
         if not self.claim.acquire(blocking=False):
             return None  # another loop runs it, as this one was blocked
@@ -303,12 +308,3 @@ async def _enter_and_leave(make: Callable[[], Any], entered: Future[Any], leave:
 
 async def _awaited(awaitable: Awaitable[Any]) -> Any:
     return await awaitable
-
-
-async def _cancel_all() -> None:
-    """Cancel all tasks, and wait for them. Only this daemon thread waits for a task that ignores its cancellation."""
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    if others:
-        await asyncio.wait(others)

@@ -76,7 +76,9 @@ class Metrics:
             "mulligan.prefix_cache.size", "By", "Estimated memory of conversations and results."
         )
         self._abandoned_threads = meter.create_up_down_counter(
-            "mulligan.abandoned_threads", "{thread}", "Threads of functions that still run after their limits."
+            "mulligan.abandoned_threads",
+            "{thread}",
+            "Threads of functions that still run after their limits, or block an event loop.",
         )
         self._refused_sub_runs = meter.create_counter(
             "mulligan.sub_runs.refused", "{run}", "Runs of sub-agents that a limit of depth or number refused."
@@ -116,7 +118,7 @@ class Metrics:
         """Add to the bytes of memory that conversations take; a negative number when they take less."""
         self._cache_bytes.add(change)
 
-    def change_abandoned_threads(self, change: int) -> None:
+    def change_hung_threads(self, change: int) -> None:
         """Add to the number of threads whose functions still run after their limits."""
         self._abandoned_threads.add(change)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
+from typing import Any
 
 from temporalio.client import Client
 from temporalio.service import RPCError
@@ -24,10 +25,9 @@ from mulligan.worker.logs import say, set_up_logging
 __all__ = ["supervise"]
 
 FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0
-"""Seconds before a process that dies again and again is replaced. The first replacement is made at once if no other process
-serves. If one does, it takes the lost work over within the first delay, and a start of Python would slow it down."""
-SECONDS_OF_GOOD_SERVICE = 60.0
-"""A process that lived this long is replaced at once."""
+"""Seconds before the next start after starts that did not lead to service. A process that has served is replaced at once,
+however short its service was, if no other process serves. If one does, it takes the lost work over within the first delay,
+and a start of Python would slow it down."""
 SECONDS_AFTER_GRACE = 15.0
 """Beyond the grace time, in which a process may export and close what it has opened. Then it is killed."""
 SECONDS_OF_SILENCE = 60.0
@@ -92,7 +92,9 @@ class _Supervisor:
                 say(f"Supervising {self._count} worker {word}.")
             await asyncio.gather(first, *others)
             watching.cancel()
-            await asyncio.gather(*self._reports, *filter(None, [self._returning]))
+            while self._reports:
+                await asyncio.gather(*self._reports)
+            await asyncio.gather(*filter(None, [self._returning]))
         return self._exit_code
 
     def _on_signal(self) -> None:
@@ -100,7 +102,8 @@ class _Supervisor:
             say("Second signal: the worker processes are killed; their calls are reported as lost.")
         self._signal_all(signal.SIGKILL if self._stop.is_set() else signal.SIGTERM)
         if self._returning is None:
-            self._returning = asyncio.create_task(self._return_unseen())
+            processes = [each for each in self._processes.values() if each.identity]
+            self._returning = asyncio.create_task(self._return_unseen(processes))
         self._stop.set()
 
     def _signal_all(self, sign: signal.Signals) -> None:
@@ -115,8 +118,8 @@ class _Supervisor:
             await asyncio.sleep(0.05)
 
     async def _keep(self, index: int, *, is_first: bool) -> None:
-        """Run the process of this place, and replace it when it ends, until the supervisor stops."""
-        delay = 0.0
+        """Run the process of this place, and replace it when it retires or ends, until the supervisor stops."""
+        delay, leaving = 0.0, None
         while not self._stop.is_set():
             process = WorkerProcess(index, self._spans.add, self._spans.release)
             self._processes[index] = process
@@ -129,15 +132,25 @@ class _Supervisor:
                 continue
             if self._stop.is_set():
                 process.send_signal(signal.SIGTERM)
-            code = await self._ended(process)
+            ended = asyncio.create_task(self._ended(process))
+            if await self._retires(process, ended):
+                if leaving is not None:
+                    await leaving  # no more than two processes of one place
+                say(f"Worker process {index} (pid {process.pid}) drains: {process.unready}. It is replaced now.")
+                # No place has this number; all that concerns the processes concerns this one too.
+                self._processes[-process.pid] = process
+                self._in_background(self._leave(process, ended))
+                leaving = ended
+                delay, is_first = 0.0, False
+                continue
+            code = await ended
             if code == WRONG_USE and is_first and not process.is_ready.is_set():
                 self._exit_code = code
                 self._stop.set()
             self._on_end(process, code)
             if self._stop.is_set():
                 return
-            lived = time.monotonic() - process.started_at
-            delay = 0.0 if lived > SECONDS_OF_GOOD_SERVICE else delay
+            delay = 0.0 if process.is_ready.is_set() else delay
             wait = max(delay, FIRST_DELAY) if self._is_served() else delay
             is_first = is_first and not process.is_ready.is_set()
             when = f"in {wait:g} s" if wait else "now"
@@ -145,18 +158,34 @@ class _Supervisor:
             await self._sleep(wait)
             delay = min(LONGEST_DELAY, delay * 2) or FIRST_DELAY
 
+    async def _retires(self, process: WorkerProcess, ended: asyncio.Task[int]) -> bool:
+        """Wait until a process retires or has ended; returns whether another one should start before its end."""
+        retiring = asyncio.create_task(process.retires.wait())
+        await asyncio.wait((ended, retiring), return_when=asyncio.FIRST_COMPLETED)
+        retiring.cancel()
+        return not (ended.done() or self._stop.is_set())
+
+    async def _leave(self, process: WorkerProcess, ended: asyncio.Task[int]) -> None:
+        """Wait for the end of a process that another one has replaced already."""
+        await self._return_unseen([process])
+        code = await ended
+        say(f"Worker process {process.index} (pid {process.pid}) has ended: {_describe(code)}.")
+        self._on_end(process, code)
+        del self._processes[-process.pid]
+
     def _is_served(self) -> bool:
         """Whether a process takes work at present."""
         return any(not each.unready for each in self._processes.values())
 
     async def _ended(self, process: WorkerProcess) -> int:
-        """Wait for the end of a process; when the supervisor stops, at most for the grace time."""
+        """Wait for the end of a process; when it retires or the supervisor stops, at most for the grace time."""
         ending = asyncio.create_task(process.wait())
-        stopping = asyncio.create_task(self._stop.wait())
-        await asyncio.wait((ending, stopping), return_when=asyncio.FIRST_COMPLETED)
+        draining = [asyncio.create_task(each.wait()) for each in (self._stop, process.retires)]
+        await asyncio.wait((ending, *draining), return_when=asyncio.FIRST_COMPLETED)
         if not ending.done():
             await asyncio.wait((ending,), timeout=self._settings.grace_seconds + SECONDS_AFTER_GRACE)
-        stopping.cancel()
+        for task in draining:
+            task.cancel()
         if not ending.done():
             say(f"Worker process {process.index} (pid {process.pid}) did not end within its grace time: it is killed.")
             process.send_signal(signal.SIGKILL)
@@ -167,9 +196,13 @@ class _Supervisor:
         if not process.identity:
             self._spans.settle(process, {})
             return
-        report = asyncio.create_task(self._report(process, code))
-        self._reports.add(report)
-        report.add_done_callback(self._reports.discard)
+        self._in_background(self._report(process, code))
+
+    def _in_background(self, report: Coroutine[Any, Any, None]) -> None:
+        """Run it as a task, which the supervisor's end waits for."""
+        task = asyncio.create_task(report)
+        self._reports.add(task)
+        task.add_done_callback(self._reports.discard)
 
     async def _report(self, process: WorkerProcess, code: int) -> None:
         if code == 0 and not process.attempts:
@@ -190,13 +223,12 @@ class _Supervisor:
             say(f"error: what process {process.index} had in flight could not be reported as lost: {error}")
             self._spans.settle(process, {})
 
-    async def _return_unseen(self) -> None:
+    async def _return_unseen(self, processes: Sequence[WorkerProcess]) -> None:
         """Return tasks that the server has handed to polls which the draining processes ended: no code sees them.
 
         A run would wait for such a task's timeout. Servers that have the capability `worker_poll_complete_on_shutdown` end
         the polls themselves, and hand out none.
         """
-        processes = [each for each in self._processes.values() if each.identity]
         with suppress(TimeoutError):
             async with asyncio.timeout(SECONDS_TO_END_POLLS):
                 for process in processes:

@@ -76,12 +76,13 @@ class WorkerProcess(asyncio.Protocol):
         self.unready = "starting"
         self.heard_at = time.monotonic()
         """When its last message arrived."""
-        self.started_at = time.monotonic()
         self.runs: OrderedDict[Run, float] = OrderedDict()
         """The runs that it has handled, with the time of its last report of each."""
         self.tasks: dict[Run, float] = {}
         """The runs whose workflow tasks it has handled, with the time of its last report of such a task."""
         self.is_ready = asyncio.Event()
+        self.retires = asyncio.Event()
+        """Set when it has served, cannot go on, and drains."""
         self.ended = asyncio.Event()
         self.attempts: dict[int, bytes] = {}
         """The attempts that run in it: `STARTED` messages by number."""
@@ -258,9 +259,12 @@ class WorkerProcess(asyncio.Protocol):
         self._on_span(self, number, json.loads(body))
 
     def _state(self, _: int, body: bytes) -> None:
-        self.unready = json.loads(body)["unready"]
+        state = json.loads(body)
+        self.unready = state["unready"]
         if not self.unready:
             self.is_ready.set()
+        if state["retires"] and self.is_ready.is_set():
+            self.retires.set()
 
     def _hello(self, _: int, body: bytes) -> None:
         self.identity = json.loads(body)["identity"]

@@ -23,7 +23,7 @@ _GRPC_STATUS = re.compile(r'Status \{ code: [\'"]?(.+?)[\'"]?, message: "((?:[^"
 
 
 class WorkerStoppedError(RuntimeError):
-    """A Temporal worker stopped by itself. The message names its task queue and the reason, in one line."""
+    """A Temporal worker stopped by itself. The message is the reason, in one line."""
 
 
 class WorkerGroup:
@@ -102,6 +102,8 @@ class WorkerGroup:
             raise self.failure
 
     async def _stop(self, workers: Sequence[Worker], running: Sequence[asyncio.Task[None]]) -> None:
+        if not workers:
+            return
         # Together, as one after the other they would take the grace time twice.
         ending = [*running, *(asyncio.create_task(worker.shutdown()) for worker in workers)]
         failed = asyncio.create_task(self._has_failed.wait())
@@ -123,11 +125,15 @@ class WorkerGroup:
                 self._record_failure(worker.task_queue, RuntimeError("it ended, and gave no reason"))
 
     def _record_failure(self, task_queue: str, error: BaseException) -> None:
+        self.fail(f"the worker of task queue {task_queue!r} has stopped: {reason_of(error)}", error)
+
+    def fail(self, reason: str, cause: BaseException | None = None) -> None:
+        """Stop the workers: they end their polls at once, what runs may finish, and the block is cancelled."""
         if self.failure is not None:
             # Only the first reason is reported; a second is most often the same error at the end of the drain.
             return
-        self.failure = WorkerStoppedError(f"the worker of task queue {task_queue!r} has stopped: {reason_of(error)}")
-        self.failure.__cause__ = error
+        self.failure = WorkerStoppedError(reason)
+        self.failure.__cause__ = cause
         self._has_failed.set()
         self._report(f"error: {self.failure}")
         if self._block is not None and not self._stopping:

@@ -176,7 +176,8 @@ async def _health(link: SupervisorLink | None, stop: asyncio.Event) -> AsyncIter
 
     async def report() -> None:
         while True:
-            link.send(Kind.STATE, body={"unready": await health.unready()})
+            retires = health.group is not None and health.group.failure is not None
+            link.send(Kind.STATE, body={"unready": await health.unready(), "retires": retires})
             await asyncio.sleep(SECONDS_BETWEEN_STATES)
 
     reporting = asyncio.create_task(report())

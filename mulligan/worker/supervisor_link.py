@@ -72,7 +72,7 @@ class Kind(IntEnum):
     """The worker handles a run. Body: `workflow`, `run`; `task`: true if it is a workflow task, and not a replay or a query.
     Once in RUN_AGAIN_AFTER seconds for each run, and for the first workflow task after a replay."""
     STATE = 6
-    """Sent regularly. Body: `unready`, a reason or ""."""
+    """Sent regularly. Body: `unready`, a reason or ""; `retires`: whether the worker drains, and ends by itself then."""
     SPAN = 7
     """A span has ended. The number is that of its attempt; 0 for a span outside of an attempt."""
     ACKNOWLEDGED = 8

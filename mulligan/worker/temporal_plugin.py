@@ -137,12 +137,16 @@ class MulliganPlugin(ClientPlugin, WorkerPlugin):
         parts = self._workers[worker.config(active_config=True)["workflow_runner"]]
         parts.cache.attach(worker)
         decode_without_errors(worker)
+        grace = worker.config(active_config=True)["graceful_shutdown_timeout"].total_seconds()
+        group = WorkerGroup(say, grace + SECONDS_AFTER_GRACE)
+        parts.activities.stop_without_threads(group)
         try:
             async with parts.activities.opened() as activities:
                 if parts.served is None or not parts.served.tag:
-                    await next(worker)
+                    async with group.running([]):
+                        await next(worker)
                 else:
-                    await _serve_both(worker, next, activities, parts.served)
+                    await _serve_both(worker, next, activities, parts.served, group)
         finally:
             await asyncio.to_thread(parts.telemetry.shutdown)
 
@@ -184,13 +188,14 @@ async def _serve_both(
     run_worker: Callable[[Worker], Awaitable[None]],
     activities: Sequence[Callable[..., Any]],
     served: ServedAgents,
+    group: WorkerGroup,
 ) -> None:
     """Run the worker, and one for the activities that workers with other agents have declined.
 
-    Both start to drain when the first one is told to. If the second one fails, the first one drains, and its run fails.
+    Both start to drain when the first one is told to. If the group fails, the first one drains, and its run fails.
 
     Raises:
-        WorkerStoppedError: the second worker stopped by itself.
+        WorkerStoppedError: the second worker stopped by itself, or functions that hang left no thread.
     """
     config = worker.config(active_config=True)
     client_config = config["client"].config(active_config=True)
@@ -198,7 +203,6 @@ async def _serve_both(
     client_config["plugins"] = []
     client = Client(**client_config)
     options: dict[str, Any] = {key: config[key] for key in _SHARED_OPTIONS if config.get(key) is not None}  # type: ignore[literal-required]
-    group = WorkerGroup(say, options["graceful_shutdown_timeout"].total_seconds() + SECONDS_AFTER_GRACE)
     slots = ActivitySlots(options.setdefault("max_concurrent_activities", ACTIVITIES))
     interceptors = [each for each in config["interceptors"] if not isinstance(each, ActivityLogFields)]
     second = activity_worker(

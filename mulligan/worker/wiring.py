@@ -139,7 +139,7 @@ class AgentActivities:
             definitions=Definitions(registry),
             conversations=ConversationCache(worker_settings.prefix_cache_bytes, telemetry.metrics.change_cache_size),
             telemetry=telemetry,
-            runtime=ToolRuntime(telemetry.metrics.change_abandoned_threads),
+            runtime=ToolRuntime(telemetry.metrics.change_hung_threads),
             child_processes=children,
             resources=Resources(loaded.resources, loaded.modules_of_agents, loaded.modules_of_tools),
             tools=ToolFinder(registry, servers),
@@ -171,6 +171,10 @@ class AgentActivities:
             *BatchCallActivities(services).all,
             *SubmitBatchActivities(services).all,
         ]
+
+    def stop_without_threads(self, group: WorkerGroup) -> None:
+        """Let the workers of these activities stop when functions that hang leave no thread for others."""
+        self._services.runtime.bounds.on_used_up = group.fail
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[list[Callable[..., Any]]]:
@@ -256,7 +260,9 @@ async def running_worker(
     cache = WorkflowCache(worker_settings.max_cached_workflows)
     reported: list[Interceptor] = [link] if link else []
     group = WorkerGroup(say, seconds_to_stop=worker_settings.grace_seconds + SECONDS_AFTER_GRACE)
-    async with AgentActivities(loaded, telemetry, model_task_queue, served).opened() as activities:
+    agent_activities = AgentActivities(loaded, telemetry, model_task_queue, served)
+    agent_activities.stop_without_threads(group)
+    async with agent_activities.opened() as activities:
         slots = ActivitySlots(worker_settings.max_concurrent_activities)
         identity = f"{client.identity}{served.tag}" if served else client.identity
         config = agent_worker_options(worker_settings) | {

@@ -19,6 +19,7 @@ from pydantic import BaseModel
 from temporalio import activity, workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client, Interceptor, OutboundInterceptor, StartWorkflowInput, WorkflowFailureError
+from temporalio.common import VersioningBehavior
 from temporalio.converter import (
     CompositePayloadConverter,
     DataConverter,
@@ -28,7 +29,7 @@ from temporalio.converter import (
 )
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import WorkflowEnvironment
-from temporalio.worker import Replayer, Worker
+from temporalio.worker import Replayer, Worker, WorkerDeploymentConfig, WorkerDeploymentVersion
 
 from mulligan import (
     Agent,
@@ -43,7 +44,8 @@ from mulligan import (
     tool,
 )
 from mulligan.devserver import DevServer
-from tests.support.temporal import environment_of
+from mulligan.worker.group import WorkerStoppedError
+from tests.support.temporal import connect_to, environment_of
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = Script("clerk", [Say(calls=[Call("stock", {"item": "lamp"})]), Say("There are 3 lamps.")])
@@ -269,3 +271,25 @@ async def test_the_application_of_the_existing_worker_page_runs_as_printed(tempo
     printed = out.decode().splitlines()
     assert printed == ["sent: Your order is on its way.", "completed Your order is on its way."]
     assert all(f"`{line}`" in page for line in printed)
+
+
+@pytest.mark.parametrize("served", ["with a queue of its own agents", "versioned"])
+async def test_the_worker_stops_when_functions_that_hang_leave_no_thread(temporal: DevServer, served: str) -> None:
+    """Its run fails with the reason, after what ran has ended; so its process ends as after a fatal error of its polls."""
+    queue, plugin = f"threads-{uuid.uuid4().hex[:6]}", MulliganPlugin(agents=[clerk], scripts=[SCRIPT])
+    version = WorkerDeploymentVersion(queue, "1")
+    versioned = {
+        "deployment_config": WorkerDeploymentConfig(
+            version, use_worker_versioning=True, default_versioning_behavior=VersioningBehavior.PINNED
+        )
+    }
+    options: dict[str, Any] = versioned if served == "versioned" else {}
+    worker = Worker(await connect_to(temporal), task_queue=queue, plugins=[plugin], **options)
+    running = asyncio.create_task(worker.run())
+    while not worker.is_running:
+        await asyncio.sleep(0.01)
+    [parts] = plugin._workers.values()
+    parts.activities._services.runtime.bounds.on_used_up("no threads left: 128 functions still run")
+    with pytest.raises(WorkerStoppedError, match="no threads left: 128 functions still run"):
+        await running
+    assert worker.is_shutdown

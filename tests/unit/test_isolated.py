@@ -13,7 +13,7 @@ import pytest
 from mulligan import DeclarationError, tool
 from mulligan.activities.tool_running.isolated import ChildProcesses, ProcessDied
 from mulligan.activities.tool_running.render_result import UnusableResult
-from mulligan.activities.tool_running.tool_runtime import TookTooLong
+from mulligan.activities.tool_running.thread_bounds import TookTooLong
 from mulligan.tool import reference_of
 from tests.support import isolated_functions as functions
 

@@ -16,7 +16,7 @@ import pytest
 from mulligan.activities.tool_running import isolated
 from mulligan.activities.tool_running.isolated import ChildProcesses, ProcessDied
 from mulligan.activities.tool_running.process_tree import processes_below
-from mulligan.activities.tool_running.tool_runtime import TookTooLong
+from mulligan.activities.tool_running.thread_bounds import TookTooLong
 from tests.support import outliving_calls as functions
 from tests.support.outliving_calls import ENDINGS, WAYS, processes_of
 

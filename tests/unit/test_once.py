@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mulligan import Agent, Call, DeclarationError, McpServer, Say, ToolContext, ToolError, tool
-from mulligan.activities.tool_running.tool_runtime import TookTooLong
+from mulligan.activities.tool_running.thread_bounds import TookTooLong
 from mulligan.once import EXCERPT_CHARS, MOST_CALLS, OnceCall, call_digest
 from mulligan.run_input import ResumedFrom
 from mulligan.testing import Model, run_agent

@@ -10,7 +10,7 @@ import pytest
 
 from mulligan import ToolError
 from mulligan.activities.tool_running.isolated import ChildProcesses, ProcessDied
-from mulligan.activities.tool_running.tool_runtime import TookTooLong
+from mulligan.activities.tool_running.thread_bounds import TookTooLong
 from mulligan.tool import reference_of
 from mulligan.tools import query_sqlite
 from tests.support.processes import open_files

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from mulligan.activities.tool_running import tool_runtime
-from mulligan.activities.tool_running.tool_runtime import TookTooLong, ToolRuntime, TooManyThreads
+from mulligan.activities.tool_running.thread_bounds import TookTooLong, TooManyThreads
+from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 
 WHO: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody")
 
@@ -26,7 +27,7 @@ OVER = threading.Event()
 @pytest.fixture
 async def runtime() -> AsyncIterator[ToolRuntime]:
     OVER.clear()
-    runtime = ToolRuntime()
+    runtime = ToolRuntime(threads=400)
     yield runtime
     OVER.set()
     runtime.close()
@@ -172,6 +173,11 @@ async def test_context_changes_of_a_tool_are_not_seen_outside(runtime: ToolRunti
         assert (await runtime.run(later, [], limit=5))[2] == "me"
 
 
+async def until_no_thread_hangs(runtime: ToolRuntime) -> None:
+    while runtime.bounds.hung:
+        await asyncio.sleep(0.01)
+
+
 class Asked:
     async def __call__(self, value: int) -> int:
         return value
@@ -240,8 +246,7 @@ async def test_threads_that_still_run_after_their_limit_are_counted(
         with pytest.raises(TookTooLong):
             await runtime.run(over.wait, [30], limit=0.05)
     over.set()
-    for thread in runtime._abandoned:
-        await asyncio.to_thread(thread.join, 10)
+    await until_no_thread_hangs(runtime)
     over.clear()
     with pytest.raises(TookTooLong):
         await runtime.run(over.wait, [30], limit=0.05)
@@ -268,7 +273,7 @@ async def test_closing_the_runtime_leaves_no_pending_task_or_unretrieved_excepti
 
     running = asyncio.create_task(runtime.run(waits, [], limit=60))
     await runtime.run(later, [], limit=5)
-    loop = runtime._loops[0]
+    loop = runtime._loops[0].loop
     runtime.close()
     with pytest.raises((asyncio.CancelledError, TookTooLong)):
         await running
@@ -302,24 +307,24 @@ async def test_the_limit_applies_to_the_call_and_the_awaited_result_together(run
         await runtime.run(half, [], limit=1)
 
 
-async def test_no_thread_is_started_while_too_many_are_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_thread_is_started_while_too_many_are_left_behind() -> None:
     """Coroutine functions still run, and the others do again after some of the threads have ended."""
-    monkeypatch.setattr("mulligan.activities.tool_running.tool_runtime.MAX_ABANDONED", 3)
     changes: list[int] = []
-    runtime = ToolRuntime(changes.append)
+    runtime = ToolRuntime(changes.append, threads=12)
     over = threading.Event()
     for _ in range(3):
         with pytest.raises(TookTooLong):
             await runtime.run(over.wait, [30], limit=0.05)
     assert sum(changes) == 3
     before = threading.active_count()
-    with pytest.raises(TooManyThreads, match="was not run: 3 functions on this worker did not end"):
-        await runtime.run(sync, [1], limit=5)
+    with pytest.raises(
+        TooManyThreads, match=r"was not run: it waited .* as 3 functions that this run has called still"
+    ):
+        await runtime.run(sync, [1], limit=0.05)
     assert threading.active_count() == before
     assert (await runtime.run(later, [1], limit=5))[0] == 1
     over.set()
-    for thread in list(runtime._abandoned):
-        await asyncio.to_thread(thread.join, 10)
-    assert (await runtime.run(sync, [1], limit=5))[0] == 1
+    assert (await runtime.run(sync, [1], limit=30))[0] == 1
+    await until_no_thread_hangs(runtime)
     assert sum(changes) == 0
     runtime.close()
