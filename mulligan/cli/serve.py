@@ -48,19 +48,13 @@ def serve(
 
     Exit code: 2 if a setting is invalid, or nothing can listen at the address.
     """
-    from mulligan.client.settings import settings
-    from mulligan.client.web_origin import is_loopback
     from mulligan.errors import DeclarationError
     from mulligan.extras import require_extra
 
     try:
         require_extra("serve", "mulligan serve")
-        has_tokens = bool(settings().serve_tokens.get_secret_value().strip())
-        if not has_tokens and not is_loopback(host):
-            fail(
-                f"--host {host} can be reached from other machines: set MULLIGAN_SERVE_TOKENS to name:token, the token for "
-                "example from `openssl rand -hex 32`."
-            )
+        _check_tokens(host)
+        from mulligan.client.settings import settings
         from mulligan.serve.listen import listen
         from mulligan.worker.logs import set_up_logging
 
@@ -76,3 +70,14 @@ def serve(
         )
     except DeclarationError as error:
         fail(str(error))
+
+
+def _check_tokens(host: str) -> None:
+    from mulligan.client.settings import settings
+    from mulligan.client.web_origin import is_loopback
+
+    if not settings().serve_tokens.get_secret_value().strip() and not is_loopback(host):
+        fail(
+            f"--host {host} can be reached from other machines: set MULLIGAN_SERVE_TOKENS to name:token, the token for "
+            "example from `openssl rand -hex 32`."
+        )
