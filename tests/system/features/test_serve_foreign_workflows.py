@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 from temporalio import workflow
 from temporalio.client import WorkflowHandle
@@ -124,7 +124,10 @@ async def with_examples(check: Callable[[Any], Any], strategy: st.SearchStrategy
     """Await `check` for `count` generated values, on this loop. `first`: values that are always checked."""
     loop = asyncio.get_running_loop()
 
-    @settings(max_examples=count, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=count, deadline=None, database=None, suppress_health_check=list(HealthCheck),
+        phases=[Phase.explicit, Phase.generate],  # to shrink takes minutes
+    )  # fmt: skip
     @given(strategy)
     def run(value: Any) -> None:
         asyncio.run_coroutine_threadsafe(check(value), loop).result()

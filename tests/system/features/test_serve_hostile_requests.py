@@ -196,13 +196,8 @@ def requests_of(route: APIRoute, run_id: str) -> Iterator[Sent]:
     }
     [method] = route.methods
     base = path_of(route, known)
-    plain = (
-        {"json": BODIES[route.path]}
-        if route.path in BODIES
-        else {"data": FORMS[route.path]}
-        if method == "POST"
-        else {}
-    )
+    body = BODIES.get(route.path) if method == "POST" else None
+    plain: dict[str, Any] = {} if method == "GET" else {"data": FORMS[route.path]} if body is None else {"json": body}
     if route.path == "/api/webhooks/openai":  # its signature is compared for a time that is now
         plain["headers"] = {"webhook-id": "1", "webhook-timestamp": str(int(time.time()))}
     for name in (each.alias for each in route.dependant.path_params):
@@ -214,15 +209,15 @@ def requests_of(route: APIRoute, run_id: str) -> Iterator[Sent]:
             (method, base, {**plain, "headers": {**plain.get("headers", {}), header: value.encode("latin-1")}})
             for value in values
         )
-    if route.path in BODIES:
-        yield from ((method, base, {"content": json.dumps(body).encode()}) for body in mutations(BODIES[route.path]))
-        yield from ((method, base, {"content": body}) for body in ALMOST_JSON)
+    if method == "POST":
+        yield from ((method, base, {"content": text}) for text in ALMOST_JSON)
+    if body is not None:
+        yield from ((method, base, {"content": json.dumps(each).encode()}) for each in mutations(body))
     elif method == "POST":
         form = {
             name: {"RUN": run_id, "CALL": "call_5_1"}.get(value, value) for name, value in FORMS[route.path].items()
         }
         yield from ((method, base, {"data": {**form, name: text}}) for name in form for text in TEXTS)
-        yield from ((method, base, {"content": body}) for body in ALMOST_JSON)
     yield method, f"{base}%ED%A0%80?%ED%A0%80=%FF&since=%FF", plain
 
 
