@@ -18,4 +18,9 @@ def _routes_of(router: Any) -> Iterator[APIRoute]:
             yield from _routes_of(inner)
 
 
+def methods_of(route: APIRoute) -> set[str]:
+    """The HTTP methods of a route."""
+    return set(route.methods or ())
+
+
 SERVED_ROUTES = [route for protocol in PROTOCOLS for route in _routes_of(protocol.router)]

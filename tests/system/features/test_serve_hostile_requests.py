@@ -26,7 +26,7 @@ from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import Lab
 from tests.support.http_server import Door, http_server
-from tests.support.served_routes import SERVED_ROUTES
+from tests.support.served_routes import SERVED_ROUTES, methods_of
 
 TEXTS = [
     "", " ", "0001-01-01", "9999-12-31T23:59-23:59", "0001-01-01T00:00+23:59", "https://[", "é", "\0", "\u202e\n", "a" * 3_000, "-1",
@@ -194,7 +194,7 @@ def requests_of(route: APIRoute, run_id: str) -> Iterator[Sent]:
         "model": "policy_reader",
         "action": "stop",
     }
-    [method] = route.methods
+    [method] = methods_of(route)
     base = path_of(route, known)
     body = BODIES.get(route.path) if method == "POST" else None
     plain: dict[str, Any] = {} if method == "GET" else {"data": FORMS[route.path]} if body is None else {"json": body}
@@ -233,7 +233,7 @@ async def send(http: httpx2.AsyncClient, sent: Sent, headers: dict[str, str]) ->
         return answer.status_code, (await answer.aread()).decode("utf-8", "replace")
 
 
-@pytest.mark.parametrize("route", SERVED_ROUTES, ids=[f"{min(route.methods)} {route.path}" for route in SERVED_ROUTES])
+@pytest.mark.parametrize("route", SERVED_ROUTES, ids=[f"{min(methods_of(route))} {route.path}" for route in SERVED_ROUTES])
 async def test_no_hostile_value_is_a_fault_of_the_server(
     door: Door, run_id: str, route: APIRoute, monkeypatch: pytest.MonkeyPatch
 ) -> None:
