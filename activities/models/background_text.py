@@ -101,10 +101,8 @@ class BackgroundText:
 
 def _sent_before(request: ReadResponse, cursor: TextCursor) -> LiveText:
     """The text that was sent by an attempt of this poll whose worker died. In a first attempt: none, from `cursor` on."""
-    for detail in activity.info().heartbeat_details:
-        if isinstance(detail, dict) and LIVE_TEXT in detail:
-            text = LiveText.model_validate(detail[LIVE_TEXT])
-            if text.cursor is not None and text.attempt == request.attempt:
-                return text
+    text = LiveText.in_details(activity.info().heartbeat_details)
+    if text is not None and text.cursor is not None and text.attempt == request.attempt:
+        return text
     start = {"conversation": request.where.conversation, "step": request.step, "attempt": request.attempt}
     return LiveText(**start, start=cursor.length, text="", cursor=cursor)

@@ -70,7 +70,7 @@ class StoredFiles:
         except FileNotFoundError:
             if self._creates_folder or self._folder.is_dir():
                 return None
-            raise StorageError(f"The folder {self._folder} is not there: is it mounted?") from None
+            raise StorageError(f"The folder of the stored {self._kind}s is not there: is it mounted?") from None
         except OSError as error:
             raise StorageError(f"{self.text(name)} cannot be read: {error.strerror}.") from error
         if data is None:
