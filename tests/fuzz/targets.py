@@ -41,6 +41,7 @@ from mulligan.wire.compressed_input import decompress_input
 from mulligan.wire.event_types import EVENT_TYPES
 from mulligan.workflows.conversation.continue_as_new import InvalidStateError, decode_state
 from tests.fuzz.inputs import KEYWORDS, TOKENS, WORDS, documents, json_values, repeated, schemas, texts
+from tests.fuzz.provider_streams import changed_streams, read_changed_stream
 from tests.support.cut_off_calls import WrittenCall, check_each_cut, written_calls
 from tests.support.openai_schemas import check_schema
 
@@ -273,6 +274,7 @@ TARGETS: dict[str, Target] = {
         ),
         read_answer,
     ),
+    "changed streams": Target(changed_streams(), read_changed_stream),
     "MCP results": Target(
         st.tuples(
             st.lists(documents().filter(lambda data: len(data) < 1_000_000) | st.just(b"\n"), max_size=4),
