@@ -167,7 +167,7 @@ CARRY_BYTES = 1_800_000
 server terminates a run whose input is over 2 MB."""
 
 STATE_BYTES = 128_000_000
-"""The largest state that is carried, before it is compressed: external storage takes 32 MB, and texts shrink to a quarter."""
+"""The largest state that is carried, before it is compressed: external storage has 32 MB, and texts shrink to a fourth."""
 
 HISTORY_BYTES, HISTORY_EVENTS = 40_000_000, 45_000
 """A run with a larger history takes no further step. One step adds at most about 10 MB (STEP_RESULTS_BYTES) and 800

@@ -1,13 +1,13 @@
 """Signals whose content nobody can read. A signal cannot be refused, and an error in its handler fails the workflow task.
 
-The name of `stop` says what is wanted, so such a signal stops the run all the same, and the run's reason says that the content
-could not be read. Others are ignored, and the worker's log says so.
+The name of `stop` says what is wanted, so such a signal stops the run all the same, and the run's reason says that the
+content could not be read. Others are ignored, and the worker's log says so.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from temporalio.api.common.v1 import Payload
@@ -20,11 +20,12 @@ from mulligan.wire.batch_call import ADD_CALL, BATCH_ANSWERED, REMOVE_CALL
 from mulligan.wire.read_payload import read_payloads
 from mulligan.wire.tenant_budget import ADD_COST
 from mulligan.wire.updates import STOP
+from mulligan.worker.unreadable_payloads import NOT_HERE, NOT_NOW
 
 if TYPE_CHECKING:
     from temporalio.workflow import _Definition
 
-__all__ = ["awaits_signal", "with_readable_signals"]
+__all__ = ["waits_of_signal", "with_readable_signals"]
 
 _Activate = Callable[[WorkflowActivation], WorkflowActivationCompletion]
 _log = logging.getLogger(__name__)
@@ -36,15 +37,17 @@ _UNREADABLE_STOP = Payload(
 MOST_NAME_CHARS = 100
 
 
-def awaits_signal(defn: _Definition, name: str) -> bool:
-    """Whether the content of a signal is worth to wait for. Users' workflows may need that of each."""
-    return name in _WITH_CONTENT or not (_is_own(defn) or _is_stop(defn, name))
+def waits_of_signal(defn: _Definition, name: str) -> Collection[bytes]:
+    """What is waited for where the content of a signal cannot be read. Users' workflows may need that of each."""
+    if _is_own(defn):
+        return (NOT_NOW,) if name in _WITH_CONTENT else ()  # these are too small for external storage
+    return () if _is_stop(defn, name) else (NOT_NOW, NOT_HERE)
 
 
 def with_readable_signals(activate: _Activate, converter: PayloadConverter, det: WorkflowInstanceDetails) -> _Activate:
     """The `activate` of a workflow's instance, whose signals have a content that the converter reads.
 
-    Handlers of Mulligan's own workflows get at most one argument. Signals of users' workflows are left alone, but for `stop`.
+    Handlers of Mulligan's own workflows get at most one argument. Of users' workflows, only `stop` is looked at.
     """
     is_warned = False
 

@@ -23,7 +23,7 @@ from temporalio.bridge.proto.workflow_completion import WorkflowActivationComple
 from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails, WorkflowRunner
 
 from mulligan.worker.readable_failures import with_readable_failures
-from mulligan.worker.readable_signals import awaits_signal, with_readable_signals
+from mulligan.worker.readable_signals import waits_of_signal, with_readable_signals
 from mulligan.worker.refused_attributes import RefusedAttributes
 from mulligan.worker.start_arguments import with_one_argument
 from mulligan.worker.supervisor_link import RunPart
@@ -75,7 +75,7 @@ class RecordedStateRunner(WorkflowRunner):
         activate = with_readable_signals(activate, converter, det)
         if issubclass(det.defn.cls, AgentWorkflow):
             activate = with_one_argument(activate)
-        checked = self._unreadable.checked(activate, lambda name: awaits_signal(det.defn, name))
+        checked = self._unreadable.checked(activate, lambda name: waits_of_signal(det.defn, name))
         recorded = _RecordedActivations(checked, self._cache)
         reported = _reported(recorded, self._on_task, det.info.workflow_id) if self._on_task else recorded
         instance.activate = reported  # type: ignore[method-assign, assignment]

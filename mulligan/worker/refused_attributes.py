@@ -1,9 +1,9 @@
 """Runs whose search attributes the server refuses, because somebody has removed them from the namespace.
 
-The server then refuses the completed workflow task, which is done again, and refused again. The Core SDK does not say why the
-server has refused a task: it removes the run from the cache. So a run whose task set attributes and was refused twice in a
-row sets none for a while (`mulligan.workflows.listed_status`, which records that it left them out). Continue-as-new sets all
-that the run has: there they are left out here, as a replay does not compare them.
+The server then refuses the completed workflow task, which is done again, and refused again. The Core SDK does not say why
+the server has refused a task: it removes the run from the cache. So a run whose task set attributes and was refused twice in
+a row sets none for a while (`mulligan.workflows.listed_status`, which records that it left them out). Continue-as-new sets
+all that the run has: there they are left out here, as a replay does not compare them.
 """
 
 from __future__ import annotations

@@ -5,16 +5,16 @@ An error fails the task, again and again. So workflow tasks have a data converte
 converter accepts in the place of one that it cannot read. An update or a query with it is refused, a start or a result fails
 the run, a signal arrives without its content (readable_signals.py).
 
-Where this worker lacks the key or the storage, or the storage does not answer, the payload may be good, and a result would be
-lost. Then the workflow task fails, and Temporal tries it again, for a day. What can be sent again, and signals whose content
-is not needed, do not wait, and nothing waits once the run is cancelled.
+Where this worker lacks the key or the storage, or the storage does not answer, the payload may be good, and a result would
+be lost. Then the workflow task fails, and Temporal tries it again, for a day. What can be sent again, and signals whose
+content is not needed, do not wait, and nothing waits once the run is cancelled.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from datetime import timedelta
 from threading import Lock
 from typing import Any
@@ -41,8 +41,9 @@ WAIT = timedelta(days=1)
 a worker with the key or the storage."""
 MOST_RUNS = 10_000
 """How many such runs a process remembers."""
-NOT_HERE = b"not here"
-"""The value of `RETRY` where this worker has no such storage: a run that has not begun fails at once, and says so."""
+NOT_NOW, NOT_HERE = b"1", b"not here"
+"""The values of `RETRY`: the key or the storage is missing now; this worker has no such storage. A run that has not begun
+does not wait for the latter: it fails at once, and says so."""
 _LOST = (LostError, DecodeError, json_format.Error, ValueError, KeyError, TypeError)
 """What reading a stored payload raises where no later attempt can succeed."""
 
@@ -106,7 +107,7 @@ class _RefusingConverter(DataConverter):
         cause = error.__cause__ or error
         if isinstance(error, _LOST) or isinstance(cause, _LOST):
             return refused(f"It is in external storage, which does not have it. {truncated(error_text(cause))}")
-        return refused(f"It is in external storage, which cannot be read now. {text}", retry=b"1")
+        return refused(f"It is in external storage, which cannot be read now. {text}", retry=NOT_NOW)
 
 
 async def _each(step: _Step, payloads: Sequence[Payload], why: Callable[[Exception], Payload]) -> list[Payload]:
@@ -120,7 +121,7 @@ async def _each(step: _Step, payloads: Sequence[Payload], why: Callable[[Excepti
 
 
 def _why_not_decoded(error: Exception) -> Payload:
-    return refused(f"The codec raised {type_name(error)}: {truncated(error_text(error))}", retry=b"1")
+    return refused(f"The codec raised {type_name(error)}: {truncated(error_text(error))}", retry=NOT_NOW)
 
 
 def _is_refused(payload: Payload) -> bool:
@@ -128,17 +129,17 @@ def _is_refused(payload: Payload) -> bool:
 
 
 class UnreadablePayloads:
-    """The runs of one worker that wait for a payload which another worker, or this one later, can read. It is thread-safe."""
+    """The runs of one worker that wait for a payload which another worker, or this one later, can read. Thread-safe."""
 
     def __init__(self) -> None:
         self._since: OrderedDict[str, float] = OrderedDict()
         """When the task of each run failed for the first time, in seconds since the epoch by Temporal's clock."""
         self._lock = Lock()
 
-    def checked(self, activate: _Activate, awaits_signal: Callable[[str], bool]) -> _Activate:
+    def checked(self, activate: _Activate, waits_of_signal: Callable[[str], Collection[bytes]]) -> _Activate:
         """The `activate` of a workflow's instance, which fails while it is worth while to wait for a payload.
 
-        `awaits_signal`: whether the content of signals of a name is worth it.
+        `waits_of_signal`: the values of `RETRY` that are waited for in signals of a name.
         """
 
         def activate_checked(act: WorkflowActivation) -> WorkflowActivationCompletion:
@@ -146,7 +147,7 @@ class UnreadablePayloads:
                 for job in act.jobs:
                     # A search of the bytes first: it is quick, and almost no workflow task has such a payload.
                     if RETRY.encode() in job.SerializeToString():
-                        for payload in _awaited(job, awaits_signal):
+                        for payload in _awaited(job, waits_of_signal):
                             self._wait(act, payload.data.decode(errors="replace"))
             return activate(act)
 
@@ -162,23 +163,22 @@ class UnreadablePayloads:
             raise ValueError(reason)
 
 
-def _awaited(job: WorkflowActivationJob, awaits_signal: Callable[[str], bool]) -> Iterator[Payload]:
+def _awaited(job: WorkflowActivationJob, waits_of_signal: Callable[[str], Collection[bytes]]) -> Iterator[Payload]:
     """The refused payloads of a job that may be readable later, and that cannot be sent again."""
-    retried: set[bytes] = {b"1", NOT_HERE}
-    payloads: Iterator[Payload]
+    waits: Collection[bytes] = (NOT_NOW, NOT_HERE)
+    payloads: Iterable[Payload]
     match job.WhichOneof("variant"):
         case "do_update" | "query_workflow":  # the sender is told of the refusal
             return
         case "signal_workflow":
-            payloads = iter(job.signal_workflow.input if awaits_signal(job.signal_workflow.signal_name) else ())
+            payloads, waits = job.signal_workflow.input, waits_of_signal(job.signal_workflow.signal_name)
         case "initialize_workflow":
-            start = job.initialize_workflow
-            payloads = iter(start.arguments)
-            if not start.continued_from_execution_run_id:
-                retried.remove(NOT_HERE)
+            payloads = job.initialize_workflow.arguments
+            if not job.initialize_workflow.continued_from_execution_run_id:
+                waits = (NOT_NOW,)
         case _:
             payloads = _payloads(job)
-    yield from (each for each in payloads if _is_refused(each) and each.metadata.get(RETRY) in retried)
+    yield from (each for each in payloads if _is_refused(each) and each.metadata.get(RETRY) in waits)
 
 
 def _payloads(message: Any) -> Iterator[Payload]:

@@ -28,7 +28,7 @@ from temporalio.converter import ExternalStorage, StorageDriver
 from mulligan.client.converter import REFUSED, RETRY, data_converter, refused
 from mulligan.client.encryption import EncryptionCodec
 from mulligan.client.stored_files import LostError, StorageError, StoredFiles
-from mulligan.worker.unreadable_payloads import NOT_HERE, WAIT, UnreadablePayloads, decode_without_errors
+from mulligan.worker.unreadable_payloads import NOT_HERE, NOT_NOW, WAIT, UnreadablePayloads, decode_without_errors
 
 PLAIN = Payload(metadata={"encoding": b"json/plain"}, data=b"1")
 CODEC = EncryptionCodec({"a": b"\x01" * 32})
@@ -82,7 +82,7 @@ def activated(task: UnreadablePayloads, at: datetime, *, cancelled: bool = False
     act = WorkflowActivation(run_id="r", jobs=jobs)
     act.timestamp.FromDatetime(at)
     with suppress(ValueError):
-        task.checked(activate, lambda name: name == "answered")(act)
+        task.checked(activate, lambda name: (NOT_NOW, NOT_HERE) if name == "answered" else ())(act)
     return bool(done)
 
 

@@ -28,8 +28,8 @@ __all__ = [
 _ZSTD_DIFFERENCE = 0.05
 """How much larger or smaller, as a fraction, the output of another version of zstandard is at most."""
 _CHAIN = "mulligan-chain"
-"""The key in a state's metadata of the id of the first run of the chain. The server makes it when it has the input of that run,
-and cron schedules and retries pass that input on: so no input of a client's has it."""
+"""The key in a state's metadata of the id of the first run of the chain. The server makes it when it has the input of that
+run, and cron schedules and retries pass that input on: so no input of a client's has it."""
 _PIECE_BYTES, _WINDOW = 1_000_000, 2**27
 
 
