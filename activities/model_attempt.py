@@ -23,7 +23,7 @@ from mulligan.observe import semconv
 from mulligan.observe.spans import ChatAttempt, content_attributes
 from mulligan.values import AssistantMessage, Message, Usage
 from mulligan.wire.agent_facts import Definition
-from mulligan.wire.event_types import LiveText
+from mulligan.wire.live_text_in import live_text_in
 from mulligan.wire.model_call import ModelAnswer, ModelCall
 
 
@@ -127,7 +127,7 @@ class ModelAttempt:
         lost = lost_attempts()
         if not lost or not self.services.budgets.is_limited(self.request.where.tenant):
             return
-        text = LiveText.in_details(activity.info().heartbeat_details)
+        text = live_text_in(activity.info().heartbeat_details)
         if text is not None and text.attempt in lost:
             output = tokens_of(text.start + len(text.text.encode()))
             usage = Usage(input_tokens=estimated_input(asked), output_tokens=output)

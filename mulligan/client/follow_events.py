@@ -35,6 +35,7 @@ from mulligan.wire.event_types import (
     TextVoid,
     ToolProgress,
 )
+from mulligan.wire.live_text_in import live_text_in
 from mulligan.wire.model_call import CALL_MODEL
 from mulligan.wire.tool_call import CALL_TOOL
 
@@ -244,7 +245,7 @@ class EventFollower:
                 yield self._passed(report, self.position)
 
     async def _read_text(self, call: PendingActivityInfo) -> LiveText | None:
-        return LiveText.in_details(await heartbeat_details(self._client, call))
+        return live_text_in(await heartbeat_details(self._client, call))
 
     async def end_was_yielded(self) -> bool:
         """Whether the event `run_ended` was yielded, now or before the token that this reader began with."""

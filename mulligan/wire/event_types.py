@@ -6,12 +6,10 @@ that a model is still writing is only in the heartbeats of its call. docs/events
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import suppress
 from datetime import datetime
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter
 
 from mulligan.content import Part
 from mulligan.schema.optional_field import optional_field
@@ -104,15 +102,6 @@ class LiveText(BaseModel):
     """The text from there on."""
     cursor: TextCursor | None = optional_field()
     """Where the stream of a background response continues after this text."""
-
-    @classmethod
-    def in_details(cls, details: Iterable[Any]) -> LiveText | None:
-        """The text in the details of a heartbeat; None if there is none, or another program has written it."""
-        for detail in details:
-            if isinstance(detail, dict) and LIVE_TEXT in detail:
-                with suppress(ValidationError):
-                    return cls.model_validate(detail[LIVE_TEXT])
-        return None
 
 
 class _Event(BaseModel):
