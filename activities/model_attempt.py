@@ -23,7 +23,7 @@ from mulligan.observe import semconv
 from mulligan.observe.spans import ChatAttempt, content_attributes
 from mulligan.values import AssistantMessage, Message, Usage
 from mulligan.wire.agent_facts import Definition
-from mulligan.wire.event_types import LIVE_TEXT, LiveText
+from mulligan.wire.live_text_in import live_text_in
 from mulligan.wire.model_call import ModelAnswer, ModelCall
 
 
@@ -127,13 +127,12 @@ class ModelAttempt:
         lost = lost_attempts()
         if not lost or not self.services.budgets.is_limited(self.request.where.tenant):
             return
-        for each in activity.info().heartbeat_details:
-            if isinstance(each, dict) and isinstance(live := each.get(LIVE_TEXT), dict) and live.get("attempt") in lost:
-                text = LiveText.model_validate(live)
-                output = tokens_of(text.start + len(text.text.encode()))
-                usage = Usage(input_tokens=estimated_input(asked), output_tokens=output)
-                key, request = attempt_key(text.attempt), self.request
-                await self.services.budgets.add(request.where, request.model, usage, key=key, estimated=True)
+        text = live_text_in(activity.info().heartbeat_details)
+        if text is not None and text.attempt in lost:
+            output = tokens_of(text.start + len(text.text.encode()))
+            usage = Usage(input_tokens=estimated_input(asked), output_tokens=output)
+            key, request = attempt_key(text.attempt), self.request
+            await self.services.budgets.add(request.where, request.model, usage, key=key, estimated=True)
 
     def add_content(self, span: Span, request: Request, reply: Reply) -> None:
         """Add which images and files the model got to its span, and the messages if spans may carry content."""

@@ -21,6 +21,7 @@ from mulligan.activities.model_attempt import ModelAttempt
 from mulligan.activities.models._responses_assembler import usage_of
 from mulligan.activities.models.background_text import BackgroundText, ReadText
 from mulligan.activities.models.call_provider import record_reply
+from mulligan.activities.models.checked_reply import checked_id
 from mulligan.activities.models.estimated_usage import estimated_input, tokens_of
 from mulligan.activities.models.openai_responses import CreatedResponse, OpenAIResponses
 from mulligan.activities.models.protocol import Reply, Request, Unavailable
@@ -52,6 +53,7 @@ VISIBLE_AFTER = 60.0
 """Seconds after its creation in which a response that the provider does not find is read again."""
 METADATA_CHARS = 512
 """OpenAI's limit of a value in the metadata."""
+MOST_STATUS_CHARS = 100
 NOT_FOUND = 404
 
 
@@ -99,7 +101,7 @@ class BackgroundResponseActivities:
             created = await self._create(request, attempt, provider, asked, heartbeat, is_streamed)
         return StartedResponse(
             id=str(created.response["id"]),
-            status=str(created.response.get("status")),
+            status=str(created.response.get("status"))[:MOST_STATUS_CHARS],
             attempt=request.failed + activity.info().attempt,
             cursor=None if created.sequence is None else TextCursor(sequence=created.sequence),
             input_tokens=estimated_input(provider_request) if services.budgets.is_limited(where.tenant) else 0,
@@ -120,8 +122,7 @@ class BackgroundResponseActivities:
         try:
             creating = provider.start_in_background(asked, key=_key(request), metadata=metadata, streamed=is_streamed)
             created = await _to_its_end(provider, asyncio.ensure_future(creating))
-            if not isinstance(created.response.get("id"), str) or not created.response["id"]:
-                raise Unavailable("the endpoint's answer to a background request has no id")
+            checked_id(created.response.get("id"), "a background response")
         except Exception as error:
             chat = attempt.chat(activity.info().attempt)
             services.telemetry.failed_chat(request.where, chat, error, start=started)
@@ -158,8 +159,6 @@ class BackgroundResponseActivities:
             text = await self._read_text(request, provider, heartbeat)
             try:
                 response = await provider.background_response(request.id, "get", READ_TIMEOUT)
-            except Unavailable as error:
-                return _state("unknown", error)
             except ModelRequestError as error:
                 if error.status == NOT_FOUND and time.time() - request.started < VISIBLE_AFTER:
                     return _state("unknown", error)
@@ -167,6 +166,8 @@ class BackgroundResponseActivities:
                 if error.status == NOT_FOUND:
                     return _state("expired", error)
                 raise
+            except Exception as error:  # noqa: BLE001 - the run's patience and time limit count, not this activity's attempts
+                return _state("unknown", error)
             if response.get("status") in ("queued", "in_progress"):
                 running, writing = str(response["status"]), text.is_writing
                 return ResponseState(status="running", detail=running, cursor=text.cursor, is_writing=writing)
@@ -208,8 +209,7 @@ class BackgroundResponseActivities:
                 telemetry.add_server(span, *server)
             if response.get("status") == "cancelled":
                 raise Unavailable("the response was cancelled at the provider")
-            reply = provider.reply_of(response)
-            record_reply(provider, asked, reply, telemetry, span)
+            reply = record_reply(provider, asked, provider.reply_of(response), telemetry, span)
             attempt.add_content(span, asked, reply)
             return reply
 

@@ -36,6 +36,7 @@ from mulligan.workflows.conversation.continue_as_new import (
     decode_state,
     encode_state,
     fits_in_state,
+    size_to_carry,
 )
 from mulligan.workflows.conversation.conversation import Conversation, messages_that_fit
 from mulligan.workflows.conversation.event_page import event_page
@@ -282,7 +283,7 @@ class DurableAgent(Generic[OutputT]):
         policy = self._continue_as_new
         if not (self.continues_while_waiting and policy.is_due_while_waiting() and workflow.all_handlers_finished()):
             return
-        if policy.may_continue_while_waiting(lambda: len(self.carry()) <= self._most_to_carry):
+        if policy.may_continue_while_waiting(lambda: size_to_carry(self.carry()) <= self._most_to_carry):
             continue_as_new(self.carry())
 
     async def _continue_while(self, only_waits: Callable[[], bool]) -> None:
@@ -290,7 +291,7 @@ class DurableAgent(Generic[OutputT]):
         policy = self._continue_as_new
         while True:
             await workflow.wait_condition(lambda: only_waits() and policy.is_due_while_waiting())
-            if policy.may_continue_while_waiting(lambda: len(self.carry()) <= self._most_to_carry):
+            if policy.may_continue_while_waiting(lambda: size_to_carry(self.carry()) <= self._most_to_carry):
                 leave = partial(continue_as_new, self.carry())
                 self._inbox.decisions.continue_as_new(leave)
                 self._inbox.deferred.continue_as_new(leave)
@@ -339,7 +340,7 @@ class DurableAgent(Generic[OutputT]):
         return False
 
     def _is_small_enough_to_carry(self) -> bool:
-        return fits_in_state(len(self.carry()), self._most_to_carry, at=self.conversation.next_step)
+        return fits_in_state(size_to_carry(self.carry()), self._most_to_carry, at=self.conversation.next_step)
 
     @property
     def _most_to_carry(self) -> int:

@@ -166,6 +166,9 @@ CARRY_BYTES = 1_800_000
 """The largest state that continue-as-new carries without external storage. It is measured before the command, as the
 server terminates a run whose input is over 2 MB."""
 
+STATE_BYTES = 128_000_000
+"""The largest state that is carried, before it is compressed: external storage has 32 MB, and texts shrink to a fourth."""
+
 HISTORY_BYTES, HISTORY_EVENTS = 40_000_000, 45_000
 """A run with a larger history takes no further step. One step adds at most about 10 MB (STEP_RESULTS_BYTES) and 800
 events (size_limits.MOST_CALLS)."""

@@ -1,7 +1,7 @@
 """The search attributes of a run: its agent and its status, as lists of runs show them.
 
 Each change is an event in the history, so there is one only where a run opens or ends, and where it begins or ceases to wait
-for a person.
+for a person. Where somebody has removed the attributes from the namespace, the run goes on without them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ from temporalio.common import SearchAttributeUpdate
 
 from mulligan.wire.search_attributes import AGENT_ATTRIBUTE, STATUS_ATTRIBUTE
 
-__all__ = ["list_run", "set_listed_status"]
+__all__ = ["ARE_REFUSED", "list_run", "set_listed_status"]
+
+ARE_REFUSED = "mulligan_attributes_are_refused"
+"""The function of the worker (`workflow.extern_functions`) that says whether the server refuses this run's attributes."""
 
 
 def list_run(agent: str, attributes: Collection[str]) -> None:
@@ -23,12 +26,21 @@ def list_run(agent: str, attributes: Collection[str]) -> None:
         updates.append(AGENT_ATTRIBUTE.value_set(agent))
     if STATUS_ATTRIBUTE.name in attributes:
         updates.append(STATUS_ATTRIBUTE.value_set("running"))
-    if updates:
-        workflow.upsert_search_attributes(updates)
+    _upsert(updates)
 
 
 def set_listed_status(status: str) -> None:
     """Change the status, if the run has that attribute. Continue-as-new keeps it."""
     listed = workflow.info().typed_search_attributes.get(STATUS_ATTRIBUTE)
     if listed is not None and listed != status:
-        workflow.upsert_search_attributes([STATUS_ATTRIBUTE.value_set(status)])
+        _upsert([STATUS_ATTRIBUTE.value_set(status)])
+
+
+def _upsert(updates: list[SearchAttributeUpdate[str]]) -> None:
+    """Set attributes. If the worker has seen that the server refuses them, record instead that they were left out."""
+    if not updates:
+        return
+    left_out = f"unlisted-{workflow.random().getrandbits(64):x}"  # the same number in each replay
+    are_refused = workflow.extern_functions().get(ARE_REFUSED, bool)
+    if not ((workflow.unsafe.is_replaying() or are_refused()) and workflow.patched(left_out)):
+        workflow.upsert_search_attributes(updates)

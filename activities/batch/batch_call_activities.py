@@ -160,8 +160,9 @@ class BatchCallActivities:
                 answer = request.answer
                 message = answer.error.message if answer.error else "the batch has no answer to the request"
                 raise batches.error_of(answer.status, message) if answer.status else Unavailable(message)
-            reply = provider.reply_of(batches.response_in(line))
-            record_reply(provider, asked, reply, services.telemetry, span)
+            reply = record_reply(
+                provider, asked, provider.reply_of(batches.response_in(line)), services.telemetry, span
+            )
             attempt.add_content(span, asked, reply)
             return reply
 

@@ -20,6 +20,7 @@ from mulligan.activities.heartbeat import heartbeating
 from mulligan.activities.models._http_errors import PERMANENT_ERROR_CODES
 from mulligan.activities.models._json_fields import as_text
 from mulligan.activities.models._openai_batches import OpenAIBatches
+from mulligan.activities.models.checked_reply import checked_id
 from mulligan.activities.models.protocol import Unavailable
 from mulligan.activities.services import Services
 from mulligan.client.content_store import ChangedContentError, MissingContentError
@@ -220,25 +221,26 @@ class SubmitBatchActivities:
 
 def _progress(batch: dict[str, Any]) -> BatchProgress:
     """The state of a batch, from the provider's JSON."""
-    if not isinstance(batch.get("id"), str) or not batch["id"]:
-        raise ApplicationError("The endpoint's answer about a batch has no id.", type="ModelUnavailable")
     data = (batch.get("errors") or {}).get("data") if isinstance(batch.get("errors"), dict) else None
     errors = [each for each in data or [] if isinstance(each, dict)]
     at_lines = [each for each in errors if isinstance(each.get("line"), int)]
     lines = {str(each["line"]): _info(each) for each in at_lines[:MOST_REFUSED]}
-    return BatchProgress(
-        id=batch["id"],
-        status=as_text(batch.get("status")),
-        input_file=_file(batch, "input_file_id"),
-        output_file=_file(batch, "output_file_id"),
-        error_file=_file(batch, "error_file_id"),
-        errors=[_info(each) for each in errors[:MOST_ERRORS] if not isinstance(each.get("line"), int)],
-        refused=lines,
-    )
+    try:
+        return BatchProgress(
+            id=checked_id(batch.get("id"), "a batch"),
+            status=as_text(batch.get("status"))[:100],
+            input_file=_file(batch, "input_file_id"),
+            output_file=_file(batch, "output_file_id"),
+            error_file=_file(batch, "error_file_id"),
+            errors=[_info(each) for each in errors[:MOST_ERRORS] if not isinstance(each.get("line"), int)],
+            refused=lines,
+        )
+    except Unavailable as error:
+        raise _retried(error) from error
 
 
 def _file(batch: dict[str, Any], field: str) -> str | None:
-    return batch[field] if isinstance(batch.get(field), str) and batch[field] else None
+    return checked_id(batch[field], "a file") if batch.get(field) else None
 
 
 def _info(error: dict[str, Any]) -> ErrorInfo:

@@ -11,6 +11,7 @@ from urllib.parse import quote
 from mulligan.activities.models._http_errors import error_of_status, has_permanent_code, message_in
 from mulligan.activities.models._openai_client import OpenAIClient
 from mulligan.activities.models._read_response import read_json
+from mulligan.activities.models.checked_reply import checked_id
 from mulligan.activities.models.protocol import Unavailable
 from mulligan.errors import ModelRequestError
 
@@ -38,7 +39,7 @@ class OpenAIBatches:
                 uploaded = await client.files.create(
                     file=(f"{name}.jsonl", data, "application/jsonl"), purpose="batch", timeout=TRANSFER_TIMEOUT
                 )
-        return str(uploaded.id)
+        return checked_id(uploaded.id, "a file")
 
     async def create(self, input_file: str, path: str, metadata: dict[str, str]) -> dict[str, Any]:
         """Create a batch of the requests of a file, for requests of one path."""

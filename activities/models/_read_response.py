@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from mulligan.activities.models.protocol import Unavailable
+from mulligan.schema.error_text import error_text, type_name
 from mulligan.schema.json_limits import JsonMeter
 from mulligan.values import well_formed
 
@@ -96,9 +98,25 @@ async def read_stream(response: httpx2.Response, assembler: StreamAssembler) -> 
             continue  # read to the end, so that the connection can be used again
         event = _event(data)
         has_escapes = has_escapes or "\\u" in data
-        assembler.add(event)
-    result: dict[str, Any] = secrets.clean_value(assembler.result()) if secrets else assembler.result()
+        with wrong_types_are_unavailable():
+            assembler.add(event)
+    with wrong_types_are_unavailable():
+        result: dict[str, Any] = secrets.clean_value(assembler.result()) if secrets else assembler.result()
     return _replace_uncarriable(result) if has_escapes else result
+
+
+@contextmanager
+def wrong_types_are_unavailable() -> Iterator[None]:
+    """Read an answer in the block, or in the decorated function. Its fields may have any JSON types.
+
+    Raises:
+        Unavailable: the block raised what Python raises for values of other types.
+    """
+    try:
+        yield
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+        fault = f"{type_name(error)}: {error_text(error)}"
+        raise Unavailable(f"the endpoint's answer has a field of another type than its API says ({fault})") from error
 
 
 async def read_events(response: httpx2.Response) -> AsyncGenerator[dict[str, Any], None]:

@@ -15,6 +15,7 @@ from mulligan.activities.models._anthropic_turns import THINKING, Turn, called_t
 from mulligan.activities.models._http_errors import error_of_status, message_in
 from mulligan.activities.models._json_fields import MOST_TOKENS, as_text, to_json
 from mulligan.activities.models._model_settings import settings_for, tool_choice_of
+from mulligan.activities.models._read_response import wrong_types_are_unavailable
 from mulligan.activities.models._sdk_client import HttpRequest
 from mulligan.activities.models._strict_schema import schema_in_words, strict
 from mulligan.activities.models.fit_content import without_content
@@ -225,6 +226,7 @@ def _format_of(output: OutputFormat) -> dict[str, Any] | None:
     return None if schema is None else transform_schema(schema)
 
 
+@wrong_types_are_unavailable()
 def _reply(answer: dict[str, Any], data_key: str, key_variable: str) -> Reply:
     content = answer.get("content")
     if answer.get("error") or not isinstance(content, list):

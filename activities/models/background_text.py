@@ -16,6 +16,7 @@ from mulligan.activities.models.protocol import Unavailable
 from mulligan.errors import ModelRequestError
 from mulligan.wire.background_response import ReadResponse
 from mulligan.wire.event_types import LIVE_TEXT, LiveText, TextCursor
+from mulligan.wire.live_text_in import live_text_in
 
 OPEN_TIMEOUT, LONGEST = 10.0, 20.0
 """Seconds until the stream has begun, and for which a poll reads it at most: the run sees a request to stop after that."""
@@ -101,10 +102,8 @@ class BackgroundText:
 
 def _sent_before(request: ReadResponse, cursor: TextCursor) -> LiveText:
     """The text that was sent by an attempt of this poll whose worker died. In a first attempt: none, from `cursor` on."""
-    for detail in activity.info().heartbeat_details:
-        if isinstance(detail, dict) and LIVE_TEXT in detail:
-            text = LiveText.model_validate(detail[LIVE_TEXT])
-            if text.cursor is not None and text.attempt == request.attempt:
-                return text
+    text = live_text_in(activity.info().heartbeat_details)
+    if text is not None and text.cursor is not None and text.attempt == request.attempt:
+        return text
     start = {"conversation": request.where.conversation, "step": request.step, "attempt": request.attempt}
     return LiveText(**start, start=cursor.length, text="", cursor=cursor)

@@ -6,6 +6,7 @@ import asyncio
 
 from opentelemetry.trace import Span
 
+from mulligan.activities.models.checked_reply import checked_reply
 from mulligan.activities.models.protocol import Provider, Reply, Request
 from mulligan.endpoint import Endpoint
 from mulligan.observe.telemetry import Telemetry
@@ -27,12 +28,16 @@ async def call_provider(
             reply = await provider.complete(request)
     except TimeoutError:
         raise TimeoutError(f"no answer within {request.timeout:g} s") from None
-    record_reply(provider, request, reply, telemetry, span)
-    return reply
+    return record_reply(provider, request, reply, telemetry, span)
 
 
-def record_reply(provider: Provider, request: Request, reply: Reply, telemetry: Telemetry, span: Span) -> None:
-    """Put the answer's facts on its span."""
+def record_reply(provider: Provider, request: Request, reply: Reply, telemetry: Telemetry, span: Span) -> Reply:
+    """Check the answer, and put its facts on its span.
+
+    Raises:
+        Unavailable: see `checked_reply`.
+    """
+    reply = checked_reply(reply)
     telemetry.add_response(
         span,
         provider=provider.name,
@@ -42,3 +47,4 @@ def record_reply(provider: Provider, request: Request, reply: Reply, telemetry: 
         finish_reason=reply.finish_reason,
         usage=reply.usage,
     )
+    return reply

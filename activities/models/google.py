@@ -16,6 +16,7 @@ from mulligan.activities.models._google_schema import google_schema
 from mulligan.activities.models._http_errors import error_of_status, message_in
 from mulligan.activities.models._json_fields import as_text, to_json
 from mulligan.activities.models._model_settings import settings_for, tool_choice_of
+from mulligan.activities.models._read_response import wrong_types_are_unavailable
 from mulligan.activities.models._sdk_client import HttpRequest
 from mulligan.activities.models._strict_schema import schema_in_words
 from mulligan.activities.models.fit_content import without_content
@@ -198,6 +199,7 @@ def _camel_keys(value: Any) -> Any:
     return [_camel_keys(inner) for inner in value] if isinstance(value, list) else value
 
 
+@wrong_types_are_unavailable()
 def _reply(answer: dict[str, Any], request: Request, data_key: str, key_variable: str) -> Reply:
     candidates = answer.get("candidates")
     candidate = candidates[0] if isinstance(candidates, list) and candidates else None

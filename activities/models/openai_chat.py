@@ -18,6 +18,7 @@ from mulligan.activities.models._json_fields import as_text, to_json
 from mulligan.activities.models._legal_calls import legal_arguments, legal_id, legal_name
 from mulligan.activities.models._openai_batches import OpenAIBatches
 from mulligan.activities.models._openai_client import OpenAIClient, json_schema_format, settings_of
+from mulligan.activities.models._read_response import wrong_types_are_unavailable
 from mulligan.activities.models._refused_content import RefusedContent, without_content
 from mulligan.activities.models._sdk_client import HttpRequest
 from mulligan.activities.models.protocol import FinishReason, Reply, Request, Unavailable
@@ -258,6 +259,7 @@ def _assistant_item(message: AssistantMessage, data_key: str) -> dict[str, Any]:
     return item
 
 
+@wrong_types_are_unavailable()
 def _reply(
     answer: dict[str, Any], data_key: str = DATA_KEY, key_variable: str = OpenAIClient.default_key_variable
 ) -> Reply:

@@ -16,6 +16,7 @@ from mulligan.activities.models._json_fields import as_text, to_json
 from mulligan.activities.models._legal_calls import legal_arguments, legal_id, legal_name
 from mulligan.activities.models._openai_batches import OpenAIBatches
 from mulligan.activities.models._openai_client import OpenAIClient, json_schema_format, settings_of
+from mulligan.activities.models._read_response import wrong_types_are_unavailable
 from mulligan.activities.models._refused_content import RefusedContent, without_content
 from mulligan.activities.models._responses_assembler import ResponsesAssembler, usage_of
 from mulligan.activities.models._sdk_client import MENTIONS_STREAMING, HttpRequest
@@ -369,6 +370,7 @@ def _text_items(text: str, phase: object = None) -> list[dict[str, Any]]:
     return [] if not text else [{**item, "phase": phase} if isinstance(phase, str) else item]
 
 
+@wrong_types_are_unavailable()
 def _reply(answer: dict[str, Any], data_key: str = DATA_KEY) -> Reply:
     output, status = answer.get("output"), answer.get("status")
     if status == "failed" or answer.get("error"):

@@ -145,6 +145,7 @@ def _failures_so_far(heartbeat: Heartbeat) -> tuple[float, int]:
     They are in the heartbeat's details, which the next attempt reads. Time in which the call waited for a worker is not the
     endpoint's fault and does not count, nor does an attempt that sent no request.
     """
-    first = heartbeat.details[0] if heartbeat.details else time.time()
-    failures = heartbeat.details[1] if len(heartbeat.details) > 1 else activity.info().attempt - 1
-    return first, failures
+    match heartbeat.details:
+        case [(float() | int()) as first, int() as failures, *_] if first <= time.time() and failures >= 0:
+            return first, failures
+    return time.time(), activity.info().attempt - 1  # none, or another program's

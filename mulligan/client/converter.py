@@ -31,9 +31,19 @@ from mulligan.schema.well_formed import well_formed
 
 _ENCODING = "json/plain"
 REFUSED = b"binary/mulligan-refused"
-"""The encoding of what a codec (encryption.py) puts in the place of a payload that it refuses; the data says why."""
+"""The encoding of what stands in the place of a payload that cannot be read (`refused`); the data says why."""
 RETRY = "mulligan-retry"
-"""In the metadata of such a payload, where a worker with other keys may be able to decrypt it."""
+"""In the metadata of such a payload, where another worker, or this one later, may be able to read it."""
+
+
+def refused(reason: str, *, retry: bytes = b"") -> Payload:
+    """The payload in the place of one that cannot be read. No converter accepts it.
+
+    Args:
+        reason: Why it cannot be read: sentences for people.
+        retry: The value of `RETRY` in its metadata; empty: nobody will be able to read it.
+    """
+    return Payload(metadata={"encoding": REFUSED, **({RETRY: retry} if retry else {})}, data=reason.encode())
 
 
 class _Json(EncodingPayloadConverter):

@@ -30,7 +30,7 @@ from temporalio.converter import (
     WorkflowSerializationContext,
 )
 
-from mulligan.client.converter import REFUSED, RETRY, EncodedFailureConverter
+from mulligan.client.converter import EncodedFailureConverter, refused
 from mulligan.errors import DeclarationError
 
 __all__ = ["EncryptionCodec", "parse_keys", "with_encryption"]
@@ -111,13 +111,13 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
     def _decrypted(self, payload: Payload) -> Payload:
         if payload.metadata.get("encoding") != ENCODING:
             return (
-                _refused("A payload is not encrypted, but MULLIGAN_ENCRYPTION_STRICT is set.")
+                refused("A payload is not encrypted, but MULLIGAN_ENCRYPTION_STRICT is set.")
                 if self._strict
                 else payload
             )
         name = payload.metadata.get(KEY_ID, b"").decode(errors="replace")[:64]
         if self._refuses and (len(payload.data) < NONCE_BYTES + TAG_BYTES or not _KEY_ID.fullmatch(name)):
-            return _refused("A payload is called encrypted, but is not the result of an encryption.")
+            return refused("A payload is called encrypted, but is not the result of an encryption.")
         cipher = self._ciphers.get(name)
         if cipher is None:
             return self._undecided(f"A payload is encrypted with the key {name!r}; {VARIABLE} has no such key.")
@@ -129,17 +129,17 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
                 f"A payload cannot be decrypted with the key {name!r}: another key had the same id, or the payload "
                 "was changed."
             )
-            return _refused(reason) if name in self._proven else self._undecided(reason)
+            return refused(reason) if name in self._proven else self._undecided(reason)
         if self._refuses:
             self._proven.add(name)
         digest = payload.metadata.get(WORKFLOW)
         if digest is not None and self._workflow_id is not None and digest not in _digests(self._workflow_id):
-            return _refused(f"A payload in {self._workflow_id[:100]!r} was encrypted for another workflow.")
+            return refused(f"A payload in {self._workflow_id[:100]!r} was encrypted for another workflow.")
         try:
             return Payload.FromString(plain)
         except DecodeError:
             if self._refuses:
-                return _refused("What was encrypted is not a payload.")
+                return refused("What was encrypted is not a payload.")
             raise
 
     def _undecided(self, reason: str) -> Payload:
@@ -150,19 +150,13 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
         """
         if not self._refuses:
             raise ValueError(reason)
-        refused = _refused(reason)
-        refused.metadata[RETRY] = b"1"
-        return refused
+        return refused(reason, retry=b"1")
 
 
 def _associated_data(metadata: Mapping[str, bytes]) -> bytes:
     """What is authenticated with a payload. Key ids have no byte 0, so no two payloads share it by accident."""
     key_id, digest = metadata.get(KEY_ID, b""), metadata.get(WORKFLOW)
     return key_id if digest is None else key_id + b"\0" + digest
-
-
-def _refused(reason: str) -> Payload:
-    return Payload(metadata={"encoding": REFUSED}, data=reason.encode())
 
 
 def _digest(workflow_id: str) -> bytes:

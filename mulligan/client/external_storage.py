@@ -16,7 +16,8 @@ from urllib.parse import unquote, urlsplit
 from temporalio.contrib.aws.s3driver import S3StorageDriver, S3StorageDriverClient
 from temporalio.converter import ExternalStorage, StorageDriver
 
-from mulligan.client.folder_driver import MOST_BYTES, FolderDriver, StorageError
+from mulligan.client.folder_driver import FolderDriver
+from mulligan.client.stored_files import MOST_BYTES, LostError, StorageError
 from mulligan.errors import DeclarationError
 from mulligan.extras import require_extra
 
@@ -105,11 +106,16 @@ class ContentBucket:
         try:
             return self._client.read(f"content/{name}")
         except ClientError as error:
-            if error.response.get("Error", {}).get("Code") in ("NoSuchKey", "404", "NotFound"):
+            if _is_missing(error):
                 return None
             raise StorageError(f"The content {name} cannot be read from the bucket: {_text(error)}.") from None
         except BotoCoreError as error:
             raise StorageError(f"The content {name} cannot be read from the bucket: {_text(error)}.") from None
+
+
+def _is_missing(error: Any) -> bool:
+    """Whether a `ClientError` of botocore says that there is no such object."""
+    return error.response.get("Error", {}).get("Code") in ("NoSuchKey", "404", "NotFound")
 
 
 def _text(error: Exception) -> str:
@@ -165,8 +171,19 @@ class _BucketClient(S3StorageDriverClient):
         await asyncio.to_thread(self._s3.put_object, Bucket=self._own(bucket), Key=self._prefix + key, Body=data)
 
     async def get_object(self, *, bucket: str, key: str) -> bytes:
-        """Read an object."""
-        return await asyncio.to_thread(self._read, self._own(bucket), self._prefix + key)
+        """Read an object.
+
+        Raises:
+            LostError: there is none, or the bucket is another one.
+        """
+        from botocore.exceptions import ClientError
+
+        try:
+            return await asyncio.to_thread(self._read, self._own(bucket), self._prefix + key)
+        except ClientError as error:
+            if _is_missing(error):
+                raise LostError(_text(error)) from error
+            raise
 
     def write(self, name: str, data: bytes) -> None:
         """Write an object below the prefix."""
@@ -180,10 +197,10 @@ class _BucketClient(S3StorageDriverClient):
         # In this thread, because boto3 downloads the body during read().
         data: bytes = self._s3.get_object(Bucket=bucket, Key=key)["Body"].read(MOST_BYTES + 1)
         if len(data) > MOST_BYTES:
-            raise StorageError(f"The object {key} in the bucket {bucket} has more than {MOST_BYTES:,} bytes.")
+            raise LostError(f"The object {key} in the bucket {bucket} has more than {MOST_BYTES:,} bytes.")
         return data
 
     def _own(self, bucket: str) -> str:
         if bucket != self._bucket:
-            raise StorageError(f"a reference names the bucket {bucket[:63]!r}, but {VARIABLE} names {self._bucket!r}")
+            raise LostError(f"a reference names the bucket {bucket[:63]!r}, but {VARIABLE} names {self._bucket!r}")
         return bucket

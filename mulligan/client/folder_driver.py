@@ -17,7 +17,7 @@ from temporalio.converter import (
     StorageDriverStoreContext,
 )
 
-from mulligan.client.stored_files import MOST_BYTES, StorageError, StoredFiles
+from mulligan.client.stored_files import MOST_BYTES, LostError, StorageError, StoredFiles
 
 __all__ = ["MOST_BYTES", "FolderDriver", "StorageError"]
 
@@ -53,7 +53,8 @@ class FolderDriver(StorageDriver):
         """Read payloads.
 
         Raises:
-            StorageError: a file does not exist, or was changed.
+            LostError: a file does not exist, or was changed.
+            StorageError: the folder cannot be read.
         """
         del context
         return [await asyncio.to_thread(self._read, claim.claim_data.get(DIGEST, "")) for claim in claims]
@@ -69,15 +70,15 @@ class FolderDriver(StorageDriver):
 
     def _read(self, digest: str) -> Payload:
         if not re.fullmatch(r"[0-9a-f]{64}", digest):
-            raise StorageError("A reference to external storage does not name a stored file.")
+            raise LostError("A reference to external storage does not name a stored file.")
         data = self._files.read(digest)
         if data is None:
-            raise StorageError(
+            raise LostError(
                 f"{self._files.text(digest)} is not there: it was deleted, or the run's worker uses another storage."
             )
         if hashlib.sha256(data).hexdigest() != digest:
-            raise StorageError(f"{self._files.text(digest)} was changed after it was stored.")
+            raise LostError(f"{self._files.text(digest)} was changed after it was stored.")
         try:
             return Payload.FromString(data)
         except DecodeError:
-            raise StorageError(f"{self._files.text(digest)} is not a payload.") from None
+            raise LostError(f"{self._files.text(digest)} is not a payload.") from None

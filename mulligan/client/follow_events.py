@@ -17,6 +17,7 @@ from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExec
 from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.client.event_position import Position, StreamPosition
+from mulligan.client.heartbeat_details import heartbeat_details
 from mulligan.client.read_run import NO_WORKER_STATUSES, query_run, wait_for_end
 from mulligan.values import ErrorInfo, RunResult
 from mulligan.wire.background_response import READ_RESPONSE
@@ -25,7 +26,6 @@ from mulligan.wire.event_types import (
     EVENT_TYPES,
     EVENTS_QUERY,
     INTERNAL_DETAILS,
-    LIVE_TEXT,
     TOOL_PROGRESS,
     Event,
     LiveText,
@@ -35,6 +35,7 @@ from mulligan.wire.event_types import (
     TextVoid,
     ToolProgress,
 )
+from mulligan.wire.live_text_in import live_text_in
 from mulligan.wire.model_call import CALL_MODEL
 from mulligan.wire.tool_call import CALL_TOOL
 
@@ -242,17 +243,13 @@ class EventFollower:
         for activity in run.raw_description.pending_activities:
             if activity.activity_type.name != CALL_TOOL or not activity.HasField("heartbeat_details"):
                 continue
-            details = await self._client.data_converter.decode(list(activity.heartbeat_details.payloads))
+            details = await heartbeat_details(self._client, activity)
             report = _report(details, activity.last_heartbeat_time.ToDatetime(tzinfo=UTC))
             if report is not None and report.attempt == activity.attempt and self._stream.is_new(report):
                 yield self._passed(report, self.position)
 
     async def _read_text(self, call: PendingActivityInfo) -> LiveText | None:
-        details = await self._client.data_converter.decode(list(call.heartbeat_details.payloads))
-        for detail in details:
-            if isinstance(detail, dict) and LIVE_TEXT in detail:
-                return LiveText.model_validate(detail[LIVE_TEXT])
-        return None
+        return live_text_in(await heartbeat_details(self._client, call))
 
     async def end_was_yielded(self) -> bool:
         """Whether the event `run_ended` was yielded, now or before the token that this reader began with."""
@@ -290,7 +287,7 @@ def _report(details: Sequence[Any], at: datetime) -> ToolProgress | None:
     except ValidationError:
         return None
     last = reported[-1]
-    text = last if isinstance(last, str) else json.dumps(last, ensure_ascii=False)
+    text = last if isinstance(last, str) else json.dumps(last, ensure_ascii=False, default=str)
     text = text if len(text) <= MOST_REPORT_CHARS else text[:MOST_REPORT_CHARS] + "…"
     return ToolProgress(**mark.model_dump(), at=at, text=text)
 

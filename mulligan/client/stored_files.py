@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["MOST_BYTES", "StorageError", "StoredFiles"]
+__all__ = ["MOST_BYTES", "LostError", "StorageError", "StoredFiles"]
 
 MOST_BYTES = 50 * 1024 * 1024
 """The maximum size of a file, the same as in the SDK's driver for S3."""
@@ -25,6 +25,10 @@ _NAME = re.compile(r"[0-9a-f]{64}|\.[0-9a-f]{16}-[0-9a-f]{16}")
 
 class StorageError(Exception):
     """Something cannot be read or stored. Temporal retries, as this may be temporary."""
+
+
+class LostError(StorageError):
+    """The storage answers, but does not have what a reference names, or something else in its place."""
 
 
 class StoredFiles:
@@ -57,17 +61,20 @@ class StoredFiles:
         """The content of a file; None if there is none. Its age begins again: jobs that delete old files keep it.
 
         Raises:
-            StorageError: it cannot be read, or is no regular file of at most `MOST_BYTES`.
+            LostError: it is no regular file of at most `MOST_BYTES`.
+            StorageError: it cannot be read.
         """
         try:
             with self._open_subfolder(name) as subfolder:
                 data = _read_whole(subfolder, name)
         except FileNotFoundError:
-            return None
+            if self._creates_folder or self._folder.is_dir():
+                return None
+            raise StorageError(f"The folder of the stored {self._kind}s is not there: is it mounted?") from None
         except OSError as error:
             raise StorageError(f"{self.text(name)} cannot be read: {error.strerror}.") from error
         if data is None:
-            raise StorageError(f"{self.text(name)} was changed after it was stored.")
+            raise LostError(f"{self.text(name)} was changed after it was stored.")
         return data
 
     def prune(self, before: float, *, dry_run: bool = False) -> tuple[int, int]:

@@ -22,6 +22,7 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
+from mulligan.client.heartbeat_details import heartbeat_details
 from mulligan.client.pollers import RECENT_POLL, last_polls
 from mulligan.client.read_run import ask_once
 from mulligan.client.served_agents import untagged
@@ -44,6 +45,8 @@ QUEUE_CACHE_SECONDS = 2.0
 """How long the pollers of a queue are remembered, as all runs of a list usually have the same queue."""
 MAX_TEXT_CHARS = 200
 """Characters of a failure's message, or of a heartbeat, that are shown."""
+_LAST_SECOND = 253_402_300_800
+"""Seconds since the epoch until the year 10000: no datetime is later."""
 MOST_SUB_RUNS = 50
 """How many sub-runs are looked at for one run, on all levels."""
 SUB_RUNS_SECONDS = 4.0
@@ -182,6 +185,7 @@ class WaitReader:
         details = await self._heartbeat_details(activity)
         is_model = activity.activity_type.name in _ACTIVITY_OF_KIND["model"]
         first = details[0] if is_model and details and isinstance(details[0], int | float) else None
+        first = first if first is not None and 0 < first < _LAST_SECOND else None
         is_started = activity.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
         next_attempt = _time(activity, "next_attempt_schedule_time")
         return PendingCall(
@@ -199,10 +203,7 @@ class WaitReader:
         )
 
     async def _heartbeat_details(self, activity: PendingActivityInfo) -> list[Any]:
-        try:
-            details = await self._client.data_converter.decode(list(activity.heartbeat_details.payloads))
-        except (KeyError, ValueError, RuntimeError):
-            return []  # encrypted with a key that is missing here
+        details = await heartbeat_details(self._client, activity)
         return [each for each in details if not (isinstance(each, dict) and INTERNAL_DETAILS & each.keys())]
 
     async def _failure_text(self, activity: PendingActivityInfo) -> str:

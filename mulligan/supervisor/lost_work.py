@@ -49,6 +49,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.activities.heartbeat import ended_details
+from mulligan.client.heartbeat_details import heartbeat_details
 from mulligan.client.read_run import PROCESS_DIED
 from mulligan.client.served_agents import untagged
 from mulligan.observe.semconv import WORKER_LOST
@@ -346,7 +347,7 @@ class LostWorkReport:
         return failure
 
     async def _details(self, pending: PendingActivityInfo) -> list[Any]:
-        return await self._client.data_converter.decode(pending.heartbeat_details.payloads)
+        return await heartbeat_details(self._client, pending)
 
     async def _has_reported_its_end(self, pending: PendingActivityInfo) -> bool:
         """Whether the attempt's last heartbeat says that it has ended: then the next attempt does not write its span."""

@@ -14,6 +14,7 @@ from the worker's cache, so that the next workflow task replays it and delivers 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -22,11 +23,14 @@ from temporalio.bridge.proto.workflow_completion import WorkflowActivationComple
 from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails, WorkflowRunner
 
 from mulligan.worker.readable_failures import with_readable_failures
+from mulligan.worker.readable_signals import waits_of_signal, with_readable_signals
+from mulligan.worker.refused_attributes import RefusedAttributes
 from mulligan.worker.start_arguments import with_one_argument
 from mulligan.worker.supervisor_link import RunPart
 from mulligan.worker.unreadable_payloads import UnreadablePayloads
 from mulligan.worker.workflow_cache import WorkflowCache
 from mulligan.workflows.agent_workflow import AgentWorkflow
+from mulligan.workflows.listed_status import ARE_REFUSED
 
 if TYPE_CHECKING:
     from temporalio.workflow import _Definition
@@ -51,6 +55,7 @@ class RecordedStateRunner(WorkflowRunner):
         self._cache = cache
         self._on_task = on_task
         self._unreadable = UnreadablePayloads()
+        self._refused_attributes = RefusedAttributes()
 
     def prepare_workflow(self, defn: _Definition) -> None:
         """Call the other runner."""
@@ -62,11 +67,16 @@ class RecordedStateRunner(WorkflowRunner):
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """The other runner's instance, whose activations pass through `_RecordedActivations`."""
-        instance = self._runner.create_instance(det)
-        activate: _Activate = with_readable_failures(instance.activate, det.payload_converter_factory())
+        run_id, refused = det.info.run_id, self._refused_attributes
+        functions = {**det.extern_functions, ARE_REFUSED: lambda: refused.are_refused(run_id)}
+        instance = self._runner.create_instance(dataclasses.replace(det, extern_functions=functions))
+        converter = det.payload_converter_factory()
+        activate: _Activate = with_readable_failures(refused.watched(instance.activate, det.info), converter)
+        activate = with_readable_signals(activate, converter, det)
         if issubclass(det.defn.cls, AgentWorkflow):
             activate = with_one_argument(activate)
-        recorded = _RecordedActivations(self._unreadable.checked(activate), self._cache)
+        checked = self._unreadable.checked(activate, lambda name: waits_of_signal(det.defn, name))
+        recorded = _RecordedActivations(checked, self._cache)
         reported = _reported(recorded, self._on_task, det.info.workflow_id) if self._on_task else recorded
         instance.activate = reported  # type: ignore[method-assign, assignment]
         return instance

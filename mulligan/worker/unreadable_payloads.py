@@ -1,86 +1,159 @@
-"""Workflow tasks with payloads that cannot be decrypted: only the request that brought one fails.
+"""Workflow tasks with payloads that cannot be read: only the request that brought one fails.
 
-The SDK decrypts everything in a workflow task before any code of the workflow runs, and an error fails the task, again and
-again. So the codec of the workflow worker puts a payload that no converter accepts in the place of one that it cannot
-decrypt. An update or a query with it is refused, a start or a result fails the run, a signal arrives without its content.
+The SDK decrypts everything in a workflow task, and reads what is in external storage, before any code of the workflow runs.
+An error fails the task, again and again. So workflow tasks have a data converter that puts a payload that no payload
+converter accepts in the place of one that it cannot read. An update or a query with it is refused, a start or a result fails
+the run, a signal arrives without its content (readable_signals.py).
 
-But where the worker lacks the key, another one may have it, and all these would be lost. Then the workflow task fails, and
-Temporal tries it again, for a day. An update or a query is refused at once: whoever sent it is told, and can send it again.
+Where this worker lacks the key or the storage, or the storage does not answer, the payload may be good, and a result would
+be lost. Then the workflow task fails, and Temporal tries it again, for a day. What can be sent again, and signals whose
+content is not needed, do not wait, and nothing waits once the run is cancelled.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from datetime import timedelta
 from threading import Lock
 from typing import Any
 
+from google.protobuf import json_format
+from google.protobuf.message import DecodeError
 from temporalio.api.common.v1 import Payload
-from temporalio.bridge.proto.workflow_activation import WorkflowActivation
+from temporalio.bridge.proto.workflow_activation import WorkflowActivation, WorkflowActivationJob
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
+from temporalio.converter import DataConverter
 from temporalio.worker import Worker
 
-from mulligan.client.converter import REFUSED, RETRY
-from mulligan.errors import DeclarationError
+from mulligan.client.converter import REFUSED, RETRY, refused
+from mulligan.client.stored_files import LostError
+from mulligan.errors import DeclarationError, truncated
+from mulligan.schema.error_text import error_text, type_name
 
 __all__ = ["UnreadablePayloads", "decode_without_errors"]
 
 _Activate = Callable[[WorkflowActivation], WorkflowActivationCompletion]
+_Step = Callable[[Sequence[Payload]], Awaitable[list[Payload]]]
 WAIT = timedelta(days=1)
 """For how long the workflow task of a run fails, from the first time that this process sees it, until somebody has started
-a worker with the key."""
+a worker with the key or the storage."""
 MOST_RUNS = 10_000
 """How many such runs a process remembers."""
-_ANSWERED = {"do_update", "query_workflow"}
-"""Jobs whose sender is told of the refusal."""
+NOT_NOW, NOT_HERE = b"1", b"not here"
+"""The values of `RETRY`: the key or the storage is missing now; this worker has no such storage. A run that has not begun
+does not wait for the latter: it fails at once, and says so."""
+_LOST = (LostError, DecodeError, json_format.Error, ValueError, KeyError, TypeError)
+"""What reading a stored payload raises where no later attempt can succeed."""
 
 
 def decode_without_errors(worker: Worker) -> None:
-    """Let the worker's workflow tasks use a codec that refuses payloads instead of raising errors. Before it runs.
+    """Let the worker's workflow tasks use a data converter that refuses payloads instead of raising errors.
+
+    Call it before the worker runs.
 
     Raises:
         DeclarationError: this version of temporalio has no workflow worker with a data converter.
     """
-    # The SDK has no public API for a codec of workflow tasks only.
+    # The SDK has no public API for a data converter of workflow tasks only.
     workflows: Any = getattr(worker, "_workflow_worker", None)
     if workflows is None:
         return
     converter = getattr(workflows, "_data_converter", None)
-    if converter is None:
+    if converter is None or not hasattr(converter, "_external_retrieve_payload_sequence"):
         raise DeclarationError(
-            "Mulligan does not know this version of temporalio: it cannot set the codec of workflow tasks. Install "
-            "temporalio 1.35."
+            "Mulligan does not know this version of temporalio: it cannot set the data converter of workflow tasks. "
+            "Install temporalio 1.35."
         )
     for_workflow_tasks = getattr(converter.payload_codec, "for_workflow_tasks", None)
+    fields = {each.name: getattr(converter, each.name) for each in dataclasses.fields(converter) if each.init}
     if for_workflow_tasks is not None:
-        workflows._data_converter = dataclasses.replace(converter, payload_codec=for_workflow_tasks())
+        fields["payload_codec"] = for_workflow_tasks()
+    workflows._data_converter = _RefusingConverter(**fields)
+
+
+@dataclasses.dataclass(frozen=True)
+class _RefusingConverter(DataConverter):
+    """A data converter whose three steps of decoding refuse payloads and raise no errors."""
+
+    async def _decode_reference_payload_sequence(self, payloads: Sequence[Payload]) -> list[Payload]:
+        # Nobody but this converter may say that a payload is to be waited for.
+        own = [refused("No codec has written it.") if _is_refused(each) else each for each in payloads]
+        return await _each(super()._decode_reference_payload_sequence, own, self._why_not_stored)
+
+    async def _external_retrieve_payload_sequence(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return await _each(super()._external_retrieve_payload_sequence, payloads, self._why_not_stored)
+
+    async def _decode_payload_sequence(self, payloads: Sequence[Payload]) -> list[Payload]:
+        if any(map(_is_refused, payloads)):
+            return [p for each in payloads for p in ([each] if _is_refused(each) else await self._decoded(each))]
+        return await _each(super()._decode_payload_sequence, payloads, _why_not_decoded)
+
+    async def _decoded(self, payload: Payload) -> list[Payload]:
+        return await _each(super()._decode_payload_sequence, [payload], _why_not_decoded)
+
+    def _why_not_stored(self, error: Exception) -> Payload:
+        if self.external_storage is None:
+            return refused(
+                "It is in external storage, but this worker's MULLIGAN_EXTERNAL_STORAGE is not set.", retry=NOT_HERE
+            )
+        text = truncated(error_text(error))
+        if text.startswith("No driver found"):
+            return refused(
+                "It is in another kind of external storage than this worker's MULLIGAN_EXTERNAL_STORAGE names.",
+                retry=NOT_HERE,
+            )
+        cause = error.__cause__ or error
+        if isinstance(error, _LOST) or isinstance(cause, _LOST):
+            return refused(f"It is in external storage, which does not have it. {truncated(error_text(cause))}")
+        return refused(f"It is in external storage, which cannot be read now. {text}", retry=NOT_NOW)
+
+
+async def _each(step: _Step, payloads: Sequence[Payload], why: Callable[[Exception], Payload]) -> list[Payload]:
+    """The payloads after a step; for each that the step raises an error for, what `why` returns."""
+    try:
+        return await step(payloads)
+    except Exception as error:  # noqa: BLE001 - codecs and drivers of storage raise what they like
+        if len(payloads) == 1:
+            return [why(error)]
+    return [result for payload in payloads for result in await _each(step, [payload], why)]
+
+
+def _why_not_decoded(error: Exception) -> Payload:
+    return refused(f"The codec raised {type_name(error)}: {truncated(error_text(error))}", retry=NOT_NOW)
+
+
+def _is_refused(payload: Payload) -> bool:
+    return payload.metadata.get("encoding") == REFUSED
 
 
 class UnreadablePayloads:
-    """The runs of one worker that wait for a worker with the key of one of their payloads. It is thread-safe."""
+    """The runs of one worker that wait for a payload which another worker, or this one later, can read. Thread-safe."""
 
     def __init__(self) -> None:
         self._since: OrderedDict[str, float] = OrderedDict()
         """When the task of each run failed for the first time, in seconds since the epoch by Temporal's clock."""
         self._lock = Lock()
 
-    def checked(self, activate: _Activate) -> _Activate:
-        """The `activate` of a workflow's instance, which fails while such a payload may still be decrypted elsewhere."""
+    def checked(self, activate: _Activate, waits_of_signal: Callable[[str], Collection[bytes]]) -> _Activate:
+        """The `activate` of a workflow's instance, which fails while it is worth while to wait for a payload.
+
+        `waits_of_signal`: the values of `RETRY` that are waited for in signals of a name.
+        """
 
         def activate_checked(act: WorkflowActivation) -> WorkflowActivationCompletion:
-            for job in act.jobs:
-                # A search of the bytes first: it is quick, and almost no workflow task has such a payload.
-                if job.WhichOneof("variant") not in _ANSWERED and RETRY.encode() in job.SerializeToString():
-                    for payload in _payloads(job):
-                        if RETRY in payload.metadata and payload.metadata.get("encoding") == REFUSED:
-                            self._wait_for_key(act, payload.data.decode(errors="replace"))
+            if not any(job.HasField("cancel_workflow") for job in act.jobs):
+                for job in act.jobs:
+                    # A search of the bytes first: it is quick, and almost no workflow task has such a payload.
+                    if RETRY.encode() in job.SerializeToString():
+                        for payload in _awaited(job, waits_of_signal):
+                            self._wait(act, payload.data.decode(errors="replace"))
             return activate(act)
 
         return activate_checked
 
-    def _wait_for_key(self, act: WorkflowActivation, reason: str) -> None:
+    def _wait(self, act: WorkflowActivation, reason: str) -> None:
         now = act.timestamp.seconds
         with self._lock:
             since = self._since.setdefault(act.run_id, now)
@@ -88,6 +161,24 @@ class UnreadablePayloads:
                 self._since.popitem(last=False)
         if now - since < WAIT.total_seconds():
             raise ValueError(reason)
+
+
+def _awaited(job: WorkflowActivationJob, waits_of_signal: Callable[[str], Collection[bytes]]) -> Iterator[Payload]:
+    """The refused payloads of a job that may be readable later, and that cannot be sent again."""
+    waits: Collection[bytes] = (NOT_NOW, NOT_HERE)
+    payloads: Iterable[Payload]
+    match job.WhichOneof("variant"):
+        case "do_update" | "query_workflow":  # the sender is told of the refusal
+            return
+        case "signal_workflow":
+            payloads, waits = job.signal_workflow.input, waits_of_signal(job.signal_workflow.signal_name)
+        case "initialize_workflow":
+            payloads = job.initialize_workflow.arguments
+            if not job.initialize_workflow.continued_from_execution_run_id:
+                waits = (NOT_NOW,)
+        case _:
+            payloads = _payloads(job)
+    yield from (each for each in payloads if _is_refused(each) and each.metadata.get(RETRY) in waits)
 
 
 def _payloads(message: Any) -> Iterator[Payload]:

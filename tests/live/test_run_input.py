@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 import zstandard
 from temporalio.client import WorkflowFailureError
+from temporalio.common import RetryPolicy
 from temporalio.exceptions import ApplicationError
 
 from mulligan import InvalidRunInputError, error_of
+from mulligan.worker.loading import load
+from mulligan.worker.wiring import running_worker
 from mulligan.workflows.conversation.continue_as_new import encode_state
 from tests.live.conftest import DONE, Lab, call
 
@@ -139,6 +144,37 @@ async def test_a_start_with_two_inputs_fails_the_run_once(lab: Lab) -> None:
     with pytest.raises(WorkflowFailureError) as raised:
         await handle.result()
     assert "was started with 2 arguments" in str(error_of(raised.value))
+
+
+@pytest.fixture
+def late(lab: Lab) -> Lab:
+    """A task queue that nobody serves before the test does."""
+    return replace(lab, task_queue=f"late-{uuid.uuid4().hex[:6]}")
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        encode_state({"agent": "shop", "conversation": {}}),
+        encode_state({"agent": "shop", "conversation": {"messages": [], "digest": ""}, "turn": None}),
+        zstandard.compress(b'{"agent":"' + b"a" * 400_000_000 + b'"}'),
+    ],
+    ids=["incomplete", "almost whole", "400 MB"],
+)
+async def test_no_run_of_a_retry_takes_a_client_s_bytes_for_a_carried_state(late: Lab, forged: bytes) -> None:
+    """The first run times out, as nobody serves its queue; the second one has the bytes of the client, too."""
+    handle = await late.client.start_workflow(
+        "AgentWorkflow", forged, id=f"retry-{uuid.uuid4().hex[:8]}", task_queue=late.task_queue,
+        run_timeout=timedelta(seconds=2), retry_policy=RetryPolicy(maximum_attempts=20),
+    )  # fmt: skip
+    while (await handle.describe()).run_id == handle.first_execution_run_id:
+        await asyncio.sleep(0.1)
+    async with running_worker(late.client, load(["tests.support.shop_agents"]), late.telemetry, late.task_queue):
+        with pytest.raises(WorkflowFailureError) as raised:
+            await handle.result()
+    assert isinstance(error_of(raised.value), InvalidRunInputError)
+    history = await handle.fetch_history()
+    assert not any(event.HasField("workflow_task_failed_event_attributes") for event in history.events)
 
 
 async def test_no_run_of_a_cron_schedule_takes_a_client_s_bytes_for_a_carried_state(lab: Lab) -> None:

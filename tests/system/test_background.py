@@ -18,7 +18,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import WorkflowFailureError, WorkflowHandle
 from temporalio.worker import Replayer
 
-from mulligan import data_converter
+from mulligan import ModelUnavailableError, data_converter, error_of
 from mulligan.activities import read_response
 from mulligan.client.follow_events import follow
 from mulligan.client.resume_run import resume_run
@@ -30,6 +30,7 @@ from mulligan.workflows import limits
 from mulligan.workflows.agent_workflow import AgentWorkflow
 from tests.live.conftest import Lab
 from tests.live.test_resets import points_of, reset
+from tests.support import background_responses
 from tests.support.background_responses import StoredResponse, signed_webhook
 from tests.support.http_server import Door, http_server
 from tests.support.openai_turn import Failure, Turn
@@ -47,6 +48,9 @@ Handle = WorkflowHandle[Any, Any]
 
 STORY = "It was a dark and stormy night, once upon a time."
 """Its pieces have 7 characters, and are the events from number 5 on."""
+
+
+LONG_ID = f"resp_{'x' * 100_000}"
 
 
 @pytest.fixture
@@ -492,3 +496,16 @@ async def test_the_example_of_the_page_runs(lab: Lab, monkeypatch: pytest.Monkey
         )
     assert (ran.result["status"], ran.calls[0]["result"]["text"]) == ("completed", '{"lamps": 1200, "bulbs": 5400}')
     assert [request.json["background"] for request in ran.requests if request.json] == [True, True]
+
+
+async def test_a_response_whose_id_is_too_long_for_an_address_is_a_failed_attempt(
+    at: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next attempt asks for another response; without one, the run fails, and asks for nothing without an end."""
+    monkeypatch.setattr(background_responses, "made_up", lambda *_: LONG_ID)
+    handle = await start(at, [Turn("Done.")], "impatient")
+    with pytest.raises(WorkflowFailureError) as raised:
+        await handle.result()
+    error = error_of(raised.value)
+    assert isinstance(error, ModelUnavailableError)
+    assert "100,005 characters" in error.message

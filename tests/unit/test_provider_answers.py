@@ -11,6 +11,8 @@ import pytest
 from mulligan.activities.models.protocol import Unavailable
 from mulligan.errors import ModelRequestError
 from mulligan.values import Usage
+from tests.fuzz.provider_streams import APIS as PROVIDER_STREAMS
+from tests.fuzz.provider_streams import CALL, TEXT, changed, places, read_changed_stream, read_events
 from tests.support.openai_server import Failure, Reasoning, Turn
 from tests.support.openai_turn import Usage as ServedUsage
 from tests.support.provider_fixtures import APIS, Bench, chat_call, completion, tool_call
@@ -151,3 +153,23 @@ async def test_lone_surrogates_and_nul_in_an_answer_are_replaced(bench: Bench, a
     if api == "openai":
         assert reply.provider_data is not None
         json.dumps(reply.provider_data, ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize("name", PROVIDER_STREAMS)
+async def test_the_stream_that_is_changed_by_fuzzing_is_read_whole(name: str) -> None:
+    for is_whole in (False, True):
+        reply = await read_events(PROVIDER_STREAMS[name], PROVIDER_STREAMS[name].events, is_whole=is_whole)
+        assert (reply.text, reply.finish_reason) == (TEXT, "tool_calls")
+        [call] = reply.calls
+        assert (call.id, call.name, json.loads(call.arguments)) == ("c1", "weather", json.loads(CALL))
+        assert reply.usage == Usage(input_tokens=12 if name == "anthropic" else 9, output_tokens=7, cached_input_tokens=3, reasoning_tokens=0 if name == "anthropic" else 2)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROVIDER_STREAMS)
+@pytest.mark.parametrize("value", [{}, [], {"a": []}, True, 7, -1.5, None, "x" * 5_000], ids=str)
+def test_another_json_type_in_any_field_is_a_valid_answer_or_a_typed_error(name: str, value: Any) -> None:
+    """Fuzzing changes several at a time."""
+    api = PROVIDER_STREAMS[name]
+    for place in places(api.events):
+        for is_whole in (False, True):
+            read_changed_stream((name, changed(api.events, [(place, value)]), is_whole))

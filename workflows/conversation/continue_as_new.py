@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
@@ -21,12 +22,15 @@ __all__ = [
     "decode_state",
     "encode_state",
     "fits_in_state",
+    "size_to_carry",
 ]
 
 _ZSTD_DIFFERENCE = 0.05
 """How much larger or smaller, as a fraction, the output of another version of zstandard is at most."""
 _CHAIN = "mulligan-chain"
-"""The key in a state's metadata of the id of the first run of the chain, which no client knows when it starts a run."""
+"""The key in a state's metadata of the id of the first run of the chain. The server makes it when it has the input of that
+run, and cron schedules and retries pass that input on: so no input of a client's has it."""
+_PIECE_BYTES, _WINDOW = 1_000_000, 2**27
 
 
 class ContinueAsNewPolicy:
@@ -107,6 +111,11 @@ class InvalidStateError(ValueError):
     """A `DurableAgent` was given a state that `carry()` did not return."""
 
 
+def size_to_carry(state: bytes) -> int:
+    """The size of an encoded state in bytes; larger than any limit if `decode_state` would refuse it."""
+    return len(state) if zstandard.frame_content_size(state) <= limits.STATE_BYTES else sys.maxsize
+
+
 def encode_state(state: Mapping[str, Any]) -> bytes:
     """The state as JSON, compressed with zstd."""
     return zstandard.compress(json.dumps(state, separators=(",", ":")).encode())
@@ -129,23 +138,24 @@ def carried_state(argument: Payload) -> bytes | None:
     A run that a cron schedule or a retry policy has started continues another run as well, and may have a client's argument.
     """
     info = workflow.info()
-    if argument.metadata.get("encoding") != b"binary/plain" or info.continued_run_id is None:
-        return None
-    chain = argument.metadata.get(_CHAIN)
-    # States of earlier versions have no mark. A run with a client's bytes fails and is not retried, so that only a cron
-    # schedule can start a second one with them.
-    is_carried = info.cron_schedule is None if chain is None else chain == info.first_execution_run_id.encode()
-    return argument.data if is_carried else None
+    is_carried = info.continued_run_id and argument.metadata.get(_CHAIN) == info.first_execution_run_id.encode()
+    return argument.data if is_carried and argument.metadata.get("encoding") == b"binary/plain" else None
 
 
 def decode_state(encoded: bytes) -> dict[str, Any]:
     """The state that `encode_state` encoded.
 
     Raises:
-        InvalidStateError: the bytes are something else, such as a compressed RunInput.
+        InvalidStateError: the bytes are something else, such as a compressed RunInput, or have more than
+            `limits.STATE_BYTES` when decompressed.
     """
+    data = bytearray()
     try:
-        state = json.loads(zstandard.decompress(encoded))
+        # As a stream: a frame may have gigabytes, whatever its header says.
+        with zstandard.ZstdDecompressor(max_window_size=_WINDOW).stream_reader(encoded) as stream:
+            while len(data) <= limits.STATE_BYTES and (piece := stream.read(_PIECE_BYTES)):
+                data += piece
+        state = json.loads(data) if len(data) <= limits.STATE_BYTES else None
     except (zstandard.ZstdError, ValueError, MemoryError, RecursionError):
         state = None
     if not isinstance(state, dict) or "conversation" not in state:

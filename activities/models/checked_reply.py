@@ -1,0 +1,47 @@
+"""Checks what a provider makes of an endpoint's answer: the ids that it gives, and the types of the reply's fields."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import get_args
+
+from mulligan.activities.models.protocol import FinishReason, Reply, Unavailable
+from mulligan.values import ToolCall, Usage
+
+__all__ = ["MOST_ID_CHARS", "checked_id", "checked_reply"]
+
+MOST_ID_CHARS = 1_000
+"""Characters of an id, or of a model's name, that a provider gives. Ids go into addresses, history and updates."""
+_REASONS = get_args(FinishReason)
+
+
+def checked_id(value: object, what: str) -> str:
+    """An id that a provider has given.
+
+    Args:
+        value: The id.
+        what: Whose it is, for the error.
+
+    Raises:
+        Unavailable: it is no text, empty, or too long.
+    """
+    if not isinstance(value, str) or not value or not value.isprintable():
+        raise Unavailable(f"the endpoint's answer has no id of {what}")
+    if len(value) > MOST_ID_CHARS:
+        raise Unavailable(
+            f"the endpoint's id of {what} has {len(value):,} characters; at most {MOST_ID_CHARS:,} are read"
+        )
+    return value
+
+
+def checked_reply(reply: Reply) -> Reply:
+    """The reply, with an id and a model's name that fit on a span.
+
+    Raises:
+        Unavailable: a field has a wrong type.
+    """
+    texts = (reply.text, reply.response_id, reply.model)
+    is_valid = all(isinstance(each, str) for each in texts) and all(isinstance(each, ToolCall) for each in reply.calls)
+    if not is_valid or reply.finish_reason not in _REASONS or not isinstance(reply.usage, Usage):
+        raise Unavailable("the provider's reply has a field of a wrong type, and cannot be used")
+    return replace(reply, response_id=reply.response_id[:MOST_ID_CHARS], model=reply.model[:MOST_ID_CHARS])

@@ -1,0 +1,96 @@
+"""Signals whose content nobody can read. A signal cannot be refused, and an error in its handler fails the workflow task.
+
+The name of `stop` says what is wanted, so such a signal stops the run all the same, and the run's reason says that the
+content could not be read. Others are ignored, and the worker's log says so.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
+
+from temporalio.api.common.v1 import Payload
+from temporalio.bridge.proto.workflow_activation import SignalWorkflow, WorkflowActivation
+from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
+from temporalio.converter import PayloadConverter
+from temporalio.worker import WorkflowInstanceDetails
+
+from mulligan.wire.batch_call import ADD_CALL, BATCH_ANSWERED, REMOVE_CALL
+from mulligan.wire.read_payload import read_payloads
+from mulligan.wire.tenant_budget import ADD_COST
+from mulligan.wire.updates import STOP
+from mulligan.worker.unreadable_payloads import NOT_HERE, NOT_NOW
+
+if TYPE_CHECKING:
+    from temporalio.workflow import _Definition
+
+__all__ = ["waits_of_signal", "with_readable_signals"]
+
+_Activate = Callable[[WorkflowActivation], WorkflowActivationCompletion]
+_log = logging.getLogger(__name__)
+_WITH_CONTENT = frozenset({BATCH_ANSWERED, ADD_COST, ADD_CALL, REMOVE_CALL})
+"""The other signals of Mulligan's own workflows."""
+_UNREADABLE_STOP = Payload(
+    metadata={"encoding": b"json/plain"}, data=b'{"reason": "The content of the stop signal could not be read."}'
+)
+MOST_NAME_CHARS = 100
+
+
+def waits_of_signal(defn: _Definition, name: str) -> Collection[bytes]:
+    """What is waited for where the content of a signal cannot be read. Users' workflows may need that of each."""
+    if _is_own(defn):
+        return (NOT_NOW,) if name in _WITH_CONTENT else ()  # these are too small for external storage
+    return () if _is_stop(defn, name) else (NOT_NOW, NOT_HERE)
+
+
+def with_readable_signals(activate: _Activate, converter: PayloadConverter, det: WorkflowInstanceDetails) -> _Activate:
+    """The `activate` of a workflow's instance, whose signals have a content that the converter reads.
+
+    Handlers of Mulligan's own workflows get at most one argument. Of users' workflows, only `stop` is looked at.
+    """
+    is_warned = False
+
+    def activate_with_readable_signals(act: WorkflowActivation) -> WorkflowActivationCompletion:
+        nonlocal is_warned
+        for job in act.jobs:
+            if not job.HasField("signal_workflow"):
+                continue
+            signal = job.signal_workflow
+            is_stop = _is_stop(det.defn, signal.signal_name)
+            if not (is_stop or _is_own(det.defn)):
+                continue
+            fault = _fault(signal, converter)
+            if fault:
+                del signal.input[:]
+                if is_stop:
+                    signal.input.append(_UNREADABLE_STOP)
+            elif is_stop or signal.signal_name in _WITH_CONTENT:
+                del signal.input[1:]
+                continue
+            if not (act.is_replaying or is_warned):
+                is_warned = True
+                name, what = signal.signal_name[:MOST_NAME_CHARS], "the run stops" if is_stop else "it is ignored"
+                why = f"cannot be read ({fault})" if fault else "has a name that this workflow does not know"
+                _log.warning("A signal %r of the workflow %s %s; %s.", name, det.info.workflow_id, why, what)
+        return activate(act)
+
+    return activate_with_readable_signals
+
+
+def _is_own(defn: _Definition) -> bool:
+    return defn.cls.__module__.startswith("mulligan.workflows.")
+
+
+def _is_stop(defn: _Definition, name: str) -> bool:
+    """Whether it is the signal that stops agents. A workflow may define another one of that name."""
+    return name == STOP and STOP not in defn.signals
+
+
+def _fault(signal: SignalWorkflow, converter: PayloadConverter) -> str:
+    """Why the first argument of a signal cannot be read; empty if it can, or if there is none."""
+    try:
+        read_payloads(converter, signal.input[:1])
+    except ValueError as error:
+        return str(error)
+    return ""
