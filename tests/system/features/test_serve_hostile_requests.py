@@ -233,7 +233,9 @@ async def send(http: httpx2.AsyncClient, sent: Sent, headers: dict[str, str]) ->
         return answer.status_code, (await answer.aread()).decode("utf-8", "replace")
 
 
-@pytest.mark.parametrize("route", SERVED_ROUTES, ids=[f"{min(methods_of(route))} {route.path}" for route in SERVED_ROUTES])
+@pytest.mark.parametrize(
+    "route", SERVED_ROUTES, ids=[f"{min(methods_of(route))} {route.path}" for route in SERVED_ROUTES]
+)
 async def test_no_hostile_value_is_a_fault_of_the_server(
     door: Door, run_id: str, route: APIRoute, monkeypatch: pytest.MonkeyPatch
 ) -> None:
