@@ -38,7 +38,7 @@ class Connections:
 
         return uvicorn.Config(
             application,
-            http=new_connection,  # type: ignore[arg-type] - is called as a class is
+            http=new_connection,  # type: ignore[arg-type]  # called as a class is
             ws="none",
             log_level="warning",
             access_log=False,  # paths contain ids of runs, and queries tokens of events

@@ -104,7 +104,7 @@ async def door() -> AsyncIterator[Door]:
 
 async def with_token(path: str) -> str:
     """A path with the token of a call that the server knows by its key."""
-    token = await callback_tokens(lambda: None).seal(DeferredCallId("run", "trace", "0", "call"))  # type: ignore[arg-type]
+    token = await callback_tokens(lambda: None).seal(DeferredCallId("run", "trace", "0", "call"))  # type: ignore[return-value,arg-type]
     return path.replace("TOKEN", token)
 
 

@@ -106,7 +106,7 @@ def long_parses(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
 
 async def with_token(path: str) -> str:
     """The path, with the token of a call if it is that of callbacks."""
-    sealed = await callback_tokens(lambda: None).seal(DeferredCallId("run", "trace", "0", "call"))  # type: ignore[arg-type]
+    sealed = await callback_tokens(lambda: None).seal(DeferredCallId("run", "trace", "0", "call"))  # type: ignore[return-value,arg-type]
     return path.replace("/callbacks/token", f"/callbacks/{sealed}")
 
 
