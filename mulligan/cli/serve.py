@@ -54,11 +54,8 @@ def serve(
     try:
         require_extra("serve", "mulligan serve")
         _check_tokens(host)
-        from mulligan.client.settings import settings
         from mulligan.serve.listen import listen
-        from mulligan.worker.logs import set_up_logging
 
-        set_up_logging(settings().log_format)
         listen(
             host,
             port,

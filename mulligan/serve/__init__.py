@@ -1,6 +1,7 @@
 """`mulligan serve`: agents over HTTP. It keeps nothing: every replica answers for every run (docs/serving.md).
 
-A request passes gate.py (host, origin, token, size), then the routes of a protocol, which call `Runs` (runs.py).
+A request passes gate.py (host, origin, token; arriving_body.py limits its body), then the routes of a protocol, which call
+`Runs` (runs.py). A route reads its body with `parse_body` (json_body.py), and a public one checks its sender before that.
 
 **A protocol is one file, which only translates.** api.py is the example. It has
 

@@ -72,7 +72,7 @@ class RunAgentInput(_FromClient):
 
     thread_id: str
     run_id: Annotated[str, Field(min_length=1, max_length=1000)]
-    messages: Annotated[list[Json], Field(max_length=MOST_MESSAGES)] = []
+    messages: Annotated[list[Json], Field(max_length=MOST_MESSAGES, fail_fast=True)] = []
     resume: Annotated[list[ResumeEntry] | None, Field(max_length=MOST_REPLIES)] = None
 
 

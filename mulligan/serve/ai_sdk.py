@@ -58,7 +58,7 @@ class ChatRequest(BaseModel):
     """What `DefaultChatTransport` sends. Of `messages` only the last one is read."""
 
     id: str
-    messages: Annotated[list[Json], Field(max_length=MOST_MESSAGES)]
+    messages: Annotated[list[Json], Field(max_length=MOST_MESSAGES, fail_fast=True)]
     trigger: str = "submit-message"
 
 

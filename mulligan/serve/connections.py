@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
-from typing import Any, cast
+from typing import Any
 
 import h11
 import uvicorn
@@ -38,7 +38,7 @@ class Connections:
 
         return uvicorn.Config(
             application,
-            http=cast("type[asyncio.Protocol]", new_connection),  # it is called as the class would be
+            http=new_connection,  # type: ignore[arg-type]  # called as a class is
             ws="none",
             log_level="warning",
             access_log=False,  # paths contain ids of runs, and queries tokens of events

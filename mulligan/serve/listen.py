@@ -8,9 +8,11 @@ from ipaddress import ip_network
 
 import uvicorn
 
+from mulligan.client.settings import settings
 from mulligan.errors import DeclarationError
 from mulligan.serve.app import create_app
 from mulligan.serve.connections import Connections, raise_descriptor_limit
+from mulligan.worker.logs import set_up_logging
 
 __all__ = ["listen"]
 
@@ -53,12 +55,13 @@ def listen(
         raise DeclarationError(f"nothing can listen at {host} port {port}: {error}.") from None
     if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux: connections that are accepted here have it too
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SECONDS_UNREAD * 1_000)
+    set_up_logging(settings().log_format)  # its lines are escaped and limited
     bound = listener.getsockname()[1]
     say(f"Serving agents at http://{f'[{host}]' if ':' in host else host}:{bound}. Ctrl-C stops it.")
     descriptors = raise_descriptor_limit()
     config = Connections(descriptors * 3 // 4).config(
         application,
-        log_config=None,  # `set_up_logging` has been called: its lines are escaped and limited
+        log_config=None,
         # uvicorn believes every client on this machine by default, and would read the addresses from FORWARDED_ALLOW_IPS.
         proxy_headers=bool(proxies),
         forwarded_allow_ips=list(proxies),

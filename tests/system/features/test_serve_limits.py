@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from temporalio.service import RetryConfig
@@ -106,7 +106,7 @@ def long_parses(monkeypatch: pytest.MonkeyPatch) -> list[threading.Thread]:
 
 async def with_token(path: str) -> str:
     """The path, with the token of a call if it is that of callbacks."""
-    sealed = await callback_tokens(cast(Any, None)).seal(DeferredCallId("run", "trace", "0", "call"))
+    sealed = await callback_tokens(lambda: None).seal(DeferredCallId("run", "trace", "0", "call"))  # type: ignore[return-value,arg-type]
     return path.replace("/callbacks/token", f"/callbacks/{sealed}")
 
 
