@@ -106,7 +106,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [place for key, inner in items for place in [(*path, key), *places(inner, (*path, key))]]
 
 
-OTHERS = json_values(max_leaves=4) | st.sampled_from(
+OTHERS: st.SearchStrategy[Any] = json_values(max_leaves=4) | st.sampled_from(
     [{}, [], [[]], [{}], {"a": {}}, True, 0, -1, 1e308, 10**400, None, "", "x" * 100_000, "\ud800"]
 )
 
