@@ -9,7 +9,7 @@ from temporalio.client import WorkflowHandle, WorkflowQueryFailedError
 
 from mulligan.client.read_run import PROCESS_DIED, query_run
 
-PAGE = {"steps": [], "next": None, "total": 0}
+PAGE: dict[str, Any] = {"steps": [], "next": None, "total": 0}
 
 
 class Refusing:

@@ -197,7 +197,7 @@ async def test_no_answer_of_a_foreign_workflow_is_a_fault_of_the_server(place: P
         "arguments": "{}",
         "result": {"text": "", "error": {"kind": "tool_error", "message": "m"}},
     }
-    valid = {
+    valid: dict[str, Any] = {
         "progress": progress, "pending": [asking()], "steps": {"steps": [{"step": 1, "tool_calls": [call]}], "next": None, "total": 1},
         "messages": {"messages": [{"role": "user", "text": "x"}], "next": None, "total": 1},
         "events": {"events": [event], "next": None, "total": 1, "writing": None}, DEFINITION_QUERY: defined({}),
