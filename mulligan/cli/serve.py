@@ -8,6 +8,15 @@ import typer
 
 from mulligan.cli._terminal import fail, print_progress
 
+_TrustProxy = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="The address or network of a proxy whose X-Forwarded-For and X-Forwarded-Proto are believed; the option can be "
+        "repeated.",
+        show_default="none",
+    ),
+]
+
 
 def serve(
     host: Annotated[
@@ -27,14 +36,7 @@ def serve(
             help="The origin of pages that may call this server; the option can be repeated.", show_default="its own"
         ),
     ] = None,
-    trust_proxy: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="The address or network of a proxy whose X-Forwarded-For and X-Forwarded-Proto are believed; the option "
-            "can be repeated.",
-            show_default="none",
-        ),
-    ] = None,
+    trust_proxy: _TrustProxy = None,
     task_queue: Annotated[
         str | None, typer.Option(help="The task queue on which runs are started.", show_default="agents")
     ] = None,

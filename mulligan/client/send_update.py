@@ -23,6 +23,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 _SENT_AGAIN = {
     RPCStatusCode.RESOURCE_EXHAUSTED,  # too many updates of the run are in progress, or it continues as new
     RPCStatusCode.ABORTED,  # the server has dropped the update
+    RPCStatusCode.FAILED_PRECONDITION,  # the workflow task with it has failed
     RPCStatusCode.UNAVAILABLE,
     RPCStatusCode.UNKNOWN,  # a connection that breaks off
     RPCStatusCode.INTERNAL,

@@ -18,9 +18,10 @@ def _routes_of(router: Any) -> Iterator[APIRoute]:
             yield from _routes_of(inner)
 
 
-def methods_of(route: APIRoute) -> set[str]:
-    """The HTTP methods of a route."""
-    return set(route.methods or ())
-
-
-SERVED_ROUTES = [route for protocol in PROTOCOLS for route in _routes_of(protocol.router)]
+SERVED_ROUTES = {
+    f"{method} {route.path}": route
+    for protocol in PROTOCOLS
+    for route in _routes_of(protocol.router)
+    for method in route.methods or ()
+}
+"""By method and path: `GET /api/runs`."""
