@@ -19,6 +19,8 @@ BODY_BYTES = 16_000_000
 """Bytes of a request's body: a long conversation is 64 MB at most, and is compressed for Temporal."""
 SECONDS_OF_SILENCE = 1.0
 """After which nothing more is expected of a client that has been answered."""
+MOST_DROPPED = 8
+"""How many times the limit of a body is read and dropped, so that its sender sees the response."""
 _SCOPE = "mulligan.body"
 _CLOSE = {"Connection": "close"}
 
@@ -103,7 +105,7 @@ class ArrivingBody:
     async def _drop_rest(self) -> None:
         loop, dropped = asyncio.get_running_loop(), 0
         with suppress(TimeoutError):
-            while self._is_arriving and dropped <= self._limits.most_bytes:
+            while self._is_arriving and dropped <= MOST_DROPPED * self._limits.most_bytes:
                 async with asyncio.timeout_at(min(self._ends, loop.time() + SECONDS_OF_SILENCE)):
                     dropped += len((await self._next()).get("body", b""))
 

@@ -11,7 +11,7 @@ from mulligan.client.send_update import RunEndedError, UpdateTooLargeError, send
 from mulligan.errors import UpdateRefusedError
 from mulligan.serve.http_protocol import Protocol, refuse_by_rfc_9457, runs_of
 from mulligan.serve.idempotency import read_update_id
-from mulligan.serve.json_body import json_object, parse_body
+from mulligan.serve.json_body import MOST_RESULT_VALUES, json_object, parse_body
 from mulligan.serve.problems import Problem
 from mulligan.wire.deferred_call import COMPLETE
 
@@ -49,7 +49,8 @@ async def complete(token: str, request: Request) -> dict[str, Any]:
     call = await tokens.open(token)
     if call is None:
         raise Problem(404, "unknown_callback", "No call has this token; send it as the tool got it.")
-    body = await parse_body(request, json_object)  # not before: everybody can reach this route
+    # Not before: everybody can reach this route.
+    body = await parse_body(request, json_object, most_values=MOST_RESULT_VALUES, most_names=MOST_RESULT_VALUES)
     unknown = [name for name in body if name not in ("result", "error")]
     if unknown or len(body) != 1:
         raise Problem(422, "invalid_input", 'Send one JSON object with either "result" or "error".')

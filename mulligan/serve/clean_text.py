@@ -1,4 +1,4 @@
-"""What must not leave this process in texts: the folders of its machine in answers, and secrets of paths in logs."""
+"""Texts without what must stay in this process: the folders of its machine in answers, and secrets of paths in logs."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, TypeVar
 
 from fastapi import Request, Response
@@ -16,7 +17,16 @@ from mulligan.serve.arriving_body import ArrivingBody, read_body
 from mulligan.serve.off_loop import off_loop
 from mulligan.serve.problems import Problem
 
-__all__ = ["MOST_MESSAGES", "JsonRoute", "check_body", "check_count", "json_object", "parse_body", "read_json"]
+__all__ = [
+    "MOST_MESSAGES",
+    "MOST_RESULT_VALUES",
+    "JsonRoute",
+    "check_body",
+    "check_count",
+    "json_object",
+    "parse_body",
+    "read_json",
+]
 
 T = TypeVar("T")
 
@@ -26,6 +36,8 @@ MOST_BODY_VALUES = 200_000
 """As many as the input of a run may have. Each takes some 100 bytes of memory, and a microsecond."""
 MOST_NAMES = 10_000
 """Of one object: pydantic describes each that it does not know, in a call that lets no other thread run."""
+MOST_RESULT_VALUES = 1_000_000
+"""Values in all, and names of one object, in the result of a call: pydantic does not read it here."""
 MOST_MESSAGES = 10_000
 """Messages, or parts of a message, in one request."""
 MOST_DIGITS = 1_000
@@ -54,17 +66,21 @@ class JsonRoute(APIRoute):
 class _JsonRequest(Request):
     async def json(self) -> Any:
         """The JSON of the body."""
-        return await _parse(self, await self.body(), _unchanged)
+        body = await self.body()
+        return await _parse(self, body, lambda: read_json(body))
 
 
-async def parse_body(request: Request, convert: Callable[[Any], T]) -> T:
+async def parse_body(
+    request: Request, convert: Callable[[Any], T], *, most_values: int = MOST_BODY_VALUES, most_names: int = MOST_NAMES
+) -> T:
     """What `convert` makes of the JSON in the body of a request, which is not kept. With a large body, `convert` is called
-    in another thread.
+    in another thread. `most_names`: of one object.
 
     Raises:
         Problem: the body cannot be read; or what `convert` raises.
     """
-    return await _parse(request, await read_body(request), convert)
+    body = await read_body(request)
+    return await _parse(request, body, lambda: convert(read_json(body, most_values, most_names)))
 
 
 async def check_body(request: Request) -> bytes:
@@ -74,19 +90,15 @@ async def check_body(request: Request) -> bytes:
         Problem: the body cannot be read.
     """
     body = await read_body(request)
-    await _parse(request, body, _unchanged)
+    await _parse(request, body, lambda: read_json(body))
     return body
 
 
-async def _parse(request: Request, body: bytes, convert: Callable[[Any], T]) -> T:
+async def _parse(request: Request, body: bytes, read: Callable[[], T]) -> T:
     try:
-        return await off_loop(len(body), lambda: convert(read_json(body)))
+        return await off_loop(len(body), read)
     finally:
         ArrivingBody.forget(request)
-
-
-def _unchanged(value: Any) -> Any:
-    return value
 
 
 def json_object(body: Any) -> dict[str, Any]:
@@ -112,8 +124,8 @@ def check_count(field: str, value: Any) -> None:
         )
 
 
-def read_json(body: bytes) -> Any:
-    """The value that a body has as JSON.
+def read_json(body: bytes, most_values: int = MOST_BODY_VALUES, most_names: int = MOST_NAMES) -> Any:
+    """The value that a body has as JSON. `most_names`: of one object.
 
     Raises:
         Problem: it is not JSON by RFC 8259, is nested too deep, has too many values or names, or two entries of an
@@ -124,12 +136,12 @@ def read_json(body: bytes) -> Any:
         meter.add(body[start : start + _PIECE_BYTES])
         if meter.depth > MOST_BODY_DEPTH:
             raise _not_json(f"it is nested more than {MOST_BODY_DEPTH} levels deep")
-        if meter.values > MOST_BODY_VALUES:
-            raise _not_json(f"it has more than {MOST_BODY_VALUES:,} values")
+        if meter.values > most_values:
+            raise _too_many(f"more than {most_values:,} values")
     try:
         value = json.loads(
             body.decode("utf-8-sig"),
-            object_pairs_hook=_object,
+            object_pairs_hook=partial(_object, most_names),
             parse_int=_integer,
             parse_float=_number,
             parse_constant=_constant,
@@ -150,9 +162,13 @@ def _not_json(reason: str) -> Problem:
     return Problem(400, "invalid_json", f"The body is not JSON that can be read: {reason}.")
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(pairs) > MOST_NAMES:
-        raise ValueError(f"an object has {len(pairs):,} names; {MOST_NAMES:,} are the most")
+def _too_many(sentence: str) -> Problem:
+    return Problem(413, "too_large", f"The body has {sentence}; send less.")
+
+
+def _object(most_names: int, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(pairs) > most_names:
+        raise _too_many(f"an object with {len(pairs):,} names; {most_names:,} are the most")
     found = dict(pairs)
     if len(found) != len(pairs):
         seen: set[str] = set()

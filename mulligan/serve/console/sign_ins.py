@@ -1,4 +1,4 @@
-"""What this process knows of sign-ins to the console: the attempts of the last minute, and the sessions that were ended."""
+"""Sign-ins to the console, as this process knows them: the failed attempts of the last minute, and the ended sessions."""
 
 from __future__ import annotations
 
@@ -13,17 +13,19 @@ from mulligan.serve.problems import Problem
 __all__ = ["SignIns"]
 
 SECONDS = 60.0
-MOST_OF_ADDRESS, MOST_ATTEMPTS = 10, 100
-"""Attempts that fail within that time: from one address, and in all."""
+MOST_OF_ADDRESS = 10
+"""Attempts from one address that may fail within that time. There is no limit for all addresses: whoever has many could
+keep everybody out."""
+MOST_REMEMBERED = 10_000
 MOST_ENDED = 10_000
 """Sessions of one name that are remembered as ended. Nobody can sign out a session without the token of that name."""
 
 
 class SignIns:
-    """Attempts count from their beginning, so that many at the same time are not more; those that succeed do not count."""
+    """The failed attempts by address, and the sessions that were ended."""
 
     def __init__(self) -> None:
-        self._attempts: deque[tuple[float, str]] = deque()
+        self._failed: deque[tuple[float, str]] = deque(maxlen=MOST_REMEMBERED)
         self._ended: defaultdict[str | None, dict[str, int]] = defaultdict(dict)
 
     @staticmethod
@@ -35,29 +37,24 @@ class SignIns:
         known: SignIns = state.console_sign_ins
         return known
 
-    def begin(self, address: str) -> tuple[float, str]:
-        """Count an attempt, before its token is read.
+    def check(self, address: str) -> None:
+        """Refuse an attempt from an address.
 
         Raises:
-            Problem: there were too many.
+            Problem: too many from it have failed.
         """
         now = time.monotonic()
-        while self._attempts and self._attempts[0][0] <= now - SECONDS:
-            self._attempts.popleft()
-        of_address = [at for at, each in self._attempts if each == address]
-        is_full = len(of_address) >= MOST_OF_ADDRESS
-        if is_full or len(self._attempts) >= MOST_ATTEMPTS:
-            first = of_address[0] if is_full else self._attempts[0][0]
-            wait = max(1, math.ceil(first + SECONDS - now))
+        while self._failed and self._failed[0][0] <= now - SECONDS:
+            self._failed.popleft()
+        of_address = [at for at, each in self._failed if each == address]
+        if len(of_address) >= MOST_OF_ADDRESS:
+            wait = max(1, math.ceil(of_address[0] + SECONDS - now))
             sentence = f"Too many attempts to sign in have failed. Try again in {wait} seconds."
             raise Problem(429, "too_many_attempts", sentence, {"Retry-After": str(wait)})
-        self._attempts.append((now, address))
-        return self._attempts[-1]
 
-    def succeed(self, attempt: tuple[float, str]) -> None:
-        """Take an attempt back that `begin` has counted."""
-        if attempt in self._attempts:
-            self._attempts.remove(attempt)
+    def fail(self, address: str) -> None:
+        """Count an attempt that has failed."""
+        self._failed.append((time.monotonic(), address))
 
     def end(self, name: str | None, session: str, ends: int) -> None:
         """End a session of a token's name. `ends`: when it would have ended by itself, in seconds since the epoch."""

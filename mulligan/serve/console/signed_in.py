@@ -104,17 +104,18 @@ async def show_sign_in(request: Request, next: str = "/") -> Response:  # noqa: 
 @sign_in_pages.post("/sign-in")
 async def send_sign_in(request: Request) -> Response:
     """Sign in with a token. There is no session yet that a foreign page could use: `Origin` is checked by gate.py."""
-    sign_ins = SignIns.of(request)
-    attempt = sign_ins.begin(request.client.host if request.client else "")
     fields = await _fields(request, MOST_SIGN_IN_BYTES)
+    # From here on nothing is waited for, so many attempts at the same time are not more than one after the other.
+    sign_ins, address = SignIns.of(request), request.client.host if request.client else ""
+    sign_ins.check(address)
     wanted = _local(fields.get("next", "/"))
     response = redirect(request, wanted)
     try:
         sign_in(request, response, request.app.state.access, fields.get("token", ""))
     except Problem:
+        sign_ins.fail(address)
         refused = "This token is not known. Ask whoever runs the server for one."
         return page(request, None, "sign_in.html", 401, title="Sign in", next=wanted, refused=refused)
-    sign_ins.succeed(attempt)
     return response
 
 
