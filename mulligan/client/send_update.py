@@ -30,8 +30,6 @@ _SENT_AGAIN = {
     RPCStatusCode.DEADLINE_EXCEEDED,
     RPCStatusCode.CANCELLED,
 }
-_TOO_LARGE = "larger than max"
-"""Part of gRPC's sentence on a message that is too large, which has the status of a server that is busy."""
 
 
 MOST_BYTES = 2_000_000
@@ -93,7 +91,7 @@ async def send_update(
                     result: dict[str, Any] = await _send(handle, update, argument, update_id)
                     return result
                 except RPCError as error:
-                    if error.status not in _SENT_AGAIN or _TOO_LARGE in error.message:
+                    if error.status not in _SENT_AGAIN:
                         raise
                     pushed_back = error
                 await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - not for secrets

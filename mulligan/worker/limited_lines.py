@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 __all__ = ["LimitedLines"]
@@ -45,11 +46,19 @@ class LimitedLines(logging.Filter):
             place.left_out += 1
             return False
         place.lines += 1
-        place.characters += len(record.getMessage()) + (TRACE_CHARACTERS if record.exc_info else 0)
+        place.characters += _characters(record) + (TRACE_CHARACTERS if record.exc_info else 0)
         if place.lines >= LINES or place.characters >= CHARACTERS:
             _note(record, f"more such lines are left out for {SECONDS - (now - place.since):.0f} s")
         return True
 
 
+def _characters(record: logging.LogRecord) -> int:
+    try:
+        return len(record.getMessage())
+    except (TypeError, ValueError):  # the arguments do not fit the text: the handler reports it
+        return len(str(record.msg))
+
+
 def _note(record: logging.LogRecord, text: str) -> None:
-    record.msg, record.args = f"({text}) {record.getMessage()}", ()
+    with suppress(TypeError, ValueError):
+        record.msg, record.args = f"({text}) {record.getMessage()}", ()

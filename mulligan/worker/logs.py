@@ -325,4 +325,6 @@ def say(line: str) -> None:
     if _says_json:
         level = "ERROR" if line.startswith("error: ") else "INFO"
         line = json_line(_json_object(datetime.now(UTC).timestamp(), level, "mulligan.worker", line))
-    print(printable(line), file=sys.stderr, flush=True)
+    else:
+        line = printable(line)
+    print(line, file=sys.stderr, flush=True)

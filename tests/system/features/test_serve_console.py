@@ -144,7 +144,7 @@ async def test_who_signs_out_has_no_session_any_more(door: Door) -> None:
         await elsewhere.page("/")
 
 
-async def test_attempts_to_sign_in_are_bounded_for_an_address_and_in_all(lab: Lab) -> None:
+async def test_attempts_to_sign_in_are_bounded_for_an_address(lab: Lab) -> None:
     """Also those at the same time. A token that is known does not count, and sessions go on."""
     address = ["192.0.2.1"]
 
@@ -166,12 +166,9 @@ async def test_attempts_to_sign_in_are_bounded_for_an_address_and_in_all(lab: La
         late = await attempt("token-of-bob")
         assert (late.status_code, 1 <= int(late.headers["retry-after"]) <= 60) == (429, True)
         assert "Too many attempts" in late.text
-        statuses = []
-        for number in range(2, 12):
-            address[0] = f"192.0.2.{number}"
-            statuses += [(await attempt("wrong")).status_code for _ in range(10)]
-        assert statuses == [401] * 90 + [429] * 10
         await ada.page("/")
+        address[0] = "192.0.2.2"
+        assert (await attempt("token-of-bob")).status_code == 303
 
 
 async def test_a_form_of_a_foreign_page_does_nothing(door: Door) -> None:
