@@ -19,9 +19,10 @@ OF_RUN = THREADS // SHARE_OF_RUN
 MODULE = "tests.support.hanging_agents"
 
 
-async def hang(at: Lab, tool: str, calls: int = OF_RUN) -> Ran:
-    """A run whose calls of a tool hang, all in one step."""
-    turns = [Turn(calls=[(tool, f'{{"number": {number}}}', None) for number in range(calls)]), DONE]
+async def hang(at: Lab, tool: str, *calls: int) -> Ran:
+    """A run whose calls of a tool hang. `calls`: the number of them in each of its steps."""
+    steps = [[(tool, f'{{"number": {number}}}', None) for number in range(count)] for count in calls or (OF_RUN,)]
+    turns = [*(Turn(calls=step) for step in steps), DONE]
     return await at.look(await at.start(turns, agent="hanging"))
 
 
@@ -52,12 +53,12 @@ async def test_a_worker_without_threads_says_so_and_ends_and_its_supervisor_repl
         httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
     ):
         await line_with(supervisor, "Supervising 1 worker process")
-        first = texts(await hang(at, "crawl", 2 * OF_RUN))
+        first = texts(await hang(at, "crawl", OF_RUN, 2))
         assert sum("did not finish within 0.5 s" in text for text in first) == OF_RUN
         refused = (
             f"`crawl` was not run, as {OF_RUN} calls of this run that did not end in time still run on this worker"
         )
-        assert sum(refused in text for text in first) == OF_RUN
+        assert sum(refused in text for text in first) == 2
         await hang(at, "crawl")
         [text] = texts(await hang(at, "crawl", 1))
         assert f"as {2 * OF_RUN} calls of it that did not end in time still run on this worker" in text
