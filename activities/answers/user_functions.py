@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from mulligan.activities.answers.ask_model_to_repair import ask_model_to_repair
 from mulligan.activities.answers.prepare_call import CallFixer
 from mulligan.activities.services import Services
-from mulligan.activities.tool_running.thread_bounds import TookTooLong
+from mulligan.activities.tool_running.thread_bounds import TookTooLong, TooManyThreads
 from mulligan.activities.tool_running.tool_context import tool_context
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from mulligan.agent import Agent
@@ -122,6 +122,8 @@ async def guard_refusal(
     shown_call = call.model_copy(update={"arguments": json.dumps(arguments, ensure_ascii=False)})
     try:
         refusal: str = await runtime.ask(agent.guard, (shown_call, context), limit=limit, read=_refusal)
+    except TooManyThreads as error:
+        return f"the guard {error}"
     except TookTooLong as error:
         return f"the guard did not answer within {error.limit:g} s."
     except Exception as error:  # noqa: BLE001 - a check that protects must not let calls pass when it fails

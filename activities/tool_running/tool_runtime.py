@@ -2,10 +2,10 @@
 
 An `async def` runs on a separate event loop, so a blocking one delays no heartbeat of the worker. A `def` runs in a thread
 of its own: threads cannot be killed, and a pool would fill up with hung ones. A function that exceeds its limit is
-abandoned, and the caller continues on time. `ThreadBounds` says how many threads of such functions a worker bears.
+abandoned, and the caller continues on time. `ThreadBounds` limits the threads of such functions.
 
 A loop is seen to be blocked when a call does not start on it in time, or when a call is still at work on it at its limit.
-What a blocked loop runs next says that it is not blocked any more. So no timer is needed.
+The next callback that a blocked loop runs says that it is not blocked any more. So no timer is needed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 
 from temporalio import activity
 
-from mulligan.activities.tool_running.thread_bounds import THREADS, ThreadBounds, ThreadUse, TookTooLong
+from mulligan.activities.tool_running.thread_bounds import THREADS, ThreadBounds, ThreadUse, TookTooLong, TooManyThreads
 from mulligan.activities.tool_running.tool_loop import ToolLoop
 from mulligan.schema.error_text import error_text, type_name
 
@@ -54,7 +54,7 @@ class ToolRuntime:
     """Runs users' functions. A worker has one."""
 
     def __init__(self, change_hung: Callable[[int], None] | None = None, threads: int = THREADS) -> None:
-        """`change_hung` is called with each change of the number of hung threads. `threads`: with so many, none is left."""
+        """`change_hung` is called with each change of the number of hung threads. `threads`: as `THREADS`."""
         self.bounds = ThreadBounds(threads, change_hung)
         self._loops: list[ToolLoop] = []
 
@@ -74,14 +74,14 @@ class ToolRuntime:
             function: The function.
             args: Its positional arguments.
             kwargs: Its keyword arguments.
-            limit: Seconds, for the function and `read` together, and for the wait until it may use a thread.
+            limit: Seconds, for the function and `read` together.
             read: Makes plain data of the function's value, where the function ran: an object of a user's class may do
                 anything when it is read.
             of: An object whose calls count together, for the threads that they may use; `function` if None.
 
         Raises:
             TookTooLong: the function did not end in time.
-            TooManyThreads: it was not called, as its run, or the calls of it, used all threads that they may use.
+            TooManyThreads: it was not called, as too many calls of its run, or of it, hang.
             BaseException: the exception of the function, even a SystemExit.
         """
         run = (activity.info().workflow_id or "") if activity.in_activity() else ""
@@ -95,7 +95,10 @@ class ToolRuntime:
                 outcome = await self._in_a_thread(work, use, limit)
                 if inspect.isawaitable(outcome):
                     work = _Work(_awaited, (outcome,), {}, read)
-                    outcome = await self._on_a_loop(work, use, max(0.0, end - time.monotonic()))
+                    try:
+                        outcome = await self._on_a_loop(work, use, max(0.0, end - time.monotonic()))
+                    except TooManyThreads:
+                        raise TookTooLong(limit) from None  # its first part was run
         except TimeoutError:
             raise TookTooLong(limit) from None
         if isinstance(outcome, _Raised):
@@ -155,11 +158,12 @@ class ToolRuntime:
             raise TookTooLong(limit) from None
 
     async def _in_a_thread(self, work: _Work, use: ThreadUse, limit: float) -> Any:
-        limit = await self.bounds.wait_for_room(use, limit)
+        await self.bounds.check_room(use, limit)
         home, context = asyncio.get_running_loop(), contextvars.copy_context()
         ended: asyncio.Future[Any] = home.create_future()
 
         def end(outcome: Any) -> None:
+            at_limit.cancel()
             self.bounds.free(use)
             if not ended.done():  # the caller may have given it up
                 ended.set_result(outcome)
@@ -169,27 +173,28 @@ class ToolRuntime:
             with suppress(RuntimeError):  # the worker's loop has ended
                 home.call_soon_threadsafe(end, outcome)
 
-        self.bounds.take(use)
         # A daemon, so that a hung tool does not prevent the end of the process.
-        thread = threading.Thread(target=turn, name=f"tool {use.name}", daemon=True)
-        thread.start()
-        try:
-            async with asyncio.timeout(limit):
-                return await ended
-        except (TimeoutError, asyncio.CancelledError):
-            self.bounds.hang(use)
-            logger.warning(
-                "%s was abandoned, but its thread still runs; this worker has %d such threads.",
-                thread.name,
-                self.bounds.hung,
-            )
-            raise
+        threading.Thread(target=turn, name=f"tool {use.name}", daemon=True).start()
+        # A caller that is cancelled does not wait, but the function still has its time.
+        at_limit = home.call_later(limit, self._abandon, use, ended)
+        return await ended
+
+    def _abandon(self, use: ThreadUse, ended: asyncio.Future[Any]) -> None:
+        """Count the thread of a function that has exceeded its limit as hung, and let its caller continue."""
+        self.bounds.hang(use)
+        logger.warning(
+            "tool %s was abandoned, but its thread still runs; this worker has %d such threads.",
+            use.name,
+            self.bounds.hung,
+        )
+        if not ended.done():
+            ended.set_exception(TimeoutError())
 
     async def _on_a_loop(self, work: _Work, use: ThreadUse, limit: float) -> Any:
         """Run a coroutine function. Its limit counts from its start, as another coroutine may block the loop before."""
         use = replace(use, is_loop=True)
         while True:
-            limit = await self.bounds.wait_for_room(use, limit)
+            await self.bounds.check_room(use, limit)
             work, tool_loop = work.copy(), self._loop_for(use.run)
             future = asyncio.wrap_future(tool_loop.submit(work.run(), use))
             try:
@@ -202,11 +207,12 @@ class ToolRuntime:
                     continue
                 async with asyncio.timeout_at(work.began + limit):
                     return await future
-            except (TimeoutError, asyncio.CancelledError):
-                future.cancel()
+            except TimeoutError:
                 if tool_loop.running is use:
                     self._notice_block(tool_loop)
                 raise
+            finally:
+                future.cancel()
 
     def _loop_for(self, run: str) -> ToolLoop:
         """A loop that is not blocked, the first where possible, as resources were opened on it.
@@ -226,7 +232,6 @@ class ToolRuntime:
             return
         tool_loop.is_blocked = True
         home, use = asyncio.get_running_loop(), tool_loop.running or ThreadUse("", None, "unknown", is_loop=True)
-        self.bounds.take(use)
         self.bounds.hang(use)
         logger.warning(
             "The tools' event loop is blocked by the `async def` function %s; another one takes over. This worker has %d "
@@ -265,7 +270,7 @@ class _Work:
         """When it started on a loop, by the clock that all loops share, in seconds."""
 
     def copy(self) -> _Work:
-        """The same work, for another loop."""
+        """Copy the work, so that another loop can run it."""
         return _Work(self._function, self._args, self._kwargs, self._read)
 
     def call(self) -> Any:

@@ -28,6 +28,8 @@ FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0
 """Seconds before the next start after starts that did not lead to service. A process that has served is replaced at once,
 however short its service was, if no other process serves. If one does, it takes the lost work over within the first delay,
 and a start of Python would slow it down."""
+SECONDS_TO_LAST = 60.0
+"""A process that retires sooner after its start is replaced at once, but after pauses when its successors do so as well."""
 SECONDS_AFTER_GRACE = 15.0
 """Beyond the grace time, in which a process may export and close what it has opened. Then it is killed."""
 SECONDS_OF_SILENCE = 60.0
@@ -119,29 +121,34 @@ class _Supervisor:
 
     async def _keep(self, index: int, *, is_first: bool) -> None:
         """Run the process of this place, and replace it when it retires or ends, until the supervisor stops."""
-        delay, leaving = 0.0, None
+        delay, pause, leaving, clock = 0.0, 0.0, None, asyncio.get_running_loop().time
         while not self._stop.is_set():
-            process = WorkerProcess(index, self._spans.add, self._spans.release)
+            process, began = WorkerProcess(index, self._spans.add, self._spans.release), clock()
             self._processes[index] = process
             try:
                 await process.start(is_first=is_first)
             except OSError as error:
                 say(f"error: worker process {index} could not be started: {error}.")
-                delay = min(LONGEST_DELAY, delay * 2) or FIRST_DELAY
+                delay = _longer(delay)
                 await self._sleep(delay)
                 continue
             if self._stop.is_set():
                 process.send_signal(signal.SIGTERM)
             ended = asyncio.create_task(self._ended(process))
             if await self._retires(process, ended):
+                is_brief = clock() - began < SECONDS_TO_LAST
                 if leaving is not None:
                     await leaving  # no more than two processes of one place
-                say(f"Worker process {index} (pid {process.pid}) drains: {process.unready}. It is replaced now.")
+                wait = pause if is_brief else 0.0
+                pause = _longer(wait) if is_brief else 0.0
+                when = f"in {wait:g} s, as its predecessor did so lately" if wait else "now"
+                say(f"Worker process {index} (pid {process.pid}) drains: {process.unready}. It is replaced {when}.")
                 # No place has this number; all that concerns the processes concerns this one too.
-                self._processes[-process.pid] = process
+                self._processes[-process.pid] = self._processes.pop(index)
                 self._in_background(self._leave(process, ended))
                 leaving = ended
                 delay, is_first = 0.0, False
+                await self._sleep(wait)
                 continue
             code = await ended
             if code == WRONG_USE and is_first and not process.is_ready.is_set():
@@ -156,7 +163,7 @@ class _Supervisor:
             when = f"in {wait:g} s" if wait else "now"
             say(f"Worker process {index} (pid {process.pid}) has ended: {_describe(code)}. It is replaced {when}.")
             await self._sleep(wait)
-            delay = min(LONGEST_DELAY, delay * 2) or FIRST_DELAY
+            delay = _longer(delay)
 
     async def _retires(self, process: WorkerProcess, ended: asyncio.Task[int]) -> bool:
         """Wait until a process retires or has ended; returns whether another one should start before its end."""
@@ -298,6 +305,11 @@ class _Supervisor:
         if process.identity and silent > SECONDS_OF_SILENCE / 6 and not process.unready:
             return f"has not responded for {silent:.0f} s"
         return process.unready
+
+
+def _longer(delay: float) -> float:
+    """The seconds to wait after a wait of `delay` seconds was of no use."""
+    return min(LONGEST_DELAY, delay * 2) or FIRST_DELAY
 
 
 def _describe(code: int) -> str:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mulligan.client.settings import settings as mulligan_settings
 from mulligan.supervisor import supervisor
-from mulligan.supervisor.supervisor import FIRST_DELAY, LONGEST_DELAY
+from mulligan.supervisor.supervisor import FIRST_DELAY, LONGEST_DELAY, SECONDS_TO_LAST
 from mulligan.supervisor.worker_process import WorkerProcess
 from tests.support.virtual_time import VirtualTimeLoop
 
@@ -120,14 +120,20 @@ def lives_of(plans: list[list[tuple[End, float, float]]]) -> list[list[Life]]:
 def test_a_process_that_has_served_is_replaced_at_once_and_starts_without_service_are_bounded(
     plans: list[list[tuple[End, float, float]]],
 ) -> None:
-    """However short its service was, and however often its place failed before. One that retires is not waited for."""
+    """However short its service was, and however often its place failed before.
+
+    A process that retires is not waited for, but its predecessor may have retired as early: then there is a pause.
+    """
     for lives in lives_of(plans):
-        failures, left_before = 0, 0.0
+        failures, left_before, pause = 0, 0.0, 0.0
         for life, following in pairwise(lives):
             waited = following.started_at - life.left_at
             if life.end == "retires":
-                # At once, except that a place has no more than two processes.
-                assert following.started_at == pytest.approx(max(life.left_at, left_before))
+                # A place has no more than two processes.
+                is_brief = life.left_at - life.started_at < SECONDS_TO_LAST
+                wait = pause if is_brief else 0.0
+                assert following.started_at == pytest.approx(max(life.left_at, left_before) + wait)
+                pause = (min(LONGEST_DELAY, wait * 2) or FIRST_DELAY) if is_brief else 0.0
                 failures, left_before = 0, life.ended_at
             elif life.end == "dies after service":
                 assert waited <= (FIRST_DELAY if life.others_served else 0) + 1e-6
@@ -144,3 +150,27 @@ def test_processes_that_die_again_and_again_after_short_service_leave_no_pause()
     for lives in lives_of(plans):
         starts = [each.started_at for each in lives]
         assert starts == pytest.approx([15.0 * number for number in range(9)], abs=FIRST_DELAY * 8)
+
+
+def test_processes_that_retire_again_and_again_soon_after_their_start_are_replaced_after_pauses() -> None:
+    """As where the server refuses their polls for ever. The first is replaced at once, also while no other serves."""
+    plans: list[list[tuple[End, float, float]]] = [[("retires", 1.0, 0.1)] * 9 for _ in range(2)]
+    for lives in lives_of(plans):
+        waits = [following.started_at - life.left_at for life, following in pairwise(lives)]
+        assert waits == pytest.approx([0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0])
+
+
+def test_processes_that_retire_after_a_minute_are_replaced_at_once() -> None:
+    plans: list[list[tuple[End, float, float]]] = [[("retires", SECONDS_TO_LAST, 0.1)] * 4]
+    for lives in lives_of(plans):
+        assert all(following.started_at == life.left_at for life, following in pairwise(lives))
+
+
+async def test_a_process_that_fails_before_it_has_served_does_not_retire() -> None:
+    """Its end is that of a start that led to no service."""
+    process = WorkerProcess(1, lambda *_: None, lambda *_: None)
+    process._state(0, b'{"unready": "no polls", "retires": true}')
+    assert not process.retires.is_set()
+    process._state(0, b'{"unready": "", "retires": false}')
+    process._state(0, b'{"unready": "no polls", "retires": true}')
+    assert process.retires.is_set()

@@ -15,17 +15,21 @@ from hypothesis import strategies as st
 from temporalio.testing import ActivityEnvironment
 
 from mulligan.activities.tool_running import tool_runtime
-from mulligan.activities.tool_running.thread_bounds import TooManyThreads
+from mulligan.activities.tool_running.thread_bounds import TookTooLong, TooManyThreads
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 
 THREADS, OF_RUN, OF_FUNCTION = 8, 2, 4
-BRIEF, AMPLE = 0.01, 60.0
-"""Limits in seconds, of calls that get no thread and of all others."""
-Kind = Literal["hung", "blocker", "quick", "quick async", "guard", "fixer", "end"]
+BRIEF, AMPLE = 0.05, 60.0
+"""Limits in seconds, of calls that hang or get no thread and of all others."""
+Kind = Literal["hung", "blocker", "quick", "quick async", "guard", "fixer", "end", "slow", "finish", "cancel"]
 Call = tuple[Kind, str, int]
-"""What is called, by which run, and which of two functions; `end` lets one of the hung calls end."""
+"""What is called, by which run, and which of two functions; `end` lets one of the hung calls end.
+
+`slow` starts a healthy call that is at work until `finish` or `cancel`."""
 CALLS = st.tuples(
-    st.sampled_from(["hung", "hung", "blocker", "blocker", "quick", "quick async", "guard", "fixer", "end"]),
+    st.sampled_from(
+        [*("hung", "blocker", "slow") * 2, "quick", "quick async", "guard", "fixer", "end", "finish", "cancel"]
+    ),
     st.sampled_from("abcd"),
     st.integers(0, 1),
 )
@@ -73,8 +77,10 @@ async def fixer(_call: object) -> str:
     return "answer"
 
 
-async def within_run(run: str, call: Callable[[], Awaitable[Any]]) -> Any:
+async def within_run(run: str, call: Callable[[], Awaitable[Any]], *, is_stopping: bool = False) -> Any:
     environment = ActivityEnvironment()
+    if is_stopping:
+        environment.worker_shutdown()
     environment.info = dataclasses.replace(environment.info, workflow_id=run)
 
     async def within() -> Any:
@@ -90,6 +96,8 @@ class Worker:
         self.runtime, self.is_ready = ToolRuntime(threads=THREADS), True
         self.runtime.bounds.on_used_up = self._stop_polling
         self.hung: list[tuple[Call, Until]] = []
+        self.slow: list[tuple[asyncio.Task[Any], Until]] = []
+        self.cancelled: list[Until] = []
 
     def _stop_polling(self, _reason: str) -> None:
         self.is_ready = False
@@ -98,7 +106,7 @@ class Worker:
         kind, run, number = call
         ask, run_function = self.runtime.ask, self.runtime.run
         match kind:
-            case "hung" | "quick":
+            case "hung" | "quick" | "slow":
                 return await within_run(run, lambda: run_function(TOOLS[number], [until], limit=limit))
             case "blocker" | "quick async":
                 return await within_run(run, lambda: run_function(ASYNC_TOOLS[number], [until], limit=limit))
@@ -110,21 +118,41 @@ class Worker:
     def has_room(self, call: Call) -> bool:
         """Whether the bounds let the call run, by the model."""
         kind, run, number = call
-        alike = [each for each, _ in self.hung if (each[0] == "hung") == (kind in ("hung", "quick", "guard"))]
+        alike = [each for each, _ in self.hung if (each[0] == "hung") == (kind in ("hung", "quick", "slow", "guard"))]
         of_runs, of_functions = Counter(each[1] for each in alike), Counter(each[2] for each in alike)
         of_function = 0 if kind in ("guard", "fixer") else of_functions[number]
         return of_runs[run] < OF_RUN and of_function < OF_FUNCTION
 
     async def hang(self, call: Call) -> None:
-        """Make a call, and give it up when it hangs, as at its limit: the test decides when that is."""
+        """Make a call that exceeds its limit."""
+        until = Until()
+        with pytest.raises(TookTooLong):
+            await self.call(call, BRIEF, until)
+        self.hung.append((call, until))
+
+    async def begin(self, call: Call) -> None:
+        """Start a healthy call, and wait until its function runs."""
         until = Until()
         calling = asyncio.create_task(self.call(call, AMPLE, until))
-        while not until.is_awaited:
+        while not (until.is_awaited or calling.done()):
             await asyncio.sleep(0.001)
-        calling.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await calling
-        self.hung.append((call, until))
+        self.slow.append((calling, until))
+
+    async def finish(self, number: int) -> None:
+        """Let a healthy call end."""
+        if self.slow:
+            calling, until = self.slow.pop(number % len(self.slow))
+            until.set()
+            assert await calling == "answer"
+
+    async def cancel(self, number: int) -> None:
+        """Cancel a healthy call, whose function goes on."""
+        if self.slow:
+            calling, until = self.slow.pop(number % len(self.slow))
+            self.cancelled.append(until)
+            calling.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await calling
 
     async def refuse(self, call: Call) -> None:
         """Make a call that gets no thread."""
@@ -140,18 +168,21 @@ class Worker:
                 await asyncio.sleep(0.001)
 
     def close(self) -> None:
-        for _, until in self.hung:
+        for until in [*self.cancelled, *(each[1] for each in self.hung), *(each[1] for each in self.slow)]:
             until.set()
         self.runtime.close()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(CALLS, max_size=40))
 @example([(kind, run, number) for run in "abcd" for kind in ("hung", "blocker") for number in (0, 1)])
+@example(
+    [*[("slow", "a", 0)] * 20, ("quick", "a", 0), ("guard", "a", 0), *[("cancel", "a", 0)] * 10, ("quick", "a", 0)]
+)
 def test_quick_calls_are_answered_while_the_worker_is_ready(calls: list[Call]) -> None:
-    """A call is refused only where its own run, or its own function, has used its share. No share is all threads.
+    """A call is refused only where hung calls of its run, or of its function, have used its share.
 
-    The worker is ready until as many threads hang as it bears. After that it takes no call.
+    Healthy calls are not limited, and are not hung when they are cancelled. No share is all threads.
     """
 
     async def serve() -> None:
@@ -165,20 +196,28 @@ def test_quick_calls_are_answered_while_the_worker_is_ready(calls: list[Call]) -
                 match call[0]:
                     case "end":
                         await worker.end(call[2])
+                    case "finish":
+                        await worker.finish(call[2])
+                    case "cancel":
+                        await worker.cancel(call[2])
                     case _ if not worker.has_room(call):
                         await worker.refuse(call)
                     case "hung" | "blocker":
                         await worker.hang(call)
+                    case "slow":
+                        await worker.begin(call)
                     case _:
                         assert await worker.call(call, AMPLE) == "answer"
                 assert worker.runtime.bounds.hung == len(worker.hung)
                 assert worker.is_ready == (len(worker.hung) < THREADS)
+            while worker.slow:
+                await worker.finish(0)
         finally:
             worker.close()
 
     with pytest.MonkeyPatch.context() as patch:
         # Here a loop is seen to be blocked at the limit of the call that blocks it.
-        patch.setattr(tool_runtime, "START_WITHIN", AMPLE)
+        patch.setattr(tool_runtime, "START_WITHIN", 2.0)
         asyncio.run(serve())
 
 
@@ -209,23 +248,98 @@ def test_other_runs_are_answered_while_all_calls_of_one_run_hang_at_once(calls: 
         asyncio.run(serve())
 
 
-async def test_a_function_that_hangs_in_many_runs_at_once_counts_for_its_share_only() -> None:
-    """All its calls were within their limits when they began. The worker is ready, and serves other functions."""
+@pytest.mark.parametrize("of_one", ["run", "function"])
+async def test_calls_that_hang_at_once_count_for_the_share_of_their_run_or_function_only(of_one: str) -> None:
+    """All were within their limits when they began. The worker is ready, and serves others."""
     worker = Worker()
-    hanging: list[tuple[Call, Until]] = [(("hung", f"run-{number}", 0), Until()) for number in range(3 * THREADS)]
-    calling = [asyncio.create_task(worker.call(call, AMPLE, until)) for call, until in hanging]
-    while not all(until.is_awaited for _, until in hanging):
-        await asyncio.sleep(0.001)
-    for each in calling:
-        each.cancel()
-    assert all(
-        isinstance(each, asyncio.CancelledError) for each in await asyncio.gather(*calling, return_exceptions=True)
-    )
-    worker.hung = hanging
+    count = 3 * THREADS
+    worker.hung = [
+        (("hung", "one" if of_one == "run" else f"run-{each}", 0 if of_one == "function" else each % 2), Until())
+        for each in range(count)
+    ]
+    calling = (worker.call(call, 2.0, until) for call, until in worker.hung)
+    outcomes = await asyncio.gather(*calling, return_exceptions=True)
     try:
-        assert worker.runtime.bounds.hung == 3 * THREADS
+        assert [type(each) for each in outcomes] == [TookTooLong] * count
+        assert worker.runtime.bounds.hung == count
         assert worker.is_ready
-        await worker.refuse(("quick", "other", 0))
-        assert await worker.call(("quick", "other", 1), AMPLE) == "answer"
+        await worker.refuse(("quick", "one" if of_one == "run" else "other", 0))
+        assert await worker.call(("guard", "other", 0), AMPLE) == "answer"
     finally:
         worker.close()
+
+
+async def test_healthy_calls_of_a_run_all_run_at_once() -> None:
+    """More than its share of threads: each has its whole limit, and the run's guard is answered meanwhile."""
+    worker = Worker()
+    try:
+        for _ in range(3 * THREADS):
+            await worker.begin(("slow", "a", 0))
+            assert worker.slow[-1][1].is_awaited
+        assert await worker.call(("guard", "a", 0), AMPLE) == "answer"
+        while worker.slow:
+            await worker.finish(0)
+    finally:
+        worker.close()
+
+
+async def test_a_call_that_is_refused_is_not_run_when_a_thread_ends_meanwhile() -> None:
+    """Its activity might have no time for its whole limit any more."""
+    worker, until = Worker(), Until()
+    try:
+        for _ in range(OF_RUN):
+            await worker.hang(("hung", "a", 0))
+        calling = asyncio.create_task(worker.call(("quick", "a", 1), 0.5, until))
+        await asyncio.sleep(0)
+        await worker.end(0)
+        with pytest.raises(
+            TooManyThreads, match="was not run, as 2 calls of this run that did not end in time still run"
+        ):
+            await calling
+        assert not until.is_awaited
+    finally:
+        worker.close()
+
+
+async def test_cancelled_calls_are_not_hung_before_their_limits() -> None:
+    """Healthy functions of many runs, which are cancelled at once: the worker serves on."""
+    worker = Worker()
+    try:
+        for number in range(2 * THREADS):
+            await worker.begin(("slow", f"run-{number}", number % 2))
+        while worker.slow:
+            await worker.cancel(0)
+        assert worker.runtime.bounds.hung == 0
+        assert worker.is_ready
+        assert await worker.call(("quick", "other", 0), AMPLE) == "answer"
+    finally:
+        worker.close()
+
+
+async def test_a_cancelled_call_is_hung_once_its_limit_has_passed() -> None:
+    worker, until = Worker(), Until()
+    calling = asyncio.create_task(worker.call(("hung", "a", 0), 0.5, until))
+    await asyncio.sleep(0.01)
+    calling.cancel()
+    await asyncio.gather(calling, return_exceptions=True)
+    while worker.runtime.bounds.hung != 1:
+        await asyncio.sleep(0.01)
+    until.set()
+    while worker.runtime.bounds.hung:
+        await asyncio.sleep(0.01)
+    worker.close()
+
+
+async def test_a_worker_that_stops_has_no_reason_to_fail() -> None:
+    """Functions that exceed their limits in its grace time hang, but do not make its end a failure."""
+    worker, until = Worker(), Until()
+
+    async def hang(number: int) -> Any:
+        call = worker.runtime.run
+        return await within_run(f"run-{number}", lambda: call(TOOLS[number % 2], [until], limit=2.0), is_stopping=True)
+
+    outcomes = await asyncio.gather(*(hang(number) for number in range(2 * THREADS)), return_exceptions=True)
+    assert [type(each) for each in outcomes] == [TookTooLong] * 2 * THREADS
+    assert worker.is_ready
+    until.set()
+    worker.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import dataclasses
 import functools
 import gc
 import threading
@@ -12,9 +13,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from temporalio.testing import ActivityEnvironment
 
 from mulligan.activities.tool_running import tool_runtime
-from mulligan.activities.tool_running.thread_bounds import TookTooLong, TooManyThreads
+from mulligan.activities.tool_running.thread_bounds import ThreadBounds, ThreadUse, TookTooLong, TooManyThreads
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 
 WHO: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody")
@@ -317,14 +319,43 @@ async def test_no_thread_is_started_while_too_many_are_left_behind() -> None:
             await runtime.run(over.wait, [30], limit=0.05)
     assert sum(changes) == 3
     before = threading.active_count()
-    with pytest.raises(
-        TooManyThreads, match=r"was not run: it waited .* as 3 functions that this run has called still"
-    ):
+    with pytest.raises(TooManyThreads, match=r"was not run, as 3 calls of this run that did not end in time still run"):
         await runtime.run(sync, [1], limit=0.05)
     assert threading.active_count() == before
     assert (await runtime.run(later, [1], limit=5))[0] == 1
     over.set()
-    assert (await runtime.run(sync, [1], limit=30))[0] == 1
     await until_no_thread_hangs(runtime)
+    assert (await runtime.run(sync, [1], limit=30))[0] == 1
     assert sum(changes) == 0
     runtime.close()
+
+
+async def test_a_loop_is_reserved_for_a_run_only_while_its_functions_block_another(runtime: ToolRuntime) -> None:
+    """After that, all runs use both loops."""
+    environment = ActivityEnvironment()
+    environment.info = dataclasses.replace(environment.info, workflow_id="a")
+
+    async def call() -> None:
+        with pytest.raises(TookTooLong):
+            await runtime.run(blocks_the_loop, [], limit=0.1)
+        assert (await runtime.run(later, [1], limit=30))[0] == 1
+
+    await environment.run(call)
+    assert [each.reserved_for for each in runtime._loops] == ["", "a"]
+    OVER.set()
+    await until_no_thread_hangs(runtime)
+    assert [each.reserved_for for each in runtime._loops] == ["", ""]
+
+
+class Later:
+    def __await__(self) -> Any:
+        return later().__await__()
+
+
+async def test_a_function_whose_second_part_gets_no_loop_may_have_done_its_work(runtime: ToolRuntime) -> None:
+    """It was called, so it is not reported as not run."""
+    runtime.bounds = ThreadBounds(threads=1)
+    runtime.bounds.hang(ThreadUse("", None, "another", is_loop=True))
+    with pytest.raises(TookTooLong) as raised:
+        await runtime.run(lambda: Later(), [], limit=0.1)
+    assert type(raised.value) is TookTooLong
