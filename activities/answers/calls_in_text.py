@@ -9,11 +9,15 @@ one too, where it plainly is a call: its feedback names the tools that there are
 
 | where it is | JSON in the exact form of a call | broken JSON that begins like a call | as Python writes calls |
 |---|---|---|---|
-| in a tag | any name | any name | any name |
-| in a fence | any name | known tools, or PLAIN keys | any name, in a fence of TOOL_FENCES |
-| the whole text | known tools, or PLAIN keys | known tools, or PLAIN keys | known tools, or in a list |
+| in a tag | any name | any name | any name, if the text ends with it |
+| in a fence | any name | known tools, or PLAIN keys | any name, in a fence of TOOL_FENCES that the text ends with |
+| the whole text | known tools, or PLAIN keys | known tools, or PLAIN keys | known tools |
 | at the end, from the beginning of a line on | known tools, or PLAIN keys | never | never |
 | elsewhere in the prose | known tools | never | never |
+
+Where any name, or PLAIN keys, make a call, the name may also be one that is spelled a little differently from a tool's;
+elsewhere it must be exact, as titles and menus in answers often resemble names of tools. Tags with parameters in tags are
+calls only where the text ends with them, and not in a fence of another language: there they are examples.
 """
 
 from __future__ import annotations
@@ -37,14 +41,7 @@ ARGUMENTS = ("arguments", "args", "parameters", "params", "input", "tool_input",
 WRAPPERS = {"function": "{", "function_call": "{", "tool_call": "{", "tool_calls": "[", "function_calls": "["}
 """Keys of an object that contains a call, or a list of calls; and what their values begin with."""
 TYPES = ("function", "function_call", "tool_call", "tool_use", "tool")
-PLAIN = frozenset(
-    {*((name, "arguments") for name in NAMES), ("name", "parameters"), ("function", "parameters")}
-) | frozenset(
-    {
-        *((name, given) for name in ("tool", "tool_name", "function_name") for given in ARGUMENTS),
-        ("action", "action_input"),
-    }
-)
+PLAIN = ("name", "arguments")
 """Keys of name and arguments that hardly anything but a call has: in a JSON answer, `name` and `input` may be anything."""
 TOOL_FENCES = frozenset({"tool_code", "tool_call", "tool_calls", "tool_use", "function_call"})
 BESIDE = ("id", "call_id", "tool_call_id", "index", "role", "content", "refusal", "thought", "thoughts", "reasoning")
@@ -110,6 +107,11 @@ _TOOL_NAME = re.compile(r"[\w.:/-]{1,128}")
 _OBJECT = re.compile(r"\{(?!\s*+(?:\.\.\.|…))")
 """The beginning of an object that is not a placeholder, as in an explanation of calls."""
 _GAP = re.compile(r"[\s,:]*+")
+_CLOSER = re.compile(rf"```|</(?:{_TAGS})>")
+_NOTHING = re.compile(r"\s*+(?:<\|\w+\|>\s*+)*+\Z")
+_FENCE = re.compile(r"```([\w+-]*+)")
+MOST_PYTHON = 100_000
+"""Characters that are read as calls in Python."""
 
 
 def find_calls(text: str, names: Collection[str]) -> tuple[str, list[ToolCall]]:
@@ -193,9 +195,7 @@ class CallReader:
     def blocks(self) -> Iterator[Block]:
         """The blocks of calls, in their order."""
         at = 0
-        if (begin := _PYTHON.match(self.text)) and (
-            items := self._python("any" if begin["list"] else "known", self.text)
-        ):
+        if _PYTHON.match(self.text) and (items := self._python("known", self.text)):
             yield Block(0, len(self.text), items)
             return
         while self.wasted <= MAX_WASTED * len(self.text) and self.broken < MAX_BROKEN:
@@ -233,8 +233,13 @@ class CallReader:
         at = mark.end()
         if mark["llama"] and (written := self._parameters(at)):
             arguments, at = written
-            items = self._call(name, arguments, trust="any")
-        elif not name and (mark["tag"] or mark["language"] in TOOL_FENCES) and _PYTHON.match(self.text, at):
+            items = self._call(name, arguments, trust="any") if self._is_no_example(mark["tag"]) else []
+        elif (
+            not name
+            and self._is_no_example(mark["tag"] or "")
+            and (mark["tag"] or mark["language"] in TOOL_FENCES)
+            and _PYTHON.match(self.text, at)
+        ):
             limit = _END.search(self.text, at)
             end = limit.start() if limit else len(self.text)
             items = self._python("any", self.text[at:end])
@@ -262,6 +267,13 @@ class CallReader:
         closing = _CLOSING_TAGS.match(self.text, at)
         at = closing.end() if closing else at
         return items, at + 3 if mark["tag"].startswith("```") and self.text.startswith("```", at) else at
+
+    def _is_no_example(self, tag: str) -> bool:
+        """Whether the text ends with its last tag or fence, and the tag is in no fence of another language."""
+        last = max((closer.end() for closer in _CLOSER.finditer(self.text)), default=len(self.text))
+        fence = _FENCE.match(tag)
+        is_labelled = fence is not None and fence[1] not in ("", "json", *TOOL_FENCES)
+        return not is_labelled and bool(_NOTHING.match(self.text, last))
 
     def _decode(self, at: int, decoder: json.JSONDecoder) -> tuple[int, bool]:
         """The position up to which the text is JSON, from `at` on; and whether it is one whole value of it."""
@@ -300,7 +312,7 @@ class CallReader:
     def _python(self, trust: Trust, text: str) -> list[Item]:
         """The calls that the text consists of as Python writes them."""
         self._waste(len(text))
-        calls = python_calls(text)
+        calls = python_calls(text) if len(text) <= MOST_PYTHON else []
         each = [self._call(call.name, call.arguments, trust=trust) for call in calls]
         return [call for items in each for call in items] if all(each) else []
 
@@ -319,7 +331,7 @@ class CallReader:
             at = end + len("</parameter>")
         closing = _END_OF_FUNCTION.match(self.text, at)
         self.read += at - start
-        if closing and at > start:
+        if closing:
             return json.dumps(values, ensure_ascii=False), closing.end()
         if at == start and not begin:
             return None
@@ -347,7 +359,7 @@ class CallReader:
         if name is None or _string(kind) not in TYPES:
             return []
         if not argument_keys:
-            return [ToolCall(id="", name=name, arguments="")] if self.names.meant(name) and len(parts) == 2 else []
+            return [ToolCall(id="", name=name, arguments="")] if self.names.has(name) and len(parts) == 2 else []
         arguments_key = argument_keys.pop()
         return self._call(name, members[arguments_key], keys=(name_key, arguments_key), trust=trust)
 
@@ -382,7 +394,7 @@ class CallReader:
 
         What follows that is not another call belongs to the arguments: a quote or bracket in them is wrong.
         """
-        is_known = self.names.meant(call["name"]) is not None
+        is_known = self.names.has(call["name"])
         if key and not _LAST_WORD.fullmatch(raw, key.end()):
             start = key.end()
             end, is_whole = value_end(raw, start)
@@ -410,12 +422,12 @@ class CallReader:
 
         `keys`: those of the name and of the arguments. `is_whole`: the arguments are not cut off.
         """
-        is_known = self.names.meant(name) is not None
+        is_trusted = trust == "any" or (trust == "plain" and keys == PLAIN)
+        is_known = self.names.has(name) or (is_trusted and self.names.meant(name) is not None)
         content = _string(raw if is_whole else raw + raw[0])
         if keys[0] == "action" and not is_known and re.sub(r"[\s_-]", "", name).lower() == FINAL:
             return [raw if content is None else content]
-        is_allowed = is_known or trust == "any" or (trust == "plain" and keys in PLAIN)
-        if not is_allowed or not (is_known or _TOOL_NAME.fullmatch(name)):
+        if not is_known and not (is_trusted and _TOOL_NAME.fullmatch(name)):
             return []
         if content is not None and is_whole:
             is_json = content.lstrip()[:1] in CLOSER

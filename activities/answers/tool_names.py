@@ -18,17 +18,21 @@ class ToolNames:
         for name in self._names:
             self._by_letters.setdefault(_letters(name), []).append(name)
 
+    def has(self, name: str) -> bool:
+        """Whether there is a tool, or a type of output, of exactly this name."""
+        return name in self._names
+
     def meant(self, name: str) -> str | None:
         """Return the name that a model means; None if there is none, or more than one.
 
-        It is the name itself, or the only one that differs from it in upper and lower case, in underscores, hyphens and
-        spaces, or in a prefix such as `functions.`, and in nothing else.
+        It is the name itself, or the only one that differs from it in upper and lower case, in underscores and hyphens, or in
+        a prefix such as `functions.`, and in nothing else. Not in spaces: titles and menus are written so.
         """
-        if name in self._names:
+        if self.has(name):
             return name
         near = self._by_letters.get(_letters(name), [])
         return near[0] if len(near) == 1 else None
 
 
 def _letters(name: str) -> str:
-    return re.sub(r"[\s_-]", "", _PREFIX.sub("", name)).lower() or name
+    return re.sub(r"[_-]", "", _PREFIX.sub("", name)).lower() or name

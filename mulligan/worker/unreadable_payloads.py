@@ -13,6 +13,7 @@ content is not needed, do not wait, and nothing waits once the run is cancelled.
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from datetime import timedelta
@@ -44,8 +45,8 @@ MOST_RUNS = 10_000
 NOT_NOW, NOT_HERE = b"1", b"not here"
 """The values of `RETRY`: the key or the storage is missing now; this worker has no such storage. A run that has not begun
 does not wait for the latter: it fails at once, and says so."""
-_LOST = (LostError, DecodeError, json_format.Error, ValueError, KeyError, TypeError)
-"""What reading a stored payload raises where no later attempt can succeed."""
+_LOST = (LostError, DecodeError, json_format.Error)
+"""What reading a stored payload raises where no later attempt can succeed. Drivers raise other errors for what may pass."""
 
 
 def decode_without_errors(worker: Worker) -> None:
@@ -133,7 +134,7 @@ class UnreadablePayloads:
 
     def __init__(self) -> None:
         self._since: OrderedDict[str, float] = OrderedDict()
-        """When the task of each run failed for the first time, in seconds since the epoch by Temporal's clock."""
+        """Since when the task of each run has failed, by this process's monotonic clock. A task that succeeds ends that."""
         self._lock = Lock()
 
     def checked(self, activate: _Activate, waits_of_signal: Callable[[str], Collection[bytes]]) -> _Activate:
@@ -148,15 +149,18 @@ class UnreadablePayloads:
                     # A search of the bytes first: it is quick, and almost no workflow task has such a payload.
                     if RETRY.encode() in job.SerializeToString():
                         for payload in _awaited(job, waits_of_signal):
-                            self._wait(act, payload.data.decode(errors="replace"))
+                            self._wait(act.run_id, payload.data.decode(errors="replace"))
+            if self._since:
+                with self._lock:
+                    self._since.pop(act.run_id, None)
             return activate(act)
 
         return activate_checked
 
-    def _wait(self, act: WorkflowActivation, reason: str) -> None:
-        now = act.timestamp.seconds
+    def _wait(self, run_id: str, reason: str) -> None:
+        now = time.monotonic()
         with self._lock:
-            since = self._since.setdefault(act.run_id, now)
+            since = self._since.setdefault(run_id, now)
             while len(self._since) > MOST_RUNS:
                 self._since.popitem(last=False)
         if now - since < WAIT.total_seconds():
@@ -168,7 +172,9 @@ def _awaited(job: WorkflowActivationJob, waits_of_signal: Callable[[str], Collec
     waits: Collection[bytes] = (NOT_NOW, NOT_HERE)
     payloads: Iterable[Payload]
     match job.WhichOneof("variant"):
-        case "do_update" | "query_workflow":  # the sender is told of the refusal
+        case "query_workflow":  # whoever asks reads that it cannot be read
+            return
+        case "do_update" if job.do_update.run_validator:  # likewise; an accepted one is waited for when it is replayed
             return
         case "signal_workflow":
             payloads, waits = job.signal_workflow.input, waits_of_signal(job.signal_workflow.signal_name)
