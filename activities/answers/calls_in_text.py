@@ -7,17 +7,17 @@ Claude; calls as Python writes them of Llama and Gemma. Arguments stay as the mo
 Only the form of the JSON, never the prose around it, decides whether it is a call. A call of a tool that does not exist is
 one too, where it plainly is a call: its feedback names the tools that there are.
 
-| where it is | JSON in the exact form of a call | broken JSON that begins like a call | as Python writes calls |
+| where it is | JSON in the exact form of a call | broken JSON that begins like a call | as Python writes calls, or parameters in tags |
 |---|---|---|---|
-| in a tag | any name | any name | any name, if the text ends with it |
-| in a fence | any name | known tools, or PLAIN keys | any name, in a fence of TOOL_FENCES that the text ends with |
-| the whole text | known tools, or PLAIN keys | known tools, or PLAIN keys | known tools |
+| in a tag, or in a fence of TOOL_FENCES | any name | any name | any name, if no prose follows |
+| in another fence | known tools, or PLAIN keys | known tools, or PLAIN keys | never |
+| the whole text | known tools, or PLAIN keys | known tools, or PLAIN keys | known tools, as Python |
 | at the end, from the beginning of a line on | known tools, or PLAIN keys | never | never |
 | elsewhere in the prose | known tools | never | never |
 
 Where any name, or PLAIN keys, make a call, the name may also be one that is spelled a little differently from a tool's;
-elsewhere it must be exact, as titles and menus in answers often resemble names of tools. Tags with parameters in tags are
-calls only where the text ends with them, and not in a fence of another language: there they are examples.
+elsewhere, and in a call without arguments, it must be exact: titles and menus in answers often resemble names of tools.
+Calls in Python, and parameters in tags, in a fence of another language are examples.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from typing import Literal
 
 from mulligan.activities.answers.json_tokens import CLOSER, OPENER, NoToken, Token, strict_token, value_end
 from mulligan.activities.answers.python_calls import python_calls
-from mulligan.activities.answers.tool_names import ToolNames
 from mulligan.values import ToolCall, well_formed
 from mulligan.wire.agent_facts import ToolDefinition
 
@@ -101,17 +100,14 @@ _AFTER_VALUE = re.compile(rf"[\s}}\],;]*+(?:[{{[]|```|</(?:{_TAGS})>|<\||\Z)")
 _CLOSING_TAGS = re.compile(rf"[\s}}\],;]*+(?:(?:</(?:{_TAGS})>|<\|(?:e|im_end)\w*\|>)\s*+)*+")
 _PARAMETER = re.compile(r"""\s*+<parameter(?:=|\s+name=)["']?(?P<key>[^\s<>"']{1,128})["']?>""")
 _END_OF_FUNCTION = re.compile(r"\s*+</(?:function|invoke)>")
-_PYTHON = re.compile(r"\s*+(?:(?P<list>\[\s*+)(?=[a-z_]\w*+\()|\[\s*+)?+[A-Za-z_][\w.]*+\(")
-"""The beginning of a call in Python. `list`: a list of functions; classes and methods in a list may be data, or code."""
+_PYTHON = re.compile(r"\s*+(?:\[\s*+)?+[A-Za-z_][\w.]*+\(")
+"""The beginning of a call in Python, or of a list of them."""
 _TOOL_NAME = re.compile(r"[\w.:/-]{1,128}")
 _OBJECT = re.compile(r"\{(?!\s*+(?:\.\.\.|…))")
 """The beginning of an object that is not a placeholder, as in an explanation of calls."""
 _GAP = re.compile(r"[\s,:]*+")
-_CLOSER = re.compile(rf"```|</(?:{_TAGS})>")
-_NOTHING = re.compile(r"\s*+(?:<\|\w+\|>\s*+)*+\Z")
+_NOTHING = re.compile(rf"(?:\s|```|</(?:{_TAGS})>|<\|\w+\|>)*+")
 _FENCE = re.compile(r"```([\w+-]*+)")
-MOST_PYTHON = 100_000
-"""Characters that are read as calls in Python."""
 
 
 def find_calls(text: str, names: Collection[str]) -> tuple[str, list[ToolCall]]:
@@ -171,11 +167,12 @@ Trust = Literal["any", "plain", "known"]
 
 @dataclass(frozen=True)
 class Block:
-    """A part of the text that contains nothing but calls."""
+    """A part of the text that contains nothing but calls. `is_last`: they are calls only if no prose follows."""
 
     start: int
     end: int
     items: list[Item]
+    is_last: bool = False
 
 
 class CallReader:
@@ -187,26 +184,37 @@ class CallReader:
 
     def __init__(self, text: str, names: frozenset[str]) -> None:
         self.text = text
-        self.names = ToolNames(names)
+        self.names = names
         self.read = self.wasted = self.broken = 0
         self._end = len(text.rstrip())
         self._last_thought_end = text.rfind("</think>")
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> list[Block]:
         """The blocks of calls, in their order."""
-        at = 0
         if _PYTHON.match(self.text) and (items := self._python("known", self.text)):
-            yield Block(0, len(self.text), items)
-            return
+            return [Block(0, len(self.text), items)]
+        blocks: list[Block] = []
+        end = len(self.text)
+        for block in reversed(list(self._possible_blocks())):
+            # Tags with parameters and Python are examples, unless nothing but calls follows.
+            if not block.is_last or _NOTHING.fullmatch(self.text, block.end, end):
+                blocks.append(block)
+                end = block.start
+        return blocks[::-1]
+
+    def _possible_blocks(self) -> Iterator[Block]:
+        at = 0
         while self.wasted <= MAX_WASTED * len(self.text) and self.broken < MAX_BROKEN:
             if not (mark := _MARK.search(self.text, at)):
                 return
+            is_trusted = bool(mark["tag"] or mark["fence"])
             try:
-                items, at = self._read_trusted(mark) if mark["tag"] or mark["fence"] else self._read_bare(mark)
+                written = self._read_written(mark) if is_trusted else None
+                items, at = written or (self._read_trusted(mark) if is_trusted else self._read_bare(mark))
             except RecursionError:
                 return  # lists or objects of about a thousand levels
             if items:
-                yield Block(mark.start(), at, items)
+                yield Block(mark.start(), at, items, is_last=written is not None)
 
     def _read_bare(self, mark: re.Match[str]) -> tuple[list[Item], int]:
         """The calls in JSON that is in the prose or is the whole text; and the position after it, or after a thought."""
@@ -229,21 +237,9 @@ class CallReader:
     def _read_trusted(self, mark: re.Match[str]) -> tuple[list[Item], int]:
         """The calls in a fence or tag, none if it contains any other JSON; and the position after it."""
         name = mark["llama"] or mark["mistral"]
+        trust: Trust = "any" if mark["tag"] or mark["language"] in TOOL_FENCES else "plain"
         items: list[Item] = []
         at = mark.end()
-        if mark["llama"] and (written := self._parameters(at)):
-            arguments, at = written
-            items = self._call(name, arguments, trust="any") if self._is_no_example(mark["tag"]) else []
-        elif (
-            not name
-            and self._is_no_example(mark["tag"] or "")
-            and (mark["tag"] or mark["language"] in TOOL_FENCES)
-            and _PYTHON.match(self.text, at)
-        ):
-            limit = _END.search(self.text, at)
-            end = limit.start() if limit else len(self.text)
-            items = self._python("any", self.text[at:end])
-            at = end if items else at
         while (begin := (_NAMED_VALUE if name else _VALUE).match(self.text, at)) and self.broken < MAX_BROKEN:
             at = begin.end()
             end, is_json = self._decode(at, _LOOSE)
@@ -254,26 +250,47 @@ class CallReader:
             if name:
                 more = self._call(name, value, is_whole=is_whole, trust="any")
             elif is_json:
-                more = self._calls(value, "any")
+                more = self._calls(value, trust)
             else:
-                more = self._calls_in_broken(value, "any" if mark["tag"] else "plain")
+                more = self._calls_in_broken(value, trust)
             at += len(value)
             items = items + more if more else []
             if name or not more:
                 break
+        return items, self._after(mark, at)
+
+    def _read_written(self, mark: re.Match[str]) -> tuple[list[Item], int] | None:
+        """The calls in a fence or tag whose arguments are in tags, or which Python writes, and the position after it.
+
+        None if it contains anything else. In a fence of another language they are an example, and no calls.
+        """
+        fence = _FENCE.match(mark[0])
+        language = fence[1] if fence else ""
+        if mark["llama"] and (written := self._parameters(mark.end())):
+            items, at = self._call(mark["llama"], written[0], trust="any"), written[1]
+        elif (
+            not (mark["llama"] or mark["mistral"])
+            and (mark["tag"] or language in TOOL_FENCES)
+            and _PYTHON.match(self.text, mark.end())
+        ):
+            limit = _END.search(self.text, mark.end())
+            at = limit.start() if limit else len(self.text)
+            items = self._python("any", self.text[mark.end() : at])
+            if not items:
+                return None
+        else:
+            return None
+        is_example = language not in ("", "json", *TOOL_FENCES)
+        return [] if is_example else items, self._after(mark, at)
+
+    def _after(self, mark: re.Match[str], at: int) -> int:
+        """The position after the end of a fence or tag whose content ends at `at`."""
         if mark["fence"]:
             end = self.text.find("```", at)
-            return items, end + 3 if end >= 0 else at
+            return end + 3 if end >= 0 else at
         closing = _CLOSING_TAGS.match(self.text, at)
         at = closing.end() if closing else at
-        return items, at + 3 if mark["tag"].startswith("```") and self.text.startswith("```", at) else at
-
-    def _is_no_example(self, tag: str) -> bool:
-        """Whether the text ends with its last tag or fence, and the tag is in no fence of another language."""
-        last = max((closer.end() for closer in _CLOSER.finditer(self.text)), default=len(self.text))
-        fence = _FENCE.match(tag)
-        is_labelled = fence is not None and fence[1] not in ("", "json", *TOOL_FENCES)
-        return not is_labelled and bool(_NOTHING.match(self.text, last))
+        return at + 3 if mark["tag"].startswith("```") and self.text.startswith("```", at) else at
 
     def _decode(self, at: int, decoder: json.JSONDecoder) -> tuple[int, bool]:
         """The position up to which the text is JSON, from `at` on; and whether it is one whole value of it."""
@@ -312,7 +329,7 @@ class CallReader:
     def _python(self, trust: Trust, text: str) -> list[Item]:
         """The calls that the text consists of as Python writes them."""
         self._waste(len(text))
-        calls = python_calls(text) if len(text) <= MOST_PYTHON else []
+        calls = python_calls(text)
         each = [self._call(call.name, call.arguments, trust=trust) for call in calls]
         return [call for items in each for call in items] if all(each) else []
 
@@ -359,7 +376,7 @@ class CallReader:
         if name is None or _string(kind) not in TYPES:
             return []
         if not argument_keys:
-            return [ToolCall(id="", name=name, arguments="")] if self.names.has(name) and len(parts) == 2 else []
+            return [ToolCall(id="", name=name, arguments="")] if name in self.names and len(parts) == 2 else []
         arguments_key = argument_keys.pop()
         return self._call(name, members[arguments_key], keys=(name_key, arguments_key), trust=trust)
 
@@ -369,7 +386,9 @@ class CallReader:
         calls: list[Item] = []
         raw, at = raw.rstrip(), 0
         if first := _ARGUMENTS_FIRST.match(raw):
-            is_whole = value_end(first["raw"], 0)[1]
+            end, is_whole = value_end(first["raw"], 0)
+            if is_whole and first["raw"][end:].strip() and first["name"] not in self.names:
+                return []  # other members follow: it is data
             # With the comma after them, arguments that are not closed are nowhere taken for whole ones.
             arguments = first["raw"] if is_whole else first["raw"] + ","
             return self._call(first["name"], arguments, keys=_keys(first, first), is_whole=is_whole, trust=trust)
@@ -394,7 +413,7 @@ class CallReader:
 
         What follows that is not another call belongs to the arguments: a quote or bracket in them is wrong.
         """
-        is_known = self.names.has(call["name"])
+        is_known = call["name"] in self.names
         if key and not _LAST_WORD.fullmatch(raw, key.end()):
             start = key.end()
             end, is_whole = value_end(raw, start)
@@ -423,7 +442,7 @@ class CallReader:
         `keys`: those of the name and of the arguments. `is_whole`: the arguments are not cut off.
         """
         is_trusted = trust == "any" or (trust == "plain" and keys == PLAIN)
-        is_known = self.names.has(name) or (is_trusted and self.names.meant(name) is not None)
+        is_known = name in self.names
         content = _string(raw if is_whole else raw + raw[0])
         if keys[0] == "action" and not is_known and re.sub(r"[\s_-]", "", name).lower() == FINAL:
             return [raw if content is None else content]

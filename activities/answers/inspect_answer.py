@@ -129,8 +129,8 @@ async def _calls_in_text(text: str, tools: RunTools) -> tuple[str, list[ToolCall
     """The text without the calls in it, and those calls. JSON that is valid as the output is the output, and no call."""
     # A text of a megabyte takes seconds to read: not on the worker's event loop.
     rest, calls = await asyncio.to_thread(find_calls, text, tools.names)
-    declared, known = tools.agent.declared_output, ToolNames(tools.names)
-    if not calls or not declared or tools.output_by != "provider" or any(known.meant(call.name) for call in calls):
+    declared = tools.agent.declared_output
+    if not calls or not declared or tools.output_by != "provider" or any(call.name in tools.names for call in calls):
         return rest, calls
     output = ToolCall(id="", name=declared.whole.name, arguments=text)
     try:

@@ -6,6 +6,7 @@ import json
 import re
 
 from mulligan.activities.answers.json_tokens import CLOSER, value_end
+from mulligan.activities.answers.size_limits import MOST_CALLS
 from mulligan.values import ToolCall
 
 _CALL = re.compile(r"[\s,;]*+(?:print\()?+(?P<name>[A-Za-z_][\w.]{0,127}+)\(\s*+(?=\)|[A-Za-z_]\w*+\s*+=(?!=)|\Z)")
@@ -18,14 +19,14 @@ _END = re.compile(r"\s*+\)++")
 def python_calls(text: str) -> list[ToolCall]:
     """Return the calls that a text consists of; none if it contains anything else. Never raises.
 
-    The `arguments` of a call are an object with its keyword arguments, whose values stay as they are written. A call that is
+    More than `MOST_CALLS + 1` are not read. The `arguments` of a call are an object with its keyword arguments, whose values stay as they are written. A call that is
     cut off has arguments that are not JSON.
     """
     text = text.strip()
     if text.startswith("["):
-        text = text[1:].removesuffix("]")
+        text = text[1:].removesuffix("]").rstrip().removesuffix(",").rstrip()
     calls, at = [], 0
-    while at < len(text):
+    while at < len(text) and len(calls) <= MOST_CALLS:
         begin = _CALL.match(text, at)
         if begin is None:
             return []

@@ -18,17 +18,13 @@ class ToolNames:
         for name in self._names:
             self._by_letters.setdefault(_letters(name), []).append(name)
 
-    def has(self, name: str) -> bool:
-        """Whether there is a tool, or a type of output, of exactly this name."""
-        return name in self._names
-
     def meant(self, name: str) -> str | None:
         """Return the name that a model means; None if there is none, or more than one.
 
-        It is the name itself, or the only one that differs from it in upper and lower case, in underscores and hyphens, or in
-        a prefix such as `functions.`, and in nothing else. Not in spaces: titles and menus are written so.
+        It is the name itself, or the only one that differs from it in upper and lower case, in underscores and hyphens, or
+        in a prefix such as `functions.`, and in nothing else. Not in spaces: titles and menus are written so.
         """
-        if self.has(name):
+        if name in self._names:
             return name
         near = self._by_letters.get(_letters(name), [])
         return near[0] if len(near) == 1 else None

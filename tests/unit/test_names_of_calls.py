@@ -12,6 +12,8 @@ from pydantic import BaseModel
 
 from mulligan import Agent, Call, ProviderStrategy, Say, tool
 from mulligan.activities.answers.calls_in_text import ARGUMENTS, NAMES, find_calls
+from mulligan.activities.answers.python_calls import python_calls
+from mulligan.activities.answers.size_limits import MOST_CALLS
 from mulligan.activities.answers.tool_names import ToolNames
 from mulligan.testing import AgentRun, Model, run_agent
 from mulligan.values import StepCall
@@ -50,6 +52,15 @@ def answers(name: str) -> dict[str, str]:
     return texts
 
 
+def any_name(name: str) -> dict[str, str]:
+    """The texts of `answers` that are a call of any name.
+
+    The others call exact names only: without a tag they may be the answer itself, and one has a string as arguments.
+    """
+    exact = {"Python", "Llama's Python", "as a string, encoded twice"}
+    return {key: text for key, text in answers(name).items() if key not in exact and not key.startswith("function, ")}
+
+
 def told(call: StepCall) -> tuple[str | None, str]:
     """The kind and the text of what the model was told about a call."""
     assert call.result is not None
@@ -64,16 +75,10 @@ async def run(texts: list[Say | str], **options: Any) -> AgentRun:
     return await run_agent(agent, "Go.", model=Model(*texts))
 
 
-NOT_ANY_NAME = {"Python", "as a string, encoded twice"}
-"""Without a tag or list, Python may be the answer itself; and these arguments are a string, not an object."""
-
-
 @pytest.mark.parametrize("name", UNKNOWN)
 async def test_a_call_of_an_unknown_tool_is_never_the_answer(name: str) -> None:
     """It is told which tools there are, in each spelling and dialect in which a call of a known tool is read."""
-    # A list of classes' or modules' functions may be data, or code.
-    left_out = NOT_ANY_NAME if name.isidentifier() and name.islower() else NOT_ANY_NAME | {"Llama's Python"}
-    texts = {key: text for key, text in answers(name).items() if key not in left_out}
+    texts = any_name(name)
     ended = await run([*texts.values(), "done"], calls_in_text=True)
     assert ended.output == "done"
     kinds = [[told(call)[0] for call in step.tool_calls] for step in ended.steps[:-1]]
@@ -84,7 +89,7 @@ async def test_a_call_of_an_unknown_tool_is_never_the_answer(name: str) -> None:
 
 @pytest.mark.parametrize("name", NEAR)
 async def test_a_near_name_is_a_call_of_exactly_that_tool(name: str) -> None:
-    texts = answers(name)
+    texts = any_name(name)
     ended = await run([*texts.values(), "done"], calls_in_text=True)
     assert ended.output == "done"
     for (key, text), step in zip(texts.items(), ended.steps, strict=False):
@@ -132,7 +137,8 @@ async def test_the_name_is_looked_up_before_the_arguments(
     [
         ("get_page", ["get_page", "getPage"], "get_page"),
         ("GetPage", ["get_page", "getPage"], None),
-        ("get page", ["get_page", "get_pages"], "get_page"),
+        ("get page", ["get_page", "get_pages"], None),
+        ("get-page", ["get_page", "get_pages"], "get_page"),
         ("functions.get_page", ["get_page"], "get_page"),
         ("functions.get_page", ["functions.get_page", "get_page"], "functions.get_page"),
         ("tools/GET-PAGE", ["get_page"], "get_page"),
@@ -148,7 +154,53 @@ def test_a_name_means_one_tool_or_none(name: str, names: list[str], meant: str |
     assert ToolNames(names).meant(name) == meant
 
 
+CONFIGS = [
+    '{"name": "my-service", "parameters": {"replicas": 3}}',
+    '{"function": "sigmoid", "parameters": {"alpha": 0.1}}',
+    '{"name": "listPets", "parameters": {"limit": {"in": "query"}}}',
+    '{"tool": "hammer", "params": {"weight": 2}}',
+    '{"action": "approve", "action_input": {"order": 7}}',
+    '{"name": "List Mails"}',
+    '{"name": "List Mails", "input": {}}',
+    '{"name": "List_Mails"}',
+    '{"name": "List-Mails", "input": {}}',
+    '{"name": "Send Mail", "input": "yes", "type": "function"}',
+    '[{"name": "List Mails"}, {"name": "Send Mail"}]',
+    '[{"name": "Send_Mail"}, {"name": "List_Mails"}]',
+]
+EXAMPLES = [
+    '<invoke name="list_mails"></invoke>',
+    '<invoke name="send_mail"><parameter name="to">a</parameter></invoke>',
+    "<function=list_mails></function>",
+    "<tool_call>\n<function=send_mail><parameter=to>a</parameter></function>\n</tool_call>",
+    "<tool_call>list_mails()</tool_call>",
+    "```tool_code\nlist_mails()\n```",
+]
+"""Calls of the tools, if the answer ends with them."""
+AROUND = [
+    "{} is the form of a call.",
+    "{}\n\nThat is a call.",
+    "`{}`",
+    "````markdown\n{}\n````",
+    "{}\n```bash\nls\n```",
+    "{}\n```bash\nls\n```\nIt lists.",
+    "{}. Or:\n```python\nx = 1\n```",
+]
+FENCED = [
+    "```xml\n{}\n```",
+    "```markdown\nA call:\n{}\n```",
+    "So:\n```html\n{}\n```\n",
+    "```text\n{}\n```\nThat is all.",
+]
 ORDINARY = [
+    *CONFIGS,
+    *(f"The config is:\n{text}" for text in CONFIGS),
+    *(f"The config is:\n```json\n{text}\n```" for text in CONFIGS),
+    *(f"An example row: {text} in the table." for text in CONFIGS),
+    *(around.replace("{}", text) for text in EXAMPLES for around in AROUND),
+    *(around.replace("{}", text) for text in EXAMPLES[:-1] for around in FENCED),
+    "[sorted(key=1), min()]",
+    "[list_mails(), min()]",
     '{"name": "Ada", "age": 36}',
     '{"name": "Ada", "input": {"age": 36}}',
     '{"name": "resize", "params": {"width": 100}}',
@@ -201,6 +253,27 @@ ORDINARY = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("text", EXAMPLES)
+def test_an_example_alone_is_a_call(text: str) -> None:
+    called = {("list_mails", "{}"), ("send_mail", '{"to": "a"}')}
+    for around in ("{}", "I do that.\n{}\n", "```python\nx = 1\n```\nNow:\n{}<|im_end|>", "{}\n{}"):
+        calls = find_calls(around.replace("{}", text), {"send_mail", "list_mails"})[1]
+        assert len(calls) == around.count("{}")
+        assert {(call.name, call.arguments) for call in calls} < called
+    first = find_calls(f"{text} is a call.\n\n<tool_call>list_mails()</tool_call>", {"send_mail", "list_mails"})[1]
+    assert [call.name for call in first] == ["list_mails"]
+
+
+@pytest.mark.parametrize("end", ["]", ",]", ", ]", "\n,\n]"])
+def test_a_list_of_python_calls_may_end_with_a_comma(end: str) -> None:
+    calls = find_calls(f"[send_mail(to='a'), list_mails(){end}", {"send_mail", "list_mails"})[1]
+    assert [(call.name, call.arguments) for call in calls] == [("send_mail", "{\"to\": 'a'}"), ("list_mails", "{}")]
+
+
+def test_python_calls_beyond_the_limit_are_not_read() -> None:
+    assert len(python_calls("f(x=1), " * 10_000)) == MOST_CALLS + 1
+
+
 @pytest.mark.parametrize("text", ORDINARY)
 async def test_an_ordinary_answer_is_no_call(text: str) -> None:
     ended = await run([text], calls_in_text=True)
@@ -238,22 +311,25 @@ WRITTEN = [
 ]
 
 
-@settings(derandomize=True, deadline=None, max_examples=1_500)
-@given(st.dictionaries(KEYS, VALUES, max_size=4) | VALUES, st.sampled_from(WRITTEN))
+TITLES = st.sampled_from(["Send Mail", "List Mails", "SEND MAIL", "List_Mails", "send-mail", "other", "my-service"])
+
+
+@settings(derandomize=True, deadline=None, max_examples=2_000)
+@given(st.dictionaries(KEYS, TITLES | VALUES, max_size=4) | VALUES, st.sampled_from(WRITTEN))
 def test_json_is_a_call_only_with_a_name_and_an_object_of_arguments(value: Any, write: Any) -> None:
-    """Of a tool that does not exist; whatever else the answer has, it stays the answer."""
+    """If no tool has exactly that name; whatever else the answer has, it stays the answer."""
     text = write(value)
-    rest, calls = find_calls(text, {"send_mail"})
+    rest, calls = find_calls(text, {"send_mail", "list_mails"})
     if not calls:
         is_final = isinstance(value, dict) and "final" in str(value).lower()
         assert rest == text or is_final
         return
     [call] = calls
-    members = {key: each for key, each in value.items() if key not in ("type", "id")}
-    assert len(members) == 2
-    assert sorted(members, key=lambda key: key in ARGUMENTS)[0] in NAMES
-    assert any(isinstance(each, dict) for each in members.values())
-    assert call.name in members.values()
+    assert {*value} - {"type", "id"} == {"name", "arguments"}
+    assert " " not in call.name
+    assert call.name == value["name"]
+    assert isinstance(value["arguments"], dict)
+    assert not text.startswith("So: ")
 
 
 @settings(derandomize=True, deadline=None, max_examples=1_500)
