@@ -7,7 +7,7 @@ Claude; calls as Python writes them of Llama and Gemma. Arguments stay as the mo
 Only the form of the JSON, never the prose around it, decides whether it is a call. A call of a tool that does not exist is
 one too, where it plainly is a call: its feedback names the tools that there are.
 
-| where it is | JSON in the exact form of a call | broken JSON that begins like a call | as Python writes calls, or parameters in tags |
+| where it is | JSON in the exact form of a call | broken JSON that begins like a call | in Python, or with parameters in tags |
 |---|---|---|---|
 | in a tag, or in a fence of TOOL_FENCES | any name | any name | any name, if no prose follows |
 | in another fence | known tools, or PLAIN keys | known tools, or PLAIN keys | never |
@@ -15,8 +15,8 @@ one too, where it plainly is a call: its feedback names the tools that there are
 | at the end, from the beginning of a line on | known tools, or PLAIN keys | never | never |
 | elsewhere in the prose | known tools | never | never |
 
-Where any name, or PLAIN keys, make a call, the name may also be one that is spelled a little differently from a tool's;
-elsewhere, and in a call without arguments, it must be exact: titles and menus in answers often resemble names of tools.
+Known tools are those of exactly that name: titles and menus in answers often resemble names of tools. Of any other name,
+also if it is spelled a little differently from a tool's, a call must have an object of arguments.
 Calls in Python, and parameters in tags, in a fence of another language are examples.
 """
 

@@ -9,7 +9,7 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -30,7 +30,6 @@ from mulligan.activities.answers.escalate_feedback import escalate_feedback, tim
 from mulligan.activities.answers.failure_policy import HandledFailure, apply_policy, policy_for
 from mulligan.activities.answers.feedback import Target
 from mulligan.activities.answers.prepare_call import ValidArguments, duplicates, prepare
-from mulligan.activities.answers.tool_names import ToolNames
 from mulligan.activities.answers.user_functions import UserFunctions
 from mulligan.activities.models.protocol import Reply
 from mulligan.activities.run_data.conversation_cache import CachedConversation
@@ -53,6 +52,8 @@ DIGEST_SUFFIX, STEP_SUFFIX = 18, 16
 """The most characters that are added to an id to make it unique: `_DIGEST_INDEX`, and `_STEP_INDEX` with a number."""
 _CUT_OFF = {"length": "the length limit", "content_filter": "a content filter"}
 _OUTPUT_ACCEPTED = "The output is accepted."
+_PREFIX = re.compile(r"\A(?:functions?|tools?|default_api)[.:/]")
+"""Models write this before names, as their prompts show tools in a namespace of that name."""
 
 
 @dataclass(frozen=True)
@@ -397,13 +398,26 @@ def _valid_call(call: ToolCall, valid: ValidArguments) -> ValidCall:
 
 def _renamed(calls: Sequence[ToolCall], names: Sequence[str]) -> dict[str, Repair]:
     """The repairs of the names that differ only in their spelling from a tool's, by the calls' ids."""
-    known = ToolNames(names)
-    meant = [(call, known.meant(call.name)) for call in calls]
+    meant = meant_names((call.name for call in calls), names)
     return {
-        call.id: Repair(by="name", before=call.name, after=name)
-        for call, name in meant
-        if name not in (None, call.name)
+        call.id: Repair(by="name", before=call.name, after=meant[call.name]) for call in calls if call.name in meant
     }
+
+
+def meant_names(written: Iterable[str], names: Sequence[str]) -> dict[str, str]:
+    """Return the tools that a model means, by the names that it spells differently.
+
+    A name means the only tool from which it differs in upper and lower case, in underscores and hyphens, or in a prefix such
+    as `functions.`, and in nothing else. Not in spaces: titles and menus are written so.
+    """
+    near: dict[str, list[str]] = {}
+    for name in names:
+        near.setdefault(_letters(name), []).append(name)
+    return {name: tools[0] for name in written if name not in names and len(tools := near.get(_letters(name), [])) == 1}
+
+
+def _letters(name: str) -> str:
+    return re.sub(r"[_-]", "", _PREFIX.sub("", name)).lower() or name
 
 
 def _accepted(

@@ -19,8 +19,8 @@ _END = re.compile(r"\s*+\)++")
 def python_calls(text: str) -> list[ToolCall]:
     """Return the calls that a text consists of; none if it contains anything else. Never raises.
 
-    More than `MOST_CALLS + 1` are not read. The `arguments` of a call are an object with its keyword arguments, whose values stay as they are written. A call that is
-    cut off has arguments that are not JSON.
+    More than `MOST_CALLS + 1` are not read. The `arguments` of a call are an object with its keyword arguments, whose values
+    stay as they are written. A call that is cut off has arguments that are not JSON.
     """
     text = text.strip()
     if text.startswith("["):

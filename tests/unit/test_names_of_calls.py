@@ -12,9 +12,9 @@ from pydantic import BaseModel
 
 from mulligan import Agent, Call, ProviderStrategy, Say, tool
 from mulligan.activities.answers.calls_in_text import ARGUMENTS, NAMES, find_calls
+from mulligan.activities.answers.inspect_answer import meant_names
 from mulligan.activities.answers.python_calls import python_calls
 from mulligan.activities.answers.size_limits import MOST_CALLS
-from mulligan.activities.answers.tool_names import ToolNames
 from mulligan.testing import AgentRun, Model, run_agent
 from mulligan.values import StepCall
 from tests.support.cut_off_calls import DIALECTS, SPELLINGS, VALUE_DIALECTS
@@ -151,7 +151,7 @@ async def test_the_name_is_looked_up_before_the_arguments(
     ],
 )
 def test_a_name_means_one_tool_or_none(name: str, names: list[str], meant: str | None) -> None:
-    assert ToolNames(names).meant(name) == meant
+    assert meant_names([name], names) == ({} if meant in (None, name) else {name: meant})
 
 
 CONFIGS = [
