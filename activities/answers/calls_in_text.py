@@ -7,7 +7,7 @@ Claude; calls as Python writes them of Llama and Gemma. Arguments stay as the mo
 Only the form of the JSON, never the prose around it, decides whether it is a call. A call of a tool that does not exist is
 one too, where it plainly is a call: its feedback names the tools that there are.
 
-| where it is | JSON in the exact form of a call | broken JSON that begins like a call | in Python, or with parameters in tags |
+| where it is | JSON in the exact form of a call | broken JSON that begins like a call | Python, or parameters in tags |
 |---|---|---|---|
 | in a tag, or in a fence of TOOL_FENCES | any name | any name | any name, if no prose follows |
 | in another fence | known tools, or PLAIN keys | known tools, or PLAIN keys | never |

@@ -25,7 +25,8 @@ def python_calls(text: str) -> list[ToolCall]:
     text = text.strip()
     if text.startswith("["):
         text = text[1:].removesuffix("]").rstrip().removesuffix(",").rstrip()
-    calls, at = [], 0
+    calls: list[ToolCall] = []
+    at = 0
     while at < len(text) and len(calls) <= MOST_CALLS:
         begin = _CALL.match(text, at)
         if begin is None:

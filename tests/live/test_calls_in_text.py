@@ -20,7 +20,7 @@ FENCED = 'I look.\n```json\n{"action": "click", "action_input": {"selector": "#a
         ("```\n{'name': 'click', 'arguments': {'selector': '#a',}}\n```", [None], ["#a"], "", 1),
         ('```json\n{"name": "clik", "arguments": {}}\n```', ["unknown_tool"], [], "", 0),
         ("{'name': 'clik', 'arguments': {'selector': '#a',}}", ["unknown_tool"], [], "", 0),
-        ('[clik(selector="#a")]', ["unknown_tool"], [], "", 0),
+        ('<tool_call>[clik(selector="#a")]</tool_call>', ["unknown_tool"], [], "", 0),
         ("<function=clik><parameter=selector>#a</parameter></function>", ["unknown_tool"], [], "", 0),
         ("<function=Click><parameter=selector>#a</parameter></function>", [None], ["#a"], "", 1),
         ("click(selector='#a')", [None], ["#a"], "", 1),
