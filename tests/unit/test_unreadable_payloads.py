@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -30,7 +31,7 @@ from temporalio.bridge.proto.workflow_activation import (
 )
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.contrib.aws.s3driver import S3StorageDriver, S3StorageDriverClient
-from temporalio.converter import ExternalStorage, StorageDriver
+from temporalio.converter import DataConverter, ExternalStorage, PayloadCodec, StorageDriver
 
 from mulligan.client.converter import REFUSED, RETRY, data_converter, refused
 from mulligan.client.encryption import EncryptionCodec
@@ -194,9 +195,9 @@ def reference(driver: str = "a", claim: dict[str, str] | None = None) -> Payload
     return Payload(metadata=metadata, data=MessageToJson(stored).encode())
 
 
-def caused(cause: Exception) -> Exception:
+def caused(cause: Exception, error: Exception | None = None) -> Exception:
     """An error as the SDK's drivers raise it for one of their client."""
-    error = RuntimeError("retrieve failed")
+    error = error or RuntimeError("retrieve failed")
     error.__cause__ = cause
     return error
 
@@ -208,6 +209,7 @@ UNREADABLE: list[tuple[str, Payload, Exception | None, bytes]] = [
     ("which does not have it. It was deleted", reference(), LostError("It was deleted."), b""),
     ("which does not have it", Payload(metadata=reference().metadata, data=b"{"), LostError("x"), b""),
     ("which does not have it. It was deleted", reference(), caused(LostError("It was deleted.")), b""),
+    ("which does not have it. x", reference(), caused(OSError("x"), LostError("Deleted.")), b""),
     ("cannot be read now", reference(), caused(ValueError("no JSON")), b"1"),
     ("cannot be read now. 503 slow down", reference(), ValueError("503 slow down"), b"1"),
     ("cannot be read now", reference(), SSLCertVerificationError(1, "expired"), b"1"),
@@ -225,16 +227,38 @@ UNREADABLE: list[tuple[str, Payload, Exception | None, bytes]] = [
 
 
 async def read_for_workflow(
-    payloads: list[Payload], storage: ExternalStorage | None, codec: EncryptionCodec | None = None
+    payloads: list[Payload], storage: ExternalStorage | None, codec: PayloadCodec | None = None
 ) -> list[Payload]:
     """Read payloads as a worker does for a workflow task."""
     converter = replace(data_converter, external_storage=storage, payload_codec=codec)
     worker: Any = SimpleNamespace(_workflow_worker=SimpleNamespace(_data_converter=converter))
     decode_without_errors(worker)
     converter = worker._workflow_worker._data_converter
+    assert isinstance(converter, DataConverter)
     read = await converter._decode_reference_payload_sequence(payloads)
     read = await converter._external_retrieve_payload_sequence(read)
     return await converter._decode_payload_sequence(read)
+
+
+class Raising(PayloadCodec):
+    """A codec that raises an error for what it decodes."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        raise NotImplementedError
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        raise self._error
+
+
+@pytest.mark.parametrize(("error", "retry"), [(DecodeError("x"), b""), (ValueError("no key"), NOT_NOW)], ids=range(2))
+async def test_an_encoded_reference_that_is_none_is_lost(error: Exception, retry: bytes) -> None:
+    marked = Payload(metadata={"encoding": b"x", "__temporal_external_storage_reference": b"true"})
+    [read] = await read_for_workflow([marked], ExternalStorage(drivers=[Driver(error)]), Raising(error))
+    assert read.metadata.get(RETRY, b"") == retry
+    assert b"It is in external storage" in read.data
 
 
 class Objects(S3StorageDriverClient):
