@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import get_args
 
@@ -12,6 +13,8 @@ __all__ = ["MOST_ID_CHARS", "checked_id", "checked_reply"]
 
 MOST_ID_CHARS = 1_000
 """Characters of an id, or of a model's name, that a provider gives. Ids go into addresses, history and updates."""
+_UNSENDABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
+"""Control characters, and surrogates, which UTF-8 cannot encode."""
 _REASONS = get_args(FinishReason)
 
 
@@ -23,9 +26,11 @@ def checked_id(value: object, what: str) -> str:
         what: Whose it is, for the error.
 
     Raises:
-        Unavailable: it is no text, empty, or too long.
+        Unavailable: it is neither a text nor an integer, is empty or too long, or has control characters.
     """
-    if not isinstance(value, str) or not value or not value.isprintable():
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str) or not value or _UNSENDABLE.search(value):
         raise Unavailable(f"the endpoint's answer has no id of {what}")
     if len(value) > MOST_ID_CHARS:
         raise Unavailable(

@@ -38,7 +38,7 @@ MOST_NAME_CHARS = 100
 
 
 def waits_of_signal(defn: _Definition, name: str) -> Collection[bytes]:
-    """What is waited for where the content of a signal cannot be read. Users' workflows may need that of each."""
+    """The values of `RETRY` for which a signal with an unreadable content waits. Users' workflows may need any content."""
     if _is_own(defn):
         return (NOT_NOW,) if name in _WITH_CONTENT else ()  # these are too small for external storage
     return () if _is_stop(defn, name) else (NOT_NOW, NOT_HERE)

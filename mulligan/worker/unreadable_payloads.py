@@ -6,21 +6,20 @@ converter accepts in the place of one that it cannot read. An update or a query 
 the run, a signal arrives without its content (readable_signals.py).
 
 Where this worker lacks the key or the storage, or the storage does not answer, the payload may be good, and a result would
-be lost. Then the workflow task fails, and Temporal tries it again, for a day. What can be sent again, and signals whose
-content is not needed, do not wait, and nothing waits once the run is cancelled.
+be lost. Then the workflow task fails, and Temporal tries it again, for a day. New updates and queries, which can be sent
+again, and signals whose content is not needed do not wait. Nothing waits once the run is cancelled.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from datetime import timedelta
 from threading import Lock
+from time import monotonic
 from typing import Any
 
-from google.protobuf import json_format
 from google.protobuf.message import DecodeError
 from temporalio.api.common.v1 import Payload
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation, WorkflowActivationJob
@@ -38,15 +37,16 @@ __all__ = ["UnreadablePayloads", "decode_without_errors"]
 _Activate = Callable[[WorkflowActivation], WorkflowActivationCompletion]
 _Step = Callable[[Sequence[Payload]], Awaitable[list[Payload]]]
 WAIT = timedelta(days=1)
-"""For how long the workflow task of a run fails, from the first time that this process sees it, until somebody has started
+"""The time in which a run's workflow tasks fail, from the first failure that this process sees. In it, somebody can start
 a worker with the key or the storage."""
 MOST_RUNS = 10_000
-"""How many such runs a process remembers."""
+"""The number of such runs that a process remembers."""
 NOT_NOW, NOT_HERE = b"1", b"not here"
 """The values of `RETRY`: the key or the storage is missing now; this worker has no such storage. A run that has not begun
 does not wait for the latter: it fails at once, and says so."""
-_LOST = (LostError, DecodeError, json_format.Error)
-"""What reading a stored payload raises where no later attempt can succeed. Drivers raise other errors for what may pass."""
+_WRONG_CLAIM = (ValueError, KeyError, DecodeError)
+"""The errors that the SDK's own drivers raise for a claim that is wrong. Errors of the network have the type RuntimeError
+there; drivers of users raise any type for them, ssl.SSLCertVerificationError is a ValueError."""
 
 
 def decode_without_errors(worker: Worker) -> None:
@@ -94,7 +94,7 @@ class _RefusingConverter(DataConverter):
     async def _decoded(self, payload: Payload) -> list[Payload]:
         return await _each(super()._decode_payload_sequence, [payload], _why_not_decoded)
 
-    def _why_not_stored(self, error: Exception) -> Payload:
+    def _why_not_stored(self, payload: Payload, error: Exception) -> Payload:
         if self.external_storage is None:
             return refused(
                 "It is in external storage, but this worker's MULLIGAN_EXTERNAL_STORAGE is not set.", retry=NOT_HERE
@@ -106,22 +106,37 @@ class _RefusingConverter(DataConverter):
                 retry=NOT_HERE,
             )
         cause = error.__cause__ or error
-        if isinstance(error, _LOST) or isinstance(cause, _LOST):
+        if isinstance(error, LostError) or isinstance(cause, LostError) or self._is_wrong(payload, error):
             return refused(f"It is in external storage, which does not have it. {truncated(error_text(cause))}")
         return refused(f"It is in external storage, which cannot be read now. {text}", retry=NOT_NOW)
 
+    def _is_wrong(self, payload: Payload, error: Exception) -> bool:
+        """Whether a stored payload's reference is at fault for the error, and not the storage."""
+        assert self.external_storage is not None
+        try:
+            reference = self.external_storage._decode_reference(payload)
+        except Exception:  # noqa: BLE001 - JSON and types of every kind
+            return True
+        if reference is None:  # it is encoded itself
+            return isinstance(error, DecodeError)
+        driver = self.external_storage._driver_map.get(reference.driver_name)
+        return type(driver).__module__.startswith("temporalio.contrib.") and isinstance(error, _WRONG_CLAIM)
 
-async def _each(step: _Step, payloads: Sequence[Payload], why: Callable[[Exception], Payload]) -> list[Payload]:
+
+async def _each(
+    step: _Step, payloads: Sequence[Payload], why: Callable[[Payload, Exception], Payload]
+) -> list[Payload]:
     """The payloads after a step; for each that the step raises an error for, what `why` returns."""
     try:
         return await step(payloads)
     except Exception as error:  # noqa: BLE001 - codecs and drivers of storage raise what they like
         if len(payloads) == 1:
-            return [why(error)]
+            return [why(payloads[0], error)]
     return [result for payload in payloads for result in await _each(step, [payload], why)]
 
 
-def _why_not_decoded(error: Exception) -> Payload:
+def _why_not_decoded(payload: Payload, error: Exception) -> Payload:
+    del payload
     return refused(f"The codec raised {type_name(error)}: {truncated(error_text(error))}", retry=NOT_NOW)
 
 
@@ -132,39 +147,62 @@ def _is_refused(payload: Payload) -> bool:
 class UnreadablePayloads:
     """The runs of one worker that wait for a payload which another worker, or this one later, can read. Thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        """`clock` returns seconds. Temporal's time of a task is no clock: in a replay it is the time of the history."""
+        self._clock = clock
         self._since: OrderedDict[str, float] = OrderedDict()
-        """Since when the task of each run has failed, by this process's monotonic clock. A task that succeeds ends that."""
+        """The time of the first failure of each run that waits."""
+        self._ended: OrderedDict[tuple[str, int], None] = OrderedDict()
+        """The run and the length of the history of tasks that were done without their payload, for replays of them."""
         self._lock = Lock()
 
     def checked(self, activate: _Activate, waits_of_signal: Callable[[str], Collection[bytes]]) -> _Activate:
-        """The `activate` of a workflow's instance, which fails while it is worth while to wait for a payload.
+        """The `activate` of a workflow's instance, which raises ValueError while its run waits for a payload.
 
-        `waits_of_signal`: the values of `RETRY` that are waited for in signals of a name.
+        `waits_of_signal`: the values of `RETRY` for which a signal of a name waits.
         """
 
         def activate_checked(act: WorkflowActivation) -> WorkflowActivationCompletion:
-            if not any(job.HasField("cancel_workflow") for job in act.jobs):
-                for job in act.jobs:
-                    # A search of the bytes first: it is quick, and almost no workflow task has such a payload.
-                    if RETRY.encode() in job.SerializeToString():
-                        for payload in _awaited(job, waits_of_signal):
-                            self._wait(act.run_id, payload.data.decode(errors="replace"))
-            if self._since:
+            refusal = next(_awaited_of_task(act, waits_of_signal), None)
+            if refusal is not None:
+                self._wait(act, refusal.data.decode(errors="replace"))
+            elif _is_new(act):
                 with self._lock:
                     self._since.pop(act.run_id, None)
             return activate(act)
 
         return activate_checked
 
-    def _wait(self, run_id: str, reason: str) -> None:
-        now = time.monotonic()
+    def _wait(self, act: WorkflowActivation, reason: str) -> None:
+        task, now = (act.run_id, act.history_length), self._clock()
         with self._lock:
-            since = self._since.setdefault(run_id, now)
-            while len(self._since) > MOST_RUNS:
-                self._since.popitem(last=False)
-        if now - since < WAIT.total_seconds():
+            if task in self._ended:
+                return
+            if now - self._since.setdefault(act.run_id, now) >= WAIT.total_seconds():
+                del self._since[act.run_id]  # another payload gets the whole time
+                self._ended[task] = None
+                reason = ""
+            for table in (self._since, self._ended):
+                while len(table) > MOST_RUNS:
+                    table.popitem(last=False)
+        if reason:
             raise ValueError(reason)
+
+
+def _is_new(act: WorkflowActivation) -> bool:
+    """Whether a task goes on from the end of the history. Between two attempts, the run is evicted, replayed and queried."""
+    return not act.is_replaying and any(
+        job.WhichOneof("variant") not in ("query_workflow", "remove_from_cache") for job in act.jobs
+    )
+
+
+def _awaited_of_task(act: WorkflowActivation, waits_of_signal: Callable[[str], Collection[bytes]]) -> Iterator[Payload]:
+    if any(job.HasField("cancel_workflow") for job in act.jobs):
+        return
+    for job in act.jobs:
+        # A search of the bytes first: it is quick, and almost no workflow task has such a payload.
+        if RETRY.encode() in job.SerializeToString():
+            yield from _awaited(job, waits_of_signal)
 
 
 def _awaited(job: WorkflowActivationJob, waits_of_signal: Callable[[str], Collection[bytes]]) -> Iterator[Payload]:
@@ -172,10 +210,12 @@ def _awaited(job: WorkflowActivationJob, waits_of_signal: Callable[[str], Collec
     waits: Collection[bytes] = (NOT_NOW, NOT_HERE)
     payloads: Iterable[Payload]
     match job.WhichOneof("variant"):
-        case "query_workflow":  # whoever asks reads that it cannot be read
+        case "query_workflow":  # its sender gets the refusal
             return
-        case "do_update" if job.do_update.run_validator:  # likewise; an accepted one is waited for when it is replayed
-            return
+        case "do_update":
+            if job.do_update.run_validator:  # its sender gets the refusal
+                return
+            payloads = job.do_update.input  # accepted before, so it was readable
         case "signal_workflow":
             payloads, waits = job.signal_workflow.input, waits_of_signal(job.signal_workflow.signal_name)
         case "initialize_workflow":

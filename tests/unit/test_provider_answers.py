@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from mulligan.activities.models._read_response import wrong_types_are_unavailable
+from mulligan.activities.models.checked_reply import MOST_ID_CHARS, checked_id
 from mulligan.activities.models.protocol import Unavailable
 from mulligan.errors import ModelRequestError
 from mulligan.values import Usage
@@ -173,3 +175,22 @@ def test_another_json_type_in_any_field_is_a_valid_answer_or_a_typed_error(name:
     for place in places(api.events):
         for is_whole in (False, True):
             read_changed_stream((name, changed(api.events, [(place, value)]), is_whole))
+
+
+def test_a_number_that_is_too_large_for_python_is_unavailable() -> None:
+    """JSON has no limit: `1e999` is infinite."""
+    with pytest.raises(Unavailable, match="OverflowError"), wrong_types_are_unavailable():
+        int(json.loads("1e999"))
+
+
+@pytest.mark.parametrize("value", ["file-1", 7, 0, "a\u00a0b", "a b", "datei-\u00e9", "x" * MOST_ID_CHARS])
+def test_an_id_may_be_an_integer_and_have_any_characters_that_can_be_sent(value: Any) -> None:
+    assert checked_id(value, "a file") == str(value)
+
+
+@pytest.mark.parametrize(
+    "value", ["", None, True, 1.5, {}, ["a"], "a\nb", "a\0", "\x7f", "a\x85", "\ud800", "x" * 1_001]
+)
+def test_what_cannot_be_sent_is_no_id(value: Any) -> None:
+    with pytest.raises(Unavailable, match="id of a file"):
+        checked_id(value, "a file")
