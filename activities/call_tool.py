@@ -30,7 +30,7 @@ from mulligan.mcp import McpError
 from mulligan.observe.spans import ToolCallAttempt
 from mulligan.observe.tool_call_span import ToolCallSpan, span_of_run
 from mulligan.schema.error_text import error_text, type_name
-from mulligan.tool import MAX_RESULT_CHARS, Tool, ToolContext, ToolError, UntilTime, reference_of
+from mulligan.tool import MAX_RESULT_CHARS, Tool, ToolContext, ToolError, UntilTime, isolated_call
 from mulligan.values import Decision, ToolCall
 from mulligan.wire.tool_call import CALL_TOOL, CallTool, Deferral, ToolOutcome
 
@@ -150,9 +150,10 @@ class CallToolActivity:
             parent = span_of_run(request.where) if tool.deferred else span.span
             with trace.use_span(parent, record_exception=False, set_status_on_exception=False):
                 if tool.isolated:
-                    function = reference_of(tool.function) or ""
+                    function, bound_args, bound_kwargs = isolated_call(tool.function)
+                    args, kwargs = [*bound_args, *args], {**bound_kwargs, **kwargs}
                     env = tool.isolated_env
-                    value = await services.child_processes.run_tool(function, args, kwargs, limit=limit, env=env)
+                    value = await services.child_processes.run_tool(function or "", args, kwargs, limit=limit, env=env)
                 else:
                     value = await services.runtime.run(tool.function, args, kwargs, limit=limit, read=plain_result)
             contents, most_bytes = services.contents_of(request.where), request.max_bytes

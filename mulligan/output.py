@@ -17,6 +17,7 @@ from mulligan.errors import StructuredOutputValidationError
 from mulligan.model_name import ModelName
 from mulligan.policy import HandleErrors
 from mulligan.schema.json_schema import (
+    MarkedJsonSchema,
     NotOfSchema,
     check_references,
     first_sentence,
@@ -71,6 +72,7 @@ class OutputType:
     description: str
     schema: dict[str, Any]
     is_wrapped: bool
+    conversion_schema: dict[str, Any]
     _adapter: TypeAdapter[Any] | None
     _validator: Any = None
 
@@ -78,6 +80,11 @@ class OutputType:
     def blocks(self) -> bool:
         """Whether `validate` waits for another process: it never does."""
         return False
+
+    @property
+    def coerces(self) -> bool:
+        """Whether `validate` also accepts values of other types, as pydantic does."""
+        return self._adapter is not None
 
     @property
     def required(self) -> list[str]:
@@ -226,7 +233,8 @@ def _type(schema: Any) -> OutputType:
             shown = adapter.json_schema(by_alias=True)
     except (PydanticSchemaGenerationError, PydanticUserError, ValueError, TypeError) as error:
         raise TypeError(f"no JSON schema can be made of its output {schema!r}: {first_sentence(error)}") from error
-    return OutputType(name, str(shown.get("description", "")), tidy_schema(shown), is_wrapped, adapter)
+    marked = _inlined(adapter.json_schema(by_alias=True, schema_generator=MarkedJsonSchema))
+    return OutputType(name, str(shown.get("description", "")), tidy_schema(shown), is_wrapped, marked, adapter)
 
 
 def _of_json_schema(schema: dict[str, Any]) -> OutputType:
@@ -247,7 +255,7 @@ def _of_json_schema(schema: dict[str, Any]) -> OutputType:
     except TypeError as error:
         raise TypeError(f"its output {error}") from error
     name = _legal(str(schema.get("title", "output")))
-    return OutputType(name, str(schema.get("description", "")), shown, is_wrapped, None, validator)
+    return OutputType(name, str(schema.get("description", "")), shown, is_wrapped, checked_by, None, validator)
 
 
 def _wrapping(schema: dict[str, Any]) -> dict[str, Any]:

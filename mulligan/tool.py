@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import pickle
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -17,6 +20,7 @@ from mulligan.fixer import AskModel, Fixer
 from mulligan.once import Once
 from mulligan.policy import HandleErrors
 from mulligan.schema.arguments_model import Arguments, ArgumentsModel, arguments_model
+from mulligan.schema.plain_function import callable_name, plain_function
 
 __all__ = ["Tool", "ToolContext", "ToolError", "tool"]
 
@@ -181,7 +185,10 @@ class Tool:
             "an isolated tool runs in another process, without a ToolContext: remove that parameter, or isolated": (
                 self.isolated and getattr(self.arguments, "context_parameter", None) is not None
             ),
-            NOT_IMPORTABLE: self.isolated and reference_of(self.function) is None,
+            NOT_IMPORTABLE: self.isolated and isolated_call(self.function)[0] is None,
+            "an isolated tool gets a copy of what is bound to it, which cannot be pickled here": (
+                self.isolated and not _can_be_pickled(isolated_call(self.function)[1:])
+            ),
             "isolated_env is an option of isolated tools: add isolated=True": bool(
                 self.isolated_env and not self.isolated
             ),
@@ -224,7 +231,7 @@ class TypedTool(Tool, Generic[P, R]):
 
 NOT_IMPORTABLE = (
     "an isolated tool is imported by name in another process, so its function must be at the top level of a module that "
-    "can be imported (not in `__main__`, a lambda, or inside another function)"
+    "can be imported, by its own name (not in `__main__`, a lambda, inside another function, decorated under another name)"
 )
 
 
@@ -247,13 +254,46 @@ def _is_type(declared: Any) -> bool:
 def reference_of(function: Callable[..., Any]) -> str | None:
     """`module:qualified.name`, by which another process finds a function; None where it cannot."""
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
-    return f"{module}:{name}" if module and module != "__main__" and name and "<" not in name else None
+    if not module or module == "__main__" or not name or "<" in name:
+        return None
+    known: Any = sys.modules.get(module)
+    for part in name.split("."):
+        known = getattr(known, part, None)
+    # While its module is imported, nothing has the name yet. A function that has lost its decorator is another function.
+    is_undecorated = known is not function and known is inspect.unwrap(function)
+    return None if is_undecorated else f"{module}:{name}"
+
+
+def isolated_call(function: Callable[..., Any]) -> tuple[str | None, tuple[Any, ...], dict[str, Any]]:
+    """How another process calls a callable: the reference of its function, and the arguments that are bound to it."""
+    if isinstance(function, functools.partial):
+        reference, args, kwargs = isolated_call(function.func)
+        return reference, (*args, *function.args), {**kwargs, **function.keywords}
+    if isinstance(function, staticmethod):
+        return isolated_call(function.__func__)
+    plain = plain_function(function)
+    owner, name = getattr(plain, "__self__", None), getattr(plain, "__name__", "")
+    if not inspect.ismethod(plain):
+        return reference_of(plain), (), {}
+    kind = owner if isinstance(owner, type) else type(owner)
+    known = getattr(kind, name, None)
+    if getattr(known, "__func__", known) is not plain.__func__ or (of_class := reference_of(kind)) is None:
+        return None, (), {}
+    return f"{of_class}.{name}", () if kind is owner else (owner,), {}
+
+
+def _can_be_pickled(value: Any) -> bool:
+    try:
+        pickle.dumps(value)
+    except Exception:  # noqa: BLE001 - users' objects may raise anything
+        return False
+    return True
 
 
 def source_file(thing: Any) -> str:
     """The file that defines a function or class; `<unknown file>` where there is none."""
     try:
-        return inspect.getsourcefile(inspect.unwrap(thing)) or "<unknown file>"
+        return inspect.getsourcefile(inspect.unwrap(plain_function(thing))) or "<unknown file>"
     except TypeError:
         return "<unknown file>"
 
@@ -316,7 +356,8 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
     """Declare a function, `def` or `async def`, as a tool.
 
     Args:
-        function: The function. Its name, docstring and signature become the tool's name, description and schema.
+        function: The function, or a bound method, a `functools.partial`, an object with `__call__`. Its name, docstring and
+            signature become the tool's name, description and schema.
         name: Another name: 1 to 64 of `a-z A-Z 0-9 _ -` (OpenAI's rule for function names).
         description: Another description.
         timeout: Seconds, or a timedelta, for one attempt: 60 s where None, 10 s for a local tool. A hard limit: then the
@@ -372,7 +413,8 @@ def _declared(function: Callable[P, R], options: Mapping[str, Any]) -> TypedTool
     name, description, timeout, retry_on, isolated_env = (
         options[each] for each in ("name", "description", "timeout", "retry_on", "isolated_env")
     )
-    tool_name = name if name is not None else getattr(function, "__name__", "tool")
+    function = function.function if isinstance(function, Tool) else function
+    tool_name = name if name is not None else callable_name(function)
     arguments = _arguments_of(function, tool_name)
     default_timeout = MAX_LOCAL_TIMEOUT if options["local"] else DEFAULT_TIMEOUT
     limits = {

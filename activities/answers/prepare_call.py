@@ -1,7 +1,8 @@
 """Prepare the arguments of a call, once: parse, repair and validate them. The result is valid arguments, or a typed error.
 
-Repairs are tried in this order: empty arguments, repaired JSON, a bare value, the tool's `fix`, the agent's `repair`. A
-repair is used only if its result validates. Whatever a model or a fixer does, only typed errors are raised.
+Repairs are tried in this order: empty arguments, repaired JSON, a bare value, the tool's `fix`, the agent's `repair`. Each
+result may be converted by the schema (mulligan/schema/conversion.py), which is a repair as well. A repair is used only if
+its result validates. Whatever a model or a fixer does, only typed errors are raised.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from mulligan.activities.answers.feedback import InvalidInput, Target
 from mulligan.activities.answers.repair_json import NotJson, parse_json, repair_json
 from mulligan.fixer import Fixer, InvalidToolInput
 from mulligan.schema.arguments_model import JsonType
+from mulligan.schema.conversion import convert
 from mulligan.schema.error_text import error_text, type_name
 from mulligan.schema.json_schema import NotOfSchema, property_names
 from mulligan.values import Repair, ToolCall
@@ -81,26 +83,21 @@ def _read(call: ToolCall, target: Target) -> ValidArguments | _Invalid:
     """Read the arguments from their text alone, without a fixer."""
     accepts, raw = target.accepts, call.arguments
     if not raw.strip():
-        arguments = valid(accepts, {})
-        if isinstance(arguments, Exception):
-            return _Invalid(target.not_valid(call, {}, arguments), {})
-        return ValidArguments(arguments, [Repair(by="empty_arguments", before=raw, after=arguments)])
+        empty = _accepted(accepts, {}, ("empty_arguments", raw))
+        return _Invalid(target.not_valid(call, {}, empty), {}) if isinstance(empty, Exception) else empty
     try:
         value = parse_json(raw)
     except NotJson as error:
         return _read_repaired(call, target, error)
-    as_read = valid(accepts, value)
-    if not isinstance(as_read, Exception):
-        return ValidArguments(as_read)
+    as_read = _accepted(accepts, value)
+    if isinstance(as_read, ValidArguments):
+        return as_read
     # JSON that contains JSON as a string: `"{\"a\": 1}"`
     for repaired in repair_json(raw, property_names(accepts.schema)):
-        arguments = valid(accepts, repaired.value)
-        if not isinstance(arguments, Exception):
-            return ValidArguments(arguments, [Repair(by=f"json:{repaired.by}", before=raw, after=arguments)])
-    wrapped = _bare_value(accepts, value)
-    if wrapped is not None:
-        return ValidArguments(wrapped, [Repair(by=BARE_VALUE, before=value, after=wrapped)])
-    return _Invalid(target.not_valid(call, value, as_read), value)
+        reading = _accepted(accepts, repaired.value, (f"json:{repaired.by}", raw))
+        if isinstance(reading, ValidArguments):
+            return reading
+    return _bare_value(accepts, value) or _Invalid(target.not_valid(call, value, as_read), value)
 
 
 def _read_repaired(call: ToolCall, target: Target, error: NotJson) -> ValidArguments | _Invalid:
@@ -108,28 +105,62 @@ def _read_repaired(call: ToolCall, target: Target, error: NotJson) -> ValidArgum
     accepts, raw = target.accepts, call.arguments
     readings = list(repair_json(raw, property_names(accepts.schema)))
     for reading in readings:
-        by, value = f"json:{reading.by}", reading.value
-        arguments = valid(accepts, value)
-        if not isinstance(arguments, Exception):
-            return ValidArguments(arguments, [Repair(by=by, before=raw, after=arguments)])
-        wrapped = _bare_value(accepts, value)
-        if wrapped is not None:
-            spelling = Repair(by=by, before=raw, after=value)
-            return ValidArguments(wrapped, [spelling, Repair(by=BARE_VALUE, before=value, after=wrapped)])
+        spelling = (f"json:{reading.by}", raw)
+        arguments = _accepted(accepts, reading.value, spelling)
+        if isinstance(arguments, ValidArguments):
+            return arguments
+        if (wrapped := _bare_value(accepts, reading.value, spelling)) is not None:
+            return wrapped
     # A fixer gets the value of a repaired reading, if there is one. The error's kind is `invalid_json` nevertheless.
     return _Invalid(target.not_json(call, error), readings[0].value if readings else raw)
 
 
-def _bare_value(accepts: JsonType, value: JsonValue) -> JsonValue | None:
+_Step = tuple[str, JsonValue]
+"""A repair: its name, and the value that it was applied to."""
+
+
+def _bare_value(accepts: JsonType, value: JsonValue, *steps: _Step) -> ValidArguments | None:
     """Valid arguments with the value as the one required field; None where that is not valid, or no such case."""
     if isinstance(value, dict) or len(accepts.required) != 1:
         return None
-    wrapped = valid(accepts, {accepts.required[0]: value})
+    wrapped = _accepted(accepts, {accepts.required[0]: value}, *steps, (BARE_VALUE, value))
     return None if isinstance(wrapped, Exception) else wrapped
 
 
 def valid(accepts: JsonType, value: JsonValue) -> JsonValue | Exception:
-    """The validated value as JSON in the form of its types ("5" for an integer is 5); or the error.
+    """The valid arguments that a value is, or becomes by a conversion ("5" for an integer is 5); or the error."""
+    accepted = _accepted(accepts, value)
+    return accepted.arguments if isinstance(accepted, ValidArguments) else accepted
+
+
+def _accepted(accepts: JsonType, value: JsonValue, *steps: _Step) -> ValidArguments | Exception:
+    """As `valid`, with the repairs: `steps`, by which the value was read, and the conversion."""
+    unconverted = None if accepts.coerces else _validated(accepts, value)
+    if not accepts.coerces and not isinstance(unconverted, Exception):
+        return _repaired(unconverted, steps)
+    conversion = convert(accepts.conversion_schema, value, parse_json)
+    if isinstance(unconverted, Exception) and not conversion.kinds:
+        return unconverted
+    arguments = _validated(accepts, conversion.value)
+    if isinstance(arguments, Exception):
+        return arguments
+    if accepts.coerces and conversion.faults:
+        return NotOfSchema(list(conversion.faults))
+    if conversion.kinds:
+        steps = (*steps, (f"schema:{'+'.join(sorted(conversion.kinds))}", value))
+    return _repaired(arguments, steps)
+
+
+def _repaired(arguments: JsonValue, steps: Sequence[_Step]) -> ValidArguments:
+    afters = [*(before for _, before in steps[1:]), arguments]
+    return ValidArguments(
+        arguments,
+        [Repair(by=by, before=before, after=after) for (by, before), after in zip(steps, afters, strict=False)],
+    )
+
+
+def _validated(accepts: JsonType, value: JsonValue) -> JsonValue | Exception:
+    """The validated value as JSON in the form of its types; or the error.
 
     A value that JSON has no number for is an error: pydantic reads "inf" as a float, and would write it as null.
     """

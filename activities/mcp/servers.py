@@ -258,7 +258,7 @@ def _longest_call(server: McpServer) -> float:
 
 @dataclass(frozen=True)
 class _Arguments:
-    """Arguments by a JSON schema. Valid ones are sent to the server as the model wrote them."""
+    """Arguments by a JSON schema. Valid ones are sent to the server as the model wrote them, or as they were converted."""
 
     schema: dict[str, Any]
     """The schema that the model gets. That of the validator may accept less."""
@@ -269,6 +269,16 @@ class _Arguments:
     def blocks(self) -> bool:
         """Whether `validate` may wait for a child process, so that it must run in a thread."""
         return self.check_isolated is not None
+
+    @property
+    def conversion_schema(self) -> dict[str, Any]:
+        """The schema by which they are converted: the one by which they are validated."""
+        return self.schema if self.validator is None else cast("dict[str, Any]", self.validator.schema)
+
+    @property
+    def coerces(self) -> bool:
+        """Whether `validate` also accepts values of other types: it never does."""
+        return False
 
     @property
     def required(self) -> list[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
+import numbers
 from collections import deque
 from collections.abc import Mapping
 from datetime import date, datetime, time, timedelta
@@ -24,7 +26,12 @@ from mulligan.schema.well_formed import well_formed
 MAX_BYTES = 1_400_000
 """Bytes of a result in history. Temporal's limit for a payload is 2 MB, and a larger one would fail the run."""
 
-_BY_PYDANTIC = (datetime, date, time, timedelta, Decimal, UUID, Url, AnyUrl, IPv4Address, IPv6Address)
+MAX_ARRAY = 1_000_000
+"""Values of an array, each of which takes two bytes at least; as a list it takes many times its own memory."""
+MAX_DIGITS = 300
+"""Of an integer that is a Decimal, which may have millions; a float has 308."""
+
+_BY_PYDANTIC = (datetime, date, time, timedelta, UUID, Url, AnyUrl, IPv4Address, IPv6Address)
 
 
 class UnusableResult(Exception):
@@ -74,7 +81,47 @@ def _plain(value: object) -> Any:
         return str(value)
     if isinstance(value, _BY_PYDANTIC):
         return to_jsonable_python(value)
-    raise UnusableResult(f"it contains an object of type {type_name(value)}")
+    try:
+        return _number_or_list(value)
+    except (UnusableResult, RecursionError, MemoryError):
+        raise
+    except Exception:  # noqa: BLE001 - methods of any library or user
+        raise UnusableResult(f"it contains an object of type {type_name(value)}") from None
+
+
+def _number_or_list(value: Any) -> Any:
+    """A number of another library as Python's, and an array as a list. numpy and mpmath are not imported for it.
+
+    Raises:
+        Exception: it is neither.
+    """
+    if isinstance(value, Decimal):
+        return _decimal(value)
+    if isinstance(value, numbers.Integral):
+        return int(value)
+    if isinstance(value, numbers.Rational):
+        return str(value)  # a fraction, such as sympy's; Fraction itself is written so too
+    # The class is looked at, as an object with a `__getattr__` may seem to have any method.
+    if hasattr(type(value), "tolist") and not isinstance(value, memoryview | numbers.Number):
+        if (size := getattr(value, "size", 0)) and isinstance(size, int) and size > MAX_ARRAY:
+            raise UnusableResult(f"it contains an array of {size:,} values, and {MAX_ARRAY:,} are the most")
+        return value.tolist()
+    is_complex = isinstance(value, numbers.Complex) and not isinstance(value, numbers.Real)
+    if is_complex or not hasattr(type(value), "__float__"):  # `float` also reads texts and bytes
+        raise TypeError
+    number = float(value)
+    # mpmath has numbers that are too large for a float: these are written as texts.
+    return str(value) if math.isinf(number) and "inf" not in str(value) else number
+
+
+def _decimal(value: Decimal) -> int | float | str:
+    """A Decimal as the number that equals it; as text where no float does, so that no digit is changed."""
+    if not value.is_finite():
+        return float("nan")  # `render` says that JSON has no such number
+    if value == value.to_integral_value() and value.adjusted() < MAX_DIGITS:
+        return int(value)
+    number = float(value)
+    return number if Decimal(repr(number)) == value else str(value)
 
 
 def cut(text: str, max_chars: int, max_bytes: int | None = None) -> str:

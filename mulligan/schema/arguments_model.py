@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any, Protocol, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Protocol, Unpack, cast, get_args, get_origin, get_type_hints
 
 import docstring_parser
+import typing_extensions
 from pydantic import AliasChoices, AliasPath, BaseModel, ConfigDict, Field, JsonValue, PydanticUserError, create_model
 from pydantic.errors import PydanticSchemaGenerationError
 from pydantic.fields import FieldInfo
+from pydantic.json_schema import GenerateJsonSchema
 
-from mulligan.schema.json_schema import first_sentence, tidy_schema
+from mulligan.schema.json_schema import MarkedJsonSchema, NotOfSchema, first_sentence, tidy_schema
+from mulligan.schema.plain_function import plain_function
 
 __all__ = ["Arguments", "ArgumentsModel", "JsonType", "arguments_model"]
 
@@ -36,6 +40,16 @@ class JsonType(Protocol):
     @property
     def blocks(self) -> bool:
         """Whether `validate` waits for another process, so that it must not be called on an event loop."""
+        return False
+
+    @property
+    def conversion_schema(self) -> dict[str, Any]:
+        """The schema by which values are converted before they are validated (conversion.py)."""
+        ...
+
+    @property
+    def coerces(self) -> bool:
+        """Whether `validate` also accepts values of types that the schema does not allow, as pydantic does."""
         return False
 
     def validate(self, value: JsonValue) -> Any:
@@ -69,6 +83,9 @@ class ArgumentsModel:
     context_parameter: str | None
     parameters: tuple[tuple[str, str, bool], ...]
     """(name of the model's field, name of the function's parameter, positional only)."""
+    conversion_schema: dict[str, Any]
+    taken_names: frozenset[str] = frozenset()
+    """Names that a further argument of a function with `**kwargs` cannot have."""
 
     def bind(self, values: BaseModel, context: Any) -> tuple[list[Any], dict[str, Any]]:
         """The (args, kwargs) to call the function with. Parameters without a value keep their own defaults."""
@@ -81,12 +98,17 @@ class ArgumentsModel:
                 kwargs[parameter] = context
             elif field in values.model_fields_set:
                 kwargs[parameter] = getattr(values, field)
-        return args, kwargs
+        return args, kwargs | (values.__pydantic_extra__ or {})
 
     @property
     def blocks(self) -> bool:
         """Whether `validate` waits for another process: it never does."""
         return False
+
+    @property
+    def coerces(self) -> bool:
+        """Whether `validate` also accepts values of other types, as pydantic does."""
+        return True
 
     @property
     def required(self) -> list[str]:
@@ -97,8 +119,11 @@ class ArgumentsModel:
         """Validate arguments by pydantic's rules for JSON: a string is read as a date, an array as a tuple.
 
         Raises:
-            pydantic.ValidationError: they are not valid; and whatever a user's own validators raise.
+            pydantic.ValidationError, NotOfSchema: they are not valid; and whatever a user's own validators raise.
         """
+        names = value if isinstance(value, dict) and self.taken_names else ()
+        if taken := [name for name in names if name in self.taken_names and name not in self.schema["properties"]]:
+            raise NotOfSchema([(name, "is not a field of it") for name in taken])
         return self.model.model_validate_json(json.dumps(value))
 
     def to_json(self, validated: BaseModel) -> JsonValue:
@@ -119,26 +144,28 @@ def arguments_model(function: Callable[..., Any], name: str, context_type: type)
         TypeError, ValueError, NameError: with a sentence on what is wrong with the signature.
     """
     if not callable(function):
-        raise TypeError("it is not a function.")
-    if inspect.isasyncgenfunction(function):
+        raise TypeError("it is not a function: use a `classmethod` as a method of its class, `tool(Class.method)`.")
+    plain = plain_function(function)
+    if inspect.isasyncgenfunction(plain):
         raise TypeError("it is an async generator function (it contains `yield`); return the whole result instead.")
     try:
         signature = inspect.signature(function)
-        hints = get_type_hints(function, include_extras=True)
+        hints = get_type_hints(plain, include_extras=True)
     except NameError as error:
         raise NameError(f"the type {error.name!r} in its signature is not defined in its module.") from error
-    doc = docstring_parser.parse(inspect.getdoc(function) or "")
+    doc = docstring_parser.parse(_docstring(plain))
     descriptions = {parameter.arg_name: parameter.description for parameter in doc.params}
+    bound = function.keywords if isinstance(function, functools.partial) else {}
     fields: dict[str, Any] = {}
     parameters: list[tuple[str, str, bool]] = []
-    context_parameter = None
+    context_parameter = others = None
     for index, (parameter_name, parameter) in enumerate(signature.parameters.items()):
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            star = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**"
-            raise TypeError(f"parameter '{star}{parameter_name}' has no schema; name each parameter.")
-        if parameter_name not in hints:
-            raise TypeError(f"parameter {parameter_name!r} has no type; annotate it.")
-        hint = hints[parameter_name]
+        if parameter_name in bound:
+            continue
+        if parameter.kind is parameter.VAR_KEYWORD:
+            others = _others(parameter_name, hints.get(parameter_name, Any))
+            continue
+        hint = _hint(parameter, hints)
         # Fields are named by number and aliased to the parameter, so that no parameter's name
         # (schema, copy, model_config, _private) collides with an attribute of BaseModel.
         field = f"p{index}"
@@ -147,22 +174,84 @@ def arguments_model(function: Callable[..., Any], name: str, context_type: type)
             context_parameter = parameter_name
         else:
             fields[field] = (hint, _field(hint, parameter, descriptions.get(parameter_name)))
-    model, schema = _model_and_schema(f"{name}_arguments", fields, parameters)
-    description = "\n\n".join(text for text in (doc.short_description, doc.long_description) if text)
-    return ArgumentsModel(model, schema, description, context_parameter, tuple(parameters))
+    model, schema, conversion_schema = _model_and_schemas(f"{name}_arguments", fields, parameters, others)
+    taken = frozenset() if others is None else frozenset({*_names(function), *_names(plain)})
+    return ArgumentsModel(
+        model, schema, _description(doc), context_parameter, tuple(parameters), conversion_schema, taken
+    )
 
 
-def _model_and_schema(
-    name: str, fields: dict[str, Any], parameters: list[tuple[str, str, bool]]
-) -> tuple[type[BaseModel], dict[str, Any]]:
+def _docstring(plain: Callable[..., Any]) -> str:
+    """The docstring of a function; of an object whose `__call__` has none, that of its class."""
+    if getattr(plain, "__name__", "") != "__call__":
+        return inspect.getdoc(plain) or ""
+    return plain.__doc__ or inspect.getdoc(type(getattr(plain, "__self__", None))) or ""
+
+
+def _description(doc: docstring_parser.Docstring) -> str:
+    return "\n\n".join(text for text in (doc.short_description, doc.long_description) if text)
+
+
+def _hint(parameter: inspect.Parameter, hints: dict[str, Any]) -> Any:
+    """The type of a parameter.
+
+    Raises:
+        TypeError: it has none, or there may be any number of such arguments.
+    """
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        raise TypeError(f"parameter '*{parameter.name}' has no schema; name each parameter.")
+    if parameter.name not in hints:
+        if parameter.name in ("self", "cls"):
+            raise TypeError(
+                f"parameter {parameter.name!r} has no value: a method is declared by `tool(object.method)`, of an object."
+            )
+        raise TypeError(f"parameter {parameter.name!r} has no type; annotate it.")
+    return hints[parameter.name]
+
+
+def _others(name: str, hint: Any) -> Any:
+    """The type of the further arguments of a function with `**name`.
+
+    Raises:
+        TypeError: the names are those of a TypedDict.
+    """
+    if get_origin(hint) in (Unpack, typing_extensions.Unpack):
+        raise TypeError(f"parameter '**{name}' is an unpacked TypedDict; name each parameter.")
+    return hint
+
+
+def _names(function: Callable[..., Any]) -> Iterable[str]:
+    """The names by which a callable and the function below it take arguments, bound ones too."""
+    while isinstance(function, functools.partial):
+        yield from function.keywords
+        function = function.func
+    for parameter in inspect.signature(getattr(function, "__func__", function)).parameters.values():
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            yield parameter.name
+
+
+def _model_and_schemas(
+    name: str, fields: dict[str, Any], parameters: list[tuple[str, str, bool]], others: Any
+) -> tuple[type[BaseModel], dict[str, Any], dict[str, Any]]:
+    """The model, its schema, and the schema by which values are converted. `others`: the type of further fields."""
+    config = ConfigDict(extra="forbid" if others is None else "allow")
+    if others is not None:
+        fields = {**fields, "__pydantic_extra__": (dict[str, others], Field(init=False))}
     try:
-        model = create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
-        return model, tidy_schema(model.model_json_schema(by_alias=True))
+        model = create_model(name, __config__=config, **fields)
+        schemas = (
+            model.model_json_schema(by_alias=True, schema_generator=generator)
+            for generator in (GenerateJsonSchema, MarkedJsonSchema)
+        )
+        schema, conversion_schema = map(tidy_schema, schemas)
     except (PydanticSchemaGenerationError, PydanticUserError) as error:
         culprit = _parameter_without_schema(fields, parameters)
         raise TypeError(f"no JSON schema can be made of {culprit}: {first_sentence(error)}") from error
     except ValueError as error:  # PydanticInvalidForJsonSchema is one
         raise TypeError(f"no JSON schema can be made of its parameters: {first_sentence(error)}") from error
+    if len(schema["properties"]) < len(fields) - (others is not None):
+        raise TypeError("two parameters have the same name for the model; give one another alias.")
+    return model, schema, conversion_schema
 
 
 def _field(hint: Any, parameter: inspect.Parameter, description: str | None) -> FieldInfo:

@@ -8,8 +8,11 @@ from itertools import islice
 from typing import Any
 
 from pydantic import JsonValue
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
 __all__ = [
+    "OWN_VALIDATOR",
+    "MarkedJsonSchema",
     "NotOfSchema",
     "check_references",
     "first_sentence",
@@ -30,6 +33,29 @@ _MORE_NAMES = frozenset(
     }
 )
 """Keywords by which an object may have properties that `properties` does not name."""
+OWN_VALIDATOR = "x-mulligan-own-validator"
+"""A keyword at those parts of a schema whose values a user's own validator reads first: it decides what it accepts."""
+
+
+class MarkedJsonSchema(GenerateJsonSchema):
+    """Generates JSON schemas that have `OWN_VALIDATOR` at each part with a `BeforeValidator` or one of that kind."""
+
+    def function_before_schema(self, schema: Any) -> JsonSchemaValue:
+        """The schema of a type with a validator that is called before pydantic's own."""
+        return _marked(super().function_before_schema(schema), schema)
+
+    def function_wrap_schema(self, schema: Any) -> JsonSchemaValue:
+        """The schema of a type with a validator that calls pydantic's own."""
+        return _marked(super().function_wrap_schema(schema), schema)
+
+    def function_plain_schema(self, schema: Any) -> JsonSchemaValue:
+        """The schema of a type with a validator instead of pydantic's own."""
+        return _marked(super().function_plain_schema(schema), schema)
+
+
+def _marked(generated: JsonSchemaValue, schema: Any) -> JsonSchemaValue:
+    is_pydantics = str(getattr(schema["function"]["function"], "__module__", "")).startswith("pydantic.")
+    return generated if is_pydantics else {**generated, OWN_VALIDATOR: True}
 
 
 class NotOfSchema(ValueError):

@@ -10,6 +10,7 @@ import docstring_parser
 from mulligan.activities.registry import Registry
 from mulligan.agent import AgentTool
 from mulligan.model_name import ModelName
+from mulligan.schema.plain_function import plain_function
 from mulligan.script import BUILT_IN_SCRIPTS
 from mulligan.tool import Tool
 
@@ -40,9 +41,10 @@ def _tool_warnings(tool: Tool) -> Iterable[str]:
     context = f"{tool.source}: tool {tool.name!r}"
     if not tool.description.strip():
         yield f"{context} has no description; write a docstring that tells the model what it does."
-    parameters = list(inspect.signature(tool.function).parameters)
-    documented = docstring_parser.parse(inspect.getdoc(tool.function) or "").params
+    function = plain_function(tool.function)
+    parameters = list(inspect.signature(function).parameters)
+    documented = docstring_parser.parse(inspect.getdoc(function) or "").params
     for name in dict.fromkeys(each.arg_name.lstrip("*") for each in documented if each.args[0] != "attribute"):
-        if name not in parameters:
+        if name not in parameters and name not in tool.schema["properties"]:
             known = ", ".join(parameters) or "none"
             yield f"{context}: its docstring describes {name!r}, which is not a parameter; the parameters are: {known}."

@@ -13,16 +13,19 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
+from pydantic_core import to_jsonable_python
 from temporalio.client import WorkflowUpdateFailedError
 
-from mulligan import Agent, Call, McpServer, Say
+from mulligan import Agent, Call, McpServer, Say, tool
 from mulligan.activities.mcp.servers import McpServers
 from mulligan.testing import Model, run_agent
 from mulligan.worker.loading import load
 from tests.live.conftest import DONE, Lab, Ran, call
+from tests.support.generated_arguments import function_of, random_case
 from tests.support.mcp_agents import SERVER, borrower
 from tests.support.mcp_fixtures import calls, check_http, http_server, mcp_worker, wait_for_text
 from tests.support.openai_turn import Turn
@@ -202,6 +205,39 @@ async def test_run_agent_calls_mcp_tools_without_a_temporal_server() -> None:
     assert run.calls[0].result is not None
     assert run.calls[0].result.text == "hi"
     assert [tool.name for tool in run.tools] == ["lent__echo"]
+
+
+async def test_an_mcp_server_gets_the_same_arguments_as_a_function_of_the_same_schema(tmp_path: Path) -> None:
+    """Generated schemas and arguments, for a real server: verdict, repairs and what is executed are the same."""
+    cases = [random_case(Random(seed)) for seed in range(60)]
+    functions = [
+        tool(name=f"t{index}", description="Take.")(function_of(case, to_jsonable_python))
+        for index, case in enumerate(cases)
+    ]
+    schemas = tmp_path / "schemas.json"
+    schemas.write_text(json.dumps({each.name: each.schema for each in functions}))
+    server = McpServer("s", command=SERVER, include=["t*"], exclude=["trace"], env={"SCHEMAS": str(schemas)})
+    calls_of = [
+        [Call(f"{prefix}t{index}", case.arguments) for prefix in ("", "s__")] for index, case in enumerate(cases)
+    ]
+    model = Model(
+        *(Say(calls=[each for pair in calls_of[at : at + 20] for each in pair]) for at in (0, 20, 40)), "done"
+    )
+    run = await run_agent(Agent(name="a", model="openai:x", tools=functions, mcp=[server]), "Go.", model=model)
+    valid_ones = 0
+    for mine, others in zip(run.calls[::2], run.calls[1::2], strict=True):
+        assert mine.result is not None
+        assert others.result is not None
+        assert (mine.result.error is None) == (others.result.error is None), (mine, others)
+        assert [each.by for each in mine.repairs] == [each.by for each in others.repairs]
+        if mine.result.error is None:
+            valid_ones += 1
+            assert json.loads(others.result.text) == others.arguments == mine.arguments
+            received = json.loads(mine.result.text)
+            assert received.keys() == mine.arguments.keys()
+        else:
+            assert mine.result.error.kind == "invalid_arguments"
+    assert 20 < valid_ones < 60
 
 
 async def test_an_mcp_server_that_cannot_start_is_not_retried_until_its_pause_is_over(

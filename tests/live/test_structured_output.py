@@ -63,7 +63,7 @@ ROWS = [
         "refund",
         [calls(("Refund", "{'order': 7, 'amount': '12.5',}"))],
         REFUND,
-        repairs=("json:single_quotes+trailing_commas",),
+        repairs=("json:single_quotes+trailing_commas", "schema:number"),
     ),
     row(
         "not valid, then valid",

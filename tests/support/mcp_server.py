@@ -65,6 +65,12 @@ TOOLS: dict[str, dict[str, Any]] = {
 if os.environ.get("ASKS"):
     TOOLS |= {"book": schema(city=TEXT), "open_page": NONE, "endless": NONE}
 
+GIVEN: dict[str, dict[str, Any]] = (
+    json.loads(Path(os.environ["SCHEMAS"]).read_text()) if "SCHEMAS" in os.environ else {}
+)
+"""Tools of given schemas, which return their arguments."""
+TOOLS |= GIVEN
+
 for number in range(int(os.environ.get("MANY", "0"))):
     TOOLS[f"many_{number}"] = schema(text={**TEXT, "description": "y" * int(os.environ.get("LONG", "0"))})
 
@@ -241,6 +247,8 @@ async def endless(ctx: Any, params: types.CallToolRequestParams) -> Any:
 
 async def call_tool(ctx: Any, params: types.CallToolRequestParams) -> types.CallToolResult | types.InputRequiredResult:
     given = params.arguments or {}
+    if params.name in GIVEN:
+        return text(json.dumps(given))
     if params.name in RESULTS:
         return RESULTS[params.name](given)
     if params.name in ASKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from array import array
 from collections import deque
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -15,6 +16,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 from uuid import UUID
 
+import mpmath  # type: ignore[import-untyped]
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -57,7 +60,7 @@ for _ in range(100_000):
         (Size.SMALL, '"s"'),
         (Box([Item(size=Size.SMALL, when=date(2026, 1, 2))]), '{"items": [{"size": "s", "when": "2026-01-02"}]}'),
         ({3, 1}, "[1, 3]"),
-        (Decimal("1.10"), '"1.10"'),
+        (Decimal("1.10"), "1.1"),
         (UUID(int=1), '"00000000-0000-0000-0000-000000000001"'),
         (PurePosixPath("a/b"), '"a/b"'),
         (timedelta(seconds=90), '"PT1M30S"'),
@@ -105,6 +108,105 @@ def test_a_cut_text_fits_in_a_temporal_payload(char: str) -> None:
     """Measured as JSON, in which a NUL takes six bytes."""
     shown = cut(char * 3_000_000, 10_000_000)
     assert MAX_BYTES / 2 < len(json.dumps(shown, ensure_ascii=False).encode()) < MAX_BYTES + 200
+
+
+FINE = mpmath.mp.clone()
+FINE.dps = 40
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (np.int64(5), "5"),
+        (np.uint64(2**64 - 1), "18446744073709551615"),
+        (np.float32(0.5), "0.5"),
+        (np.float64(0.1), "0.1"),
+        (np.longdouble(1.5), "1.5"),
+        (np.bool_(True), "true"),
+        (np.datetime64("2026-01-02"), '"2026-01-02"'),
+        (np.arange(3), "[0, 1, 2]"),
+        (np.array(5.5), "5.5"),
+        (np.array([1, 2], dtype=np.longdouble), "[1.0, 2.0]"),
+        ({"a": [np.eye(2), np.int8(1)]}, '{"a": [[[1.0, 0.0], [0.0, 1.0]], 1]}'),
+        (array("i", [1, 2]), "[1, 2]"),
+        (mpmath.mpf("1.5"), "1.5"),
+        (FINE.mpf(1) / 3, "0.3333333333333333"),
+        (mpmath.mpf("1e1000"), '"1.0e+1000"'),
+        (mpmath.matrix([[1, 2]]), "[[1.0, 2.0]]"),
+        (Decimal("0.1"), "0.1"),
+        (Decimal("-12345678901234567890"), "-12345678901234567890"),
+        (Decimal("1E+5"), "100000"),
+        (Decimal("123456789012345678.91"), '"123456789012345678.91"'),
+        (Decimal("1e1000000"), '"1E+1000000"'),
+        (Decimal("1e-400"), '"1E-400"'),
+    ],
+)
+def test_numbers_of_other_libraries_are_numbers(value: Any, text: str) -> None:
+    """A number for which no float is the same is a text."""
+    assert render(value) == text
+
+
+class Mocked:
+    def __getattr__(self, name: str) -> Any:
+        return lambda: [1]
+
+
+class Raises:
+    def tolist(self) -> Any:
+        raise TypeError("no list")
+
+
+class Itself:
+    def tolist(self) -> Any:
+        return self
+
+
+class Endless:
+    def tolist(self) -> Any:
+        return [Endless()]
+
+
+class NoFloat:
+    def __float__(self) -> Any:
+        return "5"
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (np.array([1, np.nan]), "NaN or Infinity"),
+        (np.float32("inf"), "NaN or Infinity"),
+        (mpmath.mpf("-inf"), "NaN or Infinity"),
+        (mpmath.mpf("nan"), "NaN or Infinity"),
+        (Decimal("NaN"), "NaN or Infinity"),
+        (Decimal("sNaN"), "NaN or Infinity"),
+        (Decimal("-Infinity"), "NaN or Infinity"),
+        (np.complex128(1j), "type complex128"),
+        (mpmath.mpc(1, 2), "type mpc"),
+        (np.array([b"x"]), "type bytes"),
+        (np.array([object()], dtype=object), "type object"),
+        (np.broadcast_to(np.int8(1), (1_000_000_000_000,)), "an array of 1,000,000,000,000 values"),
+        (bytearray(b"5"), "type bytearray"),
+        (b"5", "type bytes"),
+        (Mocked(), "type Mocked"),
+        (Raises(), "type Raises"),
+        (Itself(), "refers to itself"),
+        (Endless(), "nested too deeply"),
+        (NoFloat(), "type NoFloat"),
+    ],
+)
+def test_what_is_no_finite_number_is_refused_with_the_reason(value: Any, why: str) -> None:
+    with pytest.raises(UnusableResult, match=why):
+        render(value)
+
+
+@settings(derandomize=True, deadline=None, max_examples=500)
+@given(
+    st.decimals(allow_nan=False, allow_infinity=False) | st.decimals(places=2, allow_nan=False, allow_infinity=False)
+)
+def test_no_digit_of_a_decimal_is_changed(value: Decimal) -> None:
+    written = json.loads(render(value), parse_float=Decimal)
+    assert Decimal(written) == value
 
 
 class Number(IntEnum):

@@ -172,11 +172,12 @@ VALUES = {
 
 
 @pytest.mark.parametrize(
-    ("taker", "sent", "values"),
+    ("taker", "sent", "by", "values"),
     [
         (
             take_times,
             TIMES,
+            [],
             {
                 "when": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
                 "span": timedelta(seconds=90),
@@ -186,6 +187,7 @@ VALUES = {
         (
             take_values,
             VALUES,
+            ["schema:integer"],
             {
                 **{"price": Decimal("1.10"), "pair": (1, "a"), "tags": {"x"}, "blob": b"b", "speed": Speed.FAST},
                 **{"who": "Ann", "back": Back(**{"in": 5})},
@@ -195,12 +197,12 @@ VALUES = {
     ids=["times", "values"],
 )
 async def test_prepared_arguments_are_read_to_the_same_values(
-    taker: Tool, sent: dict[str, Any], values: dict[str, Any]
+    taker: Tool, sent: dict[str, Any], by: list[str], values: dict[str, Any]
 ) -> None:
     """The worker that runs the tool reads the prepared arguments again."""
     done = await look(taker.name, json.dumps(sent), agent(taker))
     assert isinstance(done, ValidArguments)
-    assert not done.repairs
+    assert [repair.by for repair in done.repairs] == by
     assert json.loads(json.dumps(done.arguments)) == done.arguments
     _, read = taker.arguments.bind(taker.arguments.validate(done.arguments), None)
     assert read == values

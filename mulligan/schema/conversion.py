@@ -1,0 +1,244 @@
+"""Conversion of JSON values that have another type than their schema asks for, but mean the same: "5" for an integer.
+
+Arguments of `@tool` functions and of MCP tools are converted here, by the same rules, before they are validated:
+
+- a text with a number, with true or false, or with a list or an object as JSON, where the schema does not allow a text;
+- 0 or 1 for a boolean;
+- null for an optional field that cannot be null: the field is left out, so that it has its default.
+
+Nothing else is converted: true is no number, and a number is no text.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from pydantic import JsonValue
+
+from mulligan.schema.json_limits import is_deeper
+from mulligan.schema.json_schema import OWN_VALIDATOR, referenced_part
+
+__all__ = ["Conversion", "convert"]
+
+MOST_STEPS = 150_000
+"""Pairs of a schema's part and a value's part that are looked at. An MCP server's schema may branch without end."""
+MOST_FAULTS = 100
+_COMBINED = frozenset({"$ref", "allOf", "anyOf", "oneOf"})
+_NUMBER = re.compile(r"[+-]?\d+(_\d+)*(\.\d+(_\d+)*)?([eE][+-]?\d+)?", re.ASCII)
+_WORDS = {
+    **dict.fromkeys(("true", "t", "yes", "y", "on", "1"), True),
+    **dict.fromkeys(("false", "f", "no", "n", "off", "0"), False),
+}
+_NOT_FINITE = "should be a finite number: JSON has no infinity and no NaN"
+_NO_FORM = "is of none of the forms that are allowed"
+_Parse = Callable[[str], JsonValue]
+_Faults = tuple[tuple[str, str], ...]
+
+
+class Conversion(NamedTuple):
+    """A value after its conversion.
+
+    Attributes:
+        value: The value. Where nothing was converted, it is the value that was given.
+        kinds: The types that parts of it were converted to; `null` for a field that was left out.
+        faults: The parts whose type the schema does not allow, as (path, what is wrong). They quote no value.
+        is_other: Whether it lacks a field, has an unknown one, or is none of the values of an `enum`. Where a schema has
+            alternatives, another one is meant then.
+    """
+
+    value: JsonValue
+    kinds: frozenset[str] = frozenset()
+    faults: _Faults = ()
+    is_other: bool = False
+
+    def then(self, later: Conversion) -> Conversion:
+        """This conversion and another one, of the value of this."""
+        if not (later.kinds - self.kinds or later.faults or later.is_other):
+            return Conversion(later.value, *self[1:])
+        return Conversion(
+            later.value,
+            self.kinds | later.kinds,
+            (self.faults + later.faults)[:MOST_FAULTS],
+            self.is_other or later.is_other,
+        )
+
+
+def convert(schema: dict[str, Any], value: JsonValue, parse: _Parse) -> Conversion:
+    """Convert the parts of an object by a JSON schema.
+
+    It checks types, and no other constraint. Of a schema that is too complex to be read within a limit, nothing is
+    converted.
+
+    Args:
+        schema: The schema.
+        value: The object; any other value is not converted.
+        parse: Parses JSON, and raises a ValueError where a text is none.
+    """
+    if not isinstance(value, dict):
+        return Conversion(value)
+    try:
+        conversion = _Converter(schema, parse).convert(schema, value, "")
+    except (_TooComplex, RecursionError):
+        return Conversion(value)
+    return Conversion(value) if conversion.kinds and is_deeper(conversion.value) else conversion
+
+
+class _TooComplex(Exception):
+    """The schema and the value have more than `MOST_STEPS` pairs of parts."""
+
+
+class _Converter:
+    def __init__(self, root: dict[str, Any], parse: _Parse) -> None:
+        self._root, self._parse, self._steps = root, parse, 0
+
+    def convert(self, schema: Any, value: JsonValue, path: str) -> Conversion:
+        self._steps += 1
+        if self._steps > MOST_STEPS:
+            raise _TooComplex
+        if not isinstance(schema, dict) or OWN_VALIDATOR in schema:
+            return Conversion(value)
+        if not _COMBINED & schema.keys():
+            return self._typed(schema, value, path)
+        conversion = Conversion(value)
+        target = referenced_part(self._root, schema.get("$ref"))
+        for part in (target, *_list(schema.get("allOf"))):
+            conversion = conversion.then(self.convert(part, conversion.value, path))
+        for key in ("anyOf", "oneOf"):
+            if branches := _list(schema.get(key)):
+                conversion = conversion.then(self._alternative(branches, conversion.value, path))
+        return conversion.then(self._typed(schema, conversion.value, path))
+
+    def _alternative(self, branches: list[Any], value: JsonValue, path: str) -> Conversion:
+        """The conversion by the first alternative that fits; one that converts nothing is preferred."""
+        conversions = [self.convert(branch, value, path) for branch in branches]
+        of_type = [each for each in conversions if all(where != path for where, _ in each.faults)]
+        if len(of_type) == 1:
+            return of_type[0]
+        if not of_type:
+            others = [each for each, branch in zip(conversions, branches, strict=True) if branch != {"type": "null"}]
+            return Conversion(value, faults=others[0].faults if len(others) == 1 else ((path, _NO_FORM),))
+        of_form = [each for each in of_type if not each.is_other]
+        if fitting := [each for each in of_form if not each.faults]:
+            return next((each for each in fitting if not each.kinds), fitting[0])
+        return Conversion(value, faults=of_form[0].faults) if of_form else Conversion(value, is_other=True)
+
+    def _typed(self, schema: dict[str, Any], value: JsonValue, path: str) -> Conversion:
+        values = [schema["const"]] if "const" in schema else _list(schema.get("enum"))
+        types = _names(schema.get("type")) or {_type(each) for each in values}
+        kinds: frozenset[str] = frozenset()
+        if types and not _is_of(value, types):
+            converted = self._converted(value, types)
+            if converted is None:
+                return Conversion(value, faults=((path, _fault(value, types)),))
+            value, kinds = converted, frozenset({_type(converted) if _type(converted) in types else "number"})
+        is_other = bool(values) and not any(_is_same(each, value) for each in values)
+        conversion = Conversion(value, kinds, is_other=is_other)
+        if isinstance(value, dict):
+            return conversion.then(self._object(schema, value, path))
+        return conversion.then(self._array(schema, value, path)) if isinstance(value, list) else conversion
+
+    def _object(self, schema: dict[str, Any], value: dict[str, JsonValue], path: str) -> Conversion:
+        properties, others = _dict(schema.get("properties")), schema.get("additionalProperties")
+        required = _list(schema.get("required"))
+        is_closed = others is False and "patternProperties" not in schema
+        parts = Conversion(None, is_other=any(name not in value for name in required))
+        converted: dict[str, JsonValue] = {}
+        for name, inner in value.items():
+            where = f"{path}.{name}" if path else name
+            if name in properties:
+                part = self.convert(properties[name], inner, where)
+                if inner is None and part.faults and name not in required:
+                    parts = parts.then(Conversion(None, frozenset({"null"})))
+                    continue
+            elif "patternProperties" in schema:
+                part = Conversion(inner)
+            else:
+                part = Conversion(inner, is_other=True) if is_closed else self.convert(others, inner, where)
+            converted[name] = part.value
+            parts = parts.then(part)
+        return Conversion(converted if parts.kinds else value, parts.kinds, parts.faults, parts.is_other)
+
+    def _array(self, schema: dict[str, Any], value: list[JsonValue], path: str) -> Conversion:
+        first, rest = schema.get("prefixItems"), schema.get("items")
+        if isinstance(rest, list):  # as before the draft 2020-12
+            first, rest = rest, schema.get("additionalItems")
+        positions = _list(first)
+        parts = Conversion(None)
+        converted: list[JsonValue] = []
+        for index, inner in enumerate(value):
+            part = self.convert(positions[index] if index < len(positions) else rest, inner, f"{path}[{index}]")
+            converted.append(part.value)
+            parts = parts.then(part)
+        return Conversion(converted if parts.kinds else value, parts.kinds, parts.faults, parts.is_other)
+
+    def _converted(self, value: JsonValue, types: set[str]) -> JsonValue:
+        """The value in one of the types; None if it has no such form."""
+        if not isinstance(value, str):
+            is_bit = isinstance(value, int | float) and not isinstance(value, bool) and value in (0, 1)
+            return bool(value) if is_bit and "boolean" in types else None
+        text = value.strip()
+        if types & {"integer", "number"} and _NUMBER.fullmatch(text) and (number := _number(text, types)) is not None:
+            return number
+        if "boolean" in types and text.lower() in _WORDS:
+            return _WORDS[text.lower()]
+        if text.startswith(("[", "{")) and types & {"array", "object"}:
+            try:
+                parsed = self._parse(text)
+            except ValueError:
+                return None
+            return parsed if _is_of(parsed, types) else None
+        return None
+
+
+def _number(text: str, types: set[str]) -> int | float | None:
+    """The number that a text spells; None if it is not of the types, or Python would make another number of it."""
+    try:
+        return int(text)
+    except ValueError:  # a fraction, or thousands of digits
+        number = float(text)
+    if number.is_integer() and abs(number) < 2**53:
+        return int(number)
+    return number if math.isfinite(number) and "number" in types else None
+
+
+def _fault(value: JsonValue, types: set[str]) -> str:
+    if isinstance(value, str) and types & {"number", "integer"}:
+        try:
+            if not math.isfinite(float(value)):
+                return _NOT_FINITE
+        except ValueError:
+            pass
+    return f"should be of type {' or '.join(sorted(types))}"
+
+
+def _type(value: JsonValue) -> str:
+    if isinstance(value, bool | None):
+        return "null" if value is None else "boolean"
+    if isinstance(value, int | float):
+        return "integer" if isinstance(value, int) or value.is_integer() else "number"
+    return {str: "string", list: "array", dict: "object"}[type(value)]
+
+
+def _is_of(value: JsonValue, types: set[str]) -> bool:
+    name = _type(value)
+    return name in types or (name == "integer" and "number" in types)
+
+
+def _is_same(left: JsonValue, right: JsonValue) -> bool:
+    return left == right and isinstance(left, bool) == isinstance(right, bool)  # in Python, 1 equals True
+
+
+def _names(value: Any) -> set[str]:
+    names: Iterable[Any] = [value] if isinstance(value, str) else _list(value)
+    return {name for name in names if isinstance(name, str)}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
