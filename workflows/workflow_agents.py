@@ -56,7 +56,7 @@ class WorkflowAgents:
         self._agents: dict[str, RegisteredAgent] = {}
         self.queries = AgentQueries(self._agents)
         self.handlers = UpdateHandlers(self._name_of, self._check_edited_arguments, self._check_answer)
-        CompleteHandler(self.handlers.inboxes, lambda: self.handlers.is_ready, self.handlers.until_ready)
+        CompleteHandler(self.handlers.inboxes, self.handlers.answered, lambda: self.handlers.is_ready)
         listen_for_batches(self.handlers.inboxes)
         ResponseHandler(
             self.handlers.inboxes, self._trace_id_of, lambda: self.handlers.is_ready, self.handlers.until_ready

@@ -144,10 +144,10 @@ async def send_update(
         result = await updates.send_update(handle, update, fields, keep_none=keep_none)
     except UpdateRefusedError as error:
         fail(f"{handle.id!r} refused this: {error.message}")
-    except updates.UpdateTimeoutError:
+    except updates.UpdateTimeoutError as error:
         fail(
-            f"none of the workers of {handle.id!r} answered within {updates.UPDATE_TIMEOUT:g} s, so the run may or may not "
-            "have received this; see `mulligan show`, and try again."
+            f"{handle.id!r} has not answered: {error} It may or may not have received this; see `mulligan show`, and try "
+            "again."
         )
     except updates.RunEndedError:
         await fail_as_ended(handle)

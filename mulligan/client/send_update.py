@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import random
+import uuid
 from typing import Any
 
 from temporalio.client import WorkflowHandle, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
@@ -14,7 +16,20 @@ from mulligan.errors import UpdateRefusedError, error_of
 __all__ = ["RunEndedError", "UpdateTimeoutError", "send_update"]
 
 UPDATE_TIMEOUT = 20.0
-"""Seconds until a run must have answered an update. Its worker may have to replay it first."""
+"""Seconds until a run must have answered an update, however often it is sent. Its worker may have to replay it first."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
+"""Seconds until an update is sent again; each pause is up to twice the one before it."""
+_SENT_AGAIN = {
+    RPCStatusCode.RESOURCE_EXHAUSTED,  # too many updates of the run are in progress, or it continues as new
+    RPCStatusCode.ABORTED,  # the server has dropped the update
+    RPCStatusCode.UNAVAILABLE,
+    RPCStatusCode.UNKNOWN,  # a connection that breaks off
+    RPCStatusCode.INTERNAL,
+    RPCStatusCode.DEADLINE_EXCEEDED,
+    RPCStatusCode.CANCELLED,
+}
+_TOO_LARGE = "larger than max"
+"""Part of gRPC's sentence on a message that is too large, which has the status of a server that is busy."""
 
 
 class RunEndedError(Exception):
@@ -22,33 +37,93 @@ class RunEndedError(Exception):
 
 
 class UpdateTimeoutError(Exception):
-    """No worker of the run has answered in time: the run may or may not have received the update."""
+    """The run has not answered in time: it may or may not have received the update.
+
+    Attributes:
+        pushed_back: Whether Temporal has pushed the update back, or was not reached; else no worker has answered.
+    """
+
+    def __init__(self, message: str, *, pushed_back: bool) -> None:
+        super().__init__(message)
+        self.pushed_back = pushed_back
 
 
 async def send_update(
-    handle: WorkflowHandle[Any, Any], update: str, fields: dict[str, Any], *, keep_none: bool = False
+    handle: WorkflowHandle[Any, Any],
+    update: str,
+    fields: dict[str, Any],
+    *,
+    keep_none: bool = False,
+    update_id: str | None = None,
 ) -> dict[str, Any]:
     """Send an update, without the fields that are None unless `keep_none`, and return its result.
+
+    What the server pushes back, or leaves without an answer, is sent again with the same id: the run carries it out once.
+    `update_id`: None: a new one.
 
     Raises:
         UpdateRefusedError: the run refuses it; the message is the run's own sentence.
         RunEndedError: the run has ended.
-        UpdateTimeoutError: no worker of the run answered within `UPDATE_TIMEOUT`.
-        RPCError: Temporal does not answer, or refuses the update.
+        UpdateTimeoutError: the run has not answered within `UPDATE_TIMEOUT`.
+        RPCError: Temporal refuses the update.
     """
     argument = {name: value for name, value in fields.items() if keep_none or value is not None}
+    update_id, pause, pushed_back = update_id or uuid.uuid4().hex, _FIRST_PAUSE, None
     try:
         async with asyncio.timeout(UPDATE_TIMEOUT):
-            result: dict[str, Any] = await handle.execute_update(update, argument)
-            return result
+            while True:
+                try:
+                    result: dict[str, Any] = await _send(handle, update, argument, update_id)
+                    return result
+                except RPCError as error:
+                    if error.status not in _SENT_AGAIN or _TOO_LARGE in error.message:
+                        raise
+                    pushed_back = error
+                await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - not for secrets
+                pause = min(2 * pause, _LONGEST_PAUSE)
+    except TimeoutError:
+        if pushed_back is None:
+            raise UpdateTimeoutError(
+                f"No worker of the run has answered within {UPDATE_TIMEOUT:g} s.", pushed_back=False
+            ) from None
+        raise UpdateTimeoutError(
+            f"Temporal has pushed this back, or not answered, for {UPDATE_TIMEOUT:g} s ({pushed_back.message}).",
+            pushed_back=True,
+        ) from None
     except WorkflowUpdateFailedError as error:
         refused, cause = error_of(error), error.cause
         if isinstance(refused, UpdateRefusedError):
             raise refused from None
         raise UpdateRefusedError(cause.message if isinstance(cause, FailureError) else str(cause)) from None
-    except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError):
-        raise UpdateTimeoutError(f"No worker of the run answered within {UPDATE_TIMEOUT:g} s.") from None
+
+
+async def _send(handle: WorkflowHandle[Any, Any], update: str, argument: Any, update_id: str) -> Any:
+    """Send the update once.
+
+    Raises:
+        RunEndedError: the run has ended, and the workflow run before its last one does not know the update either.
+    """
+    try:
+        try:
+            return await handle.execute_update(update, argument, id=update_id)
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
+            return await _answer_before(handle, update_id)
+    except WorkflowUpdateRPCTimeoutOrCancelledError as error:
+        # The SDK raises it in place of the error of the request, or of the cancellation of this task.
+        raise error.__cause__ or error from None
+
+
+async def _answer_before(handle: WorkflowHandle[Any, Any], update_id: str) -> Any:
+    """The answer of the workflow run before the last one: the run may have continued as new with it, and ended since."""
+    try:
+        async for started in handle.fetch_history_events(page_size=1):
+            before = started.workflow_execution_started_event_attributes.continued_execution_run_id
+            if before:
+                return await handle.get_update_handle(update_id, workflow_run_id=before).result()
+            break
     except RPCError as error:
-        if error.status == RPCStatusCode.NOT_FOUND:
-            raise RunEndedError("The run has ended.") from None
-        raise
+        if error.status != RPCStatusCode.NOT_FOUND:
+            raise
+    raise RunEndedError("The run has ended.")

@@ -17,7 +17,7 @@ from mulligan.client.watch_run import WatchedEvent
 from mulligan.content import Part
 from mulligan.run_input import RunInput
 from mulligan.serve.http_protocol import EventStream, Protocol, caller_of, refuse_by_rfc_9457, runs_of
-from mulligan.serve.idempotency import KEYED_PREFIX, StartRequest, read_key
+from mulligan.serve.idempotency import KEYED_PREFIX, StartRequest, read_key, read_update_id
 from mulligan.serve.json_body import JsonRoute, read_json_object
 from mulligan.serve.problems import Problem, problem_of
 from mulligan.serve.runs import MOST_ITEMS, RunInfo, Runs
@@ -171,29 +171,33 @@ async def events(
 
 
 @router.post("/runs/{run_id:path}/messages")
-async def send_message(run_id: str, message: SendMessage, runs: Serving, caller: Calling) -> Accepted:
+async def send_message(run_id: str, request: Request, message: SendMessage, runs: Serving, caller: Calling) -> Accepted:
     """Send a message to the agent, which reads it before its next step."""
-    return Accepted(**await runs.send_message(caller, run_id, message.model_dump()))
+    update_id = read_update_id(request, caller, message.model_dump(mode="json"))
+    return Accepted(**await runs.send_message(caller, run_id, message.model_dump(), update_id))
 
 
 @router.post("/runs/{run_id:path}/decisions")
-async def decide(run_id: str, decision: Decide, runs: Serving, caller: Calling) -> Accepted:
+async def decide(run_id: str, request: Request, decision: Decide, runs: Serving, caller: Calling) -> Accepted:
     """Approve or deny a call. `by` is the name of the token."""
-    return Accepted(**await runs.decide(caller, run_id, decision.model_dump()))
+    update_id = read_update_id(request, caller, decision.model_dump(mode="json"))
+    return Accepted(**await runs.decide(caller, run_id, decision.model_dump(), update_id))
 
 
 @router.post("/runs/{run_id:path}/answers")
-async def answer(run_id: str, answered: Answer, runs: Serving, caller: Calling) -> Accepted:
+async def answer(run_id: str, request: Request, answered: Answer, runs: Serving, caller: Calling) -> Accepted:
     """Answer a question of the agent. `by` is the name of the token."""
-    return Accepted(**await runs.answer(caller, run_id, answered.model_dump()))
+    update_id = read_update_id(request, caller, answered.model_dump(mode="json"))
+    return Accepted(**await runs.answer(caller, run_id, answered.model_dump(), update_id))
 
 
 @router.post("/runs/{run_id:path}/stop")
 async def stop(
-    run_id: str, runs: Serving, caller: Calling, stopping: Annotated[Stop | None, Body()] = None
+    run_id: str, request: Request, runs: Serving, caller: Calling, stopping: Annotated[Stop | None, Body()] = None
 ) -> Accepted:
     """Let the running calls finish, then end the run."""
-    return Accepted(**await runs.stop(caller, run_id, stopping.model_dump() if stopping else {}))
+    fields = stopping.model_dump() if stopping else {}
+    return Accepted(**await runs.stop(caller, run_id, fields, read_update_id(request, caller, fields)))
 
 
 @router.post("/runs/{run_id:path}/cancel")

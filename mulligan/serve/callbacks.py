@@ -10,6 +10,7 @@ from mulligan.client.callback_tokens import callback_tokens
 from mulligan.client.send_update import RunEndedError, send_update
 from mulligan.errors import UpdateRefusedError
 from mulligan.serve.http_protocol import Protocol, refuse_by_rfc_9457, runs_of
+from mulligan.serve.idempotency import read_update_id
 from mulligan.serve.json_body import read_json_object
 from mulligan.serve.problems import Problem
 from mulligan.wire.deferred_call import COMPLETE
@@ -54,7 +55,8 @@ async def complete(token: str, request: Request) -> dict[str, Any]:
         raise Problem(404, "unknown_callback", "No call has this token; send it as the tool got it.")
     fields = {**body, "call_id": call.call_id, "conversation": call.conversation, "trace_id": call.trace_id}
     try:
-        await send_update(runs.client.get_workflow_handle(call.workflow_id), COMPLETE, fields, keep_none=True)
+        handle = runs.client.get_workflow_handle(call.workflow_id)
+        await send_update(handle, COMPLETE, fields, keep_none=True, update_id=read_update_id(request, None, fields))
     except UpdateRefusedError as error:
         if error.ended_by is None:
             raise Problem(422, "invalid_input", error.message) from None

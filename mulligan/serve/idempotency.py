@@ -37,7 +37,16 @@ from mulligan.run_input import RunInput
 from mulligan.serve.problems import Problem
 from mulligan.serve.security import Caller
 
-__all__ = ["KEYED_PREFIX", "KEY_HEADER", "StartRequest", "Starts", "key_reused", "read_key", "start_unknown"]
+__all__ = [
+    "KEYED_PREFIX",
+    "KEY_HEADER",
+    "StartRequest",
+    "Starts",
+    "key_reused",
+    "read_key",
+    "read_update_id",
+    "start_unknown",
+]
 
 KEY_HEADER = "Idempotency-Key"
 RETRY_HEADER = "x-stainless-retry-count"
@@ -105,6 +114,24 @@ def read_key(request: Request, caller: Caller, prefix: str) -> str | None:
     Raises:
         Problem: the key is empty or too long.
     """
+    key = _key_of(request)
+    return None if key is None else _made_id(prefix, "key", caller.name, request.url.path, key)
+
+
+def read_update_id(request: Request, caller: Caller | None, fields: Any) -> str | None:
+    """The id of the update for the `Idempotency-Key` of a request; None: it has no such header.
+
+    `fields`: those of the update, as JSON. With other fields, the same key is another update.
+
+    Raises:
+        Problem: the key is empty or too long.
+    """
+    key = _key_of(request)
+    tenant = caller.name if caller else None
+    return None if key is None else _made_id("", "update", tenant, request.url.path, key, _digest(fields))
+
+
+def _key_of(request: Request) -> str | None:
     key = request.headers.get(KEY_HEADER)
     if key is None:
         return None
@@ -113,7 +140,7 @@ def read_key(request: Request, caller: Caller, prefix: str) -> str | None:
             422, "invalid_input", f'"{KEY_HEADER}" has {len(key):,} characters; it must have 1 to {MOST_KEY_CHARS:,}, '
             "not only spaces.",
         )  # fmt: skip
-    return _made_id(prefix, "key", caller.name, request.url.path, key)
+    return key
 
 
 def key_reused(run_id: str) -> Problem:

@@ -92,9 +92,8 @@ def problem_of(error: Exception) -> Problem:
         case UpdateTimeoutError():
             return Problem(
                 503,
-                "no_worker",
-                "No worker of the run has answered in time, so that the run may or may not have received this. "
-                "Read the run, then send it again.",
+                "unavailable" if error.pushed_back else "no_worker",
+                f"{error} The run may or may not have received it: read the run, then send this again.",
             )
         case RPCError():
             return _problem_of_rpc(error)

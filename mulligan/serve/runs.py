@@ -387,21 +387,32 @@ class Runs:
 
     # Reaching
 
-    async def send_message(self, caller: Caller, run_id: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a message to the agent. `fields`: those of the update `send_message`."""
-        return await self._update(caller, run_id, SEND_MESSAGE, fields)
+    async def send_message(
+        self, caller: Caller, run_id: str, fields: Mapping[str, Any], update_id: str | None = None
+    ) -> dict[str, Any]:
+        """Send a message to the agent. `fields`: those of the update `send_message`.
 
-    async def decide(self, caller: Caller, run_id: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+        `update_id`: that of a request that can be repeated; None: of any other. So for the other updates.
+        """
+        return await self._update(caller, run_id, SEND_MESSAGE, fields, update_id)
+
+    async def decide(
+        self, caller: Caller, run_id: str, fields: Mapping[str, Any], update_id: str | None = None
+    ) -> dict[str, Any]:
         """Decide on a waiting call. `by` is the caller's name."""
-        return await self._update(caller, run_id, DECIDE, _by(caller, fields))
+        return await self._update(caller, run_id, DECIDE, _by(caller, fields), update_id)
 
-    async def answer(self, caller: Caller, run_id: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    async def answer(
+        self, caller: Caller, run_id: str, fields: Mapping[str, Any], update_id: str | None = None
+    ) -> dict[str, Any]:
         """Answer a question of the agent. `by` is the caller's name."""
-        return await self._update(caller, run_id, ANSWER, _by(caller, fields))
+        return await self._update(caller, run_id, ANSWER, _by(caller, fields), update_id)
 
-    async def stop(self, caller: Caller, run_id: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    async def stop(
+        self, caller: Caller, run_id: str, fields: Mapping[str, Any], update_id: str | None = None
+    ) -> dict[str, Any]:
         """Let the running calls finish, then end the run. `by` is the caller's name."""
-        return await self._update(caller, run_id, STOP, _by(caller, fields))
+        return await self._update(caller, run_id, STOP, _by(caller, fields), update_id)
 
     async def cancel(self, caller: Caller, run_id: str) -> dict[str, Any]:
         """Cancel a run: its calls are cancelled at once."""
@@ -411,11 +422,14 @@ class Runs:
         await self.client.get_workflow_handle(run_id).cancel()
         return {"accepted": True}
 
-    async def _update(self, caller: Caller, run_id: str, update: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    async def _update(
+        self, caller: Caller, run_id: str, update: str, fields: Mapping[str, Any], update_id: str | None
+    ) -> dict[str, Any]:
         described = await self.describe(caller, run_id)
-        if described.status != WorkflowExecutionStatus.RUNNING:
+        # A run that has ended since knows the answer to a repeated request.
+        if described.status != WorkflowExecutionStatus.RUNNING and update_id is None:
             raise RunEndedError
-        return await send_update(self.client.get_workflow_handle(run_id), update, dict(fields))
+        return await send_update(self.client.get_workflow_handle(run_id), update, dict(fields), update_id=update_id)
 
     async def _page(self, caller: Caller, run_id: str, query: str, since: int, limit: int) -> dict[str, Any]:
         await self.describe(caller, run_id)

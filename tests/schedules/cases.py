@@ -33,6 +33,7 @@ class Case:
         sent: What clients send.
         losses: How many tool calls that must not be repeated may be lost with their worker.
         pairs: How often two events may arrive in one workflow task.
+        repeats: How many updates clients may send again, with their ids, to a run that has continued as new.
         continues_after: After how many activations the server suggests to continue as new.
         others: How the run may end if nobody stops or cancels it.
     """
@@ -42,6 +43,7 @@ class Case:
     sent: tuple[Sent, ...] = ()
     losses: int = 0
     pairs: int = 0
+    repeats: int = 0
     continues_after: int = NEVER
     others: frozenset[str] = field(default=frozenset({"completed"}))
 
@@ -189,8 +191,15 @@ QUICK = [
     _case("question", "question", ANSWER),
     _case("continued as new", "parallel", MESSAGE, continues_after=4),
     _case("equal calls, a lost one", "doubling", APPROVE, losses=1),
+    _case("an update sent again to a continued run", "approval", APPROVE, continues_after=3, repeats=1),
 ]
 FULL = [
+    _case("approved and message, sent again", "approval", APPROVE, MESSAGE, continues_after=3, repeats=1),
+    _case("denied or approved, sent again", "approval", APPROVE, DENY, continues_after=3, repeats=2),
+    _case("approved with changes, sent again", "approval", EDIT, MESSAGE, continues_after=3, repeats=2),
+    _case("answered, sent again, stopped", "question", ANSWER, STOP, continues_after=3, repeats=2),
+    _case("sent again, cancelled", "approval", APPROVE, CANCEL, continues_after=3, repeats=1),
+    _case("sent again, two events in one task", "approval", APPROVE, continues_after=3, repeats=1, pairs=1),
     _case("parallel tools, lost, stopped", "parallel", MESSAGE, STOP, losses=1),
     _case("parallel tools, lost, cancelled", "parallel", MESSAGE, CANCEL, losses=1),
     _case("stopped and cancelled", "parallel", STOP_SIGNAL, CANCEL, losses=1),

@@ -200,7 +200,8 @@ def _approved_before(world: World, at: int) -> set[str]:
 
 
 def _of_updates(world: World, ending: str) -> Iterator[str]:
-    """Each update is answered, and what was accepted is in the run."""
+    """Each update is answered, with the same answer each time, and what was accepted is in the run."""
+    yield from (f"the update {each} was answered differently when it was sent again" for each in world.changed_answers)
     scheduled = set(_scheduled_calls(world.runs[ROOT]))
     messages = json_of(world.runs[ROOT].segment.query("messages"))["messages"]
     for number, sent in enumerate(world.case.sent):

@@ -84,9 +84,16 @@ class World:
         self.runs: dict[str, Run] = {ROOT: Run([start])}
         self.now = BEGIN
         self.unsent = list(range(len(case.sent)))
-        self.losses, self.pairs = case.losses, case.pairs
+        self.losses, self.pairs, self.repeats = case.losses, case.pairs, case.repeats
         self.answers: dict[str, str] = {}
-        """By update: `accepted`, `rejected`, `completed`, `failed`."""
+        """By the number of what a client sent: `accepted`, `rejected`, `completed`, `failed`."""
+        self.update_ids: dict[int, str] = {}
+        """By number: the id of the newest update. A person's decision that came too early is another update the next time."""
+        self.first_answers: dict[str, tuple[int, Any]] = {}
+        """By update id: the number of the workflow run that has accepted the update, and the answer."""
+        self.changed_answers: list[str] = []
+        """Updates that were sent again, and got another answer."""
+        self._accepted: set[str] = set()
         self.sent_at: dict[int, int] = {}
         """By number of what a client sent: how many activations the run had handled."""
         self.path: list[Event] = []
@@ -134,6 +141,8 @@ class World:
             yield Event(key, "cancel")
         if key == ROOT:
             yield from (Event(key, "sent", number) for number in self.unsent)
+            if self.repeats:
+                yield from (Event(key, "again", number) for number in self._answered_before(run))
 
     def _of_activities(self, key: str, run: Run) -> Iterator[Event]:
         for number, (request, _) in run.activities.items():
@@ -142,6 +151,12 @@ class World:
                 yield Event(key, "activity", number, "cancelled")
             elif self.losses and request.activity_type == "call_tool" and request.retry_policy.maximum_attempts == 1:
                 yield Event(key, "activity", number, "lost")
+
+    def _answered_before(self, run: Run) -> Iterator[int]:
+        """Updates that an earlier workflow run has answered. Within one, the server answers what is sent again."""
+        for number, update_id in self.update_ids.items():
+            if update_id in self.first_answers and self.first_answers[update_id][0] < run.segment.number:
+                yield number
 
     def _refused_decisions(self) -> list[int]:
         """Decisions of people that came too early, for the time when nothing else can happen."""
@@ -195,10 +210,13 @@ class World:
             case "cancel":
                 run.is_cancel_requested = False
                 return WorkflowActivationJob(cancel_workflow=CancelWorkflow())
-        return self._send(run, number)
+        return self._send(run, number, is_again=kind == "again")
 
-    def _send(self, run: Run, number: int) -> WorkflowActivationJob:
+    def _send(self, run: Run, number: int, *, is_again: bool) -> WorkflowActivationJob:
         sent: Sent = self.case.sent[number]
+        if is_again:
+            self.repeats -= 1
+            return self._update_job(number)
         if number in self.unsent:
             self.unsent.remove(number)
         self.sent_at[number] = sum(len(each.recorded) for each in run.segments) + 1
@@ -207,12 +225,30 @@ class World:
             return WorkflowActivationJob(cancel_workflow=CancelWorkflow())
         if sent.kind == "signal":
             return _signal_job(sent.name, payloads)
-        key = str(number)
-        if key in self.answers:
-            self.answers.pop(key)
-        self.answers[key] = "sent"
-        update = DoUpdate(id=key, protocol_instance_id=key, name=sent.name, input=payloads, run_validator=True)
+        self.answers[str(number)] = "sent"
+        self.update_ids[number] = f"{number}-{len(self.path)}"
+        return self._update_job(number)
+
+    def _update_job(self, number: int) -> WorkflowActivationJob:
+        sent, update_id = self.case.sent[number], self.update_ids[number]
+        payloads = PAYLOADS.to_payloads([sent.argument])
+        update = DoUpdate(
+            id=update_id, protocol_instance_id=update_id, name=sent.name, input=payloads, run_validator=True
+        )
         return WorkflowActivationJob(do_update=update)
+
+    def _take_answer(self, run: Run, answer: Any) -> None:
+        update_id, how = answer.protocol_instance_id, answer.WhichOneof("response")
+        self.answers[update_id.partition("-")[0]] = how
+        if how == "accepted":
+            self._accepted.add(update_id)
+        elif update_id in self._accepted:
+            failure = answer.rejected
+            content = (
+                (failure.message, str(failure.application_failure_info)) if how == "rejected" else answer.completed
+            )
+            if self.first_answers.setdefault(update_id, (run.segment.number, content))[1] != content:
+                self.changed_answers.append(update_id)
 
     def _result(self, key: str, run: Run, request: Any, how: str, *, is_local: bool) -> ActivityResolution:
         if how == "cancelled":
@@ -264,7 +300,7 @@ class World:
             case "signal_external_workflow_execution":
                 self._signal(run, request)
             case "update_response":
-                self.answers[request.protocol_instance_id] = request.WhichOneof("response")
+                self._take_answer(run, request)
             case "continue_as_new_workflow_execution":
                 self._continue_as_new(run, request)
             case "complete_workflow_execution" | "fail_workflow_execution" | "cancel_workflow_execution":

@@ -87,7 +87,7 @@ class _Faulty(OutboundInterceptor):
         return super().list_workflows(input)
 
 
-def with_faults(client: Client, faults: Faults) -> Client:
+def with_faults(client: Client, faults: Interceptor) -> Client:
     """The same client, whose calls fail as `faults` says."""
     config = client.config()
     config["interceptors"] = [*config["interceptors"], faults]

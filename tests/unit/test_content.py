@@ -17,6 +17,7 @@ from mulligan.run_input import parse_run_input
 from mulligan.wire.conversation_ref import chain_digest
 from mulligan.wire.updates import SendMessage
 from mulligan.workflows.conversation.records import ConversationSummary
+from mulligan.workflows.people.answered_updates import AnsweredUpdates
 from mulligan.workflows.people.inbox import Inbox
 from tests.support.content_files import PDF, WAV, png
 
@@ -208,12 +209,20 @@ def test_a_summary_keeps_the_images_of_the_request() -> None:
     assert "content" not in without.model_dump_json()
 
 
+async def _ready() -> None:
+    pass
+
+
+def _inbox() -> Inbox:
+    return Inbox(lambda: 0, AnsweredUpdates(_ready))
+
+
 def test_an_inbox_carries_parts_and_reads_the_texts_of_earlier_versions() -> None:
-    inbox = Inbox(lambda: 0)
+    inbox = _inbox()
     inbox.load({"messages": {"a": "Hi"}, "seen": ["a"]})
     inbox.add_message(SendMessage(text="Look.", content=[Text(text="Look."), Image.from_bytes(png())]), "b")
     state = json.loads(json.dumps(inbox.dump()))
     assert state["messages"]["a"] == "Hi"
-    again = Inbox(lambda: 0)
+    again = _inbox()
     again.load(state)
     assert [message.text for message in again.take_messages()] == ["Hi", "Look."]

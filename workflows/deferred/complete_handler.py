@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from temporalio import workflow
@@ -11,6 +11,7 @@ from mulligan.errors import UpdateRefusedError
 from mulligan.schema.json_limits import MOST_DEPTH, is_deeper
 from mulligan.wire.deferred_call import COMPLETE, Complete, has_result
 from mulligan.workflows.deferred.deferred_calls import DeferredCall
+from mulligan.workflows.people.answered_updates import AnsweredUpdates
 from mulligan.workflows.people.inbox import Inbox
 from mulligan.workflows.people.parse_update import check_size, parse_update
 
@@ -18,19 +19,15 @@ __all__ = ["CompleteHandler"]
 
 
 class CompleteHandler:
-    """`inboxes`: those of the workflow's agents, by their keys. `until_ready` ends when a continued run has its state."""
+    """`inboxes`: those of the workflow's agents, by their keys. `is_ready`: whether a continued run has its state."""
 
-    def __init__(
-        self, inboxes: Mapping[str, Inbox], is_ready: Callable[[], bool], until_ready: Callable[[], Awaitable[None]]
-    ) -> None:
-        self._inboxes, self._is_ready, self._until_ready = inboxes, is_ready, until_ready
-        if workflow.get_update_handler(COMPLETE) is None:
-            workflow.set_update_handler(COMPLETE, self.complete, validator=self._check)
+    def __init__(self, inboxes: Mapping[str, Inbox], answered: AnsweredUpdates, is_ready: Callable[[], bool]) -> None:
+        self._inboxes, self._is_ready = inboxes, is_ready
+        answered.set_handler(COMPLETE, self.complete, self._check)
 
     async def complete(self, argument: Any = None) -> dict[str, Any]:
         """Accept the result, or the error, of a deferred call; also before its tool has returned."""
         completion = parse_update(Complete, argument)
-        await self._until_ready()
         one = self._find(completion)
         one.completion, one.completed_at = completion, workflow.time()
         return {"accepted": True, "call_id": completion.call_id}

@@ -15,6 +15,7 @@ from mulligan.wire.tool_call import Deferral
 from mulligan.wire.ui_summary import ui_summary
 from mulligan.wire.updates import iso
 from mulligan.workflows import limits
+from mulligan.workflows.newest_that_fit import newest_that_fit
 
 __all__ = ["DeferredCall", "DeferredCalls"]
 
@@ -135,14 +136,8 @@ class DeferredCalls:
         state: dict[str, Any] = {}
         if self.open:
             state["open"] = _OPEN.dump_python(self.open, mode="json", exclude_none=True)
-        left, kept = limits.DECISIONS_CARRIED_BYTES, {}
-        for call_id, how in reversed(self._settled.items()):
-            left -= len(call_id) + len(how)
-            if left < 0:
-                break
-            kept[call_id] = how
-        if kept:
-            state["settled"] = dict(reversed(kept.items()))
+        if settled := newest_that_fit(self._settled, limits.DECISIONS_CARRIED_BYTES):
+            state["settled"] = settled
         return state
 
     def load(self, state: dict[str, Any]) -> None:

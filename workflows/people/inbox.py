@@ -15,6 +15,7 @@ from mulligan.workflows import limits
 from mulligan.workflows.background.open_response import ResponseWait
 from mulligan.workflows.batch.batch_wait import BatchWait
 from mulligan.workflows.deferred.deferred_calls import DeferredCalls
+from mulligan.workflows.people.answered_updates import AnsweredUpdates
 from mulligan.workflows.people.pending_decisions import PendingDecisions
 
 __all__ = ["Inbox"]
@@ -25,10 +26,11 @@ T = TypeVar("T")
 class Inbox:
     """The inbox of one agent of a workflow. It may exist, and receive messages, before its agent does.
 
-    `count_all_pending` counts the pending decisions of the whole workflow.
+    `count_all_pending` counts the pending decisions of the whole workflow; `answered`: the updates of the whole workflow.
     """
 
-    def __init__(self, count_all_pending: Callable[[], int]) -> None:
+    def __init__(self, count_all_pending: Callable[[], int], answered: AnsweredUpdates) -> None:
+        self._answered = answered
         self.decisions = PendingDecisions(count_all_pending)
         self.deferred = DeferredCalls()
         self.response = ResponseWait()
@@ -126,6 +128,8 @@ class Inbox:
             state["decisions"] = decisions
         if deferred := self.deferred.dump():
             state["deferred"] = deferred
+        if answered := self._answered.dump():
+            state["answered"] = answered
         return state
 
     def load(self, state: dict[str, Any]) -> None:
@@ -137,6 +141,7 @@ class Inbox:
         self._seen_ids = {**seen, **self._seen_ids}
         self.decisions.load(state.get("decisions", {}))
         self.deferred.load(state.get("deferred", {}))
+        self._answered.load(state.get("answered", {}))
         if "stop" in state:
             self.stop = Stop.model_validate(state["stop"])
 

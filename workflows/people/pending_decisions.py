@@ -16,6 +16,7 @@ from mulligan.wire.updates import Pending, Stop, iso
 from mulligan.workflows import limits
 from mulligan.workflows.listed_status import set_listed_status
 from mulligan.workflows.memo import memo_json
+from mulligan.workflows.newest_that_fit import newest_that_fit
 
 __all__ = ["PendingDecision", "PendingDecisions"]
 
@@ -213,15 +214,13 @@ class PendingDecisions:
         state: dict[str, Any] = {}
         if self.waiting:
             state["waiting"] = _WAITING.dump_python(self.waiting, mode="json")
-        left, kept = limits.DECISIONS_CARRIED_BYTES, {}
-        for call_id, decision in reversed(self._resolved.items()):
-            short = decision.model_copy(update={"before": None, "reason": None})
-            left -= len(call_id) + len(short.model_dump_json())
-            if left < 0:
-                break
-            kept[call_id] = short.model_dump(mode="json")
-        if kept:
-            state["decided"] = dict(reversed(kept.items()))
+        without_texts = {"before": None, "reason": None}
+        resolved = {
+            call_id: decision.model_copy(update=without_texts).model_dump(mode="json")
+            for call_id, decision in self._resolved.items()
+        }
+        if decided := newest_that_fit(resolved, limits.DECISIONS_CARRIED_BYTES):
+            state["decided"] = decided
         return state
 
     def load(self, state: dict[str, Any]) -> None:

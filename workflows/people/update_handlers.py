@@ -33,6 +33,7 @@ from mulligan.wire.updates import (
     Stop,
 )
 from mulligan.workflows import limits
+from mulligan.workflows.people.answered_updates import AnsweredUpdates
 from mulligan.workflows.people.inbox import Inbox
 from mulligan.workflows.people.parse_update import check_size, parse_update
 from mulligan.workflows.people.pending_decisions import PendingDecision
@@ -70,15 +71,14 @@ class UpdateHandlers:
         """The handlers that wait for an activity or a person, in the order of their beginning."""
         self._has_ended = False
         self.inboxes: dict[str, Inbox] = {}
-        for name, handler, validator in (
-            (SEND_MESSAGE, self.send_message, self._check_message),
-            (DECIDE, self.decide, self._check_decision),
-            (ANSWER, self.answer, self._check_answer),
-            (STOP, self.stop, self._check_stop),
-            (ASK_PERSON, self.ask_person, self._check_ask),
-        ):
-            if workflow.get_update_handler(name) is None:
-                workflow.set_update_handler(name, handler, validator=validator)
+        self.answered = AnsweredUpdates(self.until_ready)
+        self.answered.set_handler(DECIDE, self.decide, self._check_decision)
+        self.answered.set_handler(ANSWER, self.answer, self._check_answer)
+        # Before the first step of a continued run: a second message with its id, and a second stop, change nothing.
+        self.answered.set_handler(SEND_MESSAGE, self.send_message, self._check_message, needs_state=False)
+        self.answered.set_handler(STOP, self.stop, self._check_stop, needs_state=False)
+        if workflow.get_update_handler(ASK_PERSON) is None:
+            workflow.set_update_handler(ASK_PERSON, self.ask_person, validator=self._check_ask)
         if workflow.get_signal_handler(STOP) is None:
             workflow.set_signal_handler(STOP, self.stop_by_signal)
         if workflow.get_query_handler(PENDING) is None:
@@ -87,7 +87,7 @@ class UpdateHandlers:
     def inbox(self, key: str) -> Inbox:
         """The inbox of the agent with a key, created if there is none. The agent need not exist yet."""
         if key not in self.inboxes:
-            self.inboxes[key] = Inbox(self._count_pending)
+            self.inboxes[key] = Inbox(self._count_pending, self.answered)
         return self.inboxes[key]
 
     def close(self) -> None:
@@ -133,7 +133,6 @@ class UpdateHandlers:
     async def decide(self, argument: Any = None) -> dict[str, Any]:
         """Accept a decision on a call that waits for approval."""
         request = parse_update(Decide, argument)
-        await self.until_ready()
         key, pending = self._find_decidable(request)
         if request.arguments is not None:
             with self._until_end():
@@ -149,7 +148,6 @@ class UpdateHandlers:
     async def answer(self, argument: Any = None) -> dict[str, Any]:
         """Accept the answer to an agent's question."""
         request = parse_update(Answer, argument)
-        await self.until_ready()
         key, pending = self._find_answerable(request)
         if pending.question is None:
             pending.answer = request.text

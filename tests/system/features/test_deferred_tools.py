@@ -156,8 +156,10 @@ async def test_a_token_is_good_for_one_completion_and_says_nothing_of_the_run(of
     assert 'either "result" or "error"' in await refusal_of(handle, "complete", {"call_id": "r"})
     # Before the body has returned: it is accepted, once, and nothing is lost.
     early = await token_of(handle, "s")
-    assert (await post(f"/api/callbacks/{early}", json={"result": "early"})).status_code == 200
-    assert (await post(f"/api/callbacks/{early}", json={"result": "again"})).status_code == 409
+    keyed: Any = {"json": {"result": "early"}, "headers": {"Idempotency-Key": "k"}}
+    assert [(await post(f"/api/callbacks/{early}", **keyed)).status_code for _ in range(2)] == [200, 200]
+    assert (await post(f"/api/callbacks/{early}", json={"result": "early"})).status_code == 409
+    assert (await post(f"/api/callbacks/{early}", **keyed | {"json": {"result": "again"}})).status_code == 409
     RELEASE[handle.id].set()
     ran = await office.look(handle)
     assert [made["result"]["text"] for made in ran.calls] == ['{"rows": 1}', "early"]

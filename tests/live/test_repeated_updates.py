@@ -1,0 +1,308 @@
+"""Updates that are sent again: each has its effect once, and its sender reads the first answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from temporalio.service import RPCError
+
+from mulligan import Agent, ToolContext, UpdateRefusedError, connect, tool
+from mulligan.client import send_update as sending
+from mulligan.client.send_update import RunEndedError, UpdateTimeoutError, send_update
+from mulligan.devserver import DevServer, temporal_server
+from mulligan.serve.problems import problem_of
+from mulligan.tools import ask_person
+from mulligan.worker.loading import load_agents
+from mulligan.worker.wiring import running_worker
+from mulligan.workflows import limits
+from tests.live.conftest import DONE, Lab, call
+from tests.live.test_continue_while_waiting import replay_chain, runs_of
+from tests.live.test_people import REFUND, pending
+from tests.support.http_server import http_server
+from tests.support.lost_answers import with_faults
+from tests.support.openai_turn import Turn
+from tests.support.people_agents import refund
+from tests.support.pushed_back_updates import UpdateFaults
+from tests.support.shop_agents import RAN
+
+DECISIONS = 60
+Outcome = tuple[str, Any]
+
+
+@tool(deferred=True)
+async def ship(order: int, ctx: ToolContext) -> str:
+    """Ship an order; another system says when it is done."""
+    RAN[ctx.workflow_id].append(("ship", {"order": order}))
+    return "started"
+
+
+clerk = Agent(name="clerk", model="openai-chat:nobody", tools=[refund, ask_person, ship], max_steps=200)
+
+
+@pytest.fixture(scope="module")
+async def server() -> AsyncIterator[DevServer]:
+    """A server that suggests to continue as new after 70 events."""
+    async with temporal_server(dynamic_config=["limit.historyCount.suggestContinueAsNew=70"]) as server:
+        yield server
+
+
+@pytest.fixture
+async def desk(lab: Lab, server: DevServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Lab]:
+    """A worker on that server. Senders have the time that a slow machine needs."""
+    monkeypatch.setattr(sending, "UPDATE_TIMEOUT", 300)
+    client = await connect(server.address)
+    at = Lab(client, lab.model, lab.otlp, lab.telemetry, f"desk-{uuid.uuid4().hex[:6]}")
+    async with running_worker(client, load_agents([clerk], []), lab.telemetry, at.task_queue):
+        yield at
+
+
+def refund_of(order: int, euros: float = 12.5) -> str:
+    return json.dumps({"order": order, "amount": {"euros": euros}})
+
+
+async def outcome(handle: Any, update: str, fields: dict[str, Any], update_id: str) -> Outcome:
+    """What the sender of an update reads."""
+    try:
+        return "accepted", await send_update(handle, update, fields, update_id=update_id)
+    except UpdateRefusedError as error:
+        return "refused", (error.message, error.ended_by)
+    except RunEndedError:
+        return "ended", None
+
+
+async def test_sixty_decisions_at_once_are_accepted_while_the_run_continues_as_new(desk: Lab) -> None:
+    """Also when each is sent once more, while a last call keeps the run open."""
+    calls = [("refund", refund_of(number + 100), f"r{number}") for number in range(DECISIONS)]
+    handle = await desk.start([Turn(calls=[*calls, ("refund", REFUND, "gate")]), DONE], agent="clerk")
+    await pending(handle, DECISIONS + 1)
+    decisions = [{"call_id": f"r{number}", "decision": "approve", "by": "Ada"} for number in range(DECISIONS)]
+    answers = await asyncio.gather(*(outcome(handle, "decide", each, each["call_id"]) for each in decisions))
+    assert answers == [("accepted", {"accepted": True, "call_id": each["call_id"]}) for each in decisions]
+    assert await runs_of(desk, handle) > 1
+    again = await asyncio.gather(*(outcome(handle, "decide", each, each["call_id"]) for each in decisions))
+    assert again == answers
+    await send_update(handle, "decide", {"call_id": "gate", "decision": "deny"})
+    ran = await desk.look(handle)
+    assert ran.result["status"] == "completed"
+    assert sorted(arguments["order"] for _, arguments in RAN[handle.id]) == list(range(100, 100 + DECISIONS))
+    await replay_chain(desk, handle)
+
+
+class Conversation:
+    """A random conversation: calls that wait, and what people send about them, each update several times."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = random.Random(seed)
+        self.sent: list[tuple[str, dict[str, Any]]] = []
+        self.calls: list[tuple[str, str, str]] = []
+        for number in range(self.dice.randrange(4, 16)):
+            self._add_call(f"c{number}", number + 100)
+        for number in range(self.dice.randrange(25)):
+            text = f"message {number}"
+            with_id = {"id": text} if self.dice.random() < 0.5 else {}
+            self.sent.append(("send_message", {"text": text, **with_id}))
+        self.dice.shuffle(self.sent)
+
+    def _add_call(self, call_id: str, order: int) -> None:
+        kind = self.dice.choice(["refund", "refund", "ask_person", "ship"])
+        arguments = {
+            "refund": refund_of(order),
+            "ask_person": '{"question": "Which?"}',
+            "ship": f'{{"order": {order}}}',
+        }
+        self.calls.append((kind, arguments[kind], call_id))
+        if kind == "refund":
+            for by in ("Ada", "Bea")[: self.dice.choice((1, 2))]:  # the second of two is refused
+                decision = self.dice.choice(("approve", "deny"))
+                edit = {"arguments": json.loads(refund_of(order, 5))} if decision == "approve" else {}
+                edited = edit if self.dice.random() < 0.3 else {}
+                self.sent.append(("decide", {"call_id": call_id, "decision": decision, "by": by, **edited}))
+            if self.dice.random() < 0.3:
+                invalid = {"arguments": json.loads(refund_of(order, 100.5))}
+                self.sent.append(("decide", {"call_id": call_id, "decision": "approve", "by": "Cy", **invalid}))
+        elif kind == "ask_person":
+            self.sent.append(("answer", {"call_id": call_id, "text": f"answer to {call_id}", "by": "Ada"}))
+        else:
+            self.sent.append(("complete", {"call_id": call_id, "result": f"shipped {call_id}"}))
+
+    async def send(self, handle: Any, update: str, fields: dict[str, Any]) -> Outcome:
+        """Send one of them, and again at any time; returns what its sender reads, each time."""
+        update_id = uuid.uuid4().hex
+        await asyncio.sleep(self.dice.random())
+        first = await outcome(handle, update, fields, update_id)
+        for _ in range(self.dice.randrange(4)):
+            await asyncio.sleep(self.dice.random() * self.dice.choice((0, 1, 2)))
+            assert await outcome(handle, update, fields, update_id) == first
+        return first
+
+    async def check(self, ran: Any, outcomes: list[Outcome]) -> None:
+        """Each accepted update, and no other, has had its effect once."""
+        accepted = [each for each, (how, _) in zip(self.sent, outcomes, strict=True) if how == "accepted"]
+        results = {each["id"]: each for each in ran.calls}
+        decided = Counter(fields["call_id"] for update, fields in accepted if update != "send_message")
+        assert decided == dict.fromkeys((call_id for *_, call_id in self.calls), 1)
+        effects = Counter(str(each) for each in RAN[ran.id])
+        assert set(effects.values()) <= {1}
+        for update, fields in accepted:
+            if update == "send_message":
+                continue
+            result = results[fields["call_id"]]
+            if update == "decide":
+                decision = result["decision"]
+                assert (decision["decision"], decision["by"]) == (fields["decision"], fields["by"])
+                assert decision["edited"] == ("arguments" in fields)
+            else:
+                assert result["result"]["text"] == fields.get("text", fields.get("result"))
+        approved = [fields for update, fields in accepted if update == "decide" and fields["decision"] == "approve"]
+        assert sum(name == "refund" for name, _ in RAN[ran.id]) == len(approved)
+        messages = (await ran.handle.query("messages", args=[0, 1000]))["messages"]
+        read = Counter(message["text"] for message in messages if message["role"] == "user")
+        assert read == dict.fromkeys(["Go.", *(f["text"] for update, f in accepted if update == "send_message")], 1)
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_each_update_of_a_random_conversation_is_carried_out_once_and_answered_as_the_first_time(
+    desk: Lab, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Updates of all kinds, pushed back, without their answers, twice at once and later, while the run continues as new."""
+    talk = Conversation(seed)
+    monkeypatch.setattr(limits, "CONTINUE_AS_NEW_EVENTS", talk.dice.randrange(20, 60))
+    faults = UpdateFaults(talk.dice, share=0.4, first=["lost", "twice", "busy"])
+    gate = ("refund", REFUND, "gate")
+    handle = await desk.start([Turn(calls=[*talk.calls, gate]), DONE, DONE], agent="clerk")
+    await pending(handle, 1 + sum(name != "ship" for name, *_ in talk.calls))
+    while len(RAN[handle.id]) < sum(name == "ship" for name, *_ in talk.calls):
+        await asyncio.sleep(0.02)
+    faulty = with_faults(desk.client, faults).get_workflow_handle(handle.id)
+    outcomes = await asyncio.gather(*(talk.send(faulty, *each) for each in talk.sent))
+    is_stopped = talk.dice.random() < 0.3
+    last = (
+        ("stop", {"reason": "enough"}) if is_stopped else ("decide", {"call_id": "gate", "decision": "deny", "by": "A"})
+    )
+    assert (await talk.send(faulty, *last))[0] == "accepted"
+    ran = await desk.look(handle)
+    assert ran.result["status"] == ("stopped" if is_stopped else "completed")
+    ran.calls.pop()
+    await talk.check(ran, outcomes)
+    await replay_chain(desk, handle)
+
+
+async def test_an_update_that_is_pushed_back_for_too_long_says_that_it_can_be_sent_again(
+    desk: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = await desk.start([call("refund", REFUND, "r"), DONE], agent="clerk")
+    await pending(handle)
+    faults = UpdateFaults(random.Random(1), share=1, kinds=("busy",))
+    busy = with_faults(desk.client, faults).get_workflow_handle(handle.id)
+    deny = {"call_id": "r", "decision": "deny"}
+    waiting = asyncio.create_task(send_update(busy, "decide", deny))
+    while faults.counts["busy"] < 3:
+        await asyncio.sleep(0.02)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    monkeypatch.setattr(sending, "UPDATE_TIMEOUT", 0.5)
+    with pytest.raises(UpdateTimeoutError, match="in-flight") as caught:
+        await send_update(busy, "decide", deny)
+    problem = problem_of(caught.value)
+    assert (problem.status, problem.code, problem.headers["Retry-After"]) == (503, "unavailable", "2")
+    assert len(await handle.query("pending")) == 1
+    await handle.terminate()
+
+
+async def test_an_update_that_a_run_cannot_take_is_sent_once(desk: Lab) -> None:
+    """A message of 5 MB has the status of a busy server; the run of another id does not exist."""
+    handle = await desk.start([call("refund", REFUND, "r"), DONE], agent="clerk")
+    await pending(handle)
+    counted = UpdateFaults(random.Random(1), share=0)
+    counting = with_faults(desk.client, counted)
+    with pytest.raises(RPCError, match="larger than max"):
+        await send_update(counting.get_workflow_handle(handle.id), "send_message", {"text": "x" * 5_000_000})
+    with pytest.raises(RunEndedError):
+        await send_update(counting.get_workflow_handle("no-such-run"), "stop", {})
+    assert counted.counts["sent"] == 2
+    await handle.terminate()
+
+
+async def test_a_run_that_has_ended_answers_what_it_was_sent_in_the_run_before_its_last_one(
+    desk: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "CONTINUE_AS_NEW_EVENTS", 60)
+    handle = await desk.start([Turn(calls=[("refund", REFUND, "r"), ("refund", REFUND, "s")]), DONE], agent="clerk")
+    await pending(handle, 2)
+    deny = {"call_id": "r", "decision": "deny"}
+    denied = await outcome(handle, "decide", deny, "first")
+    number = 0
+    while await runs_of(desk, handle) == 1:
+        await send_update(handle, "send_message", {"text": f"message {number}"})
+        number += 1
+    assert (await outcome(handle, "decide", {**deny, "call_id": "s"}, "last"))[0] == "accepted"
+    await handle.result()
+    assert await runs_of(desk, handle) == 2
+    assert await outcome(handle, "decide", deny, "first") == denied == ("accepted", {"accepted": True, "call_id": "r"})
+    assert (await outcome(handle, "decide", {**deny, "call_id": "s"}, "last"))[0] == "accepted"
+    assert await outcome(handle, "decide", deny, "never sent") == ("ended", None)
+
+
+async def test_a_request_with_a_key_is_one_update(desk: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For each kind of update over HTTP; also after the run has continued as new, and after its end."""
+    monkeypatch.setattr(limits, "CONTINUE_AS_NEW_EVENTS", 60)
+    calls = [("refund", REFUND, "r"), ("ask_person", '{"question": "Which?"}', "q"), ("refund", REFUND, "s")]
+    handle = await desk.start([Turn(calls=calls), DONE], agent="clerk")
+    await pending(handle, 3)
+    requests: list[tuple[str, dict[str, Any]]] = [
+        ("messages", {"text": "Hurry."}),
+        ("decisions", {"call_id": "r", "decision": "approve"}),
+        ("answers", {"call_id": "q", "text": "Both."}),
+    ]
+    async with http_server(desk.client) as door:
+
+        async def post(kind: str, fields: dict[str, Any], key: str) -> tuple[int, dict[str, Any]]:
+            headers = {"Idempotency-Key": key}
+            answer = await door.http.post(f"/api/runs/{handle.id}/{kind}", json=fields, headers=headers)
+            return answer.status_code, answer.json()
+
+        answers = [await post(kind, fields, "k") for kind, fields in requests]
+        assert [status for status, _ in answers] == [200, 200, 200]
+        assert (await post("messages", {"text": "Hurry!"}, "k"))[1]["id"] != answers[0][1]["id"]
+        assert (await post("decisions", requests[1][1], "l"))[0] == 409
+        number = 0
+        while await runs_of(desk, handle) == 1:
+            await send_update(handle, "send_message", {"text": f"message {number}"})
+            number += 1
+        assert [await post(kind, fields, "k") for kind, fields in requests] == answers
+        stopped = await post("stop", {"reason": "enough"}, "k")
+        assert stopped == (200, {"accepted": True})
+        ran = await desk.look(handle)
+        assert await post("stop", {"reason": "enough"}, "k") == stopped
+        assert (await post("stop", {"reason": "enough"}, "l"))[1]["code"] == "run_ended"
+        assert (await post("stop", {}, "x" * 1_001))[0] == 422
+    assert [name for name, _ in RAN[handle.id]] == ["refund"]
+    messages = (await handle.query("messages", args=[0, 1000]))["messages"]
+    assert sum(message["text"] == "Hurry." for message in messages) == 1
+    assert ran.result["status"] == "stopped"
+
+
+@pytest.mark.parametrize("bound", ["UPDATE_ANSWERS_KEPT", "UPDATE_ANSWERS_BYTES"])
+async def test_a_run_carries_the_newest_answers_only(desk: Lab, monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
+    monkeypatch.setattr(limits, "CONTINUE_AS_NEW_EVENTS", 60)
+    monkeypatch.setattr(limits, bound, {"UPDATE_ANSWERS_KEPT": 5, "UPDATE_ANSWERS_BYTES": 500}[bound])
+    handle = await desk.start([Turn(calls=[("refund", REFUND, "r"), ("refund", REFUND, "s")]), DONE], agent="clerk")
+    await pending(handle, 2)
+    deny = {"call_id": "r", "decision": "deny"}
+    denied = await outcome(handle, "decide", deny, "old")
+    number = 0
+    while await runs_of(desk, handle) == 1:
+        await send_update(handle, "send_message", {"text": f"message {number}"})
+        number += 1
+    refused, (text, _) = await outcome(handle, "decide", deny, "old")
+    assert (denied[0], refused) == ("accepted", "refused")
+    assert '"r" no longer waits: it was denied' in text
+    await handle.terminate()
