@@ -43,10 +43,8 @@ class CheckEditActivity:
             return CheckedEdit(
                 refused=f"The worker does not know the tool `{request.call.name}`, so it cannot check them."
             )
-        if tool.arguments.blocks:
-            arguments = await asyncio.to_thread(valid, tool.arguments, request.arguments)
-        else:
-            arguments = valid(tool.arguments, request.arguments)
+        # An edit may have a megabyte: not on the worker's event loop.
+        arguments = await asyncio.to_thread(valid, tool.arguments, request.arguments)
         if isinstance(arguments, Exception):
             return CheckedEdit(refused=f"`{tool.name}` does not take these arguments: {_faults(arguments)}.")
         context = tool_context(

@@ -144,8 +144,8 @@ def _accepted(accepts: JsonType, value: JsonValue, *steps: _Step) -> ValidArgume
     arguments = _validated(accepts, conversion.value)
     if isinstance(arguments, Exception):
         return arguments
-    if accepts.coerces and conversion.faults:
-        return NotOfSchema(list(conversion.faults))
+    if accepts.coerces and conversion.refused:
+        return NotOfSchema(list(conversion.refused))
     if conversion.kinds:
         steps = (*steps, (f"schema:{'+'.join(sorted(conversion.kinds))}", value))
     return _repaired(arguments, steps)

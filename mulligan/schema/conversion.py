@@ -35,7 +35,10 @@ _WORDS = {
 _NOT_FINITE = "should be a finite number: JSON has no infinity and no NaN"
 _NO_FORM = "is of none of the forms that are allowed"
 _Parse = Callable[[str], JsonValue]
-_Faults = tuple[tuple[str, str], ...]
+_Faults = tuple[tuple[Any, str], ...]
+_Path = tuple[Any, ...]
+"""(the path of the whole, a name or an index): a text is written of the paths of faults only. The root's is empty."""
+_TIMES = frozenset({"date", "date-time", "time", "duration"})
 
 
 class Conversion(NamedTuple):
@@ -45,6 +48,8 @@ class Conversion(NamedTuple):
         value: The value. Where nothing was converted, it is the value that was given.
         kinds: The types that parts of it were converted to; `null` for a field that was left out.
         faults: The parts whose type the schema does not allow, as (path, what is wrong). They quote no value.
+        refused: Those of the faults that are faults for pydantic's types too: true for a number, a number for a date. All
+            others may have a meaning that a user's type gives them.
         is_other: Whether it lacks a field, has an unknown one, or is none of the values of an `enum`. Where a schema has
             alternatives, another one is meant then.
     """
@@ -52,6 +57,7 @@ class Conversion(NamedTuple):
     value: JsonValue
     kinds: frozenset[str] = frozenset()
     faults: _Faults = ()
+    refused: _Faults = ()
     is_other: bool = False
 
     def then(self, later: Conversion) -> Conversion:
@@ -62,6 +68,7 @@ class Conversion(NamedTuple):
             later.value,
             self.kinds | later.kinds,
             (self.faults + later.faults)[:MOST_FAULTS],
+            (self.refused + later.refused)[:MOST_FAULTS],
             self.is_other or later.is_other,
         )
 
@@ -80,24 +87,57 @@ def convert(schema: dict[str, Any], value: JsonValue, parse: _Parse) -> Conversi
     if not isinstance(value, dict):
         return Conversion(value)
     try:
-        conversion = _Converter(schema, parse).convert(schema, value, "")
+        conversion = _Converter(schema, parse).convert(schema, value, ())
     except (_TooComplex, RecursionError):
         return Conversion(value)
-    return Conversion(value) if conversion.kinds and is_deeper(conversion.value) else conversion
+    if conversion.kinds and is_deeper(conversion.value):
+        return Conversion(value)
+    faults, refused = (
+        tuple((_text(path), says) for path, says in each) for each in (conversion.faults, conversion.refused)
+    )
+    return conversion._replace(faults=faults, refused=refused)
 
 
 class _TooComplex(Exception):
     """The schema and the value have more than `MOST_STEPS` pairs of parts."""
 
 
+class _Allowed(NamedTuple):
+    """The types and values that a part of a schema allows, and the names that it requires."""
+
+    types: frozenset[str]
+    scalars: frozenset[tuple[bool, JsonValue]]
+    """Values with whether they are booleans: in Python, 1 equals True."""
+    wholes: list[JsonValue]
+    """The lists and objects among the values."""
+    required: frozenset[str]
+
+
 class _Converter:
     def __init__(self, root: dict[str, Any], parse: _Parse) -> None:
         self._root, self._parse, self._steps = root, parse, 0
+        self._allowed: dict[int, _Allowed] = {}
 
-    def convert(self, schema: Any, value: JsonValue, path: str) -> Conversion:
-        self._steps += 1
+    def _count(self, steps: int) -> None:
+        self._steps += steps
         if self._steps > MOST_STEPS:
             raise _TooComplex
+
+    def _allows(self, schema: dict[str, Any]) -> _Allowed:
+        """What a part of the schema allows, which is read once: an `enum` may have thousands of values."""
+        if (allowed := self._allowed.get(id(schema))) is not None:
+            return allowed
+        values = [schema["const"]] if "const" in schema else _list(schema.get("enum"))
+        required = _list(schema.get("required"))
+        self._count(len(values) + len(required))
+        wholes = [each for each in values if isinstance(each, list | dict)]
+        scalars = frozenset((isinstance(each, bool), each) for each in values if not isinstance(each, list | dict))
+        types = frozenset(_names(schema.get("type")) or map(_type, values))
+        self._allowed[id(schema)] = allowed = _Allowed(types, scalars, wholes, frozenset(_names(required)))
+        return allowed
+
+    def convert(self, schema: Any, value: JsonValue, path: _Path) -> Conversion:
+        self._count(1)
         if not isinstance(schema, dict) or OWN_VALIDATOR in schema:
             return Conversion(value)
         if not _COMBINED & schema.keys():
@@ -111,46 +151,59 @@ class _Converter:
                 conversion = conversion.then(self._alternative(branches, conversion.value, path))
         return conversion.then(self._typed(schema, conversion.value, path))
 
-    def _alternative(self, branches: list[Any], value: JsonValue, path: str) -> Conversion:
-        """The conversion by the first alternative that fits; one that converts nothing is preferred."""
+    def _alternative(self, branches: list[Any], value: JsonValue, path: _Path) -> Conversion:
+        """The conversion by the first alternative that fits: that converts nothing, or else makes no boolean."""
         conversions = [self.convert(branch, value, path) for branch in branches]
-        of_type = [each for each in conversions if all(where != path for where, _ in each.faults)]
+        of_type = [each for each in conversions if all(where is not path for where, _ in each.faults)]
         if len(of_type) == 1:
             return of_type[0]
         if not of_type:
             others = [each for each, branch in zip(conversions, branches, strict=True) if branch != {"type": "null"}]
-            return Conversion(value, faults=others[0].faults if len(others) == 1 else ((path, _NO_FORM),))
+            if len(others) == 1:
+                return others[0]._replace(value=value, kinds=frozenset())
+            faults = ((path, _NO_FORM),)
+            return Conversion(value, faults=faults, refused=faults if any(each.refused for each in others) else ())
         of_form = [each for each in of_type if not each.is_other]
         if fitting := [each for each in of_form if not each.faults]:
-            return next((each for each in fitting if not each.kinds), fitting[0])
-        return Conversion(value, faults=of_form[0].faults) if of_form else Conversion(value, is_other=True)
+            return min(fitting, key=lambda each: (bool(each.kinds), "boolean" in each.kinds))
+        return of_form[0]._replace(value=value, kinds=frozenset()) if of_form else Conversion(value, is_other=True)
 
-    def _typed(self, schema: dict[str, Any], value: JsonValue, path: str) -> Conversion:
-        values = [schema["const"]] if "const" in schema else _list(schema.get("enum"))
-        types = _names(schema.get("type")) or {_type(each) for each in values}
+    def _typed(self, schema: dict[str, Any], value: JsonValue, path: _Path) -> Conversion:
+        types, scalars, wholes, _ = self._allows(schema)
         kinds: frozenset[str] = frozenset()
         if types and not _is_of(value, types):
             converted = self._converted(value, types)
             if converted is None:
-                return Conversion(value, faults=((path, _fault(value, types)),))
+                faults = ((path, _fault(value, types)),)
+                is_refused = (isinstance(value, bool) and bool(types & {"integer", "number"})) or (
+                    isinstance(value, int | float) and schema.get("format") in _TIMES
+                )
+                return Conversion(value, faults=faults, refused=faults if is_refused else ())
             value, kinds = converted, frozenset({_type(converted) if _type(converted) in types else "number"})
-        is_other = bool(values) and not any(_is_same(each, value) for each in values)
+        if isinstance(value, list | dict):
+            self._count(len(wholes))
+            is_other = bool(scalars or wholes) and value not in wholes
+        else:
+            is_other = bool(scalars or wholes) and (isinstance(value, bool), value) not in scalars
         conversion = Conversion(value, kinds, is_other=is_other)
         if isinstance(value, dict):
             return conversion.then(self._object(schema, value, path))
         return conversion.then(self._array(schema, value, path)) if isinstance(value, list) else conversion
 
-    def _object(self, schema: dict[str, Any], value: dict[str, JsonValue], path: str) -> Conversion:
+    def _object(self, schema: dict[str, Any], value: dict[str, JsonValue], path: _Path) -> Conversion:
         properties, others = _dict(schema.get("properties")), schema.get("additionalProperties")
-        required = _list(schema.get("required"))
+        required = self._allows(schema).required
+        self._count(len(required))
         is_closed = others is False and "patternProperties" not in schema
-        parts = Conversion(None, is_other=any(name not in value for name in required))
+        parts = Conversion(None, is_other=not required <= value.keys())
         converted: dict[str, JsonValue] = {}
         for name, inner in value.items():
-            where = f"{path}.{name}" if path else name
+            where = (path, name)
             if name in properties:
                 part = self.convert(properties[name], inner, where)
-                if inner is None and part.faults and name not in required:
+                # Without a default, a field that is left out and one that is null may mean different things.
+                is_optional = name not in required and "default" in _dict(properties[name])
+                if inner is None and part.faults and is_optional:
                     parts = parts.then(Conversion(None, frozenset({"null"})))
                     continue
             elif "patternProperties" in schema:
@@ -159,9 +212,9 @@ class _Converter:
                 part = Conversion(inner, is_other=True) if is_closed else self.convert(others, inner, where)
             converted[name] = part.value
             parts = parts.then(part)
-        return Conversion(converted if parts.kinds else value, parts.kinds, parts.faults, parts.is_other)
+        return parts._replace(value=converted if parts.kinds else value)
 
-    def _array(self, schema: dict[str, Any], value: list[JsonValue], path: str) -> Conversion:
+    def _array(self, schema: dict[str, Any], value: list[JsonValue], path: _Path) -> Conversion:
         first, rest = schema.get("prefixItems"), schema.get("items")
         if isinstance(rest, list):  # as before the draft 2020-12
             first, rest = rest, schema.get("additionalItems")
@@ -169,12 +222,12 @@ class _Converter:
         parts = Conversion(None)
         converted: list[JsonValue] = []
         for index, inner in enumerate(value):
-            part = self.convert(positions[index] if index < len(positions) else rest, inner, f"{path}[{index}]")
+            part = self.convert(positions[index] if index < len(positions) else rest, inner, (path, index))
             converted.append(part.value)
             parts = parts.then(part)
-        return Conversion(converted if parts.kinds else value, parts.kinds, parts.faults, parts.is_other)
+        return parts._replace(value=converted if parts.kinds else value)
 
-    def _converted(self, value: JsonValue, types: set[str]) -> JsonValue:
+    def _converted(self, value: JsonValue, types: frozenset[str]) -> JsonValue:
         """The value in one of the types; None if it has no such form."""
         if not isinstance(value, str):
             is_bit = isinstance(value, int | float) and not isinstance(value, bool) and value in (0, 1)
@@ -193,7 +246,7 @@ class _Converter:
         return None
 
 
-def _number(text: str, types: set[str]) -> int | float | None:
+def _number(text: str, types: frozenset[str]) -> int | float | None:
     """The number that a text spells; None if it is not of the types, or Python would make another number of it."""
     try:
         return int(text)
@@ -204,7 +257,7 @@ def _number(text: str, types: set[str]) -> int | float | None:
     return number if math.isfinite(number) and "number" in types else None
 
 
-def _fault(value: JsonValue, types: set[str]) -> str:
+def _fault(value: JsonValue, types: frozenset[str]) -> str:
     if isinstance(value, str) and types & {"number", "integer"}:
         try:
             if not math.isfinite(float(value)):
@@ -222,13 +275,17 @@ def _type(value: JsonValue) -> str:
     return {str: "string", list: "array", dict: "object"}[type(value)]
 
 
-def _is_of(value: JsonValue, types: set[str]) -> bool:
+def _is_of(value: JsonValue, types: frozenset[str]) -> bool:
     name = _type(value)
     return name in types or (name == "integer" and "number" in types)
 
 
-def _is_same(left: JsonValue, right: JsonValue) -> bool:
-    return left == right and isinstance(left, bool) == isinstance(right, bool)  # in Python, 1 equals True
+def _text(path: _Path) -> str:
+    parts: list[str] = []
+    while path:
+        path, part = path
+        parts.append(f"[{part}]" if isinstance(part, int) else f".{part}")
+    return "".join(reversed(parts)).removeprefix(".")
 
 
 def _names(value: Any) -> set[str]:

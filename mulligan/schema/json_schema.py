@@ -34,28 +34,27 @@ _MORE_NAMES = frozenset(
 )
 """Keywords by which an object may have properties that `properties` does not name."""
 OWN_VALIDATOR = "x-mulligan-own-validator"
-"""A keyword at those parts of a schema whose values a user's own validator reads first: it decides what it accepts."""
+"""A keyword at strict parts of a schema, and at those that a user's own validator reads first: the type decides."""
 
 
 class MarkedJsonSchema(GenerateJsonSchema):
-    """Generates JSON schemas that have `OWN_VALIDATOR` at each part with a `BeforeValidator` or one of that kind."""
+    """Generates JSON schemas for conversion.py.
 
-    def function_before_schema(self, schema: Any) -> JsonSchemaValue:
-        """The schema of a type with a validator that is called before pydantic's own."""
-        return _marked(super().function_before_schema(schema), schema)
+    Each part that is strict, or has a `BeforeValidator` or one of that kind, has `OWN_VALIDATOR`; each optional field has a
+    `default`, also where JSON cannot express it.
+    """
 
-    def function_wrap_schema(self, schema: Any) -> JsonSchemaValue:
-        """The schema of a type with a validator that calls pydantic's own."""
-        return _marked(super().function_wrap_schema(schema), schema)
+    def generate_inner(self, schema: Any) -> JsonSchemaValue:
+        """The schema of a part."""
+        generated = super().generate_inner(schema)
+        is_own = schema.get("strict") or schema.get("config", {}).get("strict")
+        if schema["type"] in ("function-before", "function-wrap", "function-plain"):
+            is_own = not str(getattr(schema["function"]["function"], "__module__", "")).startswith("pydantic.")
+        return {**generated, OWN_VALIDATOR: True} if is_own else generated
 
-    def function_plain_schema(self, schema: Any) -> JsonSchemaValue:
-        """The schema of a type with a validator instead of pydantic's own."""
-        return _marked(super().function_plain_schema(schema), schema)
-
-
-def _marked(generated: JsonSchemaValue, schema: Any) -> JsonSchemaValue:
-    is_pydantics = str(getattr(schema["function"]["function"], "__module__", "")).startswith("pydantic.")
-    return generated if is_pydantics else {**generated, OWN_VALIDATOR: True}
+    def default_schema(self, schema: Any) -> JsonSchemaValue:
+        """The schema of a part with a default."""
+        return {"default": None, **super().default_schema(schema)}
 
 
 class NotOfSchema(ValueError):

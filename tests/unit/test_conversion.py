@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from datetime import date
+from datetime import date, timedelta
+from enum import IntEnum
 from random import Random
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, WithJsonSchema
 
 from mulligan import Agent, Call, InvalidToolInput, Say, ToolCall, ToolContext, tool
 from mulligan.activities.answers.feedback import Target
@@ -21,8 +23,9 @@ from mulligan.activities.answers.repair_json import parse_json
 from mulligan.activities.mcp.servers import _Arguments, _schemas, _validator
 from mulligan.errors import ToolCallError
 from mulligan.output import NotOfSchema, Output
+from mulligan.schema import conversion
 from mulligan.schema.arguments_model import Arguments
-from mulligan.schema.conversion import MOST_STEPS, convert
+from mulligan.schema.conversion import MOST_STEPS, Conversion, convert
 from mulligan.schema.json_schema import referenced_part
 from mulligan.testing import Model, run_agent
 from tests.support.generated_arguments import function_of, random_case
@@ -242,17 +245,116 @@ def test_a_schema_that_branches_without_end_is_read_within_a_limit(monkeypatch: 
         return referenced_part(root, reference)
 
     monkeypatch.setattr("mulligan.schema.conversion.referenced_part", count)
-    assert convert(schema, {"a": value}, parse_json) == ({"a": value}, frozenset(), (), False)
+    assert convert(schema, {"a": value}, parse_json) == Conversion({"a": value})
     assert len(steps) <= MOST_STEPS
     assert convert({"$ref": "#"}, {"a": 1}, parse_json).value == {"a": 1}
 
 
 def test_many_faults_are_read_in_linear_time() -> None:
-    conversion = convert(
-        {"properties": {"a": {"type": "array", "items": {"type": "integer"}}}}, {"a": ["x"] * 90_000}, parse_json
+    schema = {"properties": {"a": {"type": "array", "items": {"type": "integer"}}}}
+    converted = convert(schema, {"a": ["x"] * 90_000}, parse_json)
+    assert converted.faults[:2] == (("a[0]", "should be of type integer"), ("a[1]", "should be of type integer"))
+    assert len(converted.faults) == 100
+
+
+def test_values_and_names_of_a_schema_are_read_once_and_count_as_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server's `enum` may have thousands of texts, and a call thousands of items. Then nothing is converted."""
+    types = mock.Mock(wraps=conversion._type)
+    monkeypatch.setattr(conversion, "_type", types)
+    texts = [f"text {number}" for number in range(2_000)]
+
+    def kinds(items: Any, item: Any, count: int) -> frozenset[str]:
+        schema = {"properties": {"a": {"type": "array", "items": items}, "n": {"type": "integer"}}}
+        return convert(schema, {"a": [item] * count, "n": "5"}, parse_json).kinds
+
+    assert kinds({"enum": texts}, texts[-1], 1_000) == {"integer"}
+    assert types.call_count < 10_000
+    assert not kinds({"required": texts}, dict.fromkeys(texts), 1_000)
+    assert not kinds({"enum": [[text] for text in texts]}, [texts[-1]], 1_000)
+    assert not kinds({"enum": [str(number) for number in range(MOST_STEPS)]}, "1", 1)
+
+
+class Lenient(BaseModel):
+    model_config = ConfigDict(coerce_numbers_to_str=True)
+
+    text: str
+
+
+class Exact(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    n: int
+
+
+class Level(IntEnum):
+    LOW = 1
+    HIGH = 2
+
+    @classmethod
+    def _missing_(cls, value: object) -> Level | None:
+        return cls.__members__.get(str(value).upper())
+
+
+class Point(NamedTuple):
+    x: int
+    y: int = 0
+
+
+async def test_what_users_types_take_is_left_to_them_and_what_they_refuse_is_not_converted() -> None:
+    """A type that reads more than its schema says does so; a strict one gets the value that the model wrote."""
+
+    @tool
+    def place(  # noqa: PLR0913 - a field of each type
+        lenient: Lenient = Lenient(text=""),  # noqa: B008 - as users write it
+        level: Level = Level.LOW,
+        point: Point = Point(0),  # noqa: B008 - as users write it
+        strict: StrictInt = 0,
+        field: Annotated[int, Field(strict=True)] = 0,
+        exact: Exact = Exact(n=0),  # noqa: B008 - as users write it
+        split_up: Annotated[int, BeforeValidator(without_commas), WithJsonSchema({"type": "integer"})] = 0,
+        span: timedelta = timedelta(0),
+    ) -> str:
+        """Place."""
+        return ""
+
+    for taken in ({"lenient": {"text": 5}}, {"level": "high"}, {"point": {"x": 1, "y": 2}}, {"split_up": "1,000"}):
+        assert isinstance(await outcome(place.arguments, taken), tuple), taken
+    refused = [{"strict": "5"}, {"field": "5"}, {"exact": {"n": "5"}}, {"level": True}, {"span": 5}]
+    for each in (*refused, {"strict": True}, {"lenient": {"text": True}}):
+        assert await outcome(place.arguments, each) == "invalid_arguments", each
+
+
+@pytest.mark.parametrize("hint", [bool | int, int | bool, list[bool] | list[int], list[int] | list[bool]])
+async def test_a_text_with_a_number_is_a_number_where_both_are_allowed(hint: Any) -> None:
+    async def either(x: Any) -> str:
+        """Take either."""
+        return ""
+
+    either.__annotations__["x"] = hint
+    declared = tool(either)
+    is_list = "array" in json.dumps(declared.schema)
+    for accepts in (declared.arguments, as_mcp(declared.schema)):
+        for written, taken, by in (("1", 1, "integer"), ("0", 0, "integer"), ("yes", True, "boolean")):
+            value, expected = ([written], [taken]) if is_list else (written, taken)
+            given = await outcome(accepts, {"x": value})
+            assert plain(list(given)) == plain([{"x": expected}, [f"schema:{by}"]])
+
+
+async def test_null_is_left_out_only_where_there_is_a_default() -> None:
+    """To clear a field is not to leave it as it is."""
+
+    @tool
+    def rename(nick: str = "", tags: list[str] = Field(default_factory=list)) -> str:  # noqa: B008 - as users write it
+        """Rename."""
+        return ""
+
+    nick = {"type": "string"}
+    plain_field, with_default = (
+        as_mcp({"type": "object", "properties": {"nick": each}}) for each in (nick, {**nick, "default": ""})
     )
-    assert conversion.faults[:2] == (("a[0]", "should be of type integer"), ("a[1]", "should be of type integer"))
-    assert len(conversion.faults) == 100
+    assert await outcome(plain_field, {"nick": None}) == "invalid_arguments"
+    assert await outcome(with_default, {"nick": None}) == ({}, ["schema:null"])
+    assert await outcome(rename.arguments, {"nick": None, "tags": None}) == ({}, ["schema:null"])
 
 
 def test_outputs_are_read_by_the_same_rules() -> None:
