@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import io
 import pickle
 import re
 import sys
@@ -259,9 +260,9 @@ def reference_of(function: Callable[..., Any]) -> str | None:
     known: Any = sys.modules.get(module)
     for part in name.split("."):
         known = getattr(known, part, None)
-    # While its module is imported, nothing has the name yet. A function that has lost its decorator is another function.
-    is_undecorated = known is not function and known is inspect.unwrap(function)
-    return None if is_undecorated else f"{module}:{name}"
+    # While its module is imported, nothing has the name yet.
+    is_found = known is None or (known.function if isinstance(known, Tool) else known) is function
+    return f"{module}:{name}" if is_found else None
 
 
 def isolated_call(function: Callable[..., Any]) -> tuple[str | None, tuple[Any, ...], dict[str, Any]]:
@@ -282,9 +283,18 @@ def isolated_call(function: Callable[..., Any]) -> tuple[str | None, tuple[Any, 
     return f"{of_class}.{name}", () if kind is owner else (owner,), {}
 
 
+class _OfModules(pickle.Pickler):
+    """A pickler that refuses what `__main__` defines: in another process, that is another module."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if getattr(value, "__module__", None) == "__main__":
+            raise pickle.PicklingError
+        return NotImplemented
+
+
 def _can_be_pickled(value: Any) -> bool:
     try:
-        pickle.dumps(value)
+        _OfModules(io.BytesIO()).dump(value)
     except Exception:  # noqa: BLE001 - users' objects may raise anything
         return False
     return True

@@ -19,6 +19,8 @@ UPDATE_TIMEOUT = 20.0
 """Seconds until a run must have answered an update, however often it is sent. Its worker may have to replay it first."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 """Seconds until an update is sent again; each pause is up to twice the one before it."""
+MOST_RUNS_BACK = 20
+"""Workflow runs before the last one that an ended run's update is looked for in."""
 _SENT_AGAIN = {
     RPCStatusCode.RESOURCE_EXHAUSTED,  # too many updates of the run are in progress, or it continues as new
     RPCStatusCode.ABORTED,  # the server has dropped the update
@@ -101,7 +103,7 @@ async def _send(handle: WorkflowHandle[Any, Any], update: str, argument: Any, up
     """Send the update once.
 
     Raises:
-        RunEndedError: the run has ended, and the workflow run before its last one does not know the update either.
+        RunEndedError: the run has ended, and none of the workflow runs before its last one knows the update either.
     """
     try:
         try:
@@ -116,14 +118,22 @@ async def _send(handle: WorkflowHandle[Any, Any], update: str, argument: Any, up
 
 
 async def _answer_before(handle: WorkflowHandle[Any, Any], update_id: str) -> Any:
-    """The answer of the workflow run before the last one: the run may have continued as new with it, and ended since."""
-    try:
-        async for started in handle.fetch_history_events(page_size=1):
-            before = started.workflow_execution_started_event_attributes.continued_execution_run_id
-            if before:
-                return await handle.get_update_handle(update_id, workflow_run_id=before).result()
+    """The answer of a workflow run before the last one: the run may have continued as new with it, and ended since."""
+    for _ in range(MOST_RUNS_BACK):
+        try:
+            async for started in handle.fetch_history_events(page_size=1):
+                before = started.workflow_execution_started_event_attributes.continued_execution_run_id
+                break
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
             break
-    except RPCError as error:
-        if error.status != RPCStatusCode.NOT_FOUND:
-            raise
+        if not before:
+            break
+        handle = WorkflowHandle(handle._client, handle.id, run_id=before)
+        try:
+            return await handle.get_update_handle(update_id, workflow_run_id=before).result()
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
     raise RunEndedError("The run has ended.")

@@ -166,16 +166,16 @@ def arguments_model(function: Callable[..., Any], name: str, context_type: type)
             others = _others(parameter_name, hints.get(parameter_name, Any))
             continue
         hint = _hint(parameter, hints)
-        # Fields are named by number and aliased to the parameter, so that no parameter's name
-        # (schema, copy, model_config, _private) collides with an attribute of BaseModel.
-        field = f"p{index}"
+        # Fields are named by number and aliased to the parameter, so that no parameter's name (schema, copy,
+        # model_config, _private) collides with an attribute of BaseModel. A further argument of this name is refused.
+        field = f"mulligan-parameter-{index}"
         parameters.append((field, parameter_name, parameter.kind is _POSITIONAL))
         if _is_context(hint, context_type):
             context_parameter = parameter_name
         else:
             fields[field] = (hint, _field(hint, parameter, descriptions.get(parameter_name)))
     model, schema, conversion_schema = _model_and_schemas(f"{name}_arguments", fields, parameters, others)
-    taken = frozenset() if others is None else frozenset({*_names(function), *_names(plain)})
+    taken = frozenset() if others is None else frozenset({*_names(function), *_names(plain), *fields})
     return ArgumentsModel(
         model, schema, _description(doc), context_parameter, tuple(parameters), conversion_schema, taken
     )
@@ -249,7 +249,9 @@ def _model_and_schemas(
         raise TypeError(f"no JSON schema can be made of {culprit}: {first_sentence(error)}") from error
     except ValueError as error:  # PydanticInvalidForJsonSchema is one
         raise TypeError(f"no JSON schema can be made of its parameters: {first_sentence(error)}") from error
-    if len(schema["properties"]) < len(fields) - (others is not None):
+    # Not the names in the schema, which is without fields that are hidden from it.
+    names = [name for field in model.model_fields.values() if (name := _first_name(field.validation_alias))]
+    if len(set(names)) < len(names):
         raise TypeError("two parameters have the same name for the model; give one another alias.")
     return model, schema, conversion_schema
 
@@ -258,7 +260,7 @@ def _field(hint: Any, parameter: inspect.Parameter, description: str | None) -> 
     own = next((m for m in get_args(hint)[1:] if isinstance(m, FieldInfo)), None) if _is_annotated(hint) else None
     options: dict[str, Any] = {}
     if own is not None and own.alias is None and own.validation_alias is not None:
-        # The model may write any of the names; the first of them is the one in results and feedback.
+        # The first name is the one in the schema, results and feedback. Values under the others are not converted.
         options["serialization_alias"] = _first_name(own.validation_alias) or parameter.name
     elif own is None or own.alias is None:
         options["alias"] = parameter.name
@@ -266,13 +268,13 @@ def _field(hint: Any, parameter: inspect.Parameter, description: str | None) -> 
         options["description"] = description
     default = parameter.default
     if isinstance(default, FieldInfo):  # def f(x: int = Field(ge=1)): pydantic's older spelling
-        return FieldInfo.merge_field_infos(default, **options)
+        return FieldInfo.merge_field_infos(default, Field(**options))
     if default is not parameter.empty:
         options["default"] = default
     return Field(**options)  # type: ignore[no-any-return]
 
 
-def _first_name(alias: str | AliasPath | AliasChoices) -> str | None:
+def _first_name(alias: str | AliasPath | AliasChoices | None) -> str | None:
     if isinstance(alias, AliasChoices):
         return next((choice for choice in alias.choices if isinstance(choice, str)), None)
     return alias if isinstance(alias, str) else None

@@ -17,6 +17,7 @@ from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.service import RPCError
 
 from mulligan import Agent, Tool, ToolCall, ToolContext, error_of, tool
+from mulligan.activities.answers.prepare_call import valid
 from mulligan.worker.loading import load_agents
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
@@ -81,6 +82,24 @@ async def test_an_approved_call_runs_as_approved_and_the_decision_is_recorded(la
     assert "a good customer" not in str([s.attributes for s in ran.spans])
     assert await handle.query("pending") == []
     assert (await handle.describe()).raw_description.workflow_execution_info.memo.fields["waiting"].data == b"0"
+
+
+async def test_an_edit_is_validated_in_a_thread(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have a megabyte, and the worker's event loop serves all other runs."""
+    threads: list[int] = []
+
+    def in_thread(*arguments: Any) -> Any:
+        threads.append(threading.get_ident())
+        return valid(*arguments)
+
+    monkeypatch.setattr("mulligan.activities.check_edit.valid", in_thread)
+    handle = await lab.start([call("refund", REFUND), DONE], agent="desk")
+    (waiting,) = await pending(handle)
+    edit = {"call_id": waiting["call_id"], "decision": "approve", "arguments": {"order": 7, "amount": {"euros": 5}}}
+    await handle.execute_update("decide", edit)
+    await lab.look(handle)
+    assert threads
+    assert threading.get_ident() not in threads
 
 
 async def test_edited_arguments_are_validated_before_they_are_accepted(lab: Lab) -> None:

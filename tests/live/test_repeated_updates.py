@@ -9,19 +9,24 @@ import uuid
 from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
+from unittest import mock
 
 import pytest
+from starlette.requests import Request
 from temporalio.service import RPCError
 
 from mulligan import Agent, ToolContext, UpdateRefusedError, connect, tool
 from mulligan.client import send_update as sending
 from mulligan.client.send_update import RunEndedError, UpdateTimeoutError, send_update
 from mulligan.devserver import DevServer, temporal_server
+from mulligan.serve.idempotency import read_update_id
 from mulligan.serve.problems import problem_of
+from mulligan.serve.security import Caller
 from mulligan.tools import ask_person
 from mulligan.worker.loading import load_agents
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
+from mulligan.workflows.people.answered_updates import AnsweredUpdates
 from tests.live.conftest import DONE, Lab, call
 from tests.live.test_continue_while_waiting import replay_chain, runs_of
 from tests.live.test_people import REFUND, pending
@@ -249,6 +254,47 @@ async def test_a_run_that_has_ended_answers_what_it_was_sent_in_the_run_before_i
     assert await outcome(handle, "decide", deny, "first") == denied == ("accepted", {"accepted": True, "call_id": "r"})
     assert (await outcome(handle, "decide", {**deny, "call_id": "s"}, "last"))[0] == "accepted"
     assert await outcome(handle, "decide", deny, "never sent") == ("ended", None)
+
+
+async def test_a_run_that_has_ended_answers_what_it_was_sent_several_continuations_before(
+    desk: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bound is on the workflow runs that are looked at."""
+    monkeypatch.setattr(limits, "CONTINUE_AS_NEW_EVENTS", 60)
+    handle = await desk.start([Turn(calls=[("refund", REFUND, "r"), ("refund", REFUND, "s")]), DONE], agent="clerk")
+    await pending(handle, 2)
+    deny = {"call_id": "r", "decision": "deny"}
+    denied = await outcome(handle, "decide", deny, "first")
+    number = 0
+    while await runs_of(desk, handle) < 3:
+        await send_update(handle, "send_message", {"text": f"message {number}"})
+        number += 1
+    await send_update(handle, "decide", {**deny, "call_id": "s"})
+    await handle.result()
+    assert await outcome(handle, "decide", deny, "first") == denied == ("accepted", {"accepted": True, "call_id": "r"})
+    assert await outcome(handle, "decide", deny, "never sent") == ("ended", None)
+    monkeypatch.setattr(sending, "MOST_RUNS_BACK", 1)
+    assert await outcome(handle, "decide", deny, "first") == ("ended", None)
+
+
+def test_answers_that_are_loaded_keep_their_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest of them are left out."""
+    monkeypatch.setattr(limits, "UPDATE_ANSWERS_KEPT", 3)
+    answered = AnsweredUpdates(mock.AsyncMock())
+    answered.load({"b": {}, "c": {}, "d": {}})
+    answered.load({"a": {}})
+    assert list(answered.dump()) == ["b", "c", "d"]
+
+
+def test_one_key_of_two_tenants_makes_two_updates() -> None:
+    headers = [(b"idempotency-key", b"k")]
+    request = Request(
+        {"type": "http", "method": "POST", "path": "/api/runs/r/stop", "query_string": b"", "headers": headers}
+    )
+    callers = [None, *(Caller(name) for name in ("acme", "acme", "other"))]
+    none, acme, again, other = (read_update_id(request, caller, {}) for caller in callers)
+    assert acme == again
+    assert len({none, acme, other}) == 3
 
 
 async def test_a_request_with_a_key_is_one_update(desk: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from random import Random
@@ -15,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from pydantic import Field
+from pydantic.json_schema import SkipJsonSchema
 
 from mulligan import Agent, Call, DeclarationError, Say, ToolContext, tool
 from mulligan.activities.answers.prepare_call import valid
@@ -26,7 +28,24 @@ from mulligan.worker.declaration_warnings import declaration_warnings
 from tests.support import callables
 from tests.support.generated_callables import GeneratedCallable, random_callable
 
-NAMES = ["from", "from_", "self", "cls", "first", "p0", "p1", "a", "b", "more", "kwargs", "x", "model_config", "schema"]
+NAMES = [
+    "mulligan-parameter-0",
+    "mulligan-parameter-1",
+    "from",
+    "from_",
+    "self",
+    "cls",
+    "first",
+    "p0",
+    "p1",
+    "a",
+    "b",
+    "more",
+    "kwargs",
+    "x",
+    "model_config",
+    "schema",
+]
 
 
 def random_arguments(random: Random, of: GeneratedCallable) -> dict[str, Any]:
@@ -132,6 +151,31 @@ async def test_callables_run_as_tools() -> None:
     assert "- `self` is not a field of it" in texts[3]
 
 
+def with_more(a: int, b: int = 7, **more: int) -> dict[str, int]:
+    """Take more."""
+    return {"a": a, "b": b, **more}
+
+
+def test_a_further_argument_is_no_parameter_and_no_bound_argument() -> None:
+    """Whatever its name: it may be that of a field of the model, or have been bound to the function."""
+    declared, bound = tool(with_more), tool(functools.partial(with_more, via=5))
+    assert valid(declared.arguments, {"a": 1, "p1": 3}) == {"a": 1, "p1": 3}
+    values = declared.arguments.validate({"a": 1, "p1": 3})
+    assert declared.arguments.bind(values, None) == ([], {"a": 1, "p1": 3})
+    assert isinstance(valid(declared.arguments, {"a": 1, "mulligan-parameter-1": 3}), Exception)
+    assert isinstance(valid(bound.arguments, {"a": 1, "via": 9}), Exception)
+
+
+def test_a_parameter_that_is_hidden_from_the_model_has_its_default() -> None:
+    def find(text: str, hidden: SkipJsonSchema[int] = 5) -> str:
+        """Find a text."""
+        return f"{text} {hidden}"
+
+    declared = tool(find)
+    assert list(declared.schema["properties"]) == ["text"]
+    assert valid(declared.arguments, {"text": "a"}) == {"text": "a"}
+
+
 def two_of_a_name(a: int, b: Annotated[int, Field(alias="a")]) -> None:
     """Two parameters that the model cannot tell apart."""
 
@@ -195,6 +239,13 @@ class Local:
         return x
 
 
+def of_main() -> Any:
+    """An object that can be pickled here, of a class that another process does not have."""
+    kind = type("OfMain", (), {"__module__": "__main__"})
+    setattr(sys.modules["__main__"], "OfMain", kind)  # noqa: B010 - a type checker sees no such attribute
+    return kind()
+
+
 def replaced() -> Any:
     changed = Local()
     changed.method = functools.partial(greet).func.__get__(changed)  # type: ignore[method-assign]
@@ -208,6 +259,8 @@ def replaced() -> Any:
         functools.partial(callables.travel, to=threading.Lock()),  # type: ignore[arg-type]
         type("Inner", (Local,), {"__qualname__": "f.<locals>.Inner"})().method,
         callables.logged(callables.travel),
+        callables.logged(callables.decorated),
+        functools.partial(callables.travel, to=of_main()),
         replaced(),
     ],
 )

@@ -84,7 +84,8 @@ class AnsweredUpdates:
 
     def load(self, state: dict[str, Any]) -> None:
         """Put what `dump` returned before the answers of this workflow run."""
-        self._answers = {**state, **self._answers}
+        answers = {**state, **self._answers}
+        self._answers = dict(list(answers.items())[-limits.UPDATE_ANSWERS_KEPT :])
 
 
 def _digest_of_id() -> str:
