@@ -250,8 +250,8 @@ def _model_and_schemas(
     except ValueError as error:  # PydanticInvalidForJsonSchema is one
         raise TypeError(f"no JSON schema can be made of its parameters: {first_sentence(error)}") from error
     # Not the names in the schema, which is without fields that are hidden from it.
-    names = [name for field in model.model_fields.values() if (name := _first_name(field.validation_alias))]
-    if len(set(names)) < len(names):
+    aliases = [alias for each in model.model_fields.values() if (alias := _first_name(each.validation_alias))]
+    if len(set(aliases)) < len(aliases):
         raise TypeError("two parameters have the same name for the model; give one another alias.")
     return model, schema, conversion_schema
 

@@ -130,7 +130,7 @@ class _Converter:
         values = [schema["const"]] if "const" in schema else _list(schema.get("enum"))
         required = _list(schema.get("required"))
         self._count(len(values) + len(required))
-        wholes = [each for each in values if isinstance(each, list | dict)]
+        wholes: list[JsonValue] = [each for each in values if isinstance(each, list | dict)]
         scalars = frozenset((isinstance(each, bool), each) for each in values if not isinstance(each, list | dict))
         types = frozenset(_names(schema.get("type")) or map(_type, values))
         self._allowed[id(schema)] = allowed = _Allowed(types, scalars, wholes, frozenset(_names(required)))
