@@ -266,7 +266,10 @@ def reference_of(function: Callable[..., Any]) -> str | None:
 
 
 def isolated_call(function: Callable[..., Any]) -> tuple[str | None, tuple[Any, ...], dict[str, Any]]:
-    """How another process calls a callable: the reference of its function, and the arguments that are bound to it."""
+    """The reference by which another process finds the function of a callable, and the arguments that are bound to it.
+
+    The reference is None where the other process would not find the function.
+    """
     if isinstance(function, functools.partial):
         reference, args, kwargs = isolated_call(function.func)
         return reference, (*args, *function.args), {**kwargs, **function.keywords}

@@ -187,8 +187,8 @@ DECISIONS_CARRIED_BYTES = 100_000
 """How much JSON of them continue-as-new carries, the newest first: about 500 decisions, a few kilobytes compressed."""
 
 UPDATE_ANSWERS_KEPT, UPDATE_ANSWERS_BYTES = 1_000, 100_000
-"""How many updates are answered as before when they are sent again, and how much JSON of their answers continue-as-new
-carries. Senders repeat an update for less than a minute, in which a run takes some hundred updates."""
+"""The number of updates whose answers a run remembers, for repeated updates; and the bytes of JSON of these answers that
+continue-as-new carries. Senders repeat an update for less than a minute, in which a run takes some hundred updates."""
 
 ONCE_RESULTS_BYTES = 64 * 1024
 """Results of calls of tools with `once` that are carried beside the calls, as a compaction has removed their messages. The

@@ -21,7 +21,7 @@ UPDATE_TIMEOUT = 20.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0
 """Seconds until an update is sent again; each pause is up to twice the one before it."""
 MOST_RUNS_BACK = 20
-"""Workflow runs before the last one that an ended run's update is looked for in."""
+"""The number of earlier workflow runs that are searched for the answer to an update of a run that has ended."""
 _SENT_AGAIN = {
     RPCStatusCode.RESOURCE_EXHAUSTED,  # too many updates of the run are in progress, or it continues as new
     RPCStatusCode.ABORTED,  # the server has dropped the update
@@ -69,7 +69,7 @@ async def send_update(
     """Send an update, without the fields that are None unless `keep_none`, and return its result.
 
     What the server pushes back, or leaves without an answer, is sent again with the same id: the run carries it out once.
-    `update_id`: None: a new one.
+    `update_id`: the id by which the run recognizes a repeated update; None: a new id.
 
     Raises:
         UpdateRefusedError: the run refuses it; the message is the run's own sentence.
@@ -133,7 +133,7 @@ async def _send(handle: WorkflowHandle[Any, Any], update: str, argument: Any, up
 
 
 async def _answer_before(handle: WorkflowHandle[Any, Any], update_id: str) -> Any:
-    """The answer of a workflow run before the last one: the run may have continued as new with it, and ended since."""
+    """The answer of an earlier workflow run of the chain: the run may have continued as new since, and then ended."""
     for _ in range(MOST_RUNS_BACK):
         try:
             async for started in handle.fetch_history_events(page_size=1):

@@ -61,7 +61,7 @@ class Conversion(NamedTuple):
     is_other: bool = False
 
     def then(self, later: Conversion) -> Conversion:
-        """This conversion and another one, of the value of this."""
+        """This conversion, followed by a conversion of its value."""
         if not (later.kinds - self.kinds or later.faults or later.is_other):
             return Conversion(later.value, *self[1:])
         return Conversion(
@@ -82,7 +82,7 @@ def convert(schema: dict[str, Any], value: JsonValue, parse: _Parse) -> Conversi
     Args:
         schema: The schema.
         value: The object; any other value is not converted.
-        parse: Parses JSON, and raises a ValueError where a text is none.
+        parse: Parses JSON, and raises a ValueError for a text that is not JSON.
     """
     if not isinstance(value, dict):
         return Conversion(value)
@@ -124,7 +124,9 @@ class _Converter:
             raise _TooComplex
 
     def _allows(self, schema: dict[str, Any]) -> _Allowed:
-        """What a part of the schema allows, which is read once: an `enum` may have thousands of values."""
+        """The types, values and required names of a part of the schema. Each part is read once: an `enum` may have
+        thousands of values.
+        """
         if (allowed := self._allowed.get(id(schema))) is not None:
             return allowed
         values = [schema["const"]] if "const" in schema else _list(schema.get("enum"))
@@ -152,7 +154,7 @@ class _Converter:
         return conversion.then(self._typed(schema, conversion.value, path))
 
     def _alternative(self, branches: list[Any], value: JsonValue, path: _Path) -> Conversion:
-        """The conversion by the first alternative that fits: that converts nothing, or else makes no boolean."""
+        """The conversion by the best alternative that fits: it converts nothing, or else it makes no boolean."""
         conversions = [self.convert(branch, value, path) for branch in branches]
         of_type = [each for each in conversions if all(where is not path for where, _ in each.faults)]
         if len(of_type) == 1:

@@ -33,7 +33,7 @@ def callable_name(function: Callable[..., Any]) -> str:
 
 
 def _has_call_of_its_own(function: object) -> bool:
-    """Whether it is an object with `__call__`. One that a decorator gave a function's signature counts as that function."""
+    """Whether it is an object with `__call__`. An object with `__wrapped__` counts as the function that it wraps."""
     if inspect.isroutine(function) or isinstance(function, type | functools.partial | staticmethod):
         return False
     return callable(function) and not hasattr(function, "__wrapped__")

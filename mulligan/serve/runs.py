@@ -383,7 +383,7 @@ class Runs:
     ) -> dict[str, Any]:
         """Send a message to the agent. `fields`: those of the update `send_message`.
 
-        `update_id`: that of a request that can be repeated; None: of any other. So for the other updates.
+        `update_id`: the id by which the run recognizes a repeated request; None: a new id. The other updates have it, too.
         """
         return await self._update(caller, run_id, SEND_MESSAGE, fields, update_id)
 

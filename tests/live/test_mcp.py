@@ -208,7 +208,7 @@ async def test_run_agent_calls_mcp_tools_without_a_temporal_server() -> None:
 
 
 async def test_an_mcp_server_gets_the_same_arguments_as_a_function_of_the_same_schema(tmp_path: Path) -> None:
-    """Generated schemas and arguments, for a real server: verdict, repairs and what is executed are the same."""
+    """A real server and a function of one generated schema agree on verdict, repairs and executed arguments."""
     cases = [random_case(Random(seed)) for seed in range(60)]
     functions = [
         tool(name=f"t{index}", description="Take.")(function_of(case, to_jsonable_python))

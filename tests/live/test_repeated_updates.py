@@ -9,15 +9,14 @@ import uuid
 from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
-from unittest import mock
 
 import pytest
 from starlette.requests import Request
-from temporalio.service import RPCError
+from temporalio.client import WorkflowHandle
 
 from mulligan import Agent, ToolContext, UpdateRefusedError, connect, tool
 from mulligan.client import send_update as sending
-from mulligan.client.send_update import RunEndedError, UpdateTimeoutError, send_update
+from mulligan.client.send_update import RunEndedError, UpdateTimeoutError, UpdateTooLargeError, send_update
 from mulligan.devserver import DevServer, temporal_server
 from mulligan.serve.idempotency import read_update_id
 from mulligan.serve.problems import problem_of
@@ -73,7 +72,7 @@ def refund_of(order: int, euros: float = 12.5) -> str:
 
 
 async def outcome(handle: Any, update: str, fields: dict[str, Any], update_id: str) -> Outcome:
-    """What the sender of an update reads."""
+    """The answer, or the refusal, that the sender of an update gets."""
     try:
         return "accepted", await send_update(handle, update, fields, update_id=update_id)
     except UpdateRefusedError as error:
@@ -236,51 +235,55 @@ async def test_an_update_that_a_run_cannot_take_is_sent_once(desk: Lab) -> None:
     await handle.terminate()
 
 
+DENY = {"call_id": "r", "decision": "deny"}
+DENIED = ("accepted", {"accepted": True, "call_id": "r"})
+
+
+async def denied_before_continuing(desk: Lab, monkeypatch: pytest.MonkeyPatch, runs: int) -> WorkflowHandle[Any, Any]:
+    """A run whose call `r` was denied by the update `first`. It has continued as new since, up to so many workflow runs;
+    the call `s` still waits.
+    """
+    monkeypatch.setattr(limits, "CONTINUE_AS_NEW_EVENTS", 60)
+    turns = [Turn(calls=[("refund", REFUND, "r"), ("refund", REFUND, "s")]), DONE]
+    handle: WorkflowHandle[Any, Any] = await desk.start(turns, agent="clerk")
+    await pending(handle, 2)
+    assert await outcome(handle, "decide", DENY, "first") == DENIED
+    number = 0
+    while await runs_of(desk, handle) < runs:
+        await send_update(handle, "send_message", {"text": f"message {number}"})
+        number += 1
+    return handle
+
+
 async def test_a_run_that_has_ended_answers_what_it_was_sent_in_the_run_before_its_last_one(
     desk: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "CONTINUE_AS_NEW_EVENTS", 60)
-    handle = await desk.start([Turn(calls=[("refund", REFUND, "r"), ("refund", REFUND, "s")]), DONE], agent="clerk")
-    await pending(handle, 2)
-    deny = {"call_id": "r", "decision": "deny"}
-    denied = await outcome(handle, "decide", deny, "first")
-    number = 0
-    while await runs_of(desk, handle) == 1:
-        await send_update(handle, "send_message", {"text": f"message {number}"})
-        number += 1
-    assert (await outcome(handle, "decide", {**deny, "call_id": "s"}, "last"))[0] == "accepted"
+    handle = await denied_before_continuing(desk, monkeypatch, 2)
+    assert (await outcome(handle, "decide", {**DENY, "call_id": "s"}, "last"))[0] == "accepted"
     await handle.result()
     assert await runs_of(desk, handle) == 2
-    assert await outcome(handle, "decide", deny, "first") == denied == ("accepted", {"accepted": True, "call_id": "r"})
-    assert (await outcome(handle, "decide", {**deny, "call_id": "s"}, "last"))[0] == "accepted"
-    assert await outcome(handle, "decide", deny, "never sent") == ("ended", None)
+    assert await outcome(handle, "decide", DENY, "first") == DENIED
+    assert (await outcome(handle, "decide", {**DENY, "call_id": "s"}, "last"))[0] == "accepted"
+    assert await outcome(handle, "decide", DENY, "never sent") == ("ended", None)
 
 
 async def test_a_run_that_has_ended_answers_what_it_was_sent_several_continuations_before(
     desk: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The bound is on the workflow runs that are looked at."""
-    monkeypatch.setattr(limits, "CONTINUE_AS_NEW_EVENTS", 60)
-    handle = await desk.start([Turn(calls=[("refund", REFUND, "r"), ("refund", REFUND, "s")]), DONE], agent="clerk")
-    await pending(handle, 2)
-    deny = {"call_id": "r", "decision": "deny"}
-    denied = await outcome(handle, "decide", deny, "first")
-    number = 0
-    while await runs_of(desk, handle) < 3:
-        await send_update(handle, "send_message", {"text": f"message {number}"})
-        number += 1
-    await send_update(handle, "decide", {**deny, "call_id": "s"})
+    """The bound is on the workflow runs that are searched."""
+    handle = await denied_before_continuing(desk, monkeypatch, 3)
+    await send_update(handle, "decide", {**DENY, "call_id": "s"})
     await handle.result()
-    assert await outcome(handle, "decide", deny, "first") == denied == ("accepted", {"accepted": True, "call_id": "r"})
-    assert await outcome(handle, "decide", deny, "never sent") == ("ended", None)
+    assert await outcome(handle, "decide", DENY, "first") == DENIED
+    assert await outcome(handle, "decide", DENY, "never sent") == ("ended", None)
     monkeypatch.setattr(sending, "MOST_RUNS_BACK", 1)
-    assert await outcome(handle, "decide", deny, "first") == ("ended", None)
+    assert await outcome(handle, "decide", DENY, "first") == ("ended", None)
 
 
 def test_answers_that_are_loaded_keep_their_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest of them are left out."""
     monkeypatch.setattr(limits, "UPDATE_ANSWERS_KEPT", 3)
-    answered = AnsweredUpdates(mock.AsyncMock())
+    answered = AnsweredUpdates(lambda: asyncio.sleep(0))
     answered.load({"b": {}, "c": {}, "d": {}})
     answered.load({"a": {}})
     assert list(answered.dump()) == ["b", "c", "d"]

@@ -22,7 +22,7 @@ def unavailable() -> Exception:
 
 @dataclass
 class Faults(Interceptor):
-    """What goes wrong with the calls of a client.
+    """The faults that a client meets in its calls.
 
     `lose_starts`: how many starts of runs are carried out without an answer. `hold_start`: the next start waits for this
     event before it is sent. `fail_call`: the number of the call after the next start that fails, with what `error` makes.

@@ -17,14 +17,14 @@ PUSHED_BACK = {
     "aborted": RPCError("workflow update was aborted", RPCStatusCode.ABORTED, b""),
     "unsent": RPCError("transport error", RPCStatusCode.UNAVAILABLE, b""),
 }
-"""What the client gets in place of sending an update."""
+"""The errors that a client gets for an update that is not sent."""
 LOST = RPCError("transport error", RPCStatusCode.UNAVAILABLE, b"")
-"""What the client gets in place of the answer to an update that the server has carried out."""
+"""The errors that a client gets in place of the answer to an update that the server has carried out."""
 
 
 @dataclass
 class UpdateFaults(Interceptor):
-    """What goes wrong with the updates of a client.
+    """The faults that a client meets in its updates.
 
     `share`: how many of them, from 0 to 1. `first`: what happens to the first ones. `counts`: what has happened.
     """

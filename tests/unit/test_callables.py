@@ -157,7 +157,7 @@ def with_more(a: int, b: int = 7, **more: int) -> dict[str, int]:
 
 
 def test_a_further_argument_is_no_parameter_and_no_bound_argument() -> None:
-    """Whatever its name: it may be that of a field of the model, or have been bound to the function."""
+    """Its name may be that of a field of the model, or may have been bound to the function."""
     declared, bound = tool(with_more), tool(functools.partial(with_more, via=5))
     assert valid(declared.arguments, {"a": 1, "p1": 3}) == {"a": 1, "p1": 3}
     values = declared.arguments.validate({"a": 1, "p1": 3})

@@ -1,4 +1,4 @@
-"""One JSON schema, one reading of arguments: of a `@tool` function's and of an MCP server's tool."""
+"""Arguments of a `@tool` function and of an MCP tool with one JSON schema are read alike."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def plain(value: Any) -> Any:
 @settings(derandomize=True, deadline=None, max_examples=600)
 @given(st.integers(0, 10**9))
 def test_a_function_and_an_mcp_tool_of_one_schema_take_the_same_arguments(seed: int) -> None:
-    """The same verdict, the same executed arguments, the same repairs; and what is executed fits the schema."""
+    """Both agree on the verdict, the executed arguments and the repairs; and executed arguments fit the schema."""
     case = random_case(Random(seed))
     received: list[dict[str, Any]] = []
     mine = tool(name="t")(function_of(case, received.append))
