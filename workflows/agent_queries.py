@@ -3,44 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any
 
 from pydantic import BaseModel
 from temporalio import workflow
 
-from mulligan.values import ConversationInfo, Progress, Status
+from mulligan.values import ConversationInfo
 from mulligan.workflows import limits
-from mulligan.workflows.conversation.conversation import Conversation
+from mulligan.workflows.agent_progress import agent_progress
+from mulligan.workflows.conversation.event_page import event_page
 from mulligan.workflows.conversation.records import EarlierPart
+from mulligan.workflows.running_agent import RunningAgent
 
 __all__ = ["AgentQueries"]
-
-
-class QueriedAgent(Protocol):
-    """What the queries need of an agent: the part of DurableAgent that they read."""
-
-    agent: str
-    conversation: Conversation
-    status: Status | Literal["running", "failed", "cancelled"]
-
-    @property
-    def is_turn_open(self) -> bool:
-        """Whether a turn has begun and not ended."""
-        ...
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether a first turn has begun."""
-        ...
-
-    @property
-    def progress(self) -> Progress:
-        """The status of its turn, and its numbers so far."""
-        ...
-
-    def events(self, since: int = 0, limit: int = 100) -> dict[str, Any]:
-        """A page of its events."""
-        ...
 
 
 class AgentQueries:
@@ -50,7 +25,7 @@ class AgentQueries:
     that of the agent that is working, or worked last; the other queries read the first agent.
     """
 
-    def __init__(self, agents: Mapping[str, QueriedAgent]) -> None:
+    def __init__(self, agents: Mapping[str, RunningAgent]) -> None:
         self._agents = agents
 
     def set_handlers(self) -> None:
@@ -69,11 +44,11 @@ class AgentQueries:
         agent = self._find(conversation) if conversation is not None else self._current()
         if agent is None:
             return {"status": "failed"}
-        progress = agent.progress
+        progress = agent_progress(agent)
         if len(self._agents) > 1:
             progress.conversations = [
                 ConversationInfo(
-                    conversation=key, agent=each.agent, status=each.status if each.has_begun else "not_started"
+                    conversation=key, agent=each.name, status=each.status if each.has_begun else "not_started"
                 )
                 for key, each in self._agents.items()
             ]
@@ -98,18 +73,27 @@ class AgentQueries:
     def events(self, since: int = 0, limit: int = 100, conversation: str | None = None) -> dict[str, Any]:
         """The conversation's events from offset `since` on: as many as fit."""
         agent = self._find(conversation)
-        return agent.events(since, limit) if agent else {"events": [], "next": None, "total": 0}
+        if agent is None:
+            return {"events": [], "next": None, "total": 0}
+        result = agent.turn.result if agent.has_turn and agent.status not in ("failed", "cancelled") else None
+        # With external storage, results may be as large as what is carried: a query's answer is stored, too.
+        most_bytes = max(limits.EVENT_BYTES, (agent.facts.carry_bytes if agent.has_turn else None) or 0)
+        page = event_page(agent.conversation, agent.key, result, since, limit, most_bytes)
+        attempts = [wait.attempt for wait in agent.waits.open.values() if wait.attempt is not None]
+        if page["writing"] is not None and attempts:
+            page["writing"]["attempt"] = attempts[-1]
+        return page
 
-    def _find(self, conversation: str | None) -> QueriedAgent | None:
+    def _find(self, conversation: str | None) -> RunningAgent | None:
         """The agent with a key, or the first one. None if the workflow has no agent yet."""
         if conversation is None:
             return next(iter(self._agents.values()), None)
         if conversation not in self._agents:
-            keys = ", ".join(f"{key} ({agent.agent})" for key, agent in self._agents.items()) or "none"
+            keys = ", ".join(f"{key} ({agent.name})" for key, agent in self._agents.items()) or "none"
             raise ValueError(f"There is no conversation {conversation[:80]!r}. The conversations are: {keys}.")
         return self._agents[conversation]
 
-    def _current(self) -> QueriedAgent | None:
+    def _current(self) -> RunningAgent | None:
         """The agent whose turn is open, or else the last one that has had a turn."""
         agents = self._agents.values()
         working = next((agent for agent in agents if agent.is_turn_open), None)

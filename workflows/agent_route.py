@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import TypeVar
 
 from temporalio import workflow
@@ -33,15 +34,16 @@ class _NotServedError(Exception):
 class AgentRoute:
     """The task queue of the workers that serve one agent: the run's own, until an activity is declined there.
 
-    `is_stopped`: whether the run is to stop, so that it waits no longer for a worker. `priority`: that of its activities.
+    `is_stopped`: whether the run is to stop, so that it waits no longer for a worker. `waiting`: registers a wait for one.
+    `priority`: that of its activities.
     """
 
-    def __init__(self, is_stopped: Callable[[], bool]) -> None:
-        self._is_stopped = is_stopped
+    def __init__(
+        self, is_stopped: Callable[[], bool], waiting: Callable[[], AbstractContextManager[object]] = nullcontext
+    ) -> None:
+        self._is_stopped, self._waiting = is_stopped, waiting
         self._queue: str | None = None
         self.priority = Priority.default
-        self.waiting_since: float | None = None
-        """Since when no worker serves the agent, in seconds since the epoch; None while one does."""
 
     async def run(self, schedule: Callable[[str | None], Awaitable[T]], *, waits: bool = True) -> T:
         """The result of an activity, from a worker that serves the agent.
@@ -54,18 +56,17 @@ class AgentRoute:
             ActivityError: the activity failed; or it was declined everywhere, and `waits` is false or the run is to stop.
         """
         pause = limits.NOT_SERVED_FIRST_PAUSE
-        try:
+        with ExitStack() as while_waiting:
             while True:
                 try:
                     return await self._try_queues(schedule)
                 except _NotServedError as not_served:
                     if not waits or self._is_stopped():
                         raise not_served.error from not_served.error.cause
-                self.waiting_since = self.waiting_since or workflow.time()
+                if pause == limits.NOT_SERVED_FIRST_PAUSE:
+                    while_waiting.enter_context(self._waiting())
                 await self._pause(pause)
                 pause = min(2 * pause, limits.NOT_SERVED_LONGEST_PAUSE)
-        finally:
-            self.waiting_since = None
 
     async def _try_queues(self, schedule: Callable[[str | None], Awaitable[T]]) -> T:
         queues, tried, declined = [self._queue], 0, None

@@ -17,9 +17,10 @@ from mulligan.run_input import RESUMED_FROM_MEMO, parse_run_input
 from mulligan.wire.compressed_input import decompress_input
 from mulligan.wire.resume_page import RESUME_STATE_QUERY
 from mulligan.wire.run_priority import TENANT_MEMO
+from mulligan.workflows.agent_progress import resume_state
 from mulligan.workflows.conversation.continue_as_new import InvalidStateError, carried_state, continue_as_new
 from mulligan.workflows.durable_agent import DurableAgent
-from mulligan.workflows.people.update_handlers import FIRST_AGENT_KEY
+from mulligan.workflows.people.person_wait import FIRST_AGENT_KEY
 from mulligan.workflows.workflow_agents import WorkflowAgents
 
 NO_INPUT = RawValue(Payload())
@@ -45,10 +46,9 @@ class AgentWorkflow:
     """
 
     def __init__(self) -> None:
-        self._agent: DurableAgent | None = None
         # The inbox must exist before the agent does, as an update may arrive before `run` begins.
-        workflow_agents = WorkflowAgents.of_this_workflow()
-        self._queries, self._handlers = workflow_agents.queries, workflow_agents.handlers
+        self._agents = WorkflowAgents.of_this_workflow()
+        self._queries, self._handlers = self._agents.queries, self._agents.handlers
         self._handlers.inbox(FIRST_AGENT_KEY)
         self._handlers.is_ready = workflow.info().continued_run_id is None
 
@@ -58,7 +58,7 @@ class AgentWorkflow:
         try:
             return await self._run(start)
         except (FailureError, asyncio.CancelledError):
-            if not workflow.all_handlers_finished() and workflow.patched("updates_answered"):
+            if not workflow.all_handlers_finished():
                 await self._handlers.end()
             raise
 
@@ -66,7 +66,7 @@ class AgentWorkflow:
         agent: DurableAgent | None = None
         if state := carried_state(start.payload):
             with suppress(InvalidStateError):
-                agent = self._agent = DurableAgent(state=state)
+                agent = DurableAgent(state=state)
         self._handlers.is_ready = True
         if agent is None:
             if count := start.payload.metadata.get(_ARGUMENT_COUNT):
@@ -76,13 +76,13 @@ class AgentWorkflow:
             if start.payload.metadata.get("encoding") == REFUSED:
                 raise InvalidRunInputError(f"The run's input cannot be read. {start.payload.data.decode()}")
             run_input = parse_run_input(decompress_input(start.payload.data))
-            agent = self._agent = DurableAgent(run_input.agent)
+            agent = DurableAgent(run_input.agent)
             resumed_from = run_input.resumed_from
             memo: dict[str, Any] = {"agent": run_input.agent}
             memo |= {TENANT_MEMO: run_input.tenant} if run_input.tenant else {}
             workflow.upsert_memo(memo | ({RESUMED_FROM_MEMO: resumed_from.identity} if resumed_from else {}))
             await agent.begin(run_input)
-        agent.continues_while_waiting = True
+        self._agents.agent(FIRST_AGENT_KEY).may_leave = True
         while not await agent.step():
             if await agent.can_continue_as_new():
                 continue_as_new(agent.carry())
@@ -114,5 +114,6 @@ class AgentWorkflow:
     @workflow.query(name=RESUME_STATE_QUERY)
     def resume_state(self, since: int = 0) -> dict[str, Any] | None:
         """A page of what another run needs to resume this one, from message `since` on; None if the run never began."""
-        state = self._agent.resume_state(since) if self._agent else None
+        agent = self._agents.find(FIRST_AGENT_KEY)
+        state = resume_state(agent, since) if agent else None
         return state.model_dump(mode="json") if state else None

@@ -6,7 +6,7 @@ They are made when somebody asks, from what the query `progress` answers, so the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from temporalio import workflow
 from temporalio.api.sdk.v1 import WorkflowMetadata
@@ -14,7 +14,9 @@ from temporalio.api.sdk.v1 import WorkflowMetadata
 from mulligan.values import Progress
 from mulligan.wire.ui_summary import one_line
 from mulligan.workflows import limits
-from mulligan.workflows.people.update_handlers import FIRST_AGENT_KEY
+from mulligan.workflows.agent_progress import agent_progress, task_in_one_line
+from mulligan.workflows.people.person_wait import FIRST_AGENT_KEY
+from mulligan.workflows.running_agent import RunningAgent
 
 __all__ = ["current_details", "show_details"]
 
@@ -23,27 +25,6 @@ METADATA_QUERY = "__temporal_workflow_metadata"
 _MOST_AGENTS = 10
 _MOST_PENDING = 5
 _TEXT_CHARS = 300
-
-
-class ShownAgent(Protocol):
-    """What the details show of an agent: a part of DurableAgent."""
-
-    agent: str
-
-    @property
-    def task(self) -> str:
-        """What its turn was asked for, in one line."""
-        ...
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether a first turn has begun."""
-        ...
-
-    @property
-    def progress(self) -> Progress:
-        """The status of its turn, and its numbers so far."""
-        ...
 
 
 def show_details(details: Callable[[], str]) -> None:
@@ -60,7 +41,7 @@ def show_details(details: Callable[[], str]) -> None:
     workflow.set_query_handler(METADATA_QUERY, metadata)
 
 
-def current_details(agents: Mapping[str, ShownAgent], pending: Sequence[Mapping[str, Any]]) -> str:
+def current_details(agents: Mapping[str, RunningAgent], pending: Sequence[Mapping[str, Any]]) -> str:
     """Markdown about the agents that have begun, the newest first.
 
     Texts of models and users are in code blocks, where nothing is a link or an image.
@@ -80,17 +61,17 @@ def current_details(agents: Mapping[str, ShownAgent], pending: Sequence[Mapping[
     return "\n\n---\n\n".join(parts)
 
 
-def _agent_details(agent: ShownAgent, pending: Sequence[Mapping[str, Any]]) -> str:
-    progress = agent.progress
-    parts = [f"**Agent** {_code(agent.agent)} · step {progress.step} of {progress.max_steps} · {progress.status}"]
+def _agent_details(agent: RunningAgent, pending: Sequence[Mapping[str, Any]]) -> str:
+    progress, task = agent_progress(agent), task_in_one_line(agent)
+    parts = [f"**Agent** {_code(agent.name)} · step {progress.step} of {progress.max_steps} · {progress.status}"]
     if progress.waiting_for is not None:
         lines = [
             progress.waiting_for.detail,
             *(f"{each['call_id']}: {each['text']}" for each in pending[:_MOST_PENDING]),
         ]
         parts.append("```\n" + "\n".join(_plain(line) for line in lines) + "\n```")
-    if agent.task:
-        parts.append(f"**Task** {_code(agent.task)}")
+    if task:
+        parts.append(f"**Task** {_code(task)}")
     parts.append(_numbers(progress))
     return "\n\n".join(parts)
 

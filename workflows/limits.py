@@ -205,6 +205,11 @@ def model_retry(attempts: int | None) -> RetryPolicy:
     )
 
 
+def model_attempt_timeout(timeout: float) -> timedelta:
+    """For an activity that calls a model, of the model's own `timeout` in seconds."""
+    return timedelta(seconds=timeout) + MODEL_ATTEMPT_MARGIN
+
+
 def tool_retry(attempts: int) -> RetryPolicy:
     """For tool calls: at most `attempts` starts in all; 1, the default, means at most once."""
     return RetryPolicy(

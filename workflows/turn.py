@@ -9,7 +9,6 @@ from typing import cast
 
 from pydantic import BaseModel, JsonValue
 
-from mulligan.model_name import can_be_batched
 from mulligan.prices import cost_of, round_usd
 from mulligan.run_input import RunInput
 from mulligan.schema.optional_field import optional_field
@@ -134,24 +133,19 @@ class Turn(BaseModel):
         self.spent = round_usd(self.spent + (cost or 0.0))
         result.cost = None if cost is None or result.cost is None else self.spent
 
-    def is_batched(self, model: str) -> bool:
-        """Whether a model (`provider:NAME`) is called in batches."""
-        return self.facts.batch and can_be_batched([model])
-
     def cost_of(
-        self, model: str, usage: Usage, others: Mapping[str, Usage] | None = None, *, is_live: bool = False
+        self, model: str, usage: Usage, others: Mapping[str, Usage] | None = None, *, batched: bool = False
     ) -> float | None:
         """The cost of a model call in USD, at the prices that were pinned when the turn opened; None if one is unknown.
 
-        `others`: the part of `usage` that other models used, by model. `is_live`: whether it was called outside of a batch.
+        `others`: the part of `usage` that other models used, by model. `batched`: whether it was called in a batch.
         """
-        batched = self.is_batched(model) and not is_live
         return cost_of(self.facts.prices, model, usage, others, batched=batched)
 
     def add_answer(self, answer: ModelAnswer) -> None:
         """Count a step and the tokens of its answer."""
         self.result.steps += 1
-        self.add_usage(answer.usage, self.cost_of(self.model, answer.usage, answer.others))
+        self.add_usage(answer.usage, self.cost_of(self.model, answer.usage, answer.others, batched=answer.batched))
 
     def take_output(self, answer: ModelAnswer, record: StepRecord) -> bool:
         """Set the result's output from an answer. Returns whether the answer is a final one.

@@ -17,6 +17,7 @@ from mulligan.wire.run_context import RunContext
 
 __all__ = [
     "CALL_MODEL",
+    "NOT_CALLED",
     "AcceptedOutput",
     "ConversationRequest",
     "GuardContext",
@@ -28,6 +29,8 @@ __all__ = [
 
 CALL_MODEL = "call_model"
 """Temporal's activity type."""
+NOT_CALLED = "ModelNotCalled"
+"""The types of failures begin with this where an activity did not call the model, and a feature of the run knows why."""
 
 NewMessage = Annotated[UserMessage | AssistantMessage | ToolMessage | CachedResult, Field(discriminator="role")]
 
@@ -127,6 +130,8 @@ class ModelAnswer(BaseModel):
     output: AcceptedOutput | None = optional_field()
     rejected: RejectedAnswer | None = optional_field()
     others: dict[str, Usage] = optional_field({})
+    batched: bool = optional_field(False)
+    """Whether the model was called in a batch, at its prices."""
 
     @model_validator(mode="after")
     def _each_call_prepared(self) -> ModelAnswer:

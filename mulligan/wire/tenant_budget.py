@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field
 
 from mulligan.schema.optional_field import optional_field
+from mulligan.wire.model_call import NOT_CALLED
 
 __all__ = [
     "ADD_COST",
@@ -30,7 +31,7 @@ BUDGET_PREFIX = "mulligan-budget-"
 """How the workflow ids of all tenants' days begin."""
 ADD_COST, SPENT_QUERY = "add_cost", "spent"
 """Temporal's names of the signal and the query."""
-OVER_BUDGET = "OverBudget"
+OVER_BUDGET = f"{NOT_CALLED}.OverBudget"
 """The type of the failure of an activity that did not call a model, as the tenant has spent its budget. Its detail is an
 `OverBudgetDetails`."""
 

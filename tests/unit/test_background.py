@@ -12,8 +12,8 @@ from mulligan import Agent, Say
 from mulligan.errors import DeclarationError
 from mulligan.testing import Model, run_agent
 from mulligan.wire.agent_facts import AgentFacts, Definition
-from mulligan.workflows.background.background_responses import is_background
-from mulligan.workflows.background.open_response import ResponseWait
+from mulligan.workflows.background.background import is_background
+from mulligan.workflows.background.open_response import OpenResponse
 
 PAGE = (Path(__file__).parent.parent.parent / "docs/background.md").read_text()
 
@@ -55,19 +55,17 @@ def test_only_models_of_openai_are_called_in_the_background_at_their_endpoints_t
 
 def test_an_end_that_a_webhook_tells_before_the_id_is_known_is_remembered() -> None:
     """Of the newest responses only, as anybody with the secret may send any number."""
-    wait = ResponseWait()
-    assert not wait.note_ended("a")
-    wait.begin(None)
-    assert wait.note_ended("a")
-    wait.begin("a")
-    assert wait.has_ended
-    assert not wait.note_ended("b")
-    wait.forget_end()
-    assert not wait.has_ended
-    wait.begin(None)
+    response = OpenResponse(key="", since=0.0, model="openai:m", step=1, patience=1.0)
+    assert response.is_awaited("a")
+    response.note_ended("a")
+    assert not response.has_ended
+    response.id = "a"
+    assert response.has_ended
+    assert not response.is_awaited("b")
+    response.id = None
     for number in range(100):
-        wait.note_ended(str(number))
-    wait.begin("0")
-    assert not wait.has_ended
-    wait.end()
-    assert not wait.note_ended("0")
+        response.note_ended(str(number))
+    response.id = "0"
+    assert not response.has_ended
+    response.id = "99"
+    assert response.has_ended

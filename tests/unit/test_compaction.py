@@ -35,7 +35,7 @@ from mulligan.cli._steps import compaction_line
 from mulligan.testing import Model, run_agent, run_workflow
 from mulligan.wire.model_call import PreparedCall
 from mulligan.wire.shorten import shorten_middle
-from mulligan.workflows.conversation.compaction import place_of_cut, tokens
+from mulligan.workflows.compaction.place_of_cut import place_of_cut, tokens
 from mulligan.workflows.conversation.conversation import Conversation
 from mulligan.workflows.conversation.records import ConversationSummary
 

@@ -10,11 +10,12 @@ from unittest.mock import MagicMock
 import pytest
 from temporalio import workflow
 
-from mulligan.values import Decision
+from mulligan.values import ToolCall
 from mulligan.workflows import limits
 from mulligan.workflows.conversation.continue_as_new import fits_in_state
 from mulligan.workflows.durable_agent import DurableAgent
-from mulligan.workflows.people.pending_decisions import PendingDecisions
+from mulligan.workflows.people.person_wait import PersonWait
+from mulligan.workflows.waits import Waits
 
 MOST = 1_000_000
 
@@ -60,34 +61,34 @@ def test_far_from_the_limit_nothing_is_recorded(history: Callable[[bool], set[st
         assert not markers
 
 
-async def test_a_state_that_grew_while_handlers_finished_is_not_carried(
-    history: Callable[[bool], set[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_state_that_grew_while_handlers_finished_is_not_carried(monkeypatch: pytest.MonkeyPatch) -> None:
     agent: Any = MagicMock()
-    agent.is_continue_as_new_suggested.return_value = True
+    agent._agent.is_due.return_value = agent._agent.is_small_enough.return_value = True
 
     async def handlers_finish(_: Any) -> None:
-        agent._is_small_enough_to_carry.return_value = False
+        agent._agent.is_small_enough.return_value = False
 
     monkeypatch.setattr(workflow, "wait_condition", handlers_finish)
     assert await DurableAgent.can_continue_as_new(agent) is False
-    agent._continue_as_new.postpone.assert_called_once()
-    # A history from before the state was measured again continued as new here.
-    history(True).clear()
-    assert await DurableAgent.can_continue_as_new(agent) is True
+    agent._agent.postpone.assert_called_once()
 
 
-def test_the_decisions_that_are_carried_are_the_newest_that_fit_and_without_long_texts() -> None:
-    made = Decision(
-        kind="approval", decision="approve", since="s", at="a", by="Ada", reason="r" * 900, before="b" * 9_000
-    )
-    decisions = PendingDecisions(lambda: 0)
-    decisions._resolved = {f"c{number}": made.model_copy(update={"by": "A" * 999}) for number in range(1_000)}
-    state = decisions.dump()
+def test_the_ends_of_waits_that_are_carried_are_the_newest_that_fit() -> None:
+    waits, how = Waits(lambda: 0), "it was approved by " + "A" * 999
+    for number in range(1_100):
+        waits.remember(wait_of(f"c {number}"), f"{how} {number}")
+    assert waits.how_ended(PersonWait, "c 99") is None
+    assert waits.how_ended(PersonWait, "c 100") == f"{how} 100"
+    state = waits.dump()
     assert len(json.dumps(state)) < 1.2 * limits.DECISIONS_CARRIED_BYTES
-    after = PendingDecisions(lambda: 0)
-    after.load(json.loads(json.dumps(state)))
-    assert after.decision_on("c999") == made.model_copy(update={"by": "A" * 999, "reason": None, "before": None})
-    assert after.decision_on("c950") is not None
-    assert after.decision_on("c0") is None
+    after = Waits(lambda: 0)
+    after.load(json.loads(json.dumps(state)), {})
+    assert after.how_ended(PersonWait, "c 1099") == f"{how} 1099"
+    assert after.how_ended(PersonWait, "c 1050") is not None
+    assert after.how_ended(PersonWait, "c 100") is None
     assert after.dump() == state
+
+
+def wait_of(key: str) -> PersonWait:
+    call = ToolCall(id=key, name="pay", arguments="{}")
+    return PersonWait(key=key, since=0.0, call=call, index=0, reason="approval", arguments={}, text="", step=1)

@@ -18,7 +18,7 @@ from mulligan.wire.agent_facts import AGENT_NOT_SERVED, ToolFacts
 from mulligan.wire.run_context import RunContext
 from mulligan.wire.tool_call import CallTool
 from mulligan.worker.supervisor_link import Kind, frame
-from mulligan.workflows.dispatch import _attempts_with_spans, _lost_call
+from mulligan.workflows.tool_activity import _attempts_with_spans, _lost_call
 
 CALL = CallTool(
     where=RunContext(agent="a", conversation="0", trace="t"),

@@ -21,7 +21,7 @@ from mulligan.testing import AgentRun, Model, run_agent
 from mulligan.tools import ask_person
 from mulligan.wire.updates import Stop
 from mulligan.workflows.people.parse_update import parse_update
-from mulligan.workflows.people.pending_decisions import PendingDecision
+from mulligan.workflows.people.person_wait import PersonWait
 
 PAGE = (Path(__file__).parent.parent.parent / "docs/people.md").read_text()
 AGENT, TEST, REMINDED, CLIENT = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -151,9 +151,11 @@ async def test_reminders_that_were_due_while_no_worker_ran_are_one_event(monkeyp
     """The number counts those that were skipped, and the next one keeps its time."""
     monkeypatch.setattr(workflow, "time", lambda: 1_430.0)
     call = ToolCall(id="a", name="pay", arguments="{}")
-    waits = PendingDecision(call=call, kind="approval", arguments={}, text="", step=1, reminder=60, since=1_000.0)
-    waits.take_reminders()  # they were due after 60, 180 and 420 s
-    assert (waits.reminders, waits.next_reminder) == (3, 1_900.0)
+    wait = PersonWait(
+        key="a", call=call, index=0, reason="approval", arguments={}, text="", step=1, reminder=60, since=1_000.0
+    )
+    assert wait.take_reminders() == 3  # they were due after 60, 180 and 420 s
+    assert wait.next_reminder == 1_900.0
 
 
 @pytest.mark.parametrize("interval", [0, 0.5, -1])

@@ -19,7 +19,7 @@ from mulligan.testing import Model, run_agent
 from mulligan.values import RunResult, Usage
 from mulligan.wire.agent_facts import AgentFacts, Definition, ToolFacts
 from mulligan.worker.loading import load
-from mulligan.workflows.sub_agents import budget_share, child_workflow_id, remaining_depth
+from mulligan.workflows.sub_agents.sub_agents import budget_share, child_workflow_id, remaining_depth
 from mulligan.workflows.turn import Turn
 
 ROOT = Path(__file__).parents[2]

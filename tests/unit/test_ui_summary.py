@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from mulligan.run_input import RunInput
 from mulligan.values import AssistantMessage, Progress, Usage, UserMessage, WaitingFor
 from mulligan.wire.ui_summary import run_summary, task_of, ui_summary
+from mulligan.workflows import current_details as details_module
 from mulligan.workflows.current_details import current_details
 
 
@@ -49,14 +51,16 @@ def test_a_long_name_is_cut() -> None:
     assert ui_summary("n" * 1_000) == "n" * 169 + "…"
 
 
-def test_nothing_in_the_details_leaves_its_code_block_or_is_a_link() -> None:
+def test_nothing_in_the_details_leaves_its_code_block_or_is_a_link(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that writes markdown could otherwise make the browser of whoever looks send a request to any host."""
     trap = "```\n![x](http://x.test)\n``` `"
     progress = Progress(
         status="waiting", step=1, max_steps=5, usage=Usage(), tool_calls=1, recovered_failures=0, cost=0.25,
         waiting_for=WaitingFor(kind="person", since="2026-01-01T00:00:00+00:00", detail=trap),
     )  # fmt: skip
-    agent = SimpleNamespace(agent=trap, task=trap, has_begun=True, progress=progress)
+    monkeypatch.setattr(details_module, "agent_progress", lambda _: progress)
+    monkeypatch.setattr(details_module, "task_in_one_line", lambda _: trap)
+    agent: Any = SimpleNamespace(name=trap, has_begun=True)
     waiting = [{"call_id": "c1", "text": trap}, {"call_id": "c2", "text": "other", "conversation": "1"}]
     details = current_details({"0": agent}, waiting)
     assert details.count("```") == 2
@@ -69,11 +73,11 @@ def test_nothing_in_the_details_leaves_its_code_block_or_is_a_link() -> None:
     assert "other" not in details
 
 
-def test_the_details_of_a_workflow_with_many_agents_are_limited() -> None:
+def test_the_details_of_a_workflow_with_many_agents_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     progress = Progress(status="completed", step=1, max_steps=5, usage=Usage(), tool_calls=0, recovered_failures=0)
-    agents = {
-        str(n): SimpleNamespace(agent=f"a{n}", task="t" * 100, has_begun=True, progress=progress) for n in range(500)
-    }
+    monkeypatch.setattr(details_module, "agent_progress", lambda _: progress)
+    monkeypatch.setattr(details_module, "task_in_one_line", lambda _: "t" * 100)
+    agents: dict[str, Any] = {str(n): SimpleNamespace(name=f"a{n}", has_begun=True) for n in range(500)}
     details = current_details(agents, [])
     assert details.startswith("**Agent** `a499`")
     assert details.endswith("490 more agents")

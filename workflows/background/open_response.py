@@ -2,54 +2,92 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
 
-from mulligan.schema.optional_field import optional_field
 from mulligan.wire.background_response import ResponseState, StartedResponse
 from mulligan.wire.event_types import TextCursor
 from mulligan.workflows import limits
+from mulligan.workflows.waits import Wait, WaitKind
 
-__all__ = ["OpenResponse", "ResponseWait"]
+__all__ = ["OpenResponse"]
 
 _EARLY_IDS = 20
 """How many responses are remembered that have ended before the run knew the id of its own."""
 
 
-class OpenResponse(BaseModel):
-    """The response of a step. Continue-as-new carries it, so its field names are in Temporal's history.
+@dataclass(kw_only=True, eq=False)
+class OpenResponse(Wait):
+    """The response of a step.
 
     Times are seconds since the epoch. `number`: of the response in its step: a failed one is followed by another. `id`: None
     until it is created. `status`: the provider's word. `attempt`: of the step's model call, that created it; `failed`: the
-    attempts before it. `interval`: seconds until the next poll. `fallback`: how many models failed before in this step.
+    attempts before it. `interval`: seconds until the next poll. `patience`: of the model call, in seconds.
     """
 
-    number: int = optional_field(1)
-    id: str | None = optional_field()
-    status: str = optional_field("")
-    attempt: int = optional_field(0)
-    failed: int = optional_field(0)
-    started: float = optional_field(0.0)
-    interval: float = optional_field(limits.POLL_FIRST)
-    first_failure: float | None = optional_field()
-    failures: int = optional_field(0)
-    unreachable: float | None = optional_field()
+    name: ClassVar[str] = "background"
+
+    model: str
+    step: int
+    patience: float
+    number: int = 1
+    id: str | None = None
+    status: str = ""
+    attempts: int = 0
+    failed: int = 0
+    started: float = 0.0
+    interval: float = limits.POLL_FIRST
+    first_failure: float | None = None
+    failures: int = 0
+    unreachable: float | None = None
     """Since when the provider could not be asked."""
-    stopped_at: float | None = optional_field()
+    stopped_at: float | None = None
     """When the wait learned of a request to stop."""
-    fallback: int = optional_field(0)
-    cursor: TextCursor | None = optional_field()
+    cursor: TextCursor | None = None
     """Where the next poll continues to read the text; None: the text is not read before the response has ended."""
-    input_tokens: int = optional_field(0)
+    input_tokens: int = 0
     """About how many tokens the request has, where the tenant has a budget."""
+    ended: list[str] = field(default_factory=list)
+    """The ids of responses that have ended, as webhooks say."""
 
     @property
-    def newest_attempt(self) -> int:
+    def kind(self) -> WaitKind:
+        """A model ends it."""
+        return "model"
+
+    @property
+    def retried_for(self) -> float | None:
+        """The patience, while the response is created."""
+        return self.patience if self.id is None else None
+
+    @property
+    def attempt(self) -> int:
         """The attempt that the model works on, or that is to be made: the text of those before it is void."""
-        return max(self.attempt, self.failed + 1)
+        return max(self.attempts, self.failed + 1)
+
+    def describe(self, others: Sequence[Wait], key: str) -> tuple[str, str]:
+        """The model, the step and the response."""
+        del others, key
+        what = f"waiting for `{self.model}` (step {self.step})"
+        return what if self.id is None else f"{what}: background response {self.id}, {self.status},", ""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether a webhook said that the response has ended."""
+        return self.id is not None and self.id in self.ended
+
+    def is_awaited(self, response_id: str) -> bool:
+        """Whether the run waits for this response, or for one whose id it does not know yet."""
+        return self.id in (None, response_id)
+
+    def note_ended(self, response_id: str) -> None:
+        """Note that a response has ended."""
+        self.ended = [*self.ended[1 - _EARLY_IDS :], response_id]
 
     def created(self, started: StartedResponse, now: float) -> None:
         """The response was created."""
-        self.id, self.status, self.attempt, self.started = started.id, started.status, started.attempt, now
+        self.id, self.status, self.attempts, self.started = started.id, started.status, started.attempt, now
         self.interval, self.unreachable, self.cursor = limits.POLL_FIRST, None, started.cursor
         self.input_tokens = started.input_tokens
 
@@ -61,40 +99,5 @@ class OpenResponse(BaseModel):
 
     def next(self) -> None:
         """The response has failed; another one follows."""
-        self.number, self.failed, self.id, self.status = self.number + 1, self.attempt, None, ""
+        self.number, self.failed, self.id, self.status = self.number + 1, self.attempts, None, ""
         self.cursor = None
-
-
-class ResponseWait:
-    """Which response an agent waits for. It may exist, and be told of responses that have ended, before its agent does."""
-
-    def __init__(self) -> None:
-        self.id: str | None = None
-        """The response that is waited for."""
-        self.is_creating = False
-        """Whether one is being created, whose id is not known yet."""
-        self._ended: list[str] = []
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether a webhook said that the response has ended."""
-        return self.id is not None and self.id in self._ended
-
-    def note_ended(self, response_id: str) -> bool:
-        """Note that a response has ended. Returns whether the run may wait for it."""
-        if response_id != self.id and not self.is_creating:
-            return False
-        self._ended = [*self._ended[1 - _EARLY_IDS :], response_id]
-        return True
-
-    def begin(self, response_id: str | None) -> None:
-        """Wait for a response; None: for one that is created now."""
-        self.id, self.is_creating = response_id, response_id is None
-
-    def forget_end(self) -> None:
-        """The response was read since: it is polled on if it has not ended after all."""
-        self._ended = []
-
-    def end(self) -> None:
-        """Wait for nothing."""
-        self.id, self.is_creating, self._ended = None, False, []

@@ -1,4 +1,4 @@
-"""What has been sent to an agent: messages that it has not added to its conversation yet, decisions, results, a stop."""
+"""The messages that an agent has not added to its conversation yet, and the request to stop it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,10 @@ from typing import Any, TypeVar
 from temporalio import workflow
 
 from mulligan.values import UserMessage
-from mulligan.wire.questions import Question, Reply
 from mulligan.wire.updates import SendMessage, Stop
 from mulligan.workflows import limits
-from mulligan.workflows.background.open_response import ResponseWait
-from mulligan.workflows.batch.batch_wait import BatchWait
-from mulligan.workflows.deferred.deferred_calls import DeferredCalls
 from mulligan.workflows.people.answered_updates import AnsweredUpdates
-from mulligan.workflows.people.pending_decisions import PendingDecisions
+from mulligan.workflows.waits import Waits
 
 __all__ = ["Inbox"]
 
@@ -26,15 +22,13 @@ T = TypeVar("T")
 class Inbox:
     """The inbox of one agent of a workflow. It may exist, and receive messages, before its agent does.
 
-    `count_all_pending` counts the pending decisions of the whole workflow; `answered`: the updates of the whole workflow.
+    `count_people` counts the waits for people of the whole workflow; `answered`: the updates of the whole workflow.
     """
 
-    def __init__(self, count_all_pending: Callable[[], int], answered: AnsweredUpdates) -> None:
+    def __init__(self, count_people: Callable[[], int], answered: AnsweredUpdates) -> None:
         self._answered = answered
-        self.decisions = PendingDecisions(count_all_pending)
-        self.deferred = DeferredCalls()
-        self.response = ResponseWait()
-        self.batch = BatchWait()
+        self.waits = Waits(count_people)
+        """What the agent waits for."""
         self.messages: dict[str, UserMessage] = {}
         """New messages by their ids, in the order of their arrival."""
         self.stop: Stop | None = None
@@ -45,8 +39,6 @@ class Inbox:
         """Whether messages are refused, as the workflow is about to end."""
         self.is_idle = False
         """Whether the agent is between two turns, so that there is nothing to stop."""
-        self.ask_for: dict[str, Callable[[Question], Awaitable[Reply]]] = {}
-        """For each running call that may ask a person something: the function that asks, by the call's id."""
         self._is_stop_unlogged = False
         self._seen_ids: dict[str, None] = {}
         self._model_activity: workflow.ActivityHandle[Any] | None = None
@@ -88,7 +80,7 @@ class Inbox:
             self.on_stop(stop.reason)
         else:
             self._is_stop_unlogged = True
-        self.decisions.resolve_as_stopped(stop)
+        self.waits.stop(stop)
         if self._model_activity is not None:
             # Without this, an endpoint that is down would be retried for as long as the agent's patience. The event loop
             # has only a weak reference to the task, so it is stored.
@@ -117,42 +109,25 @@ class Inbox:
         handle.cancel()
 
     def dump(self) -> dict[str, Any]:
-        """What continue-as-new carries, as JSON."""
-        state: dict[str, Any] = {}
-        if self._seen_ids:
-            messages = {message_id: _dumped(message) for message_id, message in self.messages.items()}
-            state = {"messages": messages, "seen": list(self._seen_ids)}
-        if self.stop is not None:
-            state["stop"] = self.stop.model_dump(mode="json")
-        if decisions := self.decisions.dump():
-            state["decisions"] = decisions
-        if deferred := self.deferred.dump():
-            state["deferred"] = deferred
-        if answered := self._answered.dump():
-            state["answered"] = answered
-        return state
+        """The state that continue-as-new carries, as JSON."""
+        return {
+            "messages": {message_id: message.model_dump(mode="json") for message_id, message in self.messages.items()},
+            "seen": list(self._seen_ids),
+            "stop": self.stop.model_dump(mode="json") if self.stop else None,
+            "answered": self._answered.dump(),
+        }
 
     def load(self, state: dict[str, Any]) -> None:
         """Put what `dump` returned before what has come in since. A new message may repeat an id of an earlier one."""
-        seen = dict.fromkeys(state.get("seen", []))
+        seen = dict.fromkeys(state["seen"])
         new = {message_id: message for message_id, message in self.messages.items() if message_id not in seen}
-        carried = {message_id: _loaded(message) for message_id, message in state.get("messages", {}).items()}
+        carried = {message_id: UserMessage.model_validate(each) for message_id, each in state["messages"].items()}
         self.messages = {**carried, **new}
         self._seen_ids = {**seen, **self._seen_ids}
-        self.decisions.load(state.get("decisions", {}))
-        self.deferred.load(state.get("deferred", {}))
-        self._answered.load(state.get("answered", {}))
-        if "stop" in state:
+        self._answered.load(state["answered"])
+        if state["stop"] is not None:
             self.stop = Stop.model_validate(state["stop"])
-
-
-def _dumped(message: UserMessage) -> str | dict[str, Any]:
-    return message.text if message.content is None else message.model_dump(mode="json")
-
-
-def _loaded(message: str | dict[str, Any]) -> UserMessage:
-    """A message that `_dumped` wrote: older versions have a text only."""
-    return UserMessage.of(message) if isinstance(message, str) else UserMessage.model_validate(message)
+        self.log_early_stop()
 
 
 async def _result(handle: Awaitable[T]) -> T:

@@ -1,14 +1,14 @@
-"""Calls of sub-agents. Each is a child workflow with a history of its own; waiting for it uses no resources of a worker."""
+"""Runs calls of sub-agents. Each is a child workflow with a history of its own; waiting for it uses no worker."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import ValidationError
 from temporalio import workflow
@@ -33,13 +33,17 @@ from mulligan.wire.sub_run import AGENT_WORKFLOW, CALL_MEMO, RECORD_SUB_RUN, Rec
 from mulligan.wire.tool_call import CallTool, ToolOutcome
 from mulligan.wire.ui_summary import run_summary
 from mulligan.wire.updates import STOP
-from mulligan.workflows import dispatch, limits
+from mulligan.workflows import limits
 from mulligan.workflows.activity_result import can_be_added, read_result
-from mulligan.workflows.agent_route import AgentRoute
 from mulligan.workflows.conversation.records import CallRecord
-from mulligan.workflows.people.inbox import Inbox
-from mulligan.workflows.people.update_handlers import FIRST_AGENT_KEY
+from mulligan.workflows.feature import Feature
+from mulligan.workflows.people.person_wait import FIRST_AGENT_KEY
+from mulligan.workflows.scheduling import RECORD
+from mulligan.workflows.step_call import StepCall
 from mulligan.workflows.turn import Turn
+
+if TYPE_CHECKING:
+    from mulligan.workflows.running_agent import RunningAgent
 
 __all__ = ["SubAgents"]
 
@@ -84,44 +88,64 @@ class _SubAgentCall:
             self.handle.cancel()
 
 
-class SubAgents:
-    """The runs of sub-agents that one agent of a workflow waits for."""
+class SubAgents(Feature):
+    """The runs of sub-agents that one agent of a workflow waits for. Its state: the runs that each call may use."""
 
-    def __init__(self, inbox: Inbox, route: AgentRoute) -> None:
-        self._inbox = inbox
-        self._route = route
+    schedules: ClassVar = {RECORD_SUB_RUN: RECORD}
+
+    def __init__(self, agent: RunningAgent) -> None:
+        super().__init__(agent)
         self._open: dict[str, _SubAgentCall] = {}
-        self.runs_per_call: int | None = None
+        self._runs_per_call: int | None = None
         """How many runs each call of the newest step may use; None: no limit."""
 
-    def begin_step(self, turn: Turn, calls: int) -> None:
-        """Divide the runs that the turn may still start among the step's `calls` of sub-agents."""
+    def begin_calls(self) -> None:
+        """Divide the runs that the turn may still start among the step's calls of sub-agents."""
+        turn, calls = self.agent.turn, self.agent.calls
+        if any(call.is_carried for call in calls):
+            return
         limit = turn.max_sub_runs
         left = None if limit is None else limit - turn.result.sub_runs
-        self.runs_per_call = None if left is None else max(1, left // max(1, calls))
+        starting = sum(call.prepared.text is None and _is_sub_agent(call) for call in calls)
+        self._runs_per_call = None if left is None else max(1, left // max(1, starting))
 
-    async def run_call(
-        self, request: CallTool, facts: ToolFacts, *, turn: Turn, record: CallRecord, sharing: int
-    ) -> ToolOutcome:
-        """Run a sub-agent, and return the result of its call. See `_SubAgentCall` for the arguments."""
-        call = _SubAgentCall(request=request, facts=facts, turn=turn, record=record, sharing=sharing)
-        self._open[request.call.id] = call
-        call.task = asyncio.create_task(self._run_and_record(call))
-        try:
-            # A cancellation, which may come twice, does not end the task: it ends when the run has, and its span is closed.
-            return await asyncio.shield(call.task)
-        except asyncio.CancelledError:
-            call.cancel()
-            raise
+    async def run_call(self, call: StepCall, then: Callable[[StepCall], Awaitable[ToolOutcome]]) -> ToolOutcome:
+        """Run a sub-agent, and return the result of its call."""
+        if call.facts is None or not _is_sub_agent(call):
+            return await then(call)
+        assert call.request is not None
+        # The calls of the step that share the rest of the budget, whether they have started or not.
+        sharing = sum(each.facts.share_budget for each in self.agent.calls if each.facts is not None)
+        running = _SubAgentCall(
+            request=call.request, facts=call.facts, turn=self.agent.turn, record=call.record, sharing=sharing
+        )
+        self._open[call.call.id] = running
+        with self.agent.running(call):
+            running.task = asyncio.create_task(self._run_and_record(running))
+            try:
+                # A cancellation, which may come twice, does not end the task: it ends when the run has, and its span is
+                # closed.
+                return await asyncio.shield(running.task)
+            except asyncio.CancelledError:
+                running.cancel()
+                raise
 
-    async def wait_until_ended(self) -> None:
+    async def calls_failed(self) -> None:
         """Wait until no run is open."""
         await asyncio.gather(*(call.task for call in self._open.values() if call.task), return_exceptions=True)
+
+    def dump(self) -> int | None:
+        """The runs that each call of an open step may use."""
+        return self._runs_per_call if self.agent.open_step is not None else None
+
+    def load(self, state: Any) -> None:
+        """Continue with what `dump` returned."""
+        self._runs_per_call = state
 
     async def _run_and_record(self, call: _SubAgentCall) -> ToolOutcome:
         try:
             await self._run(call)
-            return await _record(call, self._route)
+            return await self._record(call)
         finally:
             del self._open[call.request.call.id]
 
@@ -147,7 +171,7 @@ class SubAgents:
 
         So all runs of a tree together keep to the limit of its root, however many of them are open at once.
         """
-        limit, per_call = call.turn.max_sub_runs, self.runs_per_call
+        limit, per_call = call.turn.max_sub_runs, self._runs_per_call
         if limit is None or per_call is None:
             return True
         call.reserved = max(0, min(per_call, limit - call.turn.result.sub_runs))
@@ -191,12 +215,39 @@ class SubAgents:
 
     async def _forward_stop(self, handle: workflow.ChildWorkflowHandle[Any, Any]) -> None:
         """When the calling run is stopped, stop the sub-agent's: it lets its calls finish, and returns what it has."""
-        await workflow.wait_condition(lambda: self._inbox.stop is not None)
-        stop = self._inbox.stop
+        await workflow.wait_condition(lambda: self.agent.is_stopped)
+        stop = self.agent.inbox.stop
         try:
             await handle.signal(STOP, stop.model_dump(mode="json", include={"reason", "by"}) if stop else None)
         except FailureError:
             return  # it has ended in the meantime
+
+    async def _record(self, call: _SubAgentCall) -> ToolOutcome:
+        """Write the call's span, and return its result: the run's output, or the feedback for the model."""
+        request = call.request
+        record = RecordSubRun(
+            where=request.where,
+            call=request.call,
+            step=request.step,
+            started=call.started,
+            repaired_by=request.repaired_by,
+            arguments=request.arguments,
+            run=call.run,
+            text=call.text,
+            reason=call.reason,
+            failure=call.failure,
+            limit=call.facts.timeout,
+            decision=request.decision,
+            cancelled=call.is_cancelled,
+        )
+        summary = f"{request.call.name}: {call.run.status}"
+        recorded = await self.agent.activity(RECORD_SUB_RUN, record, SubRunOutcome, summary=summary)
+        text = call.text if recorded.as_given else recorded.text
+        return ToolOutcome(text=text, error=recorded.error, failure=recorded.failure, attempts=recorded.attempts)
+
+
+def _is_sub_agent(call: StepCall) -> bool:
+    return call.facts is not None and call.facts.agent is not None
 
 
 def remaining_depth(turn: Turn, facts: ToolFacts) -> int:
@@ -327,8 +378,7 @@ def _take_failure(call: _SubAgentCall, error: ChildWorkflowError) -> None:
     consumed = typed.took if typed else None
     if consumed is not None and not can_be_added(consumed):
         consumed = None
-    # Runs whose limits did not count this usage when an older worker ran them replay as they ran.
-    if consumed is not None and workflow.patched("took"):
+    if consumed is not None:
         call.run.steps, call.run.usage, call.run.cost = consumed.steps, consumed.usage, consumed.cost
         call.turn.add_usage(consumed.usage, consumed.cost)
         _return_unused_runs(call, used=1 + consumed.sub_runs)
@@ -338,31 +388,3 @@ def _take_failure(call: _SubAgentCall, error: ChildWorkflowError) -> None:
         call.turn.add_usage(Usage(), None)  # it has used something, but how much is unknown
     if call.run.status == "failed":
         call.reason = f"{type(typed or cause).__name__}: {getattr(typed or cause, 'message', '') or cause}"
-
-
-async def _record(call: _SubAgentCall, route: AgentRoute) -> ToolOutcome:
-    """Write the call's span, and return its result: the run's output, or the feedback for the model."""
-    request = call.request
-    recorded: SubRunOutcome = await dispatch.record(
-        RECORD_SUB_RUN,
-        RecordSubRun(
-            where=request.where,
-            call=request.call,
-            step=request.step,
-            started=call.started,
-            repaired_by=request.repaired_by,
-            arguments=request.arguments,
-            run=call.run,
-            text=call.text,
-            reason=call.reason,
-            failure=call.failure,
-            limit=call.facts.timeout,
-            decision=request.decision,
-            cancelled=call.is_cancelled,
-        ),
-        SubRunOutcome,
-        route=route,
-        summary=f"{request.call.name}: {call.run.status}",
-    )
-    text = call.text if recorded.as_given else recorded.text
-    return ToolOutcome(text=text, error=recorded.error, failure=recorded.failure, attempts=recorded.attempts)

@@ -1,0 +1,73 @@
+"""The progress of an agent of a workflow, for queries and for Temporal's UI; and what a run needs that resumes it."""
+
+from __future__ import annotations
+
+from mulligan.values import Progress, RunResult
+from mulligan.wire.resume_page import ResumeState
+from mulligan.wire.ui_summary import task_of
+from mulligan.workflows import limits
+from mulligan.workflows.conversation.conversation import messages_that_fit
+from mulligan.workflows.people.person_wait import PersonWait
+from mulligan.workflows.running_agent import RunningAgent
+from mulligan.workflows.shown_wait import RunningCall, WorkerWait, shown_wait
+
+__all__ = ["agent_progress", "resume_state", "task_in_one_line"]
+
+
+def agent_progress(agent: RunningAgent) -> Progress:
+    """The status of the newest turn, and its numbers so far."""
+    turn = agent.turn if agent.has_turn else None
+    result = turn.result if turn else RunResult(status="completed")
+    max_steps = agent.input.max_steps if agent.input else None
+    running = [each for each in agent.waits.of(RunningCall) if each.kind is not None]
+    is_waiting = agent.status == "running" and agent.waits.of(PersonWait) and not running
+    return Progress(
+        status="waiting" if is_waiting else agent.status,
+        step=result.steps,
+        max_steps=turn.max_steps if turn else max_steps or 0,
+        usage=result.usage,
+        tool_calls=result.tool_calls,
+        recovered_failures=result.recovered_failures,
+        running=[each.call.name for each in running],
+        cost=result.cost,
+        waiting_for=shown_wait(agent.waits.open.values(), agent.key) if agent.is_turn_open else None,
+    )
+
+
+def task_in_one_line(agent: RunningAgent) -> str:
+    """What the newest turn was asked for."""
+    is_opening = any(wait.opens for wait in agent.waits.of(WorkerWait))
+    if agent.has_turn and not is_opening:
+        return agent.turn.task
+    return task_of(agent.input) if agent.input else ""
+
+
+def resume_state(agent: RunningAgent, since: int) -> ResumeState | None:
+    """A page of what another run needs to resume this one, from message `since` on; None if no turn was begun.
+
+    At the end are people's messages that the model has not seen.
+    """
+    run_input, trace = (agent.turn.input, agent.turn.trace) if agent.has_turn else (agent.input, "")
+    if run_input is None:
+        return None
+    messages = [*agent.conversation.messages_to_resume(), *agent.inbox.new_messages()]
+    since = max(0, since)
+    page = messages_that_fit(messages[since:], limits.PAGE_BYTES)
+    end = since + len(page)
+    state = ResumeState(
+        input=run_input.model_copy(update={"messages": [], "prompt": None}),
+        trace=trace,
+        messages=page,
+        undecided=_undecided(agent),
+        next=end if end < len(messages) else None,
+    )
+    if state.next is None:
+        for feature in agent.with_method("for_resume"):
+            feature.for_resume(state)
+    return state
+
+
+def _undecided(agent: RunningAgent) -> list[str]:
+    """The ids of the calls that nobody has decided on, and that so have not run."""
+    abandoned = [wait.key for wait in agent.waits.abandoned if isinstance(wait, PersonWait)]
+    return [*abandoned, *(wait.key for wait in agent.waits.of(PersonWait) if wait.decision is None)]

@@ -1,0 +1,21 @@
+"""Lets calls wait for a person whose tool needs approval, or asks a question."""
+
+from __future__ import annotations
+
+from mulligan.wire.tool_call import ToolOutcome
+from mulligan.workflows.feature import Feature
+from mulligan.workflows.people.decided_call import decide_on_call
+from mulligan.workflows.step_call import StepCall
+
+__all__ = ["Approvals"]
+
+
+class Approvals(Feature):
+    """The approvals of an agent's calls."""
+
+    async def before_call(self, call: StepCall) -> ToolOutcome | None:
+        """Wait for the decision. A call that was approved before the run continued as new is not asked about again."""
+        decision = call.record.decision
+        if call.prepared.waits is None or (decision is not None and decision.decision == "approve"):
+            return None
+        return await decide_on_call(self.agent, call)

@@ -1,0 +1,1 @@
+"""Compaction: the older steps of a conversation are replaced by a summary."""

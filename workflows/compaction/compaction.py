@@ -1,0 +1,139 @@
+"""Replaces the older steps of a conversation by a summary, which an activity writes, before a model call."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from temporalio.exceptions import ActivityError, is_cancelled_exception
+
+from mulligan.content import MAX_PARTS, media_of
+from mulligan.errors import error_of
+from mulligan.values import AssistantMessage, ErrorInfo, UserMessage
+from mulligan.values import Compaction as ShownCompaction
+from mulligan.wire.compaction_request import COMPACT_CONVERSATION, CompactConversation, Compacted
+from mulligan.wire.shorten import shorten_middle
+from mulligan.workflows import limits
+from mulligan.workflows.compaction.place_of_cut import BYTES_PER_TOKEN, PARTS, place_of_cut, size_of, tokens
+from mulligan.workflows.conversation.conversation import Conversation
+from mulligan.workflows.conversation.records import ConversationSummary
+from mulligan.workflows.feature import Feature
+from mulligan.workflows.model_errors import raise_if_not_called
+from mulligan.workflows.scheduling import Schedule
+from mulligan.workflows.waits import Wait, WaitKind
+
+__all__ = ["Compaction"]
+
+
+@dataclass(kw_only=True, eq=False)
+class SummaryWait(Wait):
+    """A model summarizes the older messages."""
+
+    name: ClassVar[str] = "summary"
+    is_carried_over: ClassVar[bool] = False
+
+    model: str
+
+    @property
+    def kind(self) -> WaitKind:
+        """A model ends it."""
+        return "model"
+
+    def describe(self, others: Sequence[Wait], key: str) -> tuple[str, str]:
+        """The model."""
+        del others, key
+        return f"waiting for `{self.model}`, which summarizes older messages,", ""
+
+
+class Compaction(Feature):
+    """The compactions of one agent."""
+
+    schedules: ClassVar = {COMPACT_CONVERSATION: Schedule(has_heartbeat=True)}
+
+    async def step(self, then: Callable[[], Awaitable[None]]) -> None:
+        """Compact the conversation if it has reached the agent's limit.
+
+        The step will show the compaction. If no summary can be written, the conversation stays unchanged, and the next try
+        is made after it has grown by a quarter of the limit.
+        """
+        agent = self.agent
+        limit = agent.facts.compact_at
+        if limit is not None and not agent.is_answering:
+            size = tokens(agent.conversation)
+            if size >= max(limit, agent.conversation.compact_again_at):
+                cut = place_of_cut(agent.conversation, limit)
+                if cut is not None:
+                    await self._compact(limit, cut, size)
+        await then()
+
+    async def _compact(self, limit: int, cut: int, size: int) -> None:
+        agent, conversation, turn = self.agent, self.agent.conversation, self.agent.turn
+        request = self._request(cut, limit)
+        with agent.waits.entered(SummaryWait(key="", model=request.model)):
+            outcome = await self._summarized(request)
+        if outcome.error is None:
+            removed = size_of(conversation, conversation.cut, cut)
+            conversation.replace_by_summary(_summary(conversation, cut, limit, outcome), cut)
+            size = max(0, size - removed // BYTES_PER_TOKEN)
+            agent.cached_messages = conversation.ref().count
+        conversation.compact_again_at = size + limit // PARTS
+        conversation.pending_compaction = ShownCompaction(
+            messages=request.cut, text=outcome.summary, usage=outcome.usage, error=outcome.error
+        )
+        conversation.event_log.compacted(conversation.next_step)
+        cost = turn.cost_of(request.model, outcome.usage) if outcome.usage.total_tokens else 0.0
+        turn.add_usage(outcome.usage, cost)
+
+    def _request(self, cut: int, limit: int) -> CompactConversation:
+        agent, facts, conversation = self.agent, self.agent.facts, self.agent.conversation
+        return CompactConversation(
+            where=agent.context,
+            model=facts.compact_model or agent.turn.model,
+            run_model=agent.turn.model,
+            step=agent.turn.next_step,
+            cut=cut - conversation.view_offset,
+            compact_at=limit,
+            known=agent.cached_messages,
+            new=conversation.new_since(agent.cached_messages, limits.INLINE_BYTES),
+            whole=conversation.ref(),
+            patience=min(facts.model_patience, limits.COMPACTION_PATIENCE),
+            timeout=facts.model_timeout,
+            attempts=facts.model_attempts,
+        )
+
+    async def _summarized(self, request: CompactConversation) -> Compacted:
+        """Have the older messages summarized. A failure is returned, as the run can continue without a summary."""
+        summary = f"sum up {request.cut} messages"
+        try:
+            return await self.agent.model_activity(
+                COMPACT_CONVERSATION, request, Compacted, summary=summary, attempts=self.agent.facts.model_attempts
+            )
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                raise
+            raise_if_not_called(error)
+            kind = type(error_of(error) or error.cause or error).__name__
+            return Compacted(error=ErrorInfo(kind=kind, message=f"{error.cause or error}"))
+
+
+def _summary(conversation: Conversation, cut: int, limit: int, outcome: Compacted) -> ConversationSummary:
+    """The user's request of this turn (only the beginning and the end of a long one), and the summary."""
+    first, after_last = (number - conversation.first_message for number in conversation.request_span)
+    task, content, previous = "", [], conversation.summary
+    if conversation.cut <= first < cut:
+        request = conversation.messages[first:after_last]
+        task = "\n\n".join(message.text for message in request)
+        content = [part for each in request if isinstance(each, UserMessage) for part in media_of(each.content)]
+        task = shorten_middle(task, limit // PARTS * BYTES_PER_TOKEN)
+    elif previous and first < conversation.cut:
+        task, content = previous.task, media_of(previous.content)
+    summarized = conversation.messages[conversation.cut : cut]
+    answers = sum(isinstance(message, AssistantMessage) for message in summarized)
+    return ConversationSummary(
+        task=task,
+        content=content[: MAX_PARTS - 1],
+        heading=outcome.heading,
+        summary=outcome.summary,
+        answers=answers + (previous.answers if previous else 0),
+    )

@@ -1,0 +1,115 @@
+"""A feature: something that an agent can do beside its loop, in a folder of its own (mulligan/features.py lists them)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from mulligan.run_input import RunInput
+from mulligan.values import Status
+from mulligan.wire.model_call import ModelAnswer, ModelCall, RejectedAnswer
+from mulligan.wire.resume_page import ResumeState
+from mulligan.wire.tool_call import ToolOutcome
+from mulligan.workflows.scheduling import Schedule
+from mulligan.workflows.waits import Wait
+
+if TYPE_CHECKING:
+    from mulligan.workflows.running_agent import RunningAgent
+    from mulligan.workflows.step_call import StepCall
+    from mulligan.workflows.workflow_agents import WorkflowAgents
+
+__all__ = ["EndTurn", "Feature", "StepAgain"]
+
+
+class EndTurn(Exception):
+    """Raised by a feature: the turn ends now, with a status."""
+
+    def __init__(self, status: Status) -> None:
+        super().__init__(status)
+        self.status: Status = status
+
+
+class StepAgain(Exception):
+    """Raised by a feature before the model has answered: the step begins again, after the run may have continued as new."""
+
+
+class Feature:
+    """One feature of one agent of a workflow. What a subclass does not override costs nothing.
+
+    `step`, `answer` and `run_call` stand around a step, a model call and a tool call: they do something before and after
+    `then`, call it several times, or carry it out in another way, without calling it.
+
+    Attributes:
+        schedules: How its activities are scheduled, by their types.
+        waits: The classes of its waits, which are carried over continue-as-new.
+        agent: The agent that it belongs to.
+    """
+
+    schedules: ClassVar[Mapping[str, Schedule]] = {}
+    waits: ClassVar[tuple[type[Wait], ...]] = ()
+
+    def __init__(self, agent: RunningAgent) -> None:
+        self.agent = agent
+
+    @classmethod
+    def listen(cls, agents: WorkflowAgents) -> None:
+        """Set the handlers of its updates and signals, once in a workflow. The agents need not exist yet."""
+
+    def begin_turn(self, run_input: RunInput) -> RunInput:
+        """A turn begins. Returns its input, as the turn keeps it."""
+        return run_input
+
+    async def step(self, then: Callable[[], Awaitable[None]]) -> None:
+        """Stand around a step that begins, before the model is called; `then` ends when the model has answered.
+
+        Raises:
+            EndTurn, StepAgain: the step does not go on.
+        """
+        await then()
+
+    async def answer(self, call: ModelCall, then: Callable[[ModelCall], Awaitable[ModelAnswer]]) -> ModelAnswer:
+        """Stand around a model call, or carry it out.
+
+        Raises:
+            ModelRequestError, ModelUnavailableError: the model did not answer.
+        """
+        return await then(call)
+
+    def begin_calls(self) -> None:
+        """The model has answered, or a step with open calls was carried over: the step's calls are about to run."""
+
+    async def before_call(self, call: StepCall) -> ToolOutcome | None:  # noqa: ARG002
+        """Before a valid call is approved or started. Returns its result if it does not run."""
+        return None
+
+    async def before_run(self, call: StepCall) -> ToolOutcome | None:  # noqa: ARG002
+        """Before a call is started to which no feature has objected. Returns its result if it does not run."""
+        return None
+
+    async def run_call(self, call: StepCall, then: Callable[[StepCall], Awaitable[ToolOutcome]]) -> ToolOutcome:
+        """Stand around a call that runs, or carry it out."""
+        return await then(call)
+
+    def settled(self, call: StepCall, outcome: ToolOutcome) -> None:
+        """A call has its result."""
+
+    async def accept(self, answer: ModelAnswer) -> RejectedAnswer | None:  # noqa: ARG002
+        """All calls of an answer have their results. Returns feedback for the model if it must answer again.
+
+        Raises:
+            EndTurn: the turn ends with this answer.
+        """
+        return None
+
+    async def calls_failed(self) -> None:
+        """The step's calls were cancelled, or one has failed the run: end what only this feature knows of."""
+
+    def for_resume(self, state: ResumeState) -> None:
+        """Add what another run needs that resumes this one."""
+
+    def dump(self) -> Any:
+        """The state that continue-as-new carries, as JSON; None if there is none."""
+        return None
+
+    def load(self, state: Any) -> None:
+        """Continue with what `dump` returned."""

@@ -1,0 +1,29 @@
+"""The features of an agent in a workflow: the classes of mulligan/features.py's list, and chains of their methods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+
+from mulligan.features import FEATURES
+from mulligan.workflows.feature import Feature
+from mulligan.workflows.people.person_wait import PersonWait
+from mulligan.workflows.scheduling import SCHEDULES as CORE_SCHEDULES
+from mulligan.workflows.waits import Wait
+
+__all__ = ["FEATURE_CLASSES", "SCHEDULES", "WAITS"]
+
+
+def _classes() -> Iterator[type[Feature]]:
+    for name in FEATURES:
+        module = import_module(f"mulligan.workflows.{name}.{name}")
+        yield getattr(module, "".join(part.title() for part in name.split("_")))
+
+
+FEATURE_CLASSES: tuple[type[Feature], ...] = tuple(_classes())
+"""In the order of the list."""
+SCHEDULES = {**CORE_SCHEDULES, **{name: row for each in FEATURE_CLASSES for name, row in each.schedules.items()}}
+"""How each activity is scheduled, by its type."""
+_WAITS: list[type[Wait]] = [PersonWait, *(wait for each in FEATURE_CLASSES for wait in each.waits)]
+WAITS = {wait.name: wait for wait in _WAITS}
+"""The classes of waits that continue-as-new carries, by their names."""

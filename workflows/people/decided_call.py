@@ -1,0 +1,64 @@
+"""Asks a person about a call before it runs, and records the decision: also that nobody is asked any more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mulligan.wire.tool_call import ToolOutcome
+from mulligan.wire.updates import RECORD_DECISION, RecordDecision, RecordedDecision
+from mulligan.workflows.people.person_wait import PersonWait, decision_text
+from mulligan.workflows.step_call import StepCall
+
+if TYPE_CHECKING:
+    from mulligan.workflows.running_agent import RunningAgent
+
+__all__ = ["decide_on_call", "refuse_if_stopped"]
+
+
+async def refuse_if_stopped(agent: RunningAgent, call: StepCall) -> ToolOutcome | None:
+    """After a request to stop nothing starts: the result of a call that nobody has approved. None if it may run."""
+    if not agent.is_stopped or (call.record.decision and call.record.decision.decision == "approve"):
+        return None
+    return await decide_on_call(agent, call)
+
+
+async def decide_on_call(agent: RunningAgent, call: StepCall) -> ToolOutcome | None:
+    """Wait for a person's decision. Returns None if the call may run, with the arguments that are then in its record."""
+    wait = agent.waits.carried(PersonWait, call.call.id) or _wait(agent, call)
+    decision = call.record.decision = await wait.decided(agent.waits, agent.conversation.event_log, agent.inbox.stop)
+    call.is_stopped = decision.decision == "stopped"
+    agent.conversation.event_log.decided(call.index)
+    if wait.edited_arguments is not None:
+        agent.conversation.edit_call(call.index, wait.edited_arguments)
+    is_approved = decision.decision == "approve"
+    assert call.decision is not None
+    request = RecordDecision(
+        where=agent.context,
+        call=call.call,
+        arguments=call.record.arguments,
+        step=wait.step,
+        decision=call.decision,
+        answer=wait.answer,
+        run=is_approved,
+        repaired_by=call.repaired_by,
+        started=wait.since,
+        with_request=call.facts is not None and bool(call.facts.once),
+    )
+    summary = f"{call.call.name}: {decision.decision}"
+    recorded = await agent.activity(RECORD_DECISION, request, RecordedDecision, summary=summary)
+    return None if is_approved else recorded
+
+
+def _wait(agent: RunningAgent, call: StepCall) -> PersonWait:
+    reason = call.prepared.waits or "approval"
+    return PersonWait(
+        key=call.call.id,
+        call=call.call,
+        index=call.index,
+        reason=reason,
+        arguments=call.record.arguments,
+        text=decision_text(call.call, call.record.arguments, is_question=reason == "question"),
+        step=agent.turn.result.steps,
+        timeout=call.facts.approval_timeout if call.facts else None,
+        reminder=call.facts.approval_reminder if call.facts else None,
+    )

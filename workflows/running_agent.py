@@ -1,0 +1,323 @@
+"""An agent of a workflow while it works: its conversation, its turn, what it waits for, and its features."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal, NoReturn, TypeVar
+
+from pydantic import BaseModel
+from temporalio import workflow
+from temporalio.exceptions import ActivityError
+
+from mulligan.run_input import RunInput
+from mulligan.schema.optional_field import optional_field
+from mulligan.values import Status
+from mulligan.wire.agent_facts import AgentFacts
+from mulligan.wire.model_call import CALL_MODEL, ConversationRequest, ModelAnswer, ModelCall
+from mulligan.wire.run_context import RunContext
+from mulligan.wire.run_priority import run_priority
+from mulligan.workflows import limits
+from mulligan.workflows.agent_route import AgentRoute
+from mulligan.workflows.conversation.continue_as_new import (
+    ContinueAsNewPolicy,
+    continue_as_new,
+    decode_state,
+    encode_state,
+    fits_in_state,
+    size_to_carry,
+)
+from mulligan.workflows.conversation.conversation import Conversation
+from mulligan.workflows.feature import Feature
+from mulligan.workflows.features import FEATURE_CLASSES, SCHEDULES, WAITS
+from mulligan.workflows.model_errors import raise_model_error
+from mulligan.workflows.people.inbox import Inbox
+from mulligan.workflows.scheduling import Schedule, run_activity
+from mulligan.workflows.shown_wait import ModelWait, RunningCall, WorkerWait
+from mulligan.workflows.step_call import StepCall
+from mulligan.workflows.turn import Turn
+from mulligan.workflows.waits import Waits
+
+__all__ = ["OpenStep", "RunningAgent"]
+
+Result = TypeVar("Result", bound=BaseModel)
+F = TypeVar("F", bound=Feature)
+
+
+class OpenStep(BaseModel):
+    """A step from the model's answer to the results of all of its calls. Continue-as-new carries it.
+
+    `started`: the ids of the calls that have started to run. `is_carried`: whether it began in an earlier workflow run.
+    """
+
+    answer: ModelAnswer
+    started: list[str] = optional_field([])
+    is_carried: bool = optional_field(False)
+
+
+class RunningAgent:
+    """One agent of a workflow.
+
+    Attributes:
+        name: The agent's.
+        key: Its number in the workflow.
+        inbox: What has been sent to it.
+        waits: What it waits for.
+        input: The input of the newest turn; None before the first one.
+        status: The status of the newest turn.
+        conversation: The messages of all turns.
+        route: The task queue of a worker that has the agent, where workers of one queue serve different agents.
+        open_step: The step whose calls have not all ended.
+        is_answering: Whether the model of a step was called, and has not answered.
+        cached_messages: How many messages are in the cache of the worker that called the model last, counted in the view.
+        calls: The calls of the open step.
+        may_leave: Whether the workflow may continue as new while the agent waits. For `AgentWorkflow` only, as the state
+            must be the workflow's only argument.
+    """
+
+    def __init__(self, name: str, key: str, inbox: Inbox, state: bytes | None) -> None:
+        carried = decode_state(state) if state else {}
+        self.name: str = carried.get("agent", name)
+        self.key, self.inbox = key, inbox
+        self.waits: Waits = inbox.waits
+        self.input: RunInput | None = None
+        self.status: Status | Literal["running", "failed", "cancelled"] = carried.get("status", "running")
+        self.conversation = Conversation.load(carried["conversation"]) if carried else Conversation()
+        self._turn = Turn.model_validate(carried["turn"]) if carried.get("turn") else None
+        self.cached_messages = self.conversation.count_at_answer
+        self.open_step: OpenStep | None = None
+        self.calls: list[StepCall] = []
+        self.is_answering = False
+        self.may_leave = False
+        self._policy = ContinueAsNewPolicy(is_carried=state is not None)
+        self._worker_waits = 0
+        self.route = AgentRoute(lambda: inbox.stop is not None, self._waiting_for_worker)
+        self.route.priority = run_priority(self._turn.input if self._turn else None)
+        self.features = [each(self) for each in FEATURE_CLASSES]
+        inbox.on_stop = self.conversation.event_log.stopping
+        self.waits.is_due, self.waits.leave = self._is_due_while_waiting, self._leave
+        self.waits.open_threads = self._open_threads
+        if carried:
+            self._load(carried)
+
+    def _load(self, carried: dict[str, Any]) -> None:
+        self.inbox.load(carried["inbox"])
+        self.waits.load(carried["waits"], WAITS)
+        self.is_answering = carried["answering"]
+        states = carried["features"]
+        for feature in self.features:
+            if (name := _name_of(feature)) in states:
+                feature.load(states[name])
+        if step := carried["step"]:
+            answer = {**step["answer"], "message": self.conversation.messages[self.conversation.steps[-1].at]}
+            self.open_step = OpenStep.model_validate({**step, "answer": answer, "is_carried": True})
+
+    def carry(self) -> bytes:
+        """The state of the agent for the next workflow run: its turn and its conversation, compressed."""
+        step, states = self.open_step, {_name_of(each): each.dump() for each in self.features}
+        return encode_state(
+            {
+                "agent": self.name,
+                "status": self.status,
+                "turn": self._turn.model_dump(mode="json") if self._turn else None,
+                "conversation": self.conversation.dump(workflow.info().run_id),
+                "inbox": self.inbox.dump(),
+                "waits": self.waits.dump(),
+                "answering": self.is_answering,
+                "step": step.model_dump(mode="json", exclude={"answer": {"message"}}) if step else None,
+                "features": {name: state for name, state in states.items() if state is not None},
+            }
+        )
+
+    # What identifies the turn
+
+    @property
+    def turn(self) -> Turn:
+        """The newest turn.
+
+        Raises:
+            RuntimeError: there is none yet.
+        """
+        if self._turn is None:
+            raise RuntimeError("No turn is open: call begin(), or run(), first.")
+        return self._turn
+
+    @turn.setter
+    def turn(self, turn: Turn) -> None:
+        self._turn = turn
+
+    @property
+    def has_turn(self) -> bool:
+        """Whether a first turn was opened."""
+        return self._turn is not None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a first turn has begun."""
+        return self._turn is not None or self.input is not None
+
+    @property
+    def is_turn_open(self) -> bool:
+        """Whether a turn has begun and not ended."""
+        return self.status == "running" and self.has_begun
+
+    @property
+    def facts(self) -> AgentFacts:
+        """The facts of the agent that were pinned when the turn opened."""
+        return self.turn.facts
+
+    @property
+    def context(self) -> RunContext:
+        """What identifies the turn in the inputs of its activities."""
+        turn = self.turn
+        return RunContext(agent=self.name, conversation=self.key, trace=turn.trace, tenant=turn.input.tenant)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether somebody has requested the turn to stop."""
+        return self.inbox.stop is not None
+
+    # Features
+
+    def feature(self, kind: type[F]) -> F:
+        """The agent's feature of a class."""
+        return next(each for each in self.features if isinstance(each, kind))
+
+    def with_method(self, name: str) -> Iterator[Feature]:
+        """The features that have a method of their own, in the order of the list."""
+        return (each for each in self.features if getattr(type(each), name) is not getattr(Feature, name))
+
+    def around(self, name: str, inner: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        """A function with the methods of that name of all features around it; the first feature's is the outermost."""
+        for feature in [*self.with_method(name)][::-1]:
+            inner = partial(getattr(feature, name), then=inner)
+        return inner
+
+    # Activities
+
+    async def activity(
+        self,
+        name: str,
+        request: BaseModel,
+        result_type: type[Result],
+        *,
+        summary: str | None = None,
+        schedule: Schedule | None = None,
+    ) -> Result:
+        """The result of an activity, as `run_activity`. `schedule`: in place of its row in the table.
+
+        Raises:
+            ActivityError: it has failed, or its result is none that the run can use.
+        """
+        row = schedule or SCHEDULES[name]
+        return await run_activity(name, request, result_type, row, route=self.route, summary=summary)
+
+    async def model_activity(
+        self,
+        name: str,
+        request: ConversationRequest,
+        result_type: type[Result],
+        *,
+        summary: str,
+        attempts: int | None = None,
+    ) -> Result:
+        """The result of an activity that calls a model, with the timeout and the task queue of the agent's model calls.
+
+        After a request to stop, it may run for the grace time only. `attempts`: how often it is tried; None: no limit.
+
+        Raises:
+            ActivityError: it has failed, or its result is none that the run can use.
+        """
+        schedule = replace(self.model_schedule(SCHEDULES[name]), retry=limits.model_retry(attempts))
+        return await run_activity(
+            name, request, result_type, schedule, route=self.route, summary=summary, wait=self.inbox.unless_stopped
+        )
+
+    def model_schedule(self, row: Schedule) -> Schedule:
+        """The row of an activity that calls a model, completed by the agent's facts."""
+        facts = self.facts
+        return replace(
+            row,
+            timeout=limits.model_attempt_timeout(facts.model_timeout),
+            queue=facts.model_task_queue,
+            suffix="-models" if facts.model_task_queue else "",
+        )
+
+    def model_request(self) -> ModelCall:
+        """The input of the next model call."""
+        return self.turn.model_request(self.context, self.conversation, self.cached_messages)
+
+    async def call_model(self, call: ModelCall) -> ModelAnswer:
+        """Call one model by an activity.
+
+        Raises:
+            ModelRequestError, ModelUnavailableError: the endpoint refuses, or is unavailable for longer than the call's
+                patience.
+        """
+        wait = ModelWait(key="", model=call.model, step=call.step, patience=call.patience)
+        summary = f"step {call.step}: {call.model.partition(':')[2]}"
+        with self.waits.entered(wait):
+            try:
+                return await self.model_activity(
+                    CALL_MODEL, call, ModelAnswer, summary=summary, attempts=self.facts.model_attempts
+                )
+            except ActivityError as error:
+                raise_model_error(call, error)
+
+    def running(self, call: StepCall) -> AbstractContextManager[RunningCall]:
+        """Show a call as running for the time of a block."""
+        return self.waits.entered(RunningCall(key=call.call.id, call=call.call, record=call.record))
+
+    @contextmanager
+    def _waiting_for_worker(self) -> Iterator[None]:
+        self._worker_waits += 1
+        with self.waits.entered(WorkerWait(key=str(self._worker_waits), agent=self.name, opens=False)):
+            yield
+
+    # Messages
+
+    def add_new_messages(self) -> None:
+        """Add the messages that people have sent since the last step to the conversation."""
+        for message in self.inbox.take_messages():
+            self.conversation.event_log.message(self.conversation.append(message))
+
+    # Continue-as-new
+
+    def is_due(self) -> bool:
+        """Whether to continue as new at this step boundary. False while the state is too large to be carried."""
+        if not self._policy.is_due():
+            return False
+        if not (fits := self.is_small_enough()):
+            self._policy.postpone()
+        return fits
+
+    def is_small_enough(self) -> bool:
+        """Whether the state fits into what continue-as-new carries."""
+        return fits_in_state(size_to_carry(self.carry()), self._most_to_carry, at=self.conversation.next_step)
+
+    def postpone(self) -> None:
+        """The state was too large: wait for more history before the next try."""
+        self._policy.postpone()
+
+    @property
+    def _most_to_carry(self) -> int:
+        return (self._turn.facts.carry_bytes if self._turn else None) or limits.CARRY_BYTES
+
+    def _is_due_while_waiting(self) -> bool:
+        return self.may_leave and self._policy.is_due_while_waiting() and workflow.all_handlers_finished()
+
+    def _leave(self) -> Callable[[], NoReturn] | None:
+        if self._policy.may_continue_while_waiting(lambda: size_to_carry(self.carry()) <= self._most_to_carry):
+            return partial(continue_as_new, self.carry())
+        return None
+
+    def _open_threads(self) -> int:
+        if self.open_step is None:
+            return 1
+        return len(self.open_step.answer.message.tool_calls) - len(self.conversation.early_results)
+
+
+def _name_of(feature: Feature) -> str:
+    return type(feature).__module__.rpartition(".")[2]

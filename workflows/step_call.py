@@ -1,0 +1,48 @@
+"""One call of a step, as the features see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mulligan.values import Decision, ToolCall
+from mulligan.wire.agent_facts import ToolFacts
+from mulligan.wire.model_call import PreparedCall
+from mulligan.wire.tool_call import CallTool
+from mulligan.workflows.conversation.records import CallRecord
+
+__all__ = ["StepCall"]
+
+
+@dataclass(eq=False, kw_only=True)
+class StepCall:
+    """One call of the agent's newest step.
+
+    Attributes:
+        index: Its place among the step's calls.
+        call: The call as the model reads it.
+        prepared: What the inspection of the answer says of it.
+        record: What its step shows of it. A person may have edited its arguments.
+        facts: How its tool is scheduled; None if the tool was added to the agent after the turn had opened.
+        is_carried: Whether its step began in an earlier workflow run.
+        is_stopped: Whether a request to stop has ended it: the model has made no mistake.
+        request: The input of its activity, as soon as the call runs. Features may change it before.
+    """
+
+    index: int
+    call: ToolCall
+    prepared: PreparedCall
+    record: CallRecord
+    facts: ToolFacts | None
+    is_carried: bool
+    is_stopped: bool = False
+    request: CallTool | None = None
+
+    @property
+    def decision(self) -> Decision | None:
+        """What a person has decided, without the model's own arguments: history has them."""
+        return self.record.decision and self.record.decision.model_copy(update={"before": None})
+
+    @property
+    def repaired_by(self) -> list[str]:
+        """The names of what has repaired its arguments."""
+        return [repair.by for repair in self.prepared.repairs]

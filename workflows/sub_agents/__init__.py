@@ -1,0 +1,1 @@
+"""Calls of sub-agents: agents that are the tools of others."""
