@@ -175,6 +175,9 @@ def test_arguments_that_are_no_object_are_quoted_once_in_any_feedback() -> None:
         invalid = error_for(wrong)
         feedback.quote_unreadable(invalid, call(wrong))
         assert invalid.text.count("You sent: ") == 1
+    foreign = ToolCallError("m", detail="You sent: a parcel.")
+    feedback.quote_unreadable(foreign, call("[1]"))
+    assert foreign.text == "m\nYou sent: a parcel.\nYou sent: [1]"
     cut = feedback.truncated_call(call("{'a': '" + "x" * 2_000 + "END"), "the length limit")
     feedback.quote_unreadable(cut, call("{'a': '" + "x" * 2_000 + "END"))
     assert cut.text.endswith("END")
