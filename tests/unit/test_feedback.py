@@ -158,7 +158,9 @@ def test_feedback_on_invalid_json_quotes_what_was_sent_around_the_fault(place: i
     error = error_for(raw)
     [quoted] = [line for line in error.detail.splitlines() if line.startswith("You sent: ")]
     assert "FAULT" in quoted
-    assert len(quoted) < 650
+    at = items.index("FAULT")
+    assert all(each in quoted for each in items[max(0, at - 10) : at + 10])
+    assert 500 < len(quoted) < 650
     assert ("characters before" in quoted, "more characters" in quoted) == (place >= 300, place <= 4_000)
     assert "FAULT" not in error.message
 
