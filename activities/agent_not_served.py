@@ -6,7 +6,7 @@ import difflib
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
-from temporalio.service import RPCError
+from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.activities.services import Services
 from mulligan.agent import Agent
@@ -14,6 +14,8 @@ from mulligan.client.served_agents import read_other_workers
 from mulligan.wire.agent_facts import AGENT_NOT_SERVED
 
 __all__ = ["decline", "other_queues", "served_agent", "unknown_agent"]
+
+_MAY_NOT_LIST = (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED, RPCStatusCode.UNIMPLEMENTED)
 
 
 async def served_agent(services: Services, name: str) -> Agent:
@@ -24,7 +26,11 @@ async def served_agent(services: Services, name: str) -> Agent:
     """
     agent = services.registry.agents.get(name)
     if agent is None:
-        raise decline(services, name, await other_queues(services))
+        try:
+            queues = await other_queues(services)
+        except RPCError:
+            queues = []  # the workflow tries its own queue again
+        raise decline(services, name, queues)
     return agent
 
 
@@ -46,12 +52,18 @@ def unknown_agent(services: Services, name: str) -> str:
 
 
 async def other_queues(services: Services) -> list[str]:
-    """The task queues of the workers beside this one that serve other agents. Empty if Temporal does not answer."""
+    """The task queues of the workers beside this one that serve other agents. Empty if this worker may not list them.
+
+    Raises:
+        RPCError: Temporal does not answer, so there may be such workers.
+    """
     served = services.served
     if served is None:
         return []
     try:
         others = await read_other_workers(activity.client(), served)
-    except RPCError:
+    except RPCError as error:
+        if error.status not in _MAY_NOT_LIST:
+            raise
         return []
     return [f"{served.task_queue}{tag}" for tag in others]

@@ -7,18 +7,22 @@ bytes of a response arrive, before anything reads them: whatever its status and 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
 
 import httpx2
 
 REPLACEMENT = "[key]"
-SHORTEST, SURELY_SECRET = 8, 12
-"""Characters of a secret, and of one that may be a plain word."""
-_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL|AUTH|COOKIE", re.IGNORECASE)
+SHORTEST = 8
+"""Characters of a secret."""
+_NAME = re.compile(
+    r"(?<![a-z])((api|access|auth|secret|session)?(key|token)|secret|password|credential|cookie"
+    r"|auth(entication|orization)?)s?(?![a-z])"
+)
 _OURS = ("idempotency-key",)
 """Headers whose names look like those of secrets."""
-_CLASSES = (re.compile("[a-z]"), re.compile("[A-Z]"), re.compile("[0-9]"))
+_WORD = re.compile(r"[a-z]{1,15}\d{0,2}|\d{1,3}[a-z]|\d")
+"""A part of a name as people write it, also of a model's: `llama3.1`, `qwen2.5-7b`."""
 
 
 class EchoedSecrets:
@@ -30,12 +34,12 @@ class EchoedSecrets:
     """
 
     def __init__(self, headers: Mapping[str, str], names: Container[str] = ()) -> None:
-        found = (
-            value.partition(" ")[2] or value if name.lower() == "authorization" else value
-            for name, value in headers.items()
-            if name.lower() in names or (_NAME.search(name) and name.lower() not in _OURS)
+        values = (
+            value.partition(" ")[2] or value if name.endswith("authorization") else value
+            for name, value in ((name.lower(), value) for name, value in headers.items())
+            if name in names or (_NAME.search(name) and name not in _OURS)
         )
-        self.values = sorted(filter(_is_secret, set(found)), key=len, reverse=True)
+        self.values = sorted(filter(_is_secret, set(values)), key=len, reverse=True)
         """The longest one first: another one may be a part of it."""
         # In JSON, PHP escapes a slash, and .NET a plus sign.
         forms = (
@@ -62,14 +66,17 @@ class EchoedSecrets:
             return {self.clean_value(name): self.clean_value(inner) for name, inner in value.items()}
         return value
 
-    def clean_pieces(self, write: Callable[[str], None]) -> Callable[[str], None]:
-        """A function that writes the pieces of a text without the secrets. What may begin one waits for the next piece."""
+    def clean_pieces(self, write: Callable[[str], None]) -> Callable[..., None]:
+        """A function that writes the pieces of a text without the secrets.
+
+        The end of a piece that a secret may begin with waits for the next one, unless `is_last`.
+        """
         held = b""
 
-        def write_cleaned(piece: str) -> None:
+        def write_cleaned(piece: str, *, is_last: bool = False) -> None:
             nonlocal held
             cleaned, held = self.clean_bytes(held + piece.encode(errors="surrogatepass"))
-            if cleaned:
+            if cleaned := cleaned + held if is_last else cleaned:
                 write(cleaned.decode(errors="surrogatepass"))
 
         return write_cleaned
@@ -81,33 +88,13 @@ class EchoedSecrets:
                 headers[name] = self._any.sub(REPLACEMENT.encode(), value.encode()).decode()
 
 
-class CleanedStream(httpx2.AsyncByteStream):
-    """The bytes of a response that is not compressed, without the secrets of its request."""
-
-    def __init__(self, stream: httpx2.AsyncByteStream, secrets: EchoedSecrets) -> None:
-        self._stream, self._secrets = stream, secrets
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        held = b""
-        async for piece in self._stream:
-            cleaned, held = self._secrets.clean_bytes(held + piece)
-            if cleaned:
-                yield cleaned
-        if held:
-            yield held
-
-    async def aclose(self) -> None:
-        """Close the response."""
-        await self._stream.aclose()
-
-
 def _is_secret(value: str) -> bool:
-    """Whether it is more than the placeholder that a local server takes as a key, such as `lm-studio`.
+    """Whether it is more than the placeholder that a local server takes as a key, such as `sk-no-key-required`.
 
     To remove that from answers would change what models write.
     """
-    classes = sum(bool(each.search(value)) for each in _CLASSES)
-    return len(value) >= SURELY_SECRET or (len(value) >= SHORTEST and classes > 1)
+    words = re.split("[-_./: ]", value.lower() if value.isupper() else value)
+    return len(value) >= SHORTEST and not all(map(_WORD.fullmatch, words))
 
 
 def _begun(data: bytes, pattern: bytes) -> int:

@@ -125,6 +125,7 @@ class OpenRunActivity:
         Raises:
             InvalidRunInputError: no worker of the task queue serves it.
             ApplicationError: only another one may serve it. The workflow opens the run there.
+            RPCError: whether there is another one is not known, as Temporal does not answer. The activity is tried again.
         """
         agent = self.services.registry.agents.get(name)
         if agent is not None:

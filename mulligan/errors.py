@@ -39,6 +39,7 @@ class MulliganError(ApplicationError):
     Attributes:
         took: What the failed run used; None where no run began.
         detail: What follows the message in the feedback for the model. It may quote the input; empty for most errors.
+        quotes_input: Whether `detail` quotes all that the model wrote, or the part at fault. Other processes do not get it.
     """
 
     fields: ClassVar[tuple[str, ...]] = ()
@@ -46,6 +47,7 @@ class MulliganError(ApplicationError):
 
     def __init__(self, message: str, *, detail: str = "") -> None:
         self.detail = str(well_formed(detail))
+        self.quotes_input = False
         self.took: Took | None = None
         super().__init__(str(well_formed(message)), type=type(self).__name__, non_retryable=True)
 

@@ -57,7 +57,8 @@ class ToolCall(BaseModel):
     """A call that the model made.
 
     In a message, a call that was repaired, or edited by a person, has the name and arguments that it was executed with,
-    and so the model reads it. A step has what the model wrote.
+    and so the model reads it. A step also has the arguments as the model wrote them; a name that was repaired is in the
+    `repairs` of its call.
     """
 
     id: str

@@ -24,11 +24,14 @@ T = TypeVar("T")
 
 
 class _NotServedError(Exception):
-    """No worker that was tried serves the agent. `error` is that of the first one that declined."""
+    """No worker that was tried serves the agent. `error` is that of the first one that declined.
 
-    def __init__(self, error: ActivityError) -> None:
+    `is_certain`: false if a worker that serves it was named, and did not start the activity in time.
+    """
+
+    def __init__(self, error: ActivityError, *, is_certain: bool) -> None:
         super().__init__(str(error))
-        self.error = error
+        self.error, self.is_certain = error, is_certain
 
 
 class AgentRoute:
@@ -61,8 +64,10 @@ class AgentRoute:
                 try:
                     return await self._try_queues(schedule)
                 except _NotServedError as not_served:
-                    if not waits or self._is_stopped():
+                    if self._is_stopped() or (not waits and not_served.is_certain):
                         raise not_served.error from not_served.error.cause
+                    if not waits:
+                        continue  # workers that are gone are named for about a minute
                 if pause == limits.NOT_SERVED_FIRST_PAUSE:
                     while_waiting.enter_context(self._waiting())
                 await self._pause(pause)
@@ -70,6 +75,7 @@ class AgentRoute:
 
     async def _try_queues(self, schedule: Callable[[str | None], Awaitable[T]]) -> T:
         queues, tried, declined = [self._queue], 0, None
+        unstarted: set[str | None] = set()
         while tried < min(len(queues), limits.QUEUES_TRIED):
             queue = queues[tried]
             tried += 1
@@ -80,6 +86,7 @@ class AgentRoute:
                 if others is None:
                     self._queue = queue
                     raise
+                unstarted = unstarted & set(others) if is_declined(error) else unstarted | {queue}
                 # Not the timeout of a queue without workers: it would be taken for that of the tool's own queue.
                 declined = declined if declined is not None and is_declined(declined) else error
                 queues += [each for each in others if each not in queues]
@@ -88,7 +95,7 @@ class AgentRoute:
                 return result
         self._queue = None
         assert declined is not None
-        raise _NotServedError(declined)
+        raise _NotServedError(declined, is_certain=not unstarted)
 
     async def _pause(self, seconds: float) -> None:
         try:

@@ -48,8 +48,6 @@ _MAY_QUOTE = frozenset({"value_error", "assertion_error", "union_tag_invalid", "
 """Error types of pydantic whose message may contain the value. Every type that is not pydantic's may do so too."""
 _PYDANTICS = frozenset(get_args(ErrorType))
 
-
-_YOU_SENT = "You sent: "
 _MAY_HAVE_RUN = "This call was started before, and may or may not have done its work."
 
 
@@ -109,7 +107,7 @@ class Target:
             )
         elif self.is_output:
             message = f"Your output is not a valid `{self.name}`, so it was not accepted:\n{faults}"
-        sent = f"{_YOU_SENT}{_cut(json.dumps(value, ensure_ascii=False, default=str), INPUT_SHOWN)}"
+        sent = f"You sent: {_cut(json.dumps(value, ensure_ascii=False, default=str), INPUT_SHOWN)}"
         detail = "\n".join([sent, *quoting, _takes(self.accepts), self._again])
         return self._error(call, "invalid_arguments", message, detail, error)
 
@@ -118,11 +116,13 @@ class Target:
         return "Give it again, corrected." if self.is_output else "Call it again with corrected arguments."
 
     def _error(self, call: ToolCall, kind: str, message: str, detail: str, source: Exception) -> InvalidInput:
+        error: InvalidInput = _invalid(call, kind, message, detail, source)
         if self.is_output:
-            return StructuredOutputValidationError(
+            error = StructuredOutputValidationError(
                 message, detail=detail, kind="invalid_output", tool_name=self.name, source=source
             )
-        return _invalid(call, kind, message, detail, source)
+        error.quotes_input = True
+        return error
 
 
 def quote_unreadable(error: Mistake, call: ToolCall) -> None:
@@ -130,7 +130,7 @@ def quote_unreadable(error: Mistake, call: ToolCall) -> None:
 
     The model is sent `{}` in their place.
     """
-    if _YOU_SENT in error.detail or not call.arguments.strip() or is_json_object(call.arguments):
+    if error.quotes_input or not call.arguments.strip() or is_json_object(call.arguments):
         return
     is_cut_off = error.kind == "truncated_call"
     sent = _sent(call.arguments, len(call.arguments) if is_cut_off else 0)
@@ -333,7 +333,7 @@ def _sent(raw: str, position: int) -> str:
     """The arguments as the model wrote them, or the part of them around a position."""
     start = max(0, min(position - INPUT_SHOWN // 2, len(raw) - INPUT_SHOWN))
     before = f"({start} characters before) …" if start else ""
-    return f"{_YOU_SENT}{before}{_cut(raw[start:], INPUT_SHOWN)}"
+    return f"You sent: {before}{_cut(raw[start:], INPUT_SHOWN)}"
 
 
 def _cut(text: str, longest: int) -> str:

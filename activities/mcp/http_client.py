@@ -6,12 +6,14 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
+from math import inf
 from typing import Any
 
 import httpx2
 
-from mulligan.activities.echoed_secrets import CleanedStream, EchoedSecrets
-from mulligan.activities.mcp.response_limit import ResponseTooLarge, read_limited
+from mulligan.activities._answer_limit import limit_response
+from mulligan.activities.mcp.response_limit import MAX_RESPONSE_BYTES
 from mulligan.mcp import MissingVariable
 from mulligan.mcp_auth import LoginNeeded
 
@@ -33,8 +35,10 @@ class HttpOutcome:
         if isinstance(self.error, (httpx2.ConnectError, httpx2.TimeoutException)):
             return f"nothing answers there ({type(self.error).__name__})"
         if self.error is not None:
+            if isinstance(self.error, httpx2.DecodingError):
+                return f"its answer cannot be read: {self.error}"
             # Without the error's own message: it may quote the value of a header.
-            is_ours = isinstance(self.error, (LoginNeeded, MissingVariable, ResponseTooLarge))
+            is_ours = isinstance(self.error, (LoginNeeded, MissingVariable))
             return str(self.error) if is_ours else f"the request could not be sent ({type(self.error).__name__})"
         return f"it answered with HTTP {self.status}" if self.status is not None else ""
 
@@ -61,7 +65,10 @@ class McpHttpClient(httpx2.AsyncClient):
 
     def __init__(self, header_values: Callable[[], Awaitable[dict[str, str]]], auth: httpx2.Auth | None = None) -> None:
         timeout = httpx2.Timeout(_CONNECT_TIMEOUT, read=None)
-        super().__init__(timeout=timeout, headers={"Accept-Encoding": "gzip, deflate"}, auth=auth)
+        # The SDK limits each event of a stream, which may last as long as the session.
+        limit = partial(limit_response, most_bytes=MAX_RESPONSE_BYTES, most_of_stream=inf)
+        headers = {"Accept-Encoding": "gzip, deflate"}
+        super().__init__(timeout=timeout, headers=headers, auth=auth, event_hooks={"response": [limit]})
         self._header_values = header_values
 
     async def send(self, request: httpx2.Request, *, stream: bool = False, **options: Any) -> httpx2.Response:
@@ -70,11 +77,11 @@ class McpHttpClient(httpx2.AsyncClient):
         try:
             request.headers.update(await self._header_values())
             response = await super().send(request, stream=True, **options)
-            secrets = EchoedSecrets(response.request.headers)
-            if "content-encoding" not in response.headers and isinstance(response.stream, httpx2.AsyncByteStream):
-                response.stream = CleanedStream(response.stream, secrets)
             if not stream or response.headers.get("content-type", "").lower().startswith("application/json"):
-                response = await read_limited(response)
+                try:
+                    await response.aread()
+                finally:
+                    await response.aclose()
         except Exception as error:  # noqa: BLE001 - also what a user's function raises
             outcome.error = error
             return httpx2.Response(503, request=request)

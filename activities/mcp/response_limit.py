@@ -7,8 +7,6 @@ import json
 import logging
 import re
 
-import httpx2
-
 from mulligan.activities.mcp.server_log import SERVER, ServerLines
 
 logger = logging.getLogger("mulligan.mcp")
@@ -26,38 +24,6 @@ _ID = rb'"id"\s*:\s*(\d{1,18}|"[^"\\]{1,100}")\s*'
 _VERSION = rb'"jsonrpc"\s*:\s*"2\.0"\s*'
 _ID_AT_START = re.compile(rb"\s*\{\s*(?:" + _VERSION + rb",\s*)?" + _ID + rb",")
 _ID_AT_END = re.compile(rb",\s*" + _ID + rb"(?:,\s*" + _VERSION + rb")?\}\s*\Z")
-
-
-class ResponseTooLarge(Exception):
-    """A server's response is longer than `MAX_RESPONSE_BYTES`."""
-
-    def __init__(self) -> None:
-        super().__init__(TOO_LARGE)
-
-
-async def read_limited(response: httpx2.Response) -> httpx2.Response:
-    """Read a response; returns one with the decoded content.
-
-    Raises:
-        ResponseTooLarge: it is too long. Its connection is closed.
-    """
-    try:
-        # A compressed chunk of 64 kB may become 64 MB, but not more: only gzip and deflate are requested and accepted.
-        if response.headers.get("content-encoding", "identity") not in ("identity", "gzip", "deflate"):
-            raise ResponseTooLarge
-        content = bytearray()
-        async for chunk in response.aiter_bytes():
-            content += chunk
-            if len(content) > MAX_RESPONSE_BYTES:
-                raise ResponseTooLarge
-    finally:
-        await response.aclose()
-    headers = [
-        (name, value)
-        for name, value in response.headers.multi_items()
-        if name.lower() not in ("content-encoding", "content-length", "transfer-encoding")
-    ]
-    return httpx2.Response(response.status_code, headers=headers, content=bytes(content), request=response.request)
 
 
 class LineDecoder(codecs.IncrementalDecoder):

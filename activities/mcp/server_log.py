@@ -82,6 +82,7 @@ class Stderr:
             yield file
 
     def _read(self, descriptor: int) -> None:
+        SERVER.set(self._server)  # of this thread
         lines = ServerLines(self._server)
         with os.fdopen(descriptor, "rb") as file:
             while line := file.readline(LINE_BYTES):

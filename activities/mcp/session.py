@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 
+from mulligan.activities._answer_limit import ResponseTooLarge
 from mulligan.activities.mcp.elicitation import (
     MAX_ROUNDS,
     Ask,
@@ -25,7 +26,7 @@ from mulligan.activities.mcp.elicitation import (
     url_questions_of,
 )
 from mulligan.activities.mcp.http_client import record_http
-from mulligan.activities.mcp.response_limit import MAX_RESPONSE_BYTES, TOO_LARGE, ResponseTooLarge
+from mulligan.activities.mcp.response_limit import MAX_RESPONSE_BYTES, TOO_LARGE
 from mulligan.activities.mcp.server_log import Stderr
 from mulligan.activities.mcp.transport import connect_to
 from mulligan.activities.tool_running.thread_bounds import TookTooLong

@@ -32,6 +32,7 @@ async def connect_to(
         on_end: Called when a program closes its stdout: it ends then.
         auth: The authorization of the requests in place of the declared one.
     """
+    SERVER.set(server.name)
     if server.url is not None:
         if auth is None and server.auth is not None:
             from mulligan.activities.mcp.oauth import auth_of
@@ -47,7 +48,6 @@ async def connect_to(
         return
     from mcp.client.stdio import StdioServerParameters, stdio_client
 
-    SERVER.set(server.name)
     program, *arguments = _command_bound_to_worker(server.command or (), server.cwd)
     parameters = StdioServerParameters(
         command=program, args=arguments, env=server.environment(), cwd=server.cwd, encoding=LINES

@@ -19,7 +19,7 @@ class AnthropicClient(SdkClient):
     def _new_client(self) -> Any:
         from anthropic import AnthropicError, AsyncAnthropic, DefaultAsyncHttpxClient
 
-        from mulligan.activities.models._answer_limit import event_hooks
+        from mulligan.activities._answer_limit import event_hooks
 
         endpoint = self._endpoint
         key = endpoint.api_key() if endpoint else None

@@ -96,7 +96,7 @@ class GoogleClient(SdkClient):
         from google import genai
         from google.genai.types import HttpOptions
 
-        from mulligan.activities.models._answer_limit import event_hooks
+        from mulligan.activities._answer_limit import event_hooks
 
         endpoint = self._endpoint
         key = endpoint.api_key() if endpoint else None

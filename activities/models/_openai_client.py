@@ -26,7 +26,7 @@ class OpenAIClient(SdkClient):
     def _new_client(self) -> Any:
         from openai import AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
 
-        from mulligan.activities.models._answer_limit import event_hooks
+        from mulligan.activities._answer_limit import event_hooks
 
         endpoint = self._endpoint
         key = endpoint.api_key() if endpoint else None

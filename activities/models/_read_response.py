@@ -90,8 +90,9 @@ async def read_stream(response: httpx2.Response, assembler: StreamAssembler) -> 
             return read_json(response.text)
     has_escapes = False
     secrets: EchoedSecrets | None = response.extensions.get(SECRETS)
+    write = None
     if secrets is not None and secrets.values:
-        assembler.on_text = secrets.clean_pieces(assembler.on_text)
+        assembler.on_text = write = secrets.clean_pieces(assembler.on_text)
     async for data in _event_data(response):
         if data == DONE:
             assembler.mark_done()
@@ -100,6 +101,8 @@ async def read_stream(response: httpx2.Response, assembler: StreamAssembler) -> 
         has_escapes = has_escapes or "\\u" in data
         with wrong_types_are_unavailable():
             assembler.add(event)
+    if write is not None:
+        write("", is_last=True)
     with wrong_types_are_unavailable():
         result: dict[str, Any] = secrets.clean_value(assembler.result()) if secrets else assembler.result()
     return _replace_uncarriable(result) if has_escapes else result

@@ -313,7 +313,7 @@ class SdkClient:
             return ModelRequestError(BAD_HEADER.format(key=self.key_variable))
         if kind == "UnsupportedProtocol":
             return ModelRequestError(BAD_URL.format(url=self.url_variable))
-        if kind == "DecodingError":
+        if kind in ("DecodingError", "ResponseTooLarge"):
             return Unavailable(f"the answer of {host} cannot be read: {cause}")
         if "Timeout" in kind:
             return Unavailable(f"no answer from {host} in time ({kind})")

@@ -152,4 +152,4 @@ def _shown_result(result: dict[str, Any]) -> str:
 def short(text: str, longest: int = LONGEST) -> str:
     """A text on one line, with escapes for control characters, truncated to `longest` characters."""
     line = printable(" ".join(text.split()))
-    return line if len(line) <= longest else line[:longest] + "…"
+    return line if len(line) <= longest else printable(line[:longest]) + "…"  # the end may be half of a flag

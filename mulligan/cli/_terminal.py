@@ -17,8 +17,12 @@ from mulligan.schema.printable import json_line, printable, printable_lines
 if TYPE_CHECKING:
     from temporalio.client import Client
 
-_COLOUR = re.compile(r"(\x1b\[(?!(?:[0-9]*[;:])*0*8[;:m])[0-9;:]*m)")
-"""A sequence of colours and styles, but not the style 8, which hides text."""
+_STYLE = (
+    r"(?:[34]8(?:;5;\d{1,3}|;2;\d{1,3};\d{1,3};\d{1,3}|:[25][:\d]{1,20})"  # one of 256 colours, or of all
+    r"|(?!0*(?:[34]?8)[;:m])\d{1,3})"  # not 8, which hides text
+)
+_COLOUR = re.compile(rf"(\x1b\[(?:{_STYLE}(?:;{_STYLE})*+)?m)", re.ASCII)
+"""A sequence of colours and styles. No part of it can be read in two ways, so a long text takes linear time."""
 
 
 class SafeConsole(Console):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mulligan.cli._terminal import OK, fail, print_progress, run_command
+from mulligan.cli._terminal import OK, fail, run_command
 
 if TYPE_CHECKING:
     from mulligan.client.encryption import EncryptionCodec
@@ -67,19 +67,20 @@ def codec_server(
 
 async def _serve(codec: EncryptionCodec, host: str, port: int, origins: list[str], token: str) -> int:
     from mulligan.client import codec_server as endpoint
+    from mulligan.client.settings import settings
     from mulligan.client.web_origin import is_loopback
     from mulligan.errors import DeclarationError
-    from mulligan.worker.logs import set_up_logging
+    from mulligan.worker.logs import say, set_up_logging
 
-    set_up_logging()
+    set_up_logging(settings().log_format, is_encrypted=True)
     stop = asyncio.Event()
     for sign in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(sign, stop.set)
     try:
         async with endpoint.codec_server(codec, host, port, origins, token) as url:
-            print_progress(f"Codec server at {url} for {', '.join(origins)}. Ctrl-C stops it.")
+            say(f"Codec server at {url} for {', '.join(origins)}. Ctrl-C stops it.")
             if not is_loopback(host):
-                print_progress("It uses plain HTTP: other machines should reach it only through a TLS proxy.")
+                say("It uses plain HTTP: other machines should reach it only through a TLS proxy.")
             await stop.wait()
     except DeclarationError as error:
         fail(str(error))

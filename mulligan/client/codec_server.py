@@ -58,9 +58,7 @@ async def codec_server(
     prefix = "/{namespace:([^/]*/)?}"
     app.add_routes([web.get("/", _about), web.post(f"{prefix}decode", _handler(codec.decode))])
     app.add_routes([web.post(f"{prefix}encode", _handler(codec.encode))])
-    logger = logging.getLogger(__name__)
-    logger.addFilter(_remove_content)
-    runner = web.AppRunner(app, access_log=None, logger=logger, shutdown_timeout=SECONDS_TO_STOP)
+    runner = web.AppRunner(app, access_log=None, logger=logging.getLogger(__name__), shutdown_timeout=SECONDS_TO_STOP)
     await runner.setup()
     try:
         try:
@@ -137,11 +135,3 @@ async def _about(_: web.Request) -> web.Response:
 
 def _error_response(status: int, sentence: str) -> web.Response:
     return web.json_response({"error": sentence}, status=status)
-
-
-def _remove_content(record: logging.LogRecord) -> bool:
-    """Reduce a logged error to its type: its text and stack trace quote the request."""
-    if record.exc_info and record.exc_info[0]:
-        record.msg, record.args = f"{record.getMessage()}: {record.exc_info[0].__name__}", ()
-        record.exc_info = None
-    return True

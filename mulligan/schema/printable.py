@@ -17,24 +17,31 @@ _CONTROLS = (
     r"\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f"  # text direction; the separators of lines and paragraphs
     r"\u00ad\u180e\u200b\u2060-\u2065\ufeff\ufff9-\ufffb\U000e0000-\U000e007f\ud800-\udfff"  # what nobody sees
 )
-_IN_LINES = re.compile(f"[{_CONTROLS}]")
+_FLAG = r"\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f"
+"""The flag of a part of a country: a black flag and the characters of its code, which nobody sees."""
+_JOINERS = "\u200c\u200d"
+_NEIGHBOUR = rf"[^\x00-\x7f{_JOINERS}]"
+_LONE_JOINER = re.compile(f"(?<!{_NEIGHBOUR})[{_JOINERS}](?!{_NEIGHBOUR})")
+_ON_ONE_LINE = re.compile(rf"{_FLAG}|[^\x20-\x7e{_JOINERS}]")
+_IN_LINES = re.compile(f"{_FLAG}|[{_CONTROLS}]")
 _IN_JSON = re.compile(rf"[{_CONTROLS}\t\n]")
 
 
 def printable(text: str) -> str:
     """The text on one line, with an escape for each character that a terminal interprets, or that looks like another one.
 
-    For names and ids, and for what a person decides about; line breaks, tabs and invisible characters are escaped too.
+    For names and ids, and for what a person decides about; line breaks, tabs and invisible characters are escaped too. Flags
+    stay, and joiners beside a character that is not ASCII, as in Persian, Hindi and emoji: in an id of ASCII they hide.
     """
-    return "".join(char if char.isprintable() else _escape(char) for char in text)
+    return _LONE_JOINER.sub(_escaped, _ON_ONE_LINE.sub(_escaped, text))
 
 
 def printable_lines(text: str) -> str:
     """The text with an escape for each control character but line breaks and tabs.
 
-    What languages and emoji need stays: other spaces, joiners. A carriage return before a line break is left out.
+    What languages and emoji need stays: other spaces, joiners, flags. A carriage return before a line break is left out.
     """
-    return _IN_LINES.sub(lambda char: _escape(char[0]), text.replace("\r\n", "\n"))
+    return _IN_LINES.sub(_escaped, text.replace("\r\n", "\n"))
 
 
 def json_line(value: object) -> str:
@@ -48,5 +55,6 @@ def json_line(value: object) -> str:
     return _IN_JSON.sub(lambda char: "\\u007f" if char[0] == "\x7f" else json.dumps(char[0])[1:-1], written)
 
 
-def _escape(char: str) -> str:
-    return char.encode("unicode_escape").decode("ascii")
+def _escaped(match: re.Match[str]) -> str:
+    text = match[0]
+    return text if text.isprintable() or len(text) > 1 else text.encode("unicode_escape").decode("ascii")

@@ -14,7 +14,7 @@ from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, Ran, call
 from tests.support.openai_server import Failure, OpenAIServer, Turn
 
-CANARY, HEADER = "sk-canary-of-llama", "canary-of-the-header"
+CANARY, HEADER = "sk-canary-of-llama-4711", "canary-of-the-header-4711"
 DOWN = Turn(failure=Failure(status=503, body=f"overloaded, your key is {CANARY}, your header {HEADER}"))
 
 
@@ -31,7 +31,7 @@ async def test_a_fallback_reaches_the_other_endpoint_with_its_own_key_and_no_key
     caplog.set_level(logging.DEBUG)
     monkeypatch.setenv("LLAMA_KEY", CANARY)
     monkeypatch.setenv("GATE", HEADER)
-    monkeypatch.setenv("SPARE_KEY", "key-of-spare")
+    monkeypatch.setenv("SPARE_KEY", "key-of-spare-4711")
     async with OpenAIServer() as local, OpenAIServer() as spare:
         local.script("llama3", [DOWN] * 9)
         spare.script("llama3", [call("weigh", '{"thing": "ham"}'), DONE])
@@ -61,7 +61,7 @@ async def test_a_fallback_reaches_the_other_endpoint_with_its_own_key_and_no_key
             assert [len(each.requests) for each in (local, spare)] == [2, 2]
             assert {each.headers["authorization"] for each in local.requests} == {f"Bearer {CANARY}"}
             assert {each.headers["x-gate"] for each in local.requests} == {HEADER}
-            assert {each.headers["authorization"] for each in spare.requests} == {"Bearer key-of-spare"}
+            assert {each.headers["authorization"] for each in spare.requests} == {"Bearer key-of-spare-4711"}
             chats = [span for span in ran.spans if span.name.startswith("chat ")]
             ports = [span.attributes["server.port"] for span in chats]
             assert sorted(ports) == sorted([int(each.base_url.split(":")[2][:-3]) for each in (local, spare)] * 2)
@@ -81,5 +81,5 @@ async def test_a_fallback_reaches_the_other_endpoint_with_its_own_key_and_no_key
             recorded = "".join((*map(str, events), str(ran), str(named), str(unknown), caplog.text))
             assert "openai-chat@local:llama3" in recorded
             assert "your key is [key], your header [key]" in str(ran.spans)
-            for secret in (CANARY, HEADER, "key-of-spare"):
+            for secret in (CANARY, HEADER, "key-of-spare-4711"):
                 assert secret not in recorded

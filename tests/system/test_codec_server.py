@@ -48,6 +48,9 @@ async def codec_server(environment: dict[str, str], *words: str) -> AsyncIterato
         said = (await process.stderr.read()).decode()
         assert "Traceback" not in said
         assert SECRET not in said
+        if environment.get("MULLIGAN_LOG_FORMAT") == "json":
+            records = [json.loads(each) for each in [line, *said.splitlines()]]
+            assert {"time", "level", "logger", "message"} == set.intersection(*map(set, records))
         assert (await process.stdout.read(), await process.wait()) == (b"", 0)
     finally:
         if process.returncode is None:
@@ -204,8 +207,14 @@ async def test_an_invalid_body_gets_a_json_sentence_that_quotes_no_content(
         assert list(answer.json()) == ["error"]
 
 
-async def test_a_broken_request_gets_400_and_is_not_logged(url: str) -> None:
-    """The fixture asserts that stderr does not quote it."""
+@pytest.mark.parametrize("log_format", ["text", "json"])
+async def test_a_broken_request_gets_400_and_is_not_logged(environment: dict[str, str], log_format: str) -> None:
+    """The block asserts that stderr does not quote it, and has the format of a worker's log."""
+    async with codec_server(environment | {"MULLIGAN_LOG_FORMAT": log_format}) as url:
+        await send_broken(url)
+
+
+async def send_broken(url: str) -> None:
     for sent in (
         f"{SECRET}\r\n\r\n",
         f"POST /decode HTTP/1.1\r\nContent-Length: {SECRET}\r\n\r\n",

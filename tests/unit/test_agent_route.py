@@ -44,3 +44,20 @@ async def test_an_agent_whose_workers_have_all_gone_is_reported_as_declined_not_
         await route.run(schedule, waits=False)
     assert is_declined(raised.value)
     assert tried == [None, "other", "other", None]
+
+
+async def test_a_worker_that_is_slow_is_tried_again_while_it_is_named() -> None:
+    """A busy worker may start an activity later than the time in which it is tried: a run that opens must not fail then."""
+    route = AgentRoute(lambda: False)
+    tried: list[str | None] = []
+
+    async def schedule(queue: str | None) -> str:
+        tried.append(queue)
+        if queue is None:
+            raise failed(ApplicationError("not served", ["busy"], type=AGENT_NOT_SERVED))
+        if len(tried) < 6:
+            raise failed(TimeoutError("not started", type=TimeoutType.SCHEDULE_TO_START, last_heartbeat_details=[]))
+        return queue
+
+    assert await route.run(schedule, waits=False) == "busy"
+    assert tried == [None, "busy"] * 3

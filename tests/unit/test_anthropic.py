@@ -394,9 +394,9 @@ async def test_errors_have_the_providers_message_and_request_id(
 
 
 async def test_a_key_that_an_endpoint_quotes_is_replaced(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MY_KEY", "sk-ant-very-secret")
+    monkeypatch.setenv("MY_KEY", "sk-ant-very-secret-4711")
     monkeypatch.setenv("ANTHROPIC_CUSTOM_HEADERS", "X-Default: 1")
-    body = {"error": {"type": "authentication_error", "message": "sk-ant-very-secret is wrong"}}
+    body = {"error": {"type": "authentication_error", "message": "sk-ant-very-secret-4711 is wrong"}}
     bench.server.script("m", [Turn(failure=Failure(401, body))])
     endpoint = Endpoint(name="other", base_url=bench.server.base_url, api_key_env="MY_KEY", headers={"X-Team": "a"})
     bench.providers["anthropic"] = Anthropic(AnthropicClient(endpoint))
@@ -404,7 +404,7 @@ async def test_a_key_that_an_endpoint_quotes_is_replaced(bench: Bench, monkeypat
         await bench.ask("anthropic")
     headers = bench.server.requests[-1].headers
     assert (headers.get("x-team"), headers.get("x-default")) == ("a", None)
-    assert "sk-ant-very-secret" in f"{headers.get('authorization')}{headers.get('x-api-key')}"
+    assert "sk-ant-very-secret-4711" in f"{headers.get('authorization')}{headers.get('x-api-key')}"
 
 
 async def test_a_missing_key_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,13 +12,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mulligan import Agent, Call, InvalidToolInput, Say, ToolCall, ToolContext, tool
+from mulligan.activities.answers.call_states import as_executed
 from mulligan.activities.models.anthropic import Anthropic
 from mulligan.activities.models.google import Google
 from mulligan.activities.models.openai_chat import OpenAIChat, _without_tool_messages
 from mulligan.activities.models.openai_responses import OpenAIResponses
 from mulligan.activities.models.summary_prompt import transcript
 from mulligan.testing import AgentRun, Model, run_agent
-from mulligan.values import AssistantMessage, Message, StepCall, ToolMessage
+from mulligan.values import AssistantMessage, Message, Repair, StepCall, ToolMessage
+from mulligan.wire.model_call import PreparedCall
 from mulligan.wire.updates import Decide
 from tests.support.cut_off_calls import SPELLINGS
 
@@ -46,6 +48,26 @@ def now(ctx: ToolContext) -> str:
     """Tell the time."""
     RAN[ctx.call_id] = {}
     return "noon"
+
+
+@pytest.mark.parametrize(
+    ("raw", "arguments", "repairs", "sent"),
+    [
+        ('{"a": 1}', None, [], None),
+        ('{"a": 1}', {"a": 1, "b": 2}, [], None),
+        ('{"a": "1"}', {"a": 1}, ["schema:number"], '{"a": 1}'),
+        ("{'a': 1}", {"a": 1}, [], '{"a": 1}'),
+        ("{'a': 1}", None, ["name"], None),
+    ],
+)
+def test_a_call_is_sent_as_written_unless_its_arguments_were_repaired_or_are_no_object(
+    raw: str, arguments: Any, repairs: list[str], sent: str | None
+) -> None:
+    call = ToolCall(id="c", name="n", arguments=raw)
+    prepared = PreparedCall(arguments=arguments, repairs=[Repair(by=by, before=1, after=2) for by in repairs])
+    executed, settled = as_executed(call, prepared)
+    assert executed.arguments == (sent or raw)
+    assert (settled.arguments, settled.raw) == ((arguments, None) if sent is None else (None, raw))
 
 
 def receiver_is_to(invalid: InvalidToolInput) -> object:

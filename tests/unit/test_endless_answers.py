@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from mulligan.activities.models import _answer_limit, _read_response
+from mulligan.activities import _answer_limit
+from mulligan.activities.models import _read_response
 from mulligan.activities.models._anthropic_assembler import AnthropicAssembler
 from mulligan.activities.models._chat_assembler import ChatAssembler
 from mulligan.activities.models._google_assembler import GoogleAssembler

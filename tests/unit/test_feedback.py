@@ -158,7 +158,9 @@ def test_feedback_on_invalid_json_quotes_what_was_sent_around_the_fault(place: i
     error = error_for(raw)
     [quoted] = [line for line in error.detail.splitlines() if line.startswith("You sent: ")]
     assert "FAULT" in quoted
-    assert len(quoted) < 650
+    at = items.index("FAULT")
+    assert all(each in quoted for each in items[max(0, at - 10) : at + 10])
+    assert 500 < len(quoted) < 650
     assert ("characters before" in quoted, "more characters" in quoted) == (place >= 300, place <= 4_000)
     assert "FAULT" not in error.message
 
@@ -175,6 +177,9 @@ def test_arguments_that_are_no_object_are_quoted_once_in_any_feedback() -> None:
         invalid = error_for(wrong)
         feedback.quote_unreadable(invalid, call(wrong))
         assert invalid.text.count("You sent: ") == 1
+    foreign = ToolCallError("m", detail="You sent: a parcel.")
+    feedback.quote_unreadable(foreign, call("[1]"))
+    assert foreign.text == "m\nYou sent: a parcel.\nYou sent: [1]"
     cut = feedback.truncated_call(call("{'a': '" + "x" * 2_000 + "END"), "the length limit")
     feedback.quote_unreadable(cut, call("{'a': '" + "x" * 2_000 + "END"))
     assert cut.text.endswith("END")

@@ -373,8 +373,8 @@ async def test_the_time_to_wait_is_read_from_the_error(bench: Bench) -> None:
 
 
 async def test_a_key_that_an_endpoint_quotes_is_replaced(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MY_KEY", "very-secret-key")
-    body = {"error": {"code": 403, "message": "very-secret-key is wrong"}}
+    monkeypatch.setenv("MY_KEY", "very-secret-key-4711")
+    body = {"error": {"code": 403, "message": "very-secret-key-4711 is wrong"}}
     bench.server.script("m", [Turn(failure=Failure(403, body))])
     endpoint = Endpoint(
         name="other", base_url=f"{bench.server.base_url}beta", api_key_env="MY_KEY", headers={"X-Team": "a"}
@@ -383,7 +383,7 @@ async def test_a_key_that_an_endpoint_quotes_is_replaced(bench: Bench, monkeypat
     with pytest.raises(ModelRequestError, match=r"\[key\] is wrong"):
         await bench.ask("google")
     headers = bench.server.requests[-1].headers
-    assert (headers["x-goog-api-key"], headers["x-team"]) == ("very-secret-key", "a")
+    assert (headers["x-goog-api-key"], headers["x-team"]) == ("very-secret-key-4711", "a")
 
 
 async def test_a_missing_key_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

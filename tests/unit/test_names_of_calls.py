@@ -270,6 +270,34 @@ def test_a_list_of_python_calls_may_end_with_a_comma(end: str) -> None:
     assert [(call.name, call.arguments) for call in calls] == [("send_mail", "{\"to\": 'a'}"), ("list_mails", "{}")]
 
 
+@pytest.mark.parametrize(
+    ("text", "calls"),
+    [
+        ("f()", [("f", "{}")]),
+        ("f(x=-1.5e+3, y=None)", [("f", '{"x": -1.5e+3, "y": None}')]),
+        ("f(x=[1, (2)], y='a)')", [("f", '{"x": [1, (2)], "y": \'a)\'}')]),
+        ("f(x=1,)", [("f", '{"x": 1}')]),
+        ("f(x=1); g()", [("f", '{"x": 1}'), ("g", "{}")]),
+        ("[f(x=1), g()", [("f", '{"x": 1}'), ("g", "{}")]),
+        ("print(f(x=1))", [("f", '{"x": 1}')]),
+        # What cannot be read is given as it is written, and is not JSON.
+        ("f(a=1, x=1 y=2) g()", [("f", '{"a": 1, x=1 y=2) g()')]),
+        ("f(x=1, 2)", [("f", '{"x": 1, 2)')]),
+        ("f(x=1", [("f", "{x=1")]),
+        ("f(x=1, ", [("f", '{"x": 1,')]),
+        ("f(x='a", [("f", "{x='a")]),
+        ("f(", [("f", "{")]),
+        ("f(x=)", [("f", '{"x": }')]),
+        ("f(x=1) so", []),
+        ("f(1)", []),
+        ("f(x==1)", []),
+    ],
+)
+def test_python_calls_are_read_whole_or_left_unreadable(text: str, calls: list[tuple[str, str]]) -> None:
+    found = [(call.name, call.arguments) for call in python_calls(text)]
+    assert [(name, arguments.rstrip()) for name, arguments in found] == calls
+
+
 def test_python_calls_beyond_the_limit_are_not_read() -> None:
     assert len(python_calls("f(x=1), " * 10_000)) == MOST_CALLS + 1
 

@@ -18,7 +18,7 @@ from mulligan.values import UserMessage
 from mulligan.wire.agent_facts import Definition
 from tests.support.openai_server import Failure, OpenAIServer, Turn
 
-KEY = "sk-very-secret"
+KEY = "sk-very-secret-4711"
 
 
 @pytest.fixture

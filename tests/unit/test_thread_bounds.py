@@ -316,6 +316,21 @@ async def test_cancelled_calls_are_not_hung_before_their_limits() -> None:
         worker.close()
 
 
+async def test_a_cancelled_call_that_blocks_a_loop_is_not_hung_at_once() -> None:
+    """The loop may run again within the call's limit."""
+    worker, until = Worker(), Until()
+    calling = asyncio.create_task(worker.call(("quick async", "a", 0), AMPLE, until))
+    try:
+        while not until.is_awaited:
+            await asyncio.sleep(0.001)
+        calling.cancel()
+        await asyncio.gather(calling, return_exceptions=True)
+        assert worker.runtime.bounds.hung == 0
+    finally:
+        until.set()
+        worker.close()
+
+
 async def test_a_cancelled_call_is_hung_once_its_limit_has_passed() -> None:
     worker, until = Worker(), Until()
     calling = asyncio.create_task(worker.call(("hung", "a", 0), 0.5, until))

@@ -19,7 +19,7 @@ from tests.support.otlp_receiver import OtlpReceiver
 from tests.support.temporal import connect_to
 
 NOWHERE = "127.0.0.1:9"
-KEY = "sk-very-secret"
+KEY = "sk-very-secret-4711"
 AGENTS = """
 from mulligan import Agent, Model, tool
 

@@ -18,6 +18,7 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.worker import Worker
 
 from mulligan import MulliganPlugin, error_of
+from mulligan.activities import agent_not_served
 from mulligan.client.pollers import last_polls
 from mulligan.client.read_agents import AgentReader
 from mulligan.client.served_agents import ServedAgents, read_other_workers
@@ -85,6 +86,24 @@ async def test_every_run_ends_well_whichever_worker_takes_its_first_task(sides: 
         assert not isinstance(result, BaseException), error_of(result) or result
         assert result["output"] == expected[agent], run.id
         assert result["recovered_failures"] == (agent == "east_packer")
+
+
+async def test_a_run_opens_although_temporal_did_not_list_the_workers_at_first(
+    sides: Sides, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker that cannot list the others does not know that none of them serves the agent."""
+    timeouts = [timedelta(microseconds=1)]
+
+    async def read(client: Client, served: ServedAgents) -> dict[str, str]:
+        while timeouts:
+            await last_polls(client, served.task_queue, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW, timeouts.pop())
+        return await read_other_workers(client, served)
+
+    monkeypatch.setattr(agent_not_served, "read_other_workers", read)
+    runs = [await sides.start(agent) for _ in range(10) for agent in ("east_packer", "west_clerk")]
+    results = await asyncio.gather(*(run.result() for run in runs))
+    assert {result["status"] for result in results} == {"completed"}
+    assert not timeouts
 
 
 async def test_all_workers_of_the_queue_say_which_agents_there_are(sides: Sides) -> None:

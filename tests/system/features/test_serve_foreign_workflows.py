@@ -231,7 +231,7 @@ async def test_no_answer_of_a_foreign_workflow_is_a_fault_of_the_server(place: P
 
 
 @pytest.mark.parametrize(
-    "memo", [{"agent": 7, "tenant": "ada", "waiting": "x"}, {"agent": ["x"], "tenant": ["ada"]}, {"tenant": "ada", "request": 3, "resumed_from": 4}]
+    "memo", [{"agent": 7, "tenant": "ada", "waiting": "x"}, {"agent": ["x"], "tenant": ["ada"]}, {"agent": ["x"], "tenant": "eve"}, {"tenant": "ada", "request": 3, "resumed_from": 4}]
 )  # fmt: skip
 @pytest.mark.parametrize(
     "result", [42, {"status": ["completed"], "cost": "much"}, {"status": "completed", "usage": 5}, None]

@@ -6,9 +6,12 @@ import asyncio
 import re
 import uuid
 from collections.abc import AsyncIterator
+from itertools import product
 from urllib.parse import quote
 
 import pytest
+from temporalio import workflow
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
@@ -16,10 +19,22 @@ from tests.live.conftest import Lab
 from tests.support.http_server import Door, http_server
 from tests.support.served_routes import SERVED_ROUTES
 
-QUEUE = "restricted"
+QUEUE, OTHER_QUEUE = "restricted", "restricted-other"
 TOKENS = {"clerk": "token-1", "chief": "token-2", "all": "token-3", "other": "token-4"}
 SERVED = "ada:token-1:team_clerk,ada:token-2:team_chief,ada:token-3,bob:token-4:team_clerk"
 READS = sorted({route.path for name, route in SERVED_ROUTES.items() if name.startswith("GET ")})
+
+
+@workflow.defn(name="Nightly")
+class Nightly:
+    """A workflow of the user's own, of no agent: a run of a `team_clerk` for `ada` is its child."""
+
+    @workflow.run
+    async def run(self) -> None:
+        child = {"agent": "team_clerk", "prompt": "Go.", "tenant": "ada"}
+        memo = {"agent": "team_clerk", "tenant": "ada"}
+        run_id = f"{workflow.info().workflow_id}/clerk"
+        await workflow.execute_child_workflow("AgentWorkflow", child, id=run_id, task_queue=QUEUE, memo=memo)
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +42,7 @@ async def door(lab: Lab) -> AsyncIterator[Door]:
     loaded = load(["tests.acceptance.asking_team"])
     async with (
         running_worker(lab.client, loaded, lab.telemetry, QUEUE),
+        Worker(lab.client, task_queue=OTHER_QUEUE, workflows=[Nightly], workflow_runner=UnsandboxedWorkflowRunner()),
         http_server(lab.client, tokens=SERVED, task_queue=QUEUE) as served,
     ):
         served.tokens = TOKENS
@@ -43,6 +59,21 @@ async def sub_run(lab: Lab, door: Door) -> str:
         await asyncio.sleep(0.05)
     found: str = calls[0]["id"]
     assert found.startswith(f"{root}/")
+    return await until_listed(door, found)
+
+
+@pytest.fixture(scope="module")
+async def run_of_workflow(lab: Lab, door: Door) -> AsyncIterator[str]:
+    """The run of a `team_clerk` below a workflow that says nothing of a tenant. It waits for a person."""
+    root = await lab.client.start_workflow("Nightly", id=f"nightly-{uuid.uuid4().hex[:8]}", task_queue=OTHER_QUEUE)
+    found = f"{root.id}/clerk"
+    while "refund_7" not in (await read(door, "all", "/api/runs/{run_id:path}/pending", found))[1]:
+        await asyncio.sleep(0.05)
+    yield await until_listed(door, found)
+    await root.terminate()
+
+
+async def until_listed(door: Door, found: str) -> str:
     while found not in (await read(door, "all", "/api/runs", found))[1]:  # visibility is a little late
         await asyncio.sleep(0.05)
     return found
@@ -60,21 +91,24 @@ async def read(door: Door, name: str, route: str, run_id: str) -> tuple[int, str
 
 
 @pytest.mark.parametrize("route", READS)
-async def test_a_run_below_another_agents_run_is_nowhere(door: Door, sub_run: str, route: str) -> None:
-    for name in ("clerk", "other"):
-        status, text = await read(door, name, route, sub_run)
+async def test_a_run_below_another_agents_run_or_a_workflow_is_nowhere(
+    door: Door, sub_run: str, run_of_workflow: str, route: str
+) -> None:
+    for name, below in [*product(("clerk", "other"), (sub_run, run_of_workflow)), ("chief", run_of_workflow)]:
+        status, text = await read(door, name, route, below)
         is_of_run = re.search(r"\{(run|response)_id", route) is not None
         assert status == 404 if is_of_run else status < 500
-        assert "refund_7" not in text
-        shown = text.replace(f'value="{sub_run}"', "").replace(quote(sub_run, safe=""), "")  # what was asked for
-        assert status == 404 or sub_run not in shown
+        assert "refund_7" not in text or name == "chief"  # it sees the call of its own run
+        shown = text.replace(f'value="{below}"', "").replace(quote(below, safe=""), "")  # what was asked for
+        assert status == 404 or below not in shown
 
 
-@pytest.mark.parametrize("name", ["chief", "all"])
-async def test_who_sees_the_run_at_the_top_sees_those_below_it(door: Door, sub_run: str, name: str) -> None:
+async def test_who_sees_the_run_at_the_top_sees_those_below_it(door: Door, sub_run: str, run_of_workflow: str) -> None:
+    """Where the workflow at the top says nothing of a tenant, who may use all agents sees the runs of the tenant."""
     for route in ("/api/runs", "/api/runs/{run_id:path}", "/console/decide", "/", "/console/runs/{run_id:path}"):
-        status, text = await read(door, name, route, sub_run)
-        assert (status, sub_run in text) == (200, True), route
+        for name, below in (("chief", sub_run), ("all", sub_run), ("all", run_of_workflow)):
+            status, text = await read(door, name, route, below)
+            assert (status, below in text) == (200, True), (route, name)
 
 
 async def test_a_call_that_cannot_be_seen_cannot_be_decided(door: Door, sub_run: str) -> None:

@@ -1,4 +1,4 @@
-"""The response of a model's endpoint as the worker reads it: limited, and without the secrets that the request had."""
+"""The response of a model's endpoint or an MCP server as the worker reads it: limited, and without its request's secrets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx2
 
-from mulligan.activities.echoed_secrets import CleanedStream, EchoedSecrets
+from mulligan.activities.echoed_secrets import EchoedSecrets
 from mulligan.activities.models._read_response import EVENT_STREAM, MAX_EVENT_BYTES, SECRETS
 from mulligan.endpoint import Endpoint
 
@@ -19,18 +19,31 @@ _PIECE_BYTES = 1_000_000
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 
 
+class ResponseTooLarge(httpx2.DecodingError):
+    """A response has more bytes than its limit."""
+
+
 def event_hooks(endpoint: Endpoint | None) -> dict[str, list[Any]]:
     """The `event_hooks` of a client of model endpoints. A header whose value refers to a variable is a secret."""
     headers = endpoint.headers if endpoint else {}
     names = frozenset(name.lower() for name, value in headers.items() if "${" in value)
-    return {"response": [partial(limit_response, secret_headers=names)]}
+    limit = partial(limit_response, most_bytes=MAX_EVENT_BYTES, most_of_stream=MAX_STREAM_BYTES, secret_headers=names)
+    return {"response": [limit]}
 
 
-async def limit_response(response: httpx2.Response, secret_headers: Container[str] = ()) -> None:
-    """Limit a response whose body is not read yet: of an error, too. Reading more raises `httpx2.DecodingError`.
+async def limit_response(
+    response: httpx2.Response, *, most_bytes: float, most_of_stream: float, secret_headers: Container[str] = ()
+) -> None:
+    """Limit a response whose body is not read yet: of an error, too. Reading more raises `ResponseTooLarge`.
 
     It is decompressed here, in pieces: a kilobyte may become a megabyte. Secrets of its request are replaced in its headers
     and in its body, whatever its status: some servers quote the key that they got.
+
+    Args:
+        response: The response.
+        most_bytes: The limit of its body.
+        most_of_stream: The limit of its body if it is a stream of events.
+        secret_headers: The names of more headers whose values are secrets, in lower case.
 
     Raises:
         httpx2.DecodingError: its encoding is one that was not requested.
@@ -42,35 +55,44 @@ async def limit_response(response: httpx2.Response, secret_headers: Container[st
     is_stream = EVENT_STREAM in response.headers.get("content-type", "").lower()
     stream = response.stream
     assert isinstance(stream, httpx2.AsyncByteStream)
-    most_bytes = MAX_STREAM_BYTES if is_stream else MAX_EVENT_BYTES
     secrets = EchoedSecrets(response.request.headers, secret_headers)
     secrets.clean_headers(response.headers)
     response.extensions[SECRETS] = secrets
-    limited = _Limited(stream, most_bytes, is_compressed=encoding in ("gzip", "deflate"))
-    response.stream = CleanedStream(limited, secrets) if secrets.values else limited
+    limit = most_of_stream if is_stream else most_bytes
+    response.stream = _CleanedStream(stream, secrets, limit, is_compressed=encoding in ("gzip", "deflate"))
 
 
-class _Limited(httpx2.AsyncByteStream):
-    def __init__(self, stream: httpx2.AsyncByteStream, most_bytes: int, *, is_compressed: bool) -> None:
-        self._stream, self._most_bytes = stream, most_bytes
-        self._decompressor = zlib.decompressobj(_GZIP_OR_ZLIB) if is_compressed else None
+class _CleanedStream(httpx2.AsyncByteStream):
+    def __init__(
+        self, stream: httpx2.AsyncByteStream, secrets: EchoedSecrets, most_bytes: float, *, is_compressed: bool
+    ) -> None:
+        self._stream, self._secrets, self._most_bytes = stream, secrets, most_bytes
+        self._is_compressed = is_compressed
+        self._decompressor: Any = None
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
+        size, held = 0, b""
         async for chunk in self._stream:
             for piece in self._decompressed(chunk):
                 size += len(piece)
                 if size > self._most_bytes:
-                    raise httpx2.DecodingError(f"it has more than {self._most_bytes:,} bytes")
-                yield piece
+                    raise ResponseTooLarge(f"it has more than {self._most_bytes:,} bytes")
+                cleaned, held = self._secrets.clean_bytes(held + piece)
+                if cleaned:
+                    yield cleaned
+        if held:
+            yield held
 
     async def aclose(self) -> None:
         await self._stream.aclose()
 
     def _decompressed(self, chunk: bytes) -> Iterator[bytes]:
-        if self._decompressor is None:
+        if not self._is_compressed or not chunk:
             yield chunk
             return
+        if self._decompressor is None:
+            has_header = chunk[0] & 15 in (8, 15)  # some servers send deflate without zlib's header
+            self._decompressor = zlib.decompressobj(_GZIP_OR_ZLIB if has_header else -zlib.MAX_WBITS)
         try:
             while chunk:
                 yield self._decompressor.decompress(chunk, _PIECE_BYTES)
