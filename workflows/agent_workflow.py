@@ -58,7 +58,7 @@ class AgentWorkflow:
         try:
             return await self._run(start)
         except (FailureError, asyncio.CancelledError):
-            if not workflow.all_handlers_finished() and workflow.patched("updates_answered"):
+            if not workflow.all_handlers_finished():
                 await self._handlers.end()
             raise
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
-
-from temporalio import workflow
 
 from mulligan.content import MAX_PARTS, Part, media_of
 from mulligan.values import AssistantMessage, Compaction, Message, UserMessage
@@ -52,16 +49,13 @@ async def compact_if_due(
     limit, size = facts.compact_at, tokens(conversation)
     if limit is None or size < max(limit, conversation.compact_again_at):
         return known
-    if not conversation.steps and not facts.compacts_given:
-        return known
-    counts_content = _has_content(conversation) and workflow.patched("content_tokens")
-    cut = place_of_cut(conversation, limit, counts_content=counts_content)
+    cut = place_of_cut(conversation, limit)
     if cut is None:
         return known
     request = _request(conversation, turn, context=context, known=known, cut=cut, limit=limit)
     outcome = await dispatch.compact_conversation(request, facts, inbox, route)
     if outcome.error is None:
-        removed = _size(conversation, conversation.cut, cut, counts_content=counts_content)
+        removed = _size(conversation, conversation.cut, cut)
         conversation.replace_by_summary(_summary(conversation, cut, limit, outcome), cut)
         size = max(0, size - removed // BYTES_PER_TOKEN)
     conversation.compact_again_at = size + limit // PARTS
@@ -106,16 +100,15 @@ def tokens(conversation: Conversation) -> int:
     return last.usage.total_tokens + new // BYTES_PER_TOKEN
 
 
-def place_of_cut(conversation: Conversation, limit: int, *, counts_content: bool = False) -> int | None:
+def place_of_cut(conversation: Conversation, limit: int) -> int | None:
     """The index of the first message that is kept; None if too little would be removed. `limit` is in tokens.
 
     A cut is always at the start of a step, so that no call loses its result. The newest step is always kept, and as many
     before it as fit.
     """
-    size = partial(_size, conversation, counts_content=counts_content)
     kept_bytes, cut, end = 0, None, len(conversation.messages)
     for start in reversed(_step_starts(conversation)):
-        kept_bytes += size(start, end)
+        kept_bytes += _size(conversation, start, end)
         end = start
         if start <= conversation.cut or (cut is not None and kept_bytes > limit // PARTS * BYTES_PER_TOKEN):
             break
@@ -123,21 +116,15 @@ def place_of_cut(conversation: Conversation, limit: int, *, counts_content: bool
     if cut is None:
         return None
     first, after_last = (number - conversation.first_message for number in conversation.request_span)
-    request_bytes = size(first, after_last) if conversation.cut <= first < cut else 0
-    removed_bytes = size(conversation.cut, cut) - request_bytes
+    request_bytes = _size(conversation, first, after_last) if conversation.cut <= first < cut else 0
+    removed_bytes = _size(conversation, conversation.cut, cut) - request_bytes
     return cut if removed_bytes >= limit // PARTS * BYTES_PER_TOKEN else None
 
 
-def _size(conversation: Conversation, start: int, end: int, *, counts_content: bool) -> int:
-    """Bytes of JSON of messages. With `counts_content`, images and files count as the bytes that their tokens stand for."""
-    if not counts_content:
-        return conversation.size(start, end)
+def _size(conversation: Conversation, start: int, end: int) -> int:
+    """Bytes of JSON of messages. Images and files count as the bytes that their tokens stand for."""
     count = sum(len(media_of(_content(message))) for message in conversation.messages[start:end])
     return conversation.size(start, end) + count * CONTENT_TOKENS * BYTES_PER_TOKEN
-
-
-def _has_content(conversation: Conversation) -> bool:
-    return any(_content(message) for message in conversation.messages[conversation.cut :])
 
 
 def _content(message: Message) -> Sequence[Part] | None:
