@@ -59,11 +59,6 @@ from mulligan.workflows.workflow_agents import WorkflowAgents
 
 __all__ = ["DurableAgent"]
 
-IN_STEP = "in_step"
-"""The key of the conversation in the state of a run that continued as new within a step."""
-IN_RESPONSE = "in_response"
-"""The same, where the run waited for a background response."""
-
 
 class DurableAgent(Generic[OutputT]):
     """An agent inside a workflow: one conversation, of one turn or several.
@@ -96,8 +91,8 @@ class DurableAgent(Generic[OutputT]):
         self._output = agent.declared_output if isinstance(agent, Agent) else None
         self.agent: str = carried["agent"] if carried else agent.name if isinstance(agent, Agent) else agent
         self.input: RunInput | None = None
-        self.status: Status | Literal["running", "failed", "cancelled"] = carried.get("status", "running")
-        self.conversation = Conversation.load(_conversation_of(carried)) if carried else Conversation()
+        self.status: Status | Literal["running", "failed", "cancelled"] = carried["status"] if carried else "running"
+        self.conversation = Conversation.load(carried["conversation"]) if carried else Conversation()
         self._turn = Turn.model_validate(carried["turn"]) if carried.get("turn") else None
         self._cached_messages = self.conversation.count_at_answer
         """How many messages are in the cache of the worker that called the model last. They are counted in the view: the
@@ -209,7 +204,7 @@ class DurableAgent(Generic[OutputT]):
             self._add_new_messages()
             if inbox.stop is not None:
                 return self._end_turn("stopped")
-            if limits.is_history_full():
+            if limits.is_history_nearly_full():
                 return self._end_turn("max_history")
         try:
             open_step = self._open_step = self._open_step or await self._call_model(turn)
@@ -334,7 +329,7 @@ class DurableAgent(Generic[OutputT]):
         if not self.is_continue_as_new_suggested():
             return False
         await workflow.wait_condition(workflow.all_handlers_finished)
-        if self._is_small_enough_to_carry() or not workflow.patched("measured_again"):
+        if self._is_small_enough_to_carry():
             return True
         self._continue_as_new.postpone()
         return False
@@ -358,12 +353,8 @@ class DurableAgent(Generic[OutputT]):
             state["inbox"] = inbox
         if self._open_step is not None:
             state["step"] = self._open_step.model_dump(mode="json", exclude={"answer": {"message"}})
-            # A version that cannot continue within a step must not load this: its workflow task fails, until another worker
-            # takes it.
-            state["conversation"] = {IN_STEP: state["conversation"]}
         elif self._background.open is not None:
             state["response"] = self._background.open.model_dump(mode="json")
-            state["conversation"] = {IN_RESPONSE: state["conversation"]}
         if budget := self._budget.dump():
             state["budget"] = budget
         if once := self._once.dump():
@@ -541,9 +532,3 @@ class DurableAgent(Generic[OutputT]):
         await dispatch.finish_run(request)
         self.conversation.event_log.run_ended(turn.number, self.status, error_info)
         set_listed_status(self.status)
-
-
-def _conversation_of(state: dict[str, Any]) -> dict[str, Any]:
-    conversation: dict[str, Any] = state["conversation"]
-    within_step: dict[str, Any] | None = conversation.get(IN_STEP) or conversation.get(IN_RESPONSE)
-    return within_step or conversation

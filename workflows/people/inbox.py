@@ -120,7 +120,7 @@ class Inbox:
         """What continue-as-new carries, as JSON."""
         state: dict[str, Any] = {}
         if self._seen_ids:
-            messages = {message_id: _dumped(message) for message_id, message in self.messages.items()}
+            messages = {message_id: message.model_dump(mode="json") for message_id, message in self.messages.items()}
             state = {"messages": messages, "seen": list(self._seen_ids)}
         if self.stop is not None:
             state["stop"] = self.stop.model_dump(mode="json")
@@ -136,7 +136,8 @@ class Inbox:
         """Put what `dump` returned before what has come in since. A new message may repeat an id of an earlier one."""
         seen = dict.fromkeys(state.get("seen", []))
         new = {message_id: message for message_id, message in self.messages.items() if message_id not in seen}
-        carried = {message_id: _loaded(message) for message_id, message in state.get("messages", {}).items()}
+        messages = state.get("messages", {})
+        carried = {message_id: UserMessage.model_validate(message) for message_id, message in messages.items()}
         self.messages = {**carried, **new}
         self._seen_ids = {**seen, **self._seen_ids}
         self.decisions.load(state.get("decisions", {}))
@@ -144,15 +145,6 @@ class Inbox:
         self._answered.load(state.get("answered", {}))
         if "stop" in state:
             self.stop = Stop.model_validate(state["stop"])
-
-
-def _dumped(message: UserMessage) -> str | dict[str, Any]:
-    return message.text if message.content is None else message.model_dump(mode="json")
-
-
-def _loaded(message: str | dict[str, Any]) -> UserMessage:
-    """A message that `_dumped` wrote: older versions have a text only."""
-    return UserMessage.of(message) if isinstance(message, str) else UserMessage.model_validate(message)
 
 
 async def _result(handle: Awaitable[T]) -> T:
