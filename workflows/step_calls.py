@@ -46,7 +46,7 @@ class OpenStep(BaseModel):
     """
 
     answer: ModelAnswer
-    runs_per_call: int | None = optional_field()
+    runs_per_call: int = optional_field(1)
     asked: dict[str, AskedQuestions] = optional_field({})
     is_carried: bool = optional_field(False)
 
@@ -183,10 +183,8 @@ class StepCalls:
             for task in tasks.values():
                 task.cancel()
             await self.sub_agents.wait_until_ended()
-            if len(tasks) > 1 and workflow.patched("all_calls_end"):
-                # An activity learns of the cancellation with its next heartbeat. The run waits until each has closed its
-                # span.
-                await asyncio.gather(*tasks.values(), return_exceptions=True)
+            # An activity learns of the cancellation with its next heartbeat. The run waits until each has closed its span.
+            await asyncio.gather(*tasks.values(), return_exceptions=True)
             raise
 
     def _is_deferred_in(self, batch: Mapping[str, asyncio.Task[ToolMessage]], step_call: _StepCall) -> bool:
@@ -375,7 +373,7 @@ class StepCalls:
             metadata=self.turn.input.metadata,
             decision=_without_before(record.decision) if record.decision else None,
             replies=replies,
-            keyed=digest_of_call(step_call.call) if self.turn.facts.keyed else None,
+            digest=digest_of_call(step_call.call),
             first_key=self.once.started(step_call.index),
         )
 
@@ -408,9 +406,8 @@ async def _all_of_batch(
     except asyncio.CancelledError:
         if waiting:
             calls.cancel()
-            if workflow.patched("waiting_calls_end_first"):
-                for task in waiting:
-                    task.cancel()
+            for task in waiting:
+                task.cancel()
             await calls
         raise
 

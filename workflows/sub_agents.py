@@ -71,7 +71,7 @@ class _SubAgentCall:
     text: str = ""
     reason: str = ""
     failure: dict[str, Any] | None = None
-    reserved: int | None = None
+    reserved: int = 0
     """How many runs the call may use, its own included; None: no limit."""
 
     def __post_init__(self) -> None:
@@ -91,14 +91,13 @@ class SubAgents:
         self._inbox = inbox
         self._route = route
         self._open: dict[str, _SubAgentCall] = {}
-        self.runs_per_call: int | None = None
-        """How many runs each call of the newest step may use; None: no limit."""
+        self.runs_per_call = 1
+        """How many runs each call of the newest step may use."""
 
     def begin_step(self, turn: Turn, calls: int) -> None:
         """Divide the runs that the turn may still start among the step's `calls` of sub-agents."""
-        limit = turn.max_sub_runs
-        left = None if limit is None else limit - turn.result.sub_runs
-        self.runs_per_call = None if left is None else max(1, left // max(1, calls))
+        left = turn.max_sub_runs - turn.result.sub_runs
+        self.runs_per_call = max(1, left // max(1, calls))
 
     async def run_call(
         self, request: CallTool, facts: ToolFacts, *, turn: Turn, record: CallRecord, sharing: int
@@ -147,10 +146,8 @@ class SubAgents:
 
         So all runs of a tree together keep to the limit of its root, however many of them are open at once.
         """
-        limit, per_call = call.turn.max_sub_runs, self.runs_per_call
-        if limit is None or per_call is None:
-            return True
-        call.reserved = max(0, min(per_call, limit - call.turn.result.sub_runs))
+        left = call.turn.max_sub_runs - call.turn.result.sub_runs
+        call.reserved = max(0, min(self.runs_per_call, left))
         call.turn.result.sub_runs += call.reserved
         return call.reserved > 0
 
@@ -253,7 +250,7 @@ def _input_of(call: _SubAgentCall, prompt: str, depth: int, budget: Mapping[str,
         metadata=request.metadata,
         traceparent=parent_of_step(request.where.trace, request.step),
         max_depth=depth,
-        max_sub_runs=None if call.reserved is None else call.reserved - 1,
+        max_sub_runs=call.reserved - 1,
         tenant=call.turn.input.tenant,
         priority=call.turn.input.priority,
         **budget,
@@ -314,8 +311,7 @@ def _take_result(call: _SubAgentCall, raw: RawValue | None) -> None:
 
 
 def _return_unused_runs(call: _SubAgentCall, *, used: int) -> None:
-    if call.reserved is not None:
-        call.turn.result.sub_runs -= max(0, call.reserved - used)
+    call.turn.result.sub_runs -= max(0, call.reserved - used)
 
 
 def _take_failure(call: _SubAgentCall, error: ChildWorkflowError) -> None:
@@ -327,8 +323,7 @@ def _take_failure(call: _SubAgentCall, error: ChildWorkflowError) -> None:
     consumed = typed.took if typed else None
     if consumed is not None and not can_be_added(consumed):
         consumed = None
-    # Runs whose limits did not count this usage when an older worker ran them replay as they ran.
-    if consumed is not None and workflow.patched("took"):
+    if consumed is not None:
         call.run.steps, call.run.usage, call.run.cost = consumed.steps, consumed.usage, consumed.cost
         call.turn.add_usage(consumed.usage, consumed.cost)
         _return_unused_runs(call, used=1 + consumed.sub_runs)

@@ -105,7 +105,7 @@ class WorkflowAgents:
                 step=step,
                 definition=agent.facts.digest,
                 metadata=agent.input.metadata if agent.input else {},
-                keyed=digest_of_call(call) if agent.facts.keyed else None,
+                digest=digest_of_call(call),
             ),
             agent.route,
         )

@@ -137,7 +137,7 @@ class DeferredRun:
             call=one.call,
             arguments=request.arguments,
             step=request.step,
-            keyed=request.keyed,
+            digest=request.digest,
             first_key=request.first_key,
             started=one.started,
             end=end,

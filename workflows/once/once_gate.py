@@ -122,8 +122,7 @@ class OnceGate:
         if this is None:
             return None
         call, info = self._call(index), workflow.info()
-        keyed = digest_of_call(call) if self.turn.facts.keyed else None
-        own = idempotency_key(info.namespace, info.workflow_id, self.context, call.id, keyed)
+        own = idempotency_key(info.namespace, info.workflow_id, self.context, call.id, digest_of_call(call))
         if this.record is None:
             before = self.calls.uncertain(this.digests[0])
             this.record = self._add(call, this, key=before.key if before else own)
