@@ -175,7 +175,7 @@ class CallToolActivity:
             request.where,
             call,
             step=request.step,
-            keyed=request.keyed,
+            digest=request.digest,
             first_key=request.first_key,
             metadata=request.metadata,
             resources=resources.of_agent(agent.name) if agent else resources.of_tool(tool.name),

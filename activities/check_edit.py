@@ -51,7 +51,7 @@ class CheckEditActivity:
             request.where,
             request.call,
             step=request.step,
-            keyed=request.keyed,
+            digest=request.digest,
             metadata=request.metadata,
             resources=services.resources.of_agent(agent.name),
         )

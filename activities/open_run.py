@@ -206,11 +206,9 @@ def _facts(
         definition=definition,
         digest=digest,
         structured=agent.declared_output is not None,
-        keyed=True,
         guarded=agent.guard is not None or any(callable(tool.needs_approval) for tool in tools),
         compact_at=agent.compact_at,
         compact_model=compact_model(agent, model),
-        compacts_given=agent.compact_at is not None,
     )
 
 

@@ -103,7 +103,7 @@ class SettleDeferredActivities:
                 request.where,
                 request.call,
                 step=request.step,
-                keyed=request.keyed,
+                digest=request.digest,
                 first_key=request.first_key,
                 metadata=request.metadata,
                 resources=services.resources.of_agent(name) if is_served else services.resources.of_tool(tool.name),

@@ -300,7 +300,7 @@ def error_of(failure: BaseException) -> MulliganError | None:
 def _usage_until_failure(given: Any) -> Took | None:
     try:
         return Took.model_validate(given)
-    except ValidationError:  # a failure of other code, or of a run whose worker was older than this field
+    except ValidationError:  # a failure of other code
         return None
 
 

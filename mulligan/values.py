@@ -359,8 +359,8 @@ class Step(BaseModel):
     """Why the answer was rejected, if no call of it is at fault."""
     compaction: Compaction | None = optional_field()
     """How the conversation was compacted before the step."""
-    model: str | None = None
-    """The model that answered, as `provider:NAME`; None in runs that an older version opened."""
+    model: str
+    """The model that answered, as `provider:NAME`."""
 
 
 class WaitingFor(BaseModel):

@@ -233,17 +233,10 @@ def bytes_of(metadata: Mapping[str, str]) -> int:
 
 def max_scheduled_at_once(calls: int, metadata: Mapping[str, str]) -> int:
     """How many of a step's calls may be scheduled at once: all of them, unless the run's metadata is very large."""
-    most = max(1, COMMANDS_BYTES // (bytes_of(metadata) + COMMAND_BYTES))
-    # Runs that scheduled more before this limit existed replay as they ran.
-    return calls if calls <= most or not workflow.patched("scheduled_at_once") else most
+    return min(calls, max(1, COMMANDS_BYTES // (bytes_of(metadata) + COMMAND_BYTES)))
 
 
 def is_history_nearly_full() -> bool:
     """Whether the server might terminate the run during one more step."""
     info = workflow.info()
     return info.get_current_history_size() > HISTORY_BYTES or info.get_current_history_length() > HISTORY_EVENTS
-
-
-def is_history_full() -> bool:
-    """Whether the run may take no further step. Runs that went further before this limit existed replay as they ran."""
-    return is_history_nearly_full() and workflow.patched("max_history")

@@ -12,6 +12,7 @@ from temporalio import workflow
 from temporalio.common import SearchAttributeUpdate
 
 from mulligan.wire.search_attributes import AGENT_ATTRIBUTE, STATUS_ATTRIBUTE
+from mulligan.workflows.recorded_decision import recorded_decision
 
 __all__ = ["ARE_REFUSED", "list_run", "set_listed_status"]
 
@@ -41,6 +42,5 @@ def _upsert(updates: list[SearchAttributeUpdate[str]]) -> None:
     if not updates:
         return
     left_out = f"unlisted-{workflow.random().getrandbits(64):x}"  # the same number in each replay
-    are_refused = workflow.extern_functions().get(ARE_REFUSED, bool)
-    if not ((workflow.unsafe.is_replaying() or are_refused()) and workflow.patched(left_out)):
+    if not recorded_decision(left_out, workflow.extern_functions().get(ARE_REFUSED, bool)):
         workflow.upsert_search_attributes(updates)

@@ -152,7 +152,7 @@ class StepCalls:
             step=agent.turn.result.steps,
             metadata=agent.turn.input.metadata,
             decision=call.decision,
-            keyed=digest_of_call(call.call) if agent.facts.keyed else None,
+            digest=digest_of_call(call.call),
         )
 
     async def _call_tool(self, call: StepCall) -> ToolOutcome:

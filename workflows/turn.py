@@ -83,10 +83,10 @@ class Turn(BaseModel):
         return self.input.max_cost or self.facts.max_cost
 
     @property
-    def max_sub_runs(self) -> int | None:
-        """The smaller one of the limits of the turn's input and of its agent; None for runs opened before it existed."""
+    def max_sub_runs(self) -> int:
+        """The smaller one of the limits of the turn's input and of its agent."""
         declared, given = self.facts.max_sub_runs, self.input.max_sub_runs
-        return declared if declared is None or given is None else min(declared, given)
+        return declared if given is None else min(declared, given)
 
     @property
     def models(self) -> list[str]:
@@ -174,7 +174,7 @@ class Turn(BaseModel):
             timeout=self.facts.model_timeout,
             attempts=self.facts.model_attempts,
             on_invalid_tool_input=self.input.on_invalid_tool_input,
-            guard=GuardContext(metadata=self.input.metadata, keyed=self.facts.keyed) if self.facts.guarded else None,
+            guard=GuardContext(metadata=self.input.metadata) if self.facts.guarded else None,
             summed_up=conversation.summary.answers if conversation.summary else None,
         )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, ClassVar, Literal, NoReturn, TypeVar
 
 from pydantic import TypeAdapter
@@ -242,6 +241,10 @@ class Waits:
             self._ended[name, key] = how
 
 
-@cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
+_ADAPTERS: dict[str, TypeAdapter[Any]] = {}
+
+
+def _adapter(kind: type[Wait]) -> TypeAdapter[Any]:
+    if kind.name not in _ADAPTERS:
+        _ADAPTERS[kind.name] = TypeAdapter(kind)
+    return _ADAPTERS[kind.name]

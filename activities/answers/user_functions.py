@@ -104,7 +104,7 @@ class UserFunctions:
             request.where,
             call,
             step=request.step,
-            keyed=digest_of_call(call) if request.guard and request.guard.keyed else None,
+            digest=digest_of_call(call),
             metadata=request.guard.metadata if request.guard else {},
             resources=self.services.resources.of_agent(self.agent.name),
         )

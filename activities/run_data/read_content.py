@@ -43,7 +43,7 @@ async def read_content(parts: Iterable[Media], store: ContentStore | None, tenan
     total, stored = 0, {}
     for ref, part in refs.items():
         try:
-            data = await store.of(tenant).get(ref, or_shared=True)
+            data = await store.of(tenant).get(ref)
         except ChangedContentError as error:
             raise ModelRequestError(f"The {part.label} cannot be sent to the model. {error}") from None
         except StorageError as error:

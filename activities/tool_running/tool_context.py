@@ -20,7 +20,7 @@ def tool_context(  # noqa: PLR0913 - one for each field of a ToolContext
     step: int,
     metadata: Mapping[str, str],
     resources: Any,
-    keyed: str | None = None,
+    digest: str,
     first_key: str | None = None,
     attempt: int = 1,
     heartbeat: Callable[..., None] = lambda *_: None,
@@ -33,7 +33,7 @@ def tool_context(  # noqa: PLR0913 - one for each field of a ToolContext
         step: The step in which the model made it.
         metadata: The run's.
         resources: The opened resources of the module of the agent, or of the tool.
-        keyed: The digest of the call as the model wrote it, where the key depends on it.
+        digest: The digest of the call as the model wrote it.
         first_key: The idempotency key, where it is that of an earlier call.
         attempt: The number of the attempt. Before the tool runs, it is 1.
         heartbeat: The function that `ctx.heartbeat` calls.
@@ -41,7 +41,7 @@ def tool_context(  # noqa: PLR0913 - one for each field of a ToolContext
     info = activity.info()
     workflow_id = info.workflow_id or ""
     return ToolContext(
-        idempotency_key=first_key or idempotency_key(info.namespace, workflow_id, run, call.id, keyed),
+        idempotency_key=first_key or idempotency_key(info.namespace, workflow_id, run, call.id, digest),
         attempt=attempt,
         workflow_id=workflow_id,
         agent=run.agent,

@@ -104,23 +104,15 @@ class ContentStore:
         await asyncio.to_thread(self._files.write, self._names(ref, self._tenant)[0], payload.SerializeToString())
         return ref
 
-    async def get(self, ref: str, *, or_shared: bool = False) -> bytes:
-        """Read content.
-
-        Args:
-            ref: Its reference.
-            or_shared: Whether content that was stored without a tenant is read too. Runs that began before tenants had
-                content of their own refer to such content. Never for a reference that comes from a client or a model.
+    async def get(self, ref: str) -> bytes:
+        """Read the content with a reference.
 
         Raises:
             MissingContentError: it is not there, or is another tenant's.
             ChangedContentError: it is other content, or cannot be decrypted.
             StorageError: the storage cannot be read.
         """
-        names = self._names(ref, self._tenant)
-        if or_shared and self._tenant is not None:
-            names += self._names(ref, None)
-        for name in names:
+        for name in self._names(ref, self._tenant):
             stored = await asyncio.to_thread(self._files.read, name)
             if stored is not None:
                 return await self._decoded(ref, stored)

@@ -39,7 +39,7 @@ ENCODING = b"binary/encrypted"
 """The name in Temporal's samples, which codecs in other languages know."""
 KEY_ID = "encryption-key-id"
 WORKFLOW = "encryption-workflow"
-"""The key, in a payload's metadata, of a digest of its workflow id. Payloads of earlier versions have none."""
+"""The key, in a payload's metadata, of a digest of its workflow id. Payloads that belong to no workflow have none."""
 DIGEST_BYTES = 16
 KEY_BYTES, NONCE_BYTES, TAG_BYTES = 32, 12, 16
 _KEY_ID = re.compile(r"[\w.-]{1,64}")

@@ -68,7 +68,7 @@ async def read_other_workers(client: Client, served: ServedAgents) -> dict[str, 
 async def read_other_polls(client: Client, served: ServedAgents) -> dict[str, datetime]:
     """When each worker that serves other agents polled the task queue last, by its identity; the latest first.
 
-    Workers of older versions have no tag, and are left out.
+    Workers without a tag, which are a user's own, are left out.
 
     Raises:
         RPCError: Temporal does not answer.

@@ -12,8 +12,7 @@ __all__ = ["optional_field"]
 def optional_field(default: Any = None, **constraints: Any) -> Any:
     """A pydantic field that is not written to JSON where it is None, an empty list, or equal to `default`.
 
-    Temporal's history contains every value of a run, thousands of times in a long one. And an older reader, which does not
-    know the field, gets it only where it is used.
+    Temporal's history contains every value of a run, thousands of times in a long one.
 
     Args:
         default: The field's default.

@@ -1,7 +1,6 @@
 """`open_run`: what is resolved when a run opens, and pinned for its whole life, so that a deploy does not change it.
 
-All of it is in history: fields may be added if they are optional; none may be renamed or given another meaning
-(tests/replay has recorded histories of each release).
+All of it is in history: fields may be added if they are optional; none may be renamed or given another meaning.
 """
 
 from __future__ import annotations
@@ -129,10 +128,10 @@ class AgentFacts(ModelFacts):
 
     max_steps: int
     max_repeats: int | None = optional_field()
-    """In how many consecutive steps a call may fail; runs opened before this existed have None, no limit."""
+    """In how many consecutive steps a call may fail; None: no limit."""
     max_total_tokens: int | None = optional_field()
-    max_sub_runs: int | None = optional_field()
-    """How many runs of sub-agents may be started below the run; runs opened before this existed have None, no limit."""
+    max_sub_runs: int
+    """How many runs of sub-agents may be started below the run."""
     model_timeout: float
     model_patience: float
     model_attempts: int | None = optional_field()
@@ -145,13 +144,8 @@ class AgentFacts(ModelFacts):
     digest: str
     structured: bool = optional_field(False)
     guarded: bool = optional_field(False)
-    keyed: bool = optional_field(False)
-    """Whether a call's idempotency key depends on its arguments; runs opened before this existed have False."""
     compact_at: int | None = optional_field()
     compact_model: str | None = optional_field()
-    compacts_given: bool = optional_field(False)
-    """Whether messages that the run was given may be summarized before its first step; runs opened before this
-    existed have False."""
     carry_bytes: int | None = optional_field()
     """How many bytes continue-as-new may carry, where there is external storage; None: one of Temporal's payloads."""
     model_task_queue: str | None = optional_field()
@@ -165,7 +159,7 @@ class OpenRun(BaseModel):
 
     agent: str
     conversation: str
-    turn: int = 1
+    turn: int
     input: RunInput | None
     first_run_id: str
     parent: str | None = None

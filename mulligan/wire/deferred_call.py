@@ -78,7 +78,7 @@ class SettleDeferred(BaseModel):
     metadata: dict[str, str] = {}
     mcp: str | None = None
     max_bytes: int | None = None
-    keyed: str | None = None
+    digest: str
     first_key: str | None = None
 
 

@@ -165,7 +165,7 @@ class ModelFallback(_StoredEvent):
     step: int
     """The number of the step, from 1."""
     model: str
-    error: ErrorInfo | None = None
+    error: ErrorInfo
 
 
 class TextDelta(_Event):

@@ -50,10 +50,9 @@ class ConversationRequest(BaseModel):
 
 
 class GuardContext(BaseModel):
-    """The run's metadata, for the ToolContext of a guard: sent only where the agent has one. `keyed`: see AgentFacts."""
+    """The run's metadata, for the ToolContext of a guard: sent only where the agent has one."""
 
     metadata: dict[str, str]
-    keyed: bool = optional_field(False)
 
 
 class ModelCall(ConversationRequest):

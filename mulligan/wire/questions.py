@@ -67,7 +67,7 @@ class Replies(BaseModel):
 
     replies: dict[str, Reply]
     state: str | None = optional_field()
-    round: int = 1
+    round: int
 
 
 class AskPerson(BaseModel):

@@ -18,7 +18,7 @@ class FinishRun(BaseModel):
     """Input of `finish_run`: how a turn ended. `cost` is in USD."""
 
     where: RunContext
-    turn: int = 1
+    turn: int
     status: str
     steps: int
     recovered_failures: int

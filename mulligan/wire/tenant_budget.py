@@ -61,7 +61,7 @@ class Cost(BaseModel):
     """
 
     usd: Annotated[float, Field(ge=0, allow_inf_nan=False)]
-    key: Annotated[str, Field(max_length=64)] = optional_field("")
+    key: Annotated[str, Field(max_length=64)]
     estimated: bool = optional_field(False)
 
 

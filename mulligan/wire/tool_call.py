@@ -39,13 +39,13 @@ def digest_of_call(call: ToolCall) -> str:
     return hashlib.sha256(f"{call.name}\x1f{call.arguments}".encode(errors="replace")).hexdigest()[:8]
 
 
-def idempotency_key(namespace: str, workflow_id: str, run: RunContext, call_id: str, keyed: str | None = None) -> str:
+def idempotency_key(namespace: str, workflow_id: str, run: RunContext, call_id: str, digest: str) -> str:
     """The idempotency key of a call: the same for each attempt, unique among all calls of all runs.
 
-    After a reset of the run, a provider may repeat an id for another call: so it contains that call's digest, `keyed`.
+    After a reset of the run, a provider may repeat an id for another call: so it contains that call's `digest`.
     It contains the run's trace id, which is derived from the ids of the workflow and of the first run of its chain.
     """
-    parts = (namespace, workflow_id, run.trace, run.conversation, call_id, *([keyed] if keyed else []))
+    parts = (namespace, workflow_id, run.trace, run.conversation, call_id, digest)
     return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:32]
 
 
@@ -71,8 +71,8 @@ class CallTool(BaseModel):
     decision: Decision | None = optional_field()
     """The approval, where a person gave one."""
     mcp: str | None = optional_field()
-    keyed: str | None = optional_field()
-    """The digest of the call as the model wrote it, where its idempotency key depends on it."""
+    digest: str
+    """The digest of the call as the model wrote it, for its idempotency key."""
     first_key: str | None = optional_field()
     """The idempotency key of the first of the calls that this one repeats, where nobody knows what they have done."""
     replies: Replies | None = optional_field()

@@ -186,7 +186,7 @@ class CheckEdit(BaseModel):
     step: int
     definition: str
     metadata: dict[str, str] = optional_field({})
-    keyed: str | None = optional_field()
+    digest: str
     """As in CallTool."""
 
 

@@ -20,8 +20,6 @@ from mulligan.activities.models.openai_chat import OpenAIChat
 from mulligan.activities.run_data.conversation_cache import CachedConversation, ConversationCache, Key
 from mulligan.run_input import RunInput
 from mulligan.values import ToolMessage
-from mulligan.wire.run_context import RunContext
-from mulligan.wire.tool_call import idempotency_key
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab
@@ -212,8 +210,3 @@ async def test_an_id_that_the_provider_repeats_after_a_reset_has_another_idempot
     keys = [(to, key) for workflow_id, to, key in KEYS if workflow_id == handle.id]
     assert [to for to, _ in keys] == ["ada", "ada", "bob", "bob", "ada", "ada"]
     assert len(set(keys)) == len({key for _, key in keys}) == 2
-
-
-def test_a_run_that_was_opened_before_keys_depended_on_arguments_keeps_its_keys() -> None:
-    where = RunContext(agent="a", conversation="0", trace="t")
-    assert idempotency_key("n", "w", where, "call_1") == "12897a7e0bb8eafd1816c1d2ab9c7a99"

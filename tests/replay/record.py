@@ -1,6 +1,8 @@
-"""Record histories for test_replay.py. Run it when the workflow schedules something new, never to make a test pass:
+"""Record histories for test_replay.py, all or those with a name: each kind of thing that a history contains, once.
 
 uv run python -m tests.replay.record PREFIX [NAME]…
+
+Before the first release they are recorded again whenever the code schedules something else. The prefix is the date.
 """
 
 from __future__ import annotations
@@ -11,16 +13,20 @@ import os
 import socket
 import sys
 import tempfile
+import threading
 import uuid
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
-from mulligan import connect
+from mulligan import Agent, ToolCall, ToolContext, connect
 from mulligan.client.callback_tokens import RESPONSE, callback_tokens
+from mulligan.client.served_agents import ServedAgents, read_other_workers
 from mulligan.devserver import temporal_server
 from mulligan.observe.telemetry import Telemetry
-from mulligan.worker.loading import load
+from mulligan.worker.loading import load, load_agents
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
 from tests.live.conftest import DONE, call
@@ -28,6 +34,7 @@ from tests.support.batch_server import BatchServer
 from tests.support.compaction_agents import read_before, reading
 from tests.support.openai_server import OpenAIServer
 from tests.support.openai_turn import Turn
+from tests.support.people_agents import refund
 
 ROOT = Path(__file__).parent.parent.parent
 FOLDER = Path(__file__).parent / "histories"
@@ -228,7 +235,7 @@ RUNS: dict[str, dict[str, Any]] = {
     },
     "silent": {"turns": [Turn(text=""), Turn(text="")]},
 }
-TWO_TURNS, BATCHES, BUDGETS = "two_turns", "batches", "budgets"
+TWO_TURNS = "two_turns"
 
 
 async def record(prefix: str, names: Sequence[str]) -> None:
@@ -327,6 +334,76 @@ async def record_budgets(prefix: str) -> None:
                 await save(client, found["MulliganTenantBudget"], f"{prefix}-tenant_budget")
 
 
+async def record_other_agents(prefix: str) -> None:
+    """Record a run whose agent one of two workers serves: it waits while only the other one runs."""
+    limits.AGENT_START_TIMEOUT = timedelta(seconds=2)
+    served = ServedAgents("agents", frozenset())
+    async with temporal_server() as server:
+        clients = [await connect(server.address, identity="recorder") for _ in range(2)]
+        east, west = (load([f"tests.support.{side}_agents"]) for side in ("east", "west"))
+        async with running_worker(clients[0], west, Telemetry(), "agents"):
+            async with running_worker(clients[1], east, Telemetry(), "agents"):
+                while len(await read_other_workers(clients[0], served)) < 2:
+                    await asyncio.sleep(0.1)
+                start = {"agent": "east_shipper", "prompt": "Go."}
+                handle = await clients[0].start_workflow("AgentWorkflow", start, id="shipper", task_queue="agents")
+                while not await handle.query("pending"):
+                    await asyncio.sleep(0.1)
+            await handle.execute_update("decide", {"call_id": "s", "decision": "approve"})
+            while (await handle.query("progress"))["waiting_for"]["kind"] != "worker":
+                await asyncio.sleep(0.1)
+            async with running_worker(clients[1], east, Telemetry(), "agents"):
+                await handle.result()
+        await save(clients[0], "shipper", f"{prefix}-other_agents")
+
+
+async def record_cancelled_check(prefix: str) -> None:
+    """Record a run that is cancelled while arguments that a person has edited are checked."""
+    is_checking, is_recorded = threading.Event(), threading.Event()  # guards run on an event loop of their own
+
+    async def slow_guard(checked: ToolCall, _: ToolContext) -> str | None:
+        if '"order": 8' in checked.arguments:
+            is_checking.set()
+            await asyncio.to_thread(is_recorded.wait)
+        return None
+
+    async with temporal_server() as server, OpenAIServer() as model:
+        os.environ.update(model.environment())
+        client = await connect(server.address, identity="recorder")
+        model.script("checked", [Turn(calls=[("refund", REFUND, "r")]), DONE])
+        agent = Agent(name="slow", model="openai-chat:checked", tools=[refund], guard=slow_guard)
+        async with running_worker(client, load_agents([agent], []), Telemetry(), "agents"):
+            start = {"agent": "slow", "prompt": "Go."}
+            handle = await client.start_workflow("AgentWorkflow", start, id="checked", task_queue="agents")
+            edit = {"call_id": "r", "decision": "approve", "arguments": {"order": 8, "amount": {"euros": 5}}}
+            update = asyncio.create_task(say(handle, "decide", edit))
+            await asyncio.to_thread(is_checking.wait)
+            await handle.cancel()
+            await asyncio.gather(update, handle.result(), return_exceptions=True)
+            is_recorded.set()
+        await save(client, "checked", f"{prefix}-cancelled_during_check")
+
+
+OTHERS = {
+    "batches": record_batches,
+    "budgets": record_budgets,
+    "other_agents": record_other_agents,
+    "cancelled_during_check": record_cancelled_check,
+}
+"""What is recorded on a server of its own, by name."""
+
+
+def record_named(prefix: str, names: Sequence[str]) -> None:
+    """Record what is named, or everything if nothing is."""
+    if not names or set(names) - OTHERS.keys():
+        with patch.dict(os.environ):
+            asyncio.run(record(prefix, [name for name in names if name not in OTHERS]))
+    for name, recorder in OTHERS.items():
+        if not names or name in names:
+            with patch.dict(os.environ):
+                asyncio.run(recorder(prefix))
+
+
 async def say(handle: Any, update: str, argument: dict[str, Any]) -> None:
     """Send an update once its call waits, or a cancellation once calls run."""
     if update == "cancel":
@@ -399,9 +476,4 @@ async def save(client: Any, workflow_id: str, name: str) -> None:
 if __name__ == "__main__":
     if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
         sys.exit(__doc__)
-    if BATCHES in sys.argv[2:]:
-        asyncio.run(record_batches(sys.argv[1]))
-    elif BUDGETS in sys.argv[2:]:
-        asyncio.run(record_budgets(sys.argv[1]))
-    else:
-        asyncio.run(record(sys.argv[1], sys.argv[2:]))
+    record_named(sys.argv[1], sys.argv[2:])

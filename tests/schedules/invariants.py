@@ -86,7 +86,7 @@ def _of_once(run: Run) -> Iterator[str]:
             for number, call in _started_once(recorded):
                 work = f"{call.call.name} {call.arguments}"
                 key = call.first_key or idempotency_key(
-                    NAMESPACE, segment.workflow_id, call.where, call.call.id, call.keyed
+                    NAMESPACE, segment.workflow_id, call.where, call.call.id, call.digest
                 )
                 if work in running or work in succeeded:
                     yield f"{work} was started again: it {'runs' if work in running else 'has succeeded'}"

@@ -49,7 +49,6 @@ FACTS: dict[str, Any] = {
     "model_patience": 60.0,
     "model_attempts": 3,
     "compact_at": 20,
-    "compacts_given": True,
     "carry_bytes": None,
     "tools": {
         "plain": {"timeout": 5.0, "attempts": 2, "queue_timeout": 9.0, "task_queue": "q"},

@@ -45,7 +45,14 @@ def test_a_declaration_that_cannot_work_is_refused(options: dict[str, object], f
 def test_only_models_of_openai_are_called_in_the_background_at_their_endpoints_too() -> None:
     definition = Definition(instructions="", tools=[])
     facts = AgentFacts(
-        model="openai:m", max_steps=1, model_timeout=300, model_patience=60, tools={}, definition=definition, digest=""
+        model="openai:m",
+        max_steps=1,
+        max_sub_runs=1,
+        model_timeout=300,
+        model_patience=60,
+        tools={},
+        definition=definition,
+        digest="",
     )
     assert not is_background("openai:m", facts)
     facts.background_timeout = 60

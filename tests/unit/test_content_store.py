@@ -139,19 +139,17 @@ async def test_the_folder_is_created_by_the_first_content_and_not_before(
 
 
 async def test_a_tenants_content_is_found_by_that_tenant_only(tmp_path: Path) -> None:
-    """Also with keys that were changed since; what was stored without a tenant is read on request only."""
+    """Also with keys that were changed since, and not if it was stored without a tenant."""
     store = store_in(tmp_path, {"a": KEY})
     ref = await store.of("ada").put(DATA)
     assert ref == digest_of(DATA)
     for other in (store, store.of("bob"), store.of("ada ")):
-        for or_shared in (True, False):
-            with pytest.raises(MissingContentError):
-                await other.get(ref, or_shared=or_shared)
+        with pytest.raises(MissingContentError):
+            await other.get(ref)
     assert await store_in(tmp_path, {"b": OTHER, "a": KEY}).of("ada").get(ref) == DATA
     assert await store.put(DATA) == ref
     with pytest.raises(MissingContentError):
         await store.of("bob").get(ref)
-    assert await store.of("bob").get(ref, or_shared=True) == DATA
     assert len(files(tmp_path)) == 2
 
 

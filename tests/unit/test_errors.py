@@ -194,7 +194,7 @@ def test_error_of_finds_the_cause_of_another_error() -> None:
 @pytest.mark.parametrize("details", [(), ({},), ("text",), ({"took": 7},)], ids=["none", "empty", "other", "took"])
 @pytest.mark.parametrize("name", ["ToolTimeoutError", "MultipleStructuredOutputsError"])
 def test_a_failure_without_details_is_read_by_its_type(name: str, details: tuple[Any, ...]) -> None:
-    """As from a worker in another language, or from an older version."""
+    """As from a worker in another language."""
     found = error_of(ApplicationError("late", *details, type=name))
     assert type(found).__name__ == name
     assert found is not None

@@ -71,7 +71,7 @@ def test_the_step_being_written_lasts_from_its_start_to_its_answer() -> None:
     made.stopping("enough")
     assert made.writing is not None
     # Text of the model before is not mixed with that of this one.
-    made.model_fallback("other")
+    made.model_fallback("other", ErrorInfo(kind="ModelUnavailableError", message="down"))
     assert made.writing is made.entries[-1]
     assert made.writing.step == 4
     made.answered([])
@@ -92,7 +92,7 @@ def test_each_stored_type_of_event_is_built_from_its_log_entry() -> None:
     log = conversation.event_log
     log.run_started(1, "a", "m", 20)
     log.step_started(1, "m")
-    log.model_fallback("n")
+    log.model_fallback("n", ErrorInfo(kind="ModelUnavailableError", message="down"))
     prepared = PreparedCall(repairs=[Repair(by="fix")])
     message = AssistantMessage(role="assistant", text="", tool_calls=[call])
     conversation.begin_step(message, [prepared], Usage(), "m")

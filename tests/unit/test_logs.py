@@ -69,7 +69,7 @@ def test_agent_and_tool_are_those_of_the_activitys_input() -> None:
     info = ActivityEnvironment.default_info()
     context = RunContext(agent="shop", trace="00-1-2-01")
     call = ToolCall(id="c", name="refund", arguments='{"card": "secret"}')
-    ours = fields_of_activity(info, [CallTool(where=context, call=call, arguments={}, step=1)])
+    ours = fields_of_activity(info, [CallTool(where=context, call=call, arguments={}, step=1, digest="d")])
     assert (ours["agent"], ours["tool"], ours["workflow_id"]) == ("shop", "refund", info.workflow_id)
     assert "secret" not in str(ours)
     theirs = fields_of_activity(info, ["an argument of a user's own activity"])

@@ -25,6 +25,7 @@ CALL = CallTool(
     call=ToolCall(id="c", name="pay", arguments=""),
     arguments={},
     step=1,
+    digest="d",
 )
 UNSTARTED = TimeoutError("t", type=TimeoutType.SCHEDULE_TO_START, last_heartbeat_details=[])
 DECLINED = ApplicationError("no", type=AGENT_NOT_SERVED)

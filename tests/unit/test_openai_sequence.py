@@ -18,7 +18,7 @@ from mulligan.serve.openai_api.sequence import (
     number_of_stored,
     read_up_to,
 )
-from mulligan.values import Usage
+from mulligan.values import ErrorInfo, Usage
 from mulligan.wire.event_types import Answered, Event, ModelFallback, TextDelta, TextVoid
 
 AT = datetime(2026, 11, 22, tzinfo=UTC)
@@ -59,7 +59,8 @@ def answered(text: str) -> Event:
 
 
 def fallback() -> Event:
-    return ModelFallback(at=AT, offset=2, step=1, model="openai-chat:other")
+    error = ErrorInfo(kind="ModelUnavailableError", message="down")
+    return ModelFallback(at=AT, offset=2, step=1, model="openai-chat:other", error=error)
 
 
 def translated(*events: Event) -> list[tuple[str, str]]:

@@ -187,7 +187,7 @@ def test_all_models_of_a_list_have_the_same_output_strategy() -> None:
 
 
 FACTS: dict[str, Any] = {
-    "model": "openai:big", "max_steps": 9, "model_timeout": 300, "model_patience": 3600, "tools": {}, "digest": "",
+    "model": "openai:big", "max_steps": 9, "max_sub_runs": 9, "model_timeout": 300, "model_patience": 3600, "tools": {}, "digest": "",
     "definition": {"instructions": "", "tools": []},
 }  # fmt: skip
 
@@ -213,12 +213,11 @@ def test_a_turn_sums_usage_and_cost_and_checks_its_limits() -> None:
     assert (again.spent, again.limit_reached) == (0.35, "max_cost")
 
 
-def test_a_turn_opened_before_prices_existed_counts_tokens_only() -> None:
-    """The run was opened by an older worker."""
-    old = turn(None)
-    old.add_usage(Usage(input_tokens=5), old.cost_of(old.model, Usage(input_tokens=5)))
-    assert (old.result.cost, old.result.usage.input_tokens, old.models) == (None, 5, ["openai:big"])
-    assert not {"at", "spent"} & set(old.model_dump(mode="json"))
+def test_a_turn_without_known_prices_counts_tokens_only() -> None:
+    unpriced = turn(None)
+    unpriced.add_usage(Usage(input_tokens=5), unpriced.cost_of(unpriced.model, Usage(input_tokens=5)))
+    assert (unpriced.result.cost, unpriced.result.usage.input_tokens, unpriced.models) == (None, 5, ["openai:big"])
+    assert not {"at", "spent"} & set(unpriced.model_dump(mode="json"))
 
 
 def test_cost_is_a_metric_by_agent_and_status_for_known_costs_only() -> None:

@@ -111,6 +111,7 @@ def turn(**given: Any) -> Turn:
     facts = AgentFacts(
         model="m",
         max_steps=1,
+        max_sub_runs=1,
         model_timeout=1,
         model_patience=1,
         tools={},

@@ -238,7 +238,7 @@ def test_the_finish_span_has_the_status_and_the_counters_of_the_run(error_type: 
     tracing, spans = recording_telemetry()
     usage = Usage(input_tokens=1, output_tokens=2, cached_input_tokens=3, reasoning_tokens=4)
     tracing.finish_run(
-        FinishRun(where=WHERE, status="s", steps=5, recovered_failures=6, usage=usage, error_type=error_type),
+        FinishRun(turn=1, where=WHERE, status="s", steps=5, recovered_failures=6, usage=usage, error_type=error_type),
         "RefundDesk",
     )
     [span] = spans.get_finished_spans()

@@ -47,7 +47,7 @@ class TenantBudget:
             cost = Cost.model_validate(argument)
         except ValidationError:
             return
-        if cost.key and cost.key in self._keys:
+        if cost.key in self._keys:
             return
         self._keys.add(cost.key)
         self._usd, self._calls = round_usd(self._usd + cost.usd), self._calls + 1

@@ -13,6 +13,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
 from mulligan.workflows import limits
+from mulligan.workflows.recorded_decision import recorded_decision
 
 __all__ = [
     "ContinueAsNewPolicy",
@@ -46,44 +47,29 @@ class ContinueAsNewPolicy:
 
     def is_due(self) -> bool:
         """Whether to continue as new at this step boundary."""
-        info = workflow.info()
-        size = info.get_current_history_size()
-        growth = size - self._start_bytes
-        if size < self._retry_at_bytes:
-            return False
-        is_suggested = info.is_continue_as_new_suggested()
-        if (
-            info.get_current_history_length() >= limits.CONTINUE_AS_NEW_EVENTS
-            or growth >= limits.CONTINUE_AS_NEW_GROWTH_BYTES
-        ):
-            # Runs that passed this limit before it existed replay as they ran.
-            return is_suggested or workflow.patched("growth")
-        return is_suggested and growth >= self._start_bytes
+        return self._has_grown(self._retry_at_bytes)
 
     def is_due_while_waiting(self) -> bool:
         """The same within a step, while all of its open calls wait for people. It records nothing."""
+        return self._has_grown(self._retry_waiting_at_bytes)
+
+    def _has_grown(self, retry_at_bytes: int) -> bool:
         info = workflow.info()
         size = info.get_current_history_size()
         growth = size - self._start_bytes
-        if size < self._retry_waiting_at_bytes:
-            return False
-        return (
+        return size >= retry_at_bytes and (
             info.get_current_history_length() >= limits.CONTINUE_AS_NEW_EVENTS
             or growth >= limits.CONTINUE_AS_NEW_GROWTH_BYTES
             or (info.is_continue_as_new_suggested() and growth >= self._start_bytes)
         )
 
     def may_continue_while_waiting(self, is_small_enough: Callable[[], bool]) -> bool:
-        """Whether to do it, which is recorded: runs that waited for longer before this existed replay as they ran.
+        """Whether to do it, which is recorded, as another version of zstandard compresses to another size.
 
-        If not, the next try is made after more history. `is_small_enough` encodes the state, so it is called only if needed.
+        If not, the next try is made after more history. `is_small_enough` encodes the state.
         """
         info = workflow.info()
-        patch = f"carried-waiting-{info.get_current_history_length()}"
-        if workflow.unsafe.is_replaying():
-            is_allowed = workflow.patched(patch)
-        else:
-            is_allowed = is_small_enough() and workflow.patched(patch)
+        is_allowed = recorded_decision(f"carried-waiting-{info.get_current_history_length()}", is_small_enough)
         if not is_allowed:
             self._retry_waiting_at_bytes = info.get_current_history_size() + limits.CONTINUE_AS_NEW_RETRY_BYTES
         return is_allowed
@@ -101,10 +87,7 @@ def fits_in_state(size: int, most: int, *, at: int) -> bool:
     """
     if abs(size - most) > most * _ZSTD_DIFFERENCE:
         return size <= most
-    patch = f"carried-{at}"
-    if workflow.unsafe.is_replaying():
-        return workflow.patched(patch)
-    return size <= most and workflow.patched(patch)
+    return recorded_decision(f"carried-{at}", lambda: size <= most)
 
 
 class InvalidStateError(ValueError):

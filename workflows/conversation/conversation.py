@@ -178,7 +178,7 @@ class Conversation:
         return view
 
     def begin_step(
-        self, message: AssistantMessage, prepared: Sequence[PreparedCall], usage: Usage, model: str | None = None
+        self, message: AssistantMessage, prepared: Sequence[PreparedCall], usage: Usage, model: str
     ) -> StepRecord:
         """Add the model's answer, and a step that begins with it."""
         record = StepRecord(at=len(self.messages), usage=usage, compaction=self.pending_compaction, model=model)
@@ -324,7 +324,7 @@ class Conversation:
 
     @classmethod
     def load(cls, state: dict[str, Any]) -> Conversation:
-        """The conversation that `dump` returned. Fields that older versions did not write are optional."""
+        """The conversation that `dump` returned."""
         conversation = cls()
         if "opening" in state:
             conversation.earlier = EarlierPart.model_validate(state["earlier"])
@@ -333,11 +333,10 @@ class Conversation:
             conversation.append(message)
         conversation.steps = [StepRecord.model_validate(record) for record in state["steps"]]
         share_field_sets(conversation.steps)
-        conversation.request_span = tuple(state.get("asked", (0, 0)))
-        conversation.compact_again_at = state.get("again_at", 0)
+        conversation.request_span = tuple(state["asked"])
+        conversation.compact_again_at = state["again_at"]
         conversation._early_results = _RESULTS.validate_python(state.get("early", {}))
-        if "events" in state:
-            conversation.event_log = EventLog.load(state["events"])
+        conversation.event_log = EventLog.load(state["events"])
         return conversation
 
 

@@ -84,9 +84,9 @@ class EventLog:
             self._model = {"model": model}
         self._add("step_started", step, data=self._model)
 
-    def model_fallback(self, model: str, error: ErrorInfo | None = None) -> None:
+    def model_fallback(self, model: str, error: ErrorInfo) -> None:
         """The newest step's model failed, and another one is called."""
-        self._add("model_fallback", data={"model": model, "error": error and error.model_dump()})
+        self._add("model_fallback", data={"model": model, "error": error.model_dump()})
 
     def answered(self, repaired: list[int]) -> None:
         """The model answered; `repaired` are the indexes of the calls that were repaired."""

@@ -52,7 +52,7 @@ class StepRecord(BaseModel):
     calls: list[CallRecord] = []
     error: ErrorInfo | None = None
     compaction: Compaction | None = None
-    model: str | None = None
+    model: str
 
 
 class ConversationSummary(BaseModel):

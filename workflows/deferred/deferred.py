@@ -163,7 +163,7 @@ class Deferred(Feature):
             call=wait.call,
             arguments=request.arguments,
             step=request.step,
-            keyed=request.keyed,
+            digest=request.digest,
             first_key=request.first_key,
             started=wait.started,
             end=end,

@@ -133,8 +133,8 @@ class Once(Feature):
 
     def _first_key(self, call: StepCall, this: _OpenCall) -> str | None:
         info, agent = workflow.info(), self.agent
-        keyed = digest_of_call(call.call) if agent.facts.keyed else None
-        own = idempotency_key(info.namespace, info.workflow_id, agent.context, call.call.id, keyed)
+        digest = digest_of_call(call.call)
+        own = idempotency_key(info.namespace, info.workflow_id, agent.context, call.call.id, digest)
         if this.record is None:
             before = self._calls.uncertain(this.digests[0])
             this.record = self._add(call, this, key=before.key if before else own)

@@ -150,7 +150,7 @@ class DecisionHandlers:
             step=pending.step,
             definition=agent.facts.digest,
             metadata=agent.input.metadata if agent.input else {},
-            keyed=digest_of_call(pending.call) if agent.facts.keyed else None,
+            digest=digest_of_call(pending.call),
         )
         try:
             return await agent.activity(CHECK_EDIT, request, CheckedEdit, summary=pending.call.name)

@@ -75,8 +75,8 @@ class _SubAgentCall:
     text: str = ""
     reason: str = ""
     failure: dict[str, Any] | None = None
-    reserved: int | None = None
-    """How many runs the call may use, its own included; None: no limit."""
+    reserved: int = 0
+    """How many runs the call may use, its own included."""
 
     def __post_init__(self) -> None:
         self.run = SubRun(id="", agent=self.facts.agent or "", status="not_started")
@@ -96,18 +96,17 @@ class SubAgents(Feature):
     def __init__(self, agent: RunningAgent) -> None:
         super().__init__(agent)
         self._open: dict[str, _SubAgentCall] = {}
-        self._runs_per_call: int | None = None
-        """How many runs each call of the newest step may use; None: no limit."""
+        self._runs_per_call = 1
+        """How many runs each call of the newest step may use."""
 
     def begin_calls(self) -> None:
         """Divide the runs that the turn may still start among the step's calls of sub-agents."""
         turn, calls = self.agent.turn, self.agent.calls
         if any(call.is_carried for call in calls):
             return
-        limit = turn.max_sub_runs
-        left = None if limit is None else limit - turn.result.sub_runs
+        left = turn.max_sub_runs - turn.result.sub_runs
         starting = sum(call.prepared.text is None and _is_sub_agent(call) for call in calls)
-        self._runs_per_call = None if left is None else max(1, left // max(1, starting))
+        self._runs_per_call = max(1, left // max(1, starting))
 
     async def run_call(self, call: StepCall, then: Callable[[StepCall], Awaitable[ToolOutcome]]) -> ToolOutcome:
         """Run a sub-agent, and return the result of its call."""
@@ -171,10 +170,8 @@ class SubAgents(Feature):
 
         So all runs of a tree together keep to the limit of its root, however many of them are open at once.
         """
-        limit, per_call = call.turn.max_sub_runs, self._runs_per_call
-        if limit is None or per_call is None:
-            return True
-        call.reserved = max(0, min(per_call, limit - call.turn.result.sub_runs))
+        left = call.turn.max_sub_runs - call.turn.result.sub_runs
+        call.reserved = max(0, min(self._runs_per_call, left))
         call.turn.result.sub_runs += call.reserved
         return call.reserved > 0
 
@@ -304,7 +301,7 @@ def _input_of(call: _SubAgentCall, prompt: str, depth: int, budget: Mapping[str,
         metadata=request.metadata,
         traceparent=parent_of_step(request.where.trace, request.step),
         max_depth=depth,
-        max_sub_runs=None if call.reserved is None else call.reserved - 1,
+        max_sub_runs=call.reserved - 1,
         tenant=call.turn.input.tenant,
         priority=call.turn.input.priority,
         **budget,
@@ -365,8 +362,7 @@ def _take_result(call: _SubAgentCall, raw: RawValue | None) -> None:
 
 
 def _return_unused_runs(call: _SubAgentCall, *, used: int) -> None:
-    if call.reserved is not None:
-        call.turn.result.sub_runs -= max(0, call.reserved - used)
+    call.turn.result.sub_runs -= max(0, call.reserved - used)
 
 
 def _take_failure(call: _SubAgentCall, error: ChildWorkflowError) -> None:
