@@ -18,6 +18,7 @@ from mulligan.activities.services import Services
 from mulligan.activities.tenant_budgets import attempt_key
 from mulligan.agent import Agent
 from mulligan.content import Media, media_of
+from mulligan.features.calls_in_text import CallsInText
 from mulligan.model_name import ModelName
 from mulligan.observe import semconv
 from mulligan.observe.spans import ChatAttempt, content_attributes
@@ -88,7 +89,7 @@ class ModelAttempt:
             messages=conversation.messages,
             settings=agent.model_settings,
             parallel_tool_calls=agent.parallel_tool_calls,
-            calls_in_text=agent.calls_in_text,
+            calls_in_text=agent.feature(CallsInText) is not None,
             timeout=self.services.providers.timeout(request.model, request.timeout),
             summed_up=request.summed_up or 0,
             on_text=on_text,

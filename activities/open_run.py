@@ -20,6 +20,10 @@ from mulligan.activities.services import Services
 from mulligan.agent import Agent, AgentTool
 from mulligan.durations import seconds
 from mulligan.errors import DeclarationError, InvalidRunInputError
+from mulligan.features.approvals import Approvals
+from mulligan.features.background import Background
+from mulligan.features.batch import Batch
+from mulligan.features.compaction import Compaction
 from mulligan.model_name import ModelName, can_be_batched, check_model
 from mulligan.observe.spans import AgentRun
 from mulligan.run_input import RunInput
@@ -92,7 +96,8 @@ class OpenRunActivity:
             self._instructions(agent, run_input), services.mcp_servers.offer_tools(agent), self._search_attributes()
         )
         definition = define(agent, instructions, model, offered)
-        if agent.batch and services.contents is None and can_be_batched([model] if run_input.model else agent.models):
+        own_models = [run_input.model] if run_input.model else agent.models
+        if agent.feature(Batch) and services.contents is None and can_be_batched(own_models):
             raise InvalidRunInputError(NO_STORAGE.format(agent=agent.name))
         if (length := len(definition.model_dump_json().encode())) > DEFINITION_BYTES:
             raise InvalidRunInputError(
@@ -200,27 +205,28 @@ def _facts(
         model_timeout=seconds(agent.model_timeout),
         model_patience=model_patience(agent),
         model_attempts=agent.model_attempts,
-        background_timeout=seconds(agent.background_timeout) if agent.background else None,
-        batch=agent.batch,
+        background_timeout=seconds(background.timeout) if (background := agent.feature(Background)) else None,
+        batch=agent.feature(Batch) is not None,
         tools={tool.name: _tool_facts(agent, tool, offered.originals.get(tool.name)) for tool in tools},
         definition=definition,
         digest=digest,
         structured=agent.declared_output is not None,
         guarded=agent.guard is not None or any(callable(tool.needs_approval) for tool in tools),
-        compact_at=agent.compact_at,
+        compact_at=compaction.at if (compaction := agent.feature(Compaction)) else None,
         compact_model=compact_model(agent, model),
     )
 
 
 def _tool_facts(agent: Agent, tool: Tool, mcp: str | None) -> ToolFacts:
+    defaults = agent.feature(Approvals) or Approvals()
     facts = ToolFacts(
         timeout=tool.timeout.total_seconds(),
         queue_timeout=tool.queue_timeout.total_seconds() if tool.task_queue else None,
         attempts=tool.attempts,
         task_queue=tool.task_queue,
         local=tool.local,
-        approval_timeout=_person_limit(tool, tool.approval_timeout, agent.approval_timeout),
-        approval_reminder=_person_limit(tool, tool.approval_reminder, agent.approval_reminder),
+        approval_timeout=_person_limit(tool, tool.approval_timeout, defaults.timeout),
+        approval_reminder=_person_limit(tool, tool.approval_reminder, defaults.reminder),
         mcp=mcp,
         asks=tool.asks,
         once=tool.once,

@@ -23,6 +23,12 @@ from mulligan.errors import (
     UpdateRefusedError,
     error_of,
 )
+from mulligan.features.agent_feature import AgentFeature
+from mulligan.features.approvals import Approvals
+from mulligan.features.background import Background
+from mulligan.features.batch import Batch
+from mulligan.features.calls_in_text import CallsInText
+from mulligan.features.compaction import Compaction
 from mulligan.fixer import InvalidToolInput, ask_model
 from mulligan.mcp import McpServer
 from mulligan.mcp_auth import OAuthClientCredentials, OAuthLogin
@@ -32,13 +38,13 @@ from mulligan.script import Call, Say, Script, last_result
 from mulligan.tool import Tool, ToolContext, ToolError, tool
 from mulligan.values import (
     AssistantMessage,
-    Compaction,
     Decision,
     ErrorInfo,
     Message,
     Repair,
     RunResult,
     Step,
+    StepCompaction,
     Took,
     ToolCall,
     ToolMessage,
@@ -65,11 +71,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Agent",
+    "AgentFeature",
     "AlreadyResumedError",
     "Answer",
+    "Approvals",
     "AssistantMessage",
     "Audio",
+    "Background",
+    "Batch",
     "Call",
+    "CallsInText",
     "Compaction",
     "ContentError",
     "Decide",
@@ -109,6 +120,7 @@ __all__ = [
     "Script",
     "SendMessage",
     "Step",
+    "StepCompaction",
     "Stop",
     "StructuredOutputError",
     "StructuredOutputValidationError",

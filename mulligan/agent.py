@@ -8,32 +8,32 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from types import UnionType
-from typing import Annotated, Any, Generic
+from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import Field
 
 from mulligan.durations import as_timedelta
 from mulligan.endpoint import Endpoint, Model, endpoints_of, model_name
 from mulligan.errors import DeclarationError
+from mulligan.features.agent_feature import AgentFeature
 from mulligan.fixer import AskModel, Fixer
 from mulligan.mcp import McpServer, check_servers
-from mulligan.model_name import ModelName, can_be_batched, check_model
+from mulligan.model_name import check_model
 from mulligan.once import Once
 from mulligan.output import Output, ProviderStrategy, Strategy, ToolStrategy
 from mulligan.policy import HandleErrors
 from mulligan.run_input import RunInput
 from mulligan.schema.arguments_model import arguments_model
-from mulligan.tool import SHORTEST_REMINDER, Tool, ToolContext, ToolError
+from mulligan.tool import Tool, ToolContext, ToolError
 from mulligan.values import OutputT, ToolCall
 
 __all__ = ["Agent", "AgentTool", "with_sub_agents"]
 
 Instructions = str | Callable[[RunInput], str | Awaitable[str]]
 """A system prompt, or a function of the run's input that returns one."""
+F = TypeVar("F", bound=AgentFeature)
 Guard = Callable[[ToolCall, ToolContext], str | Awaitable[str | None] | None]
 """Returns why a call is denied, or None to let it run."""
-MIN_COMPACT_AT = 1_000
-"""Tokens. Below it, the summary and the words around it would be most of the conversation."""
 RUNTIME_SETTINGS = frozenset({"model", "messages", "input", "instructions", "tools", "stream", "store", "n"})
 """Model settings that the runtime decides: in `model_settings` they would break a run."""
 NO_LIMIT = timedelta(0)
@@ -64,14 +64,11 @@ class Agent(Generic[OutputT]):
         max_depth: How many levels of sub-agents (`as_tool`) may be below a run of it.
         max_sub_runs: How many runs of sub-agents may be started below a run of it, at all levels together.
         max_cost: USD after which a run ends with status `max_cost`. The prices of its models must be known.
-        compact_at: Tokens (1,000 or more) of conversation from which on its older steps are summarized, by a model call
-            for that purpose. None: never.
-        compact_model: The model that summarizes; None: the run's model.
+        features: What it does beside that: `Compaction`, `Background`, `Batch`, `Approvals`, `CallsInText`; each class once.
         handle_errors: The policy for failures (see `HandleErrors`).
         repair: As a tool's `fix`, for every tool of the agent; called after it.
         guard: Called before a valid call runs, with the ToolCall (its arguments valid JSON) and the ToolContext. A text
             that it returns is the reason why the call is `denied`; a guard that raises or hangs denies.
-        calls_in_text: For models without tool calls of their own: calls written in the text are run as calls.
         parallel_tool_calls: Whether the model may make several calls in a step.
         model_settings: Other settings of the provider: temperature, tool_choice, reasoning … A table under a provider's name
             (`anthropic`, `google`) is for its models alone.
@@ -79,14 +76,6 @@ class Agent(Generic[OutputT]):
         model_patience: How long calls are retried while an endpoint is down or limits our rate. None: an hour; with a list
             of models, a minute for each but the last one.
         model_attempts: How many attempts a model call may take in all; None: only `model_patience` limits them.
-        background: Whether models of `openai:` are called in OpenAI's background mode: the run waits for the answer, for
-            hours, without a connection, and OpenAI stores it until the run has it (docs/background.md).
-        batch: Whether models of `openai:` and `openai-chat:` are called through OpenAI's Batch API: an answer may take a
-            day, and costs half (docs/batch.md).
-        background_timeout: Seconds, or a timedelta, for one background response, in place of `model_timeout`.
-        approval_timeout: Seconds, or a timedelta, after which a call that waits for a person is `denied`. None: never.
-        approval_reminder: Seconds, or a timedelta, after which a call that still waits for a person is reported by the event
-            `reminder`, and again at intervals that double, ten times at most. None: never.
 
     Raises:
         DeclarationError: an option, or a combination of options, cannot work.
@@ -106,22 +95,15 @@ class Agent(Generic[OutputT]):
     max_depth: int = 5
     max_sub_runs: int = 100
     max_cost: float | None = None
-    compact_at: int | None = None
-    compact_model: str | Model | None = None
+    features: Sequence[AgentFeature] = ()
     handle_errors: HandleErrors = True
     repair: Fixer | None = None
     guard: Guard | None = None
-    calls_in_text: bool = False
     parallel_tool_calls: bool = True
     model_settings: Mapping[str, Any] = field(default_factory=dict)
     model_timeout: float | timedelta = 300
     model_patience: float | timedelta | None = None
     model_attempts: int | None = None
-    background: bool = False
-    background_timeout: float | timedelta = 86_400
-    batch: bool = False
-    approval_timeout: float | timedelta | None = None
-    approval_reminder: float | timedelta | None = None
     source: str = field(default="", init=False, repr=False)
     """The file that declares it."""
     declared_output: Output | None = field(default=None, init=False, repr=False)
@@ -146,7 +128,12 @@ class Agent(Generic[OutputT]):
         self._check_models(context)
         self._check_tools(context)
         self._check_limits(context)
+        self._check_features(context)
         object.__setattr__(self, "declared_output", self._parse_output(context))
+
+    def feature(self, kind: type[F]) -> F | None:
+        """The feature of a class that the agent is declared with, or None."""
+        return next((each for each in self.features if isinstance(each, kind)), None)
 
     def tool(self, name: str) -> Tool | None:
         """The tool of that name, or None."""
@@ -219,13 +206,14 @@ class Agent(Generic[OutputT]):
 
     def all_models(self, models: Iterable[str]) -> list[str]:
         """All models that a run may call whose own are `models`: also those that summarize and that repair arguments."""
-        compact = [model_name(self.compact_model)] if self.compact_model is not None else []
-        return list(dict.fromkeys([*models, *compact, *(fixer.model for fixer in self._model_fixers())]))
+        of_features = [model_name(model) for each in self.features for model in each.models()]
+        return list(dict.fromkeys([*models, *of_features, *(fixer.model for fixer in self._model_fixers())]))
 
     def endpoints(self) -> list[Endpoint]:
         """The endpoints of its models that are declared with them (`Model`)."""
         of_fixers = [fixer.endpoint for fixer in self._model_fixers() if fixer.endpoint is not None]
-        return [*endpoints_of([*_as_sequence(self.model), self.compact_model]), *of_fixers]
+        of_features = [model for each in self.features for model in each.models()]
+        return [*endpoints_of([*_as_sequence(self.model), *of_features]), *of_fixers]
 
     def _model_fixers(self) -> list[AskModel]:
         fixers = (self.repair, *(getattr(tool, "fix", None) for tool in self.tools))
@@ -234,30 +222,24 @@ class Agent(Generic[OutputT]):
     def _check_models(self, context: str) -> None:
         for fixer in self._model_fixers():
             check_model(fixer.model, f"{context}, ask_model")
-        if self.compact_model is not None:
-            if self.compact_at is None:
-                raise DeclarationError(f"{context}: compact_model is set, but compact_at is not; set both.")
-            check_model(model_name(self.compact_model), f"{context}, compact_model")
-        if self.background and not any(ModelName.parse(model).provider == "openai" for model in self.models):
-            raise DeclarationError(
-                f"{context}: background is for models of 'openai:' (the Responses API), but the model is "
-                f"{', '.join(map(repr, self.models))}; name one of 'openai:', or leave background out."
-            )
-        if self.batch:
-            self._check_batch(context)
         # `stream` may be switched off: some servers break the calls of streamed answers.
         allowed = {"stream"} if self.model_settings.get("stream") is False else set()
         if taken := sorted(RUNTIME_SETTINGS & set(self.model_settings) - allowed):
             raise DeclarationError(f"{context}: model_settings may not set {', '.join(taken)}; the runtime does.")
 
-    def _check_batch(self, context: str) -> None:
-        if self.background:
-            raise DeclarationError(f"{context}: batch and background are both set; set one of them.")
-        if not can_be_batched(self.models):
-            raise DeclarationError(
-                f"{context}: batch is for models of 'openai:' and 'openai-chat:', but the model is "
-                f"{', '.join(map(repr, self.models))}; name one of these, or leave batch out."
-            )
+    def _check_features(self, context: str) -> None:
+        for index, each in enumerate(self.features):
+            if not isinstance(each, AgentFeature):
+                raise DeclarationError(
+                    f"{context}: features[{index}] is {each!r}, which is not a feature; give an object such as "
+                    "Compaction(at=60_000)."
+                )
+            if any(type(other) is type(each) for other in self.features[:index]):
+                raise DeclarationError(f"{context}: {type(each).__name__} is in features twice; leave one out.")
+            if fault := next((text for text, is_present in each.faults(self).items() if is_present), None):
+                raise DeclarationError(f"{context}: {fault}.")
+            for model in each.models():
+                check_model(model_name(model), f"{context}, {type(each).__name__}")
 
     def _check_tools(self, context: str) -> None:
         for index, thing in enumerate(self.tools):
@@ -271,7 +253,6 @@ class Agent(Generic[OutputT]):
         check_servers(self.mcp, names, context)
 
     def _check_limits(self, context: str) -> None:
-        at_least_compact = f"it must be a whole number of tokens, {MIN_COMPACT_AT:,} or more, or None"
         faults = {
             f"max_steps is {self.max_steps}; it must be 1 or more": self.max_steps < 1,
             f"max_repeats is {self.max_repeats!r}; it must be a whole number, 1 or more, or None": (
@@ -283,20 +264,11 @@ class Agent(Generic[OutputT]):
             f"max_sub_runs is {self.max_sub_runs!r}; it must be a whole number, 0 or more": (
                 type(self.max_sub_runs) is not int or self.max_sub_runs < 0
             ),
-            f"compact_at is {self.compact_at!r}; {at_least_compact}": self.compact_at is not None
-            and (type(self.compact_at) is not int or self.compact_at < MIN_COMPACT_AT),
             f"max_cost is {self.max_cost!r}; it must be a number of USD above 0, or None": not _is_cost(self.max_cost),
             "model_timeout must be more than 0 seconds": as_timedelta(self.model_timeout) <= timedelta(0),
-            "background_timeout must be more than 0 seconds": as_timedelta(self.background_timeout) <= timedelta(0),
             "model_patience must be 0 seconds or more": as_timedelta(self.model_patience or 0) < timedelta(0),
             f"model_attempts is {self.model_attempts}; it must be 1 or more, or None": (
                 self.model_attempts is not None and self.model_attempts < 1
-            ),
-            "approval_timeout must be more than 0 seconds, or None": (
-                self.approval_timeout is not None and as_timedelta(self.approval_timeout) <= timedelta(0)
-            ),
-            "approval_reminder must be 1 second or more, or None": (
-                self.approval_reminder is not None and as_timedelta(self.approval_reminder) < SHORTEST_REMINDER
             ),
         }
         if fault := next((text for text, is_present in faults.items() if is_present), None):

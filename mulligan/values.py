@@ -19,7 +19,6 @@ from mulligan.schema.well_formed import WellFormedText, well_formed
 
 __all__ = [
     "AssistantMessage",
-    "Compaction",
     "ConversationInfo",
     "Decision",
     "ErrorInfo",
@@ -31,6 +30,7 @@ __all__ = [
     "Status",
     "Step",
     "StepCall",
+    "StepCompaction",
     "StepResult",
     "SubRun",
     "ToolCall",
@@ -331,7 +331,7 @@ class StepCall(BaseModel):
     """What it has started, of a call of a deferred tool."""
 
 
-class Compaction(BaseModel):
+class StepCompaction(BaseModel):
     """How the conversation was compacted before a step: `text` is a model's summary of its oldest `messages` (their number).
 
     With an `error` the compaction failed: the run went on with the whole conversation and tries again later.
@@ -357,7 +357,7 @@ class Step(BaseModel):
     """The calls of the answer, in its order."""
     error: ErrorInfo | None = None
     """Why the answer was rejected, if no call of it is at fault."""
-    compaction: Compaction | None = optional_field()
+    compaction: StepCompaction | None = optional_field()
     """How the conversation was compacted before the step."""
     model: str
     """The model that answered, as `provider:NAME`."""

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import mulligan
+from mulligan.features import FEATURES
 
 ROOT = Path(__file__).parent.parent
 LINKED = ("workflows", "activities", "tools")
@@ -144,6 +145,7 @@ def _room(module: str) -> str:
         return module
     path = MODULES[module]
     is_ground_floor = path.parent == ROOT / "mulligan" and path.name != "__init__.py"
+    is_ground_floor |= path.parent == ROOT / "mulligan/features"
     return "ground floor" if is_ground_floor else ".".join(module.split(".")[:2])
 
 
@@ -257,9 +259,9 @@ def test_no_file_is_a_crumb() -> None:
 
 
 def test_no_two_files_have_the_same_name() -> None:
-    """But for `__init__.py` and the commands, whose files are named as they are."""
-    names = Counter(path.name for path in FILES if path.parent != ROOT / "mulligan/cli")
-    assert {name for name, count in names.items() if count > 1} == {"__init__.py"}
+    """But for `__init__.py`, the commands, whose files are named as they are, and the parts of a feature."""
+    names = Counter(path.stem for path in FILES if path.parent != ROOT / "mulligan/cli")
+    assert {name for name, count in names.items() if count > 1} - {*FEATURES} == {"__init__"}
 
 
 def test_the_ground_floor_has_what_users_import() -> None:

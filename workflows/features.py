@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.util import find_spec
 
 from mulligan.features import FEATURES
 from mulligan.workflows.feature import Feature
@@ -16,8 +17,9 @@ __all__ = ["FEATURE_CLASSES", "SCHEDULES", "WAITS"]
 
 def _classes() -> Iterator[type[Feature]]:
     for name in FEATURES:
-        module = import_module(f"mulligan.workflows.{name}.{name}")
-        yield getattr(module, "".join(part.title() for part in name.split("_")))
+        if find_spec(f"mulligan.workflows.{name}") is not None:
+            module = import_module(f"mulligan.workflows.{name}.{name}")
+            yield getattr(module, "".join(part.title() for part in name.split("_")))
 
 
 FEATURE_CLASSES: tuple[type[Feature], ...] = tuple(_classes())

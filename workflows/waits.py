@@ -139,15 +139,15 @@ class Waits:
         if is_new and wait.kind == "person" and self._count_people() == 1:
             workflow.upsert_memo({_MEMO: 1})
             set_listed_status("waiting")
+        is_interrupted = True
         try:
             yield wait
-        except BaseException:
-            if self._leave is None:
+            is_interrupted = False
+        finally:
+            if self._leave is None or not is_interrupted:
                 del self.open[at]
-                if not wait.is_over:
+                if is_interrupted and not wait.is_over:
                     self.abandoned.append(wait)
-            raise
-        del self.open[at]
         if wait.kind == "person" and self._count_people() == 0 and memo_json(_MEMO):
             workflow.upsert_memo({_MEMO: 0})
             set_listed_status("running")

@@ -9,6 +9,7 @@ from mulligan.agent import Agent, with_sub_agents
 from mulligan.durations import seconds
 from mulligan.endpoint import model_name
 from mulligan.errors import InvalidRunInputError
+from mulligan.features.compaction import Compaction
 from mulligan.model_name import SCRIPTED, ModelName
 from mulligan.prices import Prices
 from mulligan.run_input import RunInput
@@ -50,8 +51,10 @@ def model_patience(agent: Agent) -> float:
 
 def compact_model(agent: Agent, model: str) -> str | None:
     """The model that writes summaries, if it is not the run's own: a script has no turn for them."""
-    by_script = agent.compact_at is not None and ModelName.parse(model).provider == SCRIPTED
-    return model_name(agent.compact_model or "") or (f"{SCRIPTED}:{SUMMARY}" if by_script else None)
+    compaction = agent.feature(Compaction)
+    by_script = compaction is not None and ModelName.parse(model).provider == SCRIPTED
+    own = compaction.model if compaction is not None else None
+    return model_name(own or "") or (f"{SCRIPTED}:{SUMMARY}" if by_script else None)
 
 
 def _check_prices(models: Sequence[str], prices: Prices, limit: str) -> None:

@@ -55,7 +55,7 @@ def compress_input(
         raise InvalidRunInputError(
             f"The conversation is too long to begin a run with: {len(data):,} bytes, compressed {len(small):,}; "
             f"{MOST_BYTES:,} and {most:,} are the most. Set MULLIGAN_EXTERNAL_STORAGE (docs/long-runs.md), "
-            "or give the agent a `compact_at`."
+            "or give the agent the feature `Compaction`."
         )
     return small
 

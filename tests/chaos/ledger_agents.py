@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from mulligan import Agent, McpServer, RunInput, ToolContext, ToolError, tool
+from mulligan import Agent, Compaction, McpServer, RunInput, ToolContext, ToolError, tool
 from tests.chaos import named_points  # noqa: F401 - it kills this process at points, if it is asked to
 from tests.chaos.ledger import write
 
@@ -96,8 +96,7 @@ everything = Agent(
             "lent", command=[sys.executable, str(Path(__file__).parents[1] / "support/mcp_server.py")], include=["echo"]
         )
     ],
-    compact_at=1000,
-    compact_model="scripted:summary",
+    features=[Compaction(at=1000, model="scripted:summary")],
     max_steps=100,
 )
 """Beside the tools: approvals, a sub-agent, an MCP server and compaction."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mulligan import Agent, InvalidRunInputError, ask_model, connect, tool
+from mulligan import Agent, Compaction, InvalidRunInputError, ask_model, connect, tool
 from mulligan.client.read_run import read_steps
 from mulligan.devserver import DevServer
 from mulligan.worker.loading import load_agents
@@ -106,7 +106,7 @@ async def test_cost_includes_summaries_and_is_kept_over_continue_as_new(
     model = f"openai-chat:{main}"
     lab.model.script(main, reading(11))
     lab.model.script(sums_up, reading(11))
-    options: dict[str, Any] = {"compact_at": LIMIT, "compact_model": f"openai:{sums_up}", "max_steps": 40}
+    options: dict[str, Any] = {"features": [Compaction(at=LIMIT, model=f"openai:{sums_up}")], "max_steps": 40}
     agent = Agent(name="page_reader", model=model, tools=[read_page], **options)
     client = await connect(chain_server.address)
     async with running_worker(client, load_agents([agent], []), lab.telemetry, "costs"):
@@ -171,7 +171,7 @@ async def test_a_run_ends_when_it_reaches_its_cost_or_token_limit(
     [
         ({"max_cost": 1}, {}),
         ({}, {"max_cost": 1}),
-        ({"max_cost": 1, "compact_at": 5000, "compact_model": "openai:{unknown}"}, {"model": "scripted:echo"}),
+        ({"max_cost": 1, "sums_up": "unknown"}, {"model": "scripted:echo"}),
     ],
     ids=["the agent's limit", "the run's limit", "who sums up"],
 )
@@ -180,10 +180,9 @@ async def test_a_cost_limit_is_refused_when_the_price_of_a_model_is_unknown(
 ) -> None:
     """The run fails when it opens. The error names the model and where its price can be set."""
     known, unknown = priced(MAIN, None)
-    filled = {
-        name: value.format(unknown=unknown) if isinstance(value, str) else value for name, value in options.items()
-    }
-    ran = await run(lab, [f"openai:{known}", f"openai:{unknown}"], given=given, **filled)
+    if options.pop("sums_up", None):
+        options["features"] = [Compaction(at=5000, model=f"openai:{unknown}")]
+    ran = await run(lab, [f"openai:{known}", f"openai:{unknown}"], given=given, **options)
     assert isinstance(ran.error, InvalidRunInputError)
     assert f"the price of openai:{unknown} is not known" in ran.error.message
     assert "MULLIGAN_PRICES" in ran.error.message

@@ -30,7 +30,7 @@ ANSWERS = [
     Row("a refusal", turns=[Turn(refusal="I will not.")]),
     Row("the guard says no", turns=[Turn(calls=[("click", '{"selector": "#b"}', None)]), DONE], agent="guarded"),
     Row(
-        "a call in the text (`calls_in_text`)",
+        "a call in the text (`CallsInText`)",
         turns=[Turn(text='```json\n{"name": "click", "arguments": {"selector": "#a"}}\n```'), DONE],
         agent="wordy",
     ),

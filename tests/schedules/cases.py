@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from mulligan import Agent, Call, Say, Script, ToolContext, ToolError, ToolStrategy, tool
+from mulligan import Agent, Approvals, Call, Say, Script, ToolContext, ToolError, ToolStrategy, tool
 from mulligan.tools.ask_person import ask_person
 
 NEVER = 1_000_000
@@ -101,16 +101,26 @@ agents = [
     helper,
     Agent(name="parallel", model="scripted:parallel", instructions="Work.", tools=[pay, fetch, look]),
     Agent(
-        name="approval", model="scripted:approval", instructions="Work.", tools=[refund, fetch], approval_timeout=3600
+        name="approval",
+        model="scripted:approval",
+        instructions="Work.",
+        tools=[refund, fetch],
+        features=[Approvals(timeout=3600)],
     ),
     Agent(name="question", model="scripted:question", instructions="Work.", tools=[ask_person, pay]),
     Agent(
         name="parent", model="scripted:parent", instructions="Work.", tools=[helper.as_tool(description="Helps."), pay]
     ),
     Agent(
-        name="doubling", model="scripted:doubling", instructions="Work.", tools=[book, charge], approval_timeout=3600
+        name="doubling",
+        model="scripted:doubling",
+        instructions="Work.",
+        tools=[book, charge],
+        features=[Approvals(timeout=3600)],
     ),
-    Agent(name="edited", model="scripted:edited", instructions="Work.", tools=[charge], approval_timeout=3600),
+    Agent(
+        name="edited", model="scripted:edited", instructions="Work.", tools=[charge], features=[Approvals(timeout=3600)]
+    ),
     Agent(name="judge", model="scripted:judge", instructions="Judge.", tools=[fetch], output=ToolStrategy(Verdict)),
 ]
 scripts = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from mulligan import Agent, tool
+from mulligan import Agent, Background, tool
 
 
 @tool
@@ -17,9 +17,11 @@ class Report(BaseModel):
     words: int
 
 
-thinker = Agent(name="thinker", model="openai:none", instructions="Think.", tools=[count_words], background=True)
-reporter = Agent(name="reporter", model="openai:none", tools=[count_words], output=Report, background=True)
-hurried = Agent(
-    name="hurried", model="openai:none", background=True, background_timeout=2, model_attempts=2, model_patience=60
+thinker = Agent(
+    name="thinker", model="openai:none", instructions="Think.", tools=[count_words], features=[Background()]
 )
-impatient = Agent(name="impatient", model="openai:none", background=True, model_attempts=1)
+reporter = Agent(name="reporter", model="openai:none", tools=[count_words], output=Report, features=[Background()])
+hurried = Agent(
+    name="hurried", model="openai:none", features=[Background(timeout=2)], model_attempts=2, model_patience=60
+)
+impatient = Agent(name="impatient", model="openai:none", features=[Background()], model_attempts=1)

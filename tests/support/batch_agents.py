@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from mulligan import Agent, ProviderStrategy
+from mulligan import Agent, Batch, ProviderStrategy
 from tests.support.background_agents import Report, count_words
 
-careful_clerk = Agent(name="careful_clerk", model=["openai:gpt-5-mini", "openai-chat:gpt-5-mini"], batch=True)
-reporter = Agent(name="batch_reporter", model="openai:gpt-5-mini", output=ProviderStrategy(Report), batch=True)
-clerk = Agent(name="clerk", model="openai:gpt-5-mini", instructions="Work.", tools=[count_words], batch=True)
-chatting_clerk = Agent(name="chatting_clerk", model="openai-chat:gpt-5-mini", tools=[count_words], batch=True)
+careful_clerk = Agent(name="careful_clerk", model=["openai:gpt-5-mini", "openai-chat:gpt-5-mini"], features=[Batch()])
+reporter = Agent(name="batch_reporter", model="openai:gpt-5-mini", output=ProviderStrategy(Report), features=[Batch()])
+clerk = Agent(name="clerk", model="openai:gpt-5-mini", instructions="Work.", tools=[count_words], features=[Batch()])
+chatting_clerk = Agent(name="chatting_clerk", model="openai-chat:gpt-5-mini", tools=[count_words], features=[Batch()])

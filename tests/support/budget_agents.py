@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mulligan import Agent, tool
+from mulligan import Agent, Background, Compaction, tool
 
 
 @tool
@@ -19,7 +19,7 @@ def read() -> str:
 
 spender = Agent(name="spender", model="openai-chat:paid", tools=[look])
 unpriced = Agent(name="unpriced", model="openai-chat:unpriced")
-reader = Agent(name="summing_reader", model="openai-chat:paid", tools=[read], compact_at=1_000)
+reader = Agent(name="summing_reader", model="openai-chat:paid", tools=[read], features=[Compaction(at=1_000)])
 boss = Agent(name="boss", model="openai-chat:paid-boss", tools=[spender.as_tool(description="Spend.")])
 hasty = Agent(name="hasty", model="openai-chat:paid", model_timeout=2)
-patient = Agent(name="patient", model="openai:paid", background=True)
+patient = Agent(name="patient", model="openai:paid", features=[Background()])

@@ -10,7 +10,7 @@ from typing import Any
 
 from temporalio import workflow
 
-from mulligan import Agent, DurableAgent, Image, ToolContext, tool
+from mulligan import Agent, Compaction, DurableAgent, Image, ToolContext, tool
 from tests.support.content_files import png
 from tests.support.openai_turn import Failure, Turn, Usage
 
@@ -33,14 +33,18 @@ def read_picture(number: int) -> list[object]:
     return [f"PAGE {number}: text.", Image.from_bytes(png(1_500, seed=number))]
 
 
-album = Agent(name="album", model="openai:nobody", tools=[read_picture], compact_at=LIMIT, max_steps=100)
-reader = Agent(name="page_reader", model="openai-chat:nobody", tools=[read_page], compact_at=LIMIT, max_steps=1_000)
-roomy = Agent(name="page_reader_with_room", model="openai-chat:nobody", tools=[read_page], compact_at=10**6)
+album = Agent(name="album", model="openai:nobody", tools=[read_picture], features=[Compaction(at=LIMIT)], max_steps=100)
+reader = Agent(
+    name="page_reader", model="openai-chat:nobody", tools=[read_page], features=[Compaction(at=LIMIT)], max_steps=1_000
+)
+roomy = Agent(
+    name="page_reader_with_room", model="openai-chat:nobody", tools=[read_page], features=[Compaction(at=10**6)]
+)
 terse = Agent(
     name="terse_page_reader",
     model="openai-chat:nobody",
     tools=[read_page],
-    compact_at=LIMIT,
+    features=[Compaction(at=LIMIT)],
     model_settings={"temperature": 0.5, "stop": ["THE END"], "max_tokens": 99},
 )
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from temporalio import workflow
 
-from mulligan import Agent, DurableAgent, Say, Script, ToolContext, ToolError, tool
+from mulligan import Agent, Compaction, DurableAgent, Say, Script, ToolContext, ToolError, tool
 from mulligan.tools import ask_person
 
 RELEASED: set[str] = set()
@@ -122,7 +122,9 @@ writer = Agent(
     max_steps=50,
     max_repeats=None,
 )  # fmt: skip
-compacting = Agent(name="compacting", model="openai-chat:none", tools=[pay, note], max_steps=50, compact_at=1_000)
+compacting = Agent(
+    name="compacting", model="openai-chat:none", tools=[pay, note], max_steps=50, features=[Compaction(at=1_000)]
+)
 
 
 @workflow.defn

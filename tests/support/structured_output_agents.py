@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypedDict
 
 from pydantic import BaseModel, Field, ValidationError, field_validator
 
-from mulligan import Agent, ProviderStrategy, Tool, ToolContext, ToolStrategy, ask_model, tool
+from mulligan import Agent, CallsInText, ProviderStrategy, Tool, ToolContext, ToolStrategy, ask_model, tool
 from tests.support.shop_agents import RAN, click, explode, now, search_orders
 
 MODEL = "openai-chat:nobody"
@@ -124,5 +124,9 @@ def where_by_thread(kind: Literal["street"], ctx: ToolContext) -> str:
 resourceful = Agent(name="resourceful", model=MODEL, tools=[where, where_by_thread])
 
 wordy = Agent(
-    name="wordy", model=MODEL, instructions="You work in a shop.", tools=[click, now, search_orders], calls_in_text=True
+    name="wordy",
+    model=MODEL,
+    instructions="You work in a shop.",
+    tools=[click, now, search_orders],
+    features=[CallsInText()],
 )

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from mulligan import Agent, Call, Say, Script, Tool, ToolContext, tool
+from mulligan import Agent, Background, Batch, Call, Say, Script, Tool, ToolContext, tool
 from mulligan.tools import ask_person, wait_until
 from mulligan.workflows import limits
 from tests.support.background_agents import count_words
@@ -66,6 +66,6 @@ napper, _napper = _agent("napper", Call("wait_until", {"seconds": 8}, id="w"), w
 signer, _signer = _agent("signer", Call("sign", id="w"), sign)
 asker, _asker = _agent("asker", Call("ask_person", {"question": "Which colour?"}, id="w"), ask_person)
 chief, _chief = _agent("chief", Call("orderer", {"prompt": "Go."}, id="w"), orderer.as_tool(description="Orders."))
-thinker = Agent(name="thinker", model="openai:none", tools=[look], background=True)
-batcher = Agent(name="batcher", model="openai@batches:gpt-5-mini", tools=[count_words], batch=True)
+thinker = Agent(name="thinker", model="openai:none", tools=[look], features=[Background()])
+batcher = Agent(name="batcher", model="openai@batches:gpt-5-mini", tools=[count_words], features=[Batch()])
 spender = Agent(name="spender", model="openai-chat:waits-paid", tools=[look])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mulligan import Agent, Say
+from mulligan import Agent, Background, Say
 from mulligan.errors import DeclarationError
 from mulligan.testing import Model, run_agent
 from mulligan.wire.agent_facts import AgentFacts, Definition
@@ -24,7 +24,7 @@ async def test_the_example_of_the_page_is_declared_and_other_models_answer_at_on
     [code] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     exec(compile(code, "docs/background.md", "exec", dont_inherit=True), page)
     analyst = page["analyst"]
-    assert (analyst.background, analyst.background_timeout) == (True, timedelta(hours=2))
+    assert analyst.feature(Background) == Background(timeout=timedelta(hours=2))
     run = await run_agent(analyst, "How was the year?", model=Model(Say("Good.")))
     assert run.output == "Good."
 
@@ -32,14 +32,17 @@ async def test_the_example_of_the_page_is_declared_and_other_models_answer_at_on
 @pytest.mark.parametrize(
     ("options", "fault"),
     [
-        ({"model": "openai-chat:gpt-5"}, "background is for models of 'openai:'"),
+        ({"model": "openai-chat:gpt-5"}, "Background is for models of 'openai:'"),
         ({"model": ["anthropic:claude", "google:gemini"]}, "'anthropic:claude', 'google:gemini'"),
-        ({"model": "openai:gpt-5", "background_timeout": 0}, "background_timeout must be more than 0 seconds"),
+        (
+            {"model": "openai:gpt-5", "features": [Background(timeout=0)]},
+            "Background: timeout must be more than 0 seconds",
+        ),
     ],
 )
 def test_a_declaration_that_cannot_work_is_refused(options: dict[str, object], fault: str) -> None:
     with pytest.raises(DeclarationError, match=re.escape(fault)):
-        Agent(name="a", background=True, **options)  # type: ignore[arg-type]
+        Agent(**{"name": "a", "features": [Background()], **options})  # type: ignore[arg-type]
 
 
 def test_only_models_of_openai_are_called_in_the_background_at_their_endpoints_too() -> None:

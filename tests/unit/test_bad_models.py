@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mulligan import Agent, DeclarationError, Model
+from mulligan import Agent, Compaction, DeclarationError, Model
 from mulligan.activities.registry import Registry
 from mulligan.provider_plugin import BUILT_IN
 from mulligan.worker.all_endpoints import check_endpoints
@@ -134,7 +134,7 @@ def test_a_provider_without_its_extra_cannot_be_declared(
     [
         lambda name: Agent(name="one", model=name),
         lambda name: Agent(name="one", model=["scripted:a", name]),
-        lambda name: Agent(name="one", model="scripted:a", compact_at=1_000, compact_model=name),
+        lambda name: Agent(name="one", model="scripted:a", features=[Compaction(at=1_000, model=name)]),
         lambda name: Model(name, base_url="http://x"),
     ],
     ids=["model", "list", "compact_model", "Model"],

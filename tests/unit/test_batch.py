@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mulligan import Agent, Say
+from mulligan import Agent, Background, Batch, Say
 from mulligan.errors import DeclarationError
 from mulligan.model_name import can_be_batched
 from mulligan.prices import Price
@@ -22,7 +22,7 @@ async def test_the_example_of_the_page_is_declared_and_other_models_answer_at_on
     page: dict[str, Agent] = {}
     [code] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     exec(compile(code, "docs/batch.md", "exec", dont_inherit=True), page)
-    assert page["clerk"].batch
+    assert page["clerk"].feature(Batch)
     run = await run_agent(page["clerk"], "A letter.", model=Model(Say("A complaint.")))
     assert run.output == "A complaint."
 
@@ -30,14 +30,14 @@ async def test_the_example_of_the_page_is_declared_and_other_models_answer_at_on
 @pytest.mark.parametrize(
     ("options", "fault"),
     [
-        ({"model": "scripted:x"}, "batch is for models of 'openai:' and 'openai-chat:'"),
+        ({"model": "scripted:x"}, "Batch is for models of 'openai:' and 'openai-chat:'"),
         ({"model": ["anthropic:claude", "google:gemini"]}, "'anthropic:claude', 'google:gemini'"),
-        ({"model": "openai:gpt-5", "background": True}, "batch and background are both set"),
+        ({"model": "openai:gpt-5", "features": [Batch(), Background()]}, "Batch and Background are both features"),
     ],
 )
 def test_a_declaration_that_cannot_work_is_refused(options: dict[str, object], fault: str) -> None:
     with pytest.raises(DeclarationError, match=re.escape(fault)):
-        Agent(name="a", batch=True, **options)  # type: ignore[arg-type]
+        Agent(**{"name": "a", "features": [Batch()], **options})  # type: ignore[arg-type]
 
 
 def test_models_of_openai_and_of_its_endpoints_can_be_called_in_batches() -> None:

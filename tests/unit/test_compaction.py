@@ -17,6 +17,8 @@ from mulligan import (
     Agent,
     AssistantMessage,
     Call,
+    CallsInText,
+    Compaction,
     DeclarationError,
     DurableAgent,
     ErrorInfo,
@@ -54,7 +56,9 @@ def look(n: int, ctx: ToolContext) -> str:
 
 
 def agent(**options: Any) -> Agent:
-    return Agent(**{"name": "looker", "model": "scripted:test", "tools": [look], "compact_at": LIMIT, **options})
+    return Agent(
+        **{"name": "looker", "model": "scripted:test", "tools": [look], "features": [Compaction(at=LIMIT)], **options}
+    )
 
 
 def looks(count: int, start: int = 0, **options: Any) -> list[Say]:
@@ -206,15 +210,15 @@ def test_a_long_text_keeps_its_beginning_and_its_end() -> None:
 
 @pytest.mark.parametrize("wrong", [0, 999, -1, 2_000.0, "2000", True])
 def test_an_invalid_limit_is_refused_at_declaration(wrong: Any) -> None:
-    with pytest.raises(DeclarationError, match=r"compact_at is .*; it must be a whole number of tokens, 1,000 or more"):
-        agent(compact_at=wrong)
+    with pytest.raises(
+        DeclarationError, match=r"Compaction: at is .*; it must be a whole number of tokens, 1,000 or more"
+    ):
+        agent(features=[Compaction(at=wrong)])
 
 
 def test_an_invalid_model_is_refused_at_declaration() -> None:
-    with pytest.raises(DeclarationError, match="compact_model: the model is 'gpt'; it must be one of"):
-        agent(compact_model="gpt")
-    with pytest.raises(DeclarationError, match="compact_model is set, but compact_at"):
-        agent(compact_at=None, compact_model="scripted:sums")
+    with pytest.raises(DeclarationError, match="Compaction: the model is 'gpt'; it must be one of"):
+        agent(features=[Compaction(at=LIMIT, model="gpt")])
 
 
 async def test_call_ids_stay_unique_after_a_compaction() -> None:
@@ -245,7 +249,7 @@ async def test_the_model_is_sent_request_summary_and_newest_steps() -> None:
 
     sums = Model(*[sum_up] * 9, name="sums", is_strict=False)
     run = await run_agent(
-        agent(compact_model="scripted:sums"), GO, model=Model(*looks(9), done), scripts=[sums]
+        agent(features=[Compaction(at=LIMIT, model="scripted:sums")]), GO, model=Model(*looks(9), done), scripts=[sums]
     )  # fmt: skip
     assert [len(summary_prompts), run.result and run.result.status] == [2, "completed"]
     assert summary_prompts[0].startswith(f"[user]\n{GO}\n\n[assistant]\ncalls look")
@@ -278,7 +282,7 @@ async def test_a_long_input_is_summarized_before_the_first_step() -> None:
 
     before = build_conversation([800] * 8).messages
     run = await run_agent(
-        agent(compact_model="scripted:sums"), "Now the crane.", messages=before,
+        agent(features=[Compaction(at=LIMIT, model="scripted:sums")]), "Now the crane.", messages=before,
         model=Model(*["not said"] * 8, done, is_strict=False), scripts=[Model(sum_up, name="sums")],
     )  # fmt: skip
     assert run.output == "done"
@@ -315,7 +319,7 @@ async def test_a_long_request_keeps_its_beginning_and_its_end() -> None:
 
 async def run_with_summaries(answer: Any) -> Any:
     return await run_agent(
-        agent(compact_model="scripted:sums", compact_at=2_000),
+        agent(features=[Compaction(at=2_000, model="scripted:sums")]),
         GO,
         model=Model(*looks(16), "done"),
         scripts=[summaries(*[answer] * 9)],
@@ -381,7 +385,7 @@ async def test_the_request_of_the_newest_turn_stays_unchanged() -> None:
 
     model = Model(*looks(6), done, *looks(6, 6), done, name="test")
     await run_workflow(
-        TwoTurns, agents=[agent(compact_model="scripted:sums")],
+        TwoTurns, agents=[agent(features=[Compaction(at=LIMIT, model="scripted:sums")])],
         models=[model, Model(*[sum_up] * 9, name="sums", is_strict=False)],
     )  # fmt: skip
     assert sent[0].startswith("Find the heron.\n\n[")
@@ -406,7 +410,7 @@ async def test_structured_output_is_validated_after_a_compaction() -> None:
 
 async def test_calls_in_text_are_found_after_a_compaction() -> None:
     written = [Say(f'```json\n{{"name": "look", "arguments": {{"n": {n}}}}}\n```') for n in range(12)]
-    run = await run_agent(agent(calls_in_text=True, compact_at=2_000), GO, model=Model(*written, "done"))
+    run = await run_agent(agent(features=[CallsInText(), Compaction(at=2_000)]), GO, model=Model(*written, "done"))
     assert run.output == "done"
     assert len({call.id for call in run.calls}) == 12
     assert any(step.compaction for step in run.steps)

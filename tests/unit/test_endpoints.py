@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mulligan import Agent, DeclarationError, InvalidRunInputError, Model, RunInput, ask_model
+from mulligan import Agent, Compaction, DeclarationError, InvalidRunInputError, Model, RunInput, ask_model
 from mulligan.activities.models.available_providers import AvailableProviders
 from mulligan.activities.models.protocol import Request, Unavailable
 from mulligan.activities.registry import Registry
@@ -48,8 +48,7 @@ def test_a_model_is_named_with_its_endpoint_wherever_a_name_may_stand(declared: 
     agent = Agent(
         name="a",
         model=["scripted:x", declared],
-        compact_at=1000,
-        compact_model=declared,
+        features=[Compaction(at=1000, model=declared)],
         repair=ask_model(declared),
     )
     assert agent.models == ("scripted:x", name)

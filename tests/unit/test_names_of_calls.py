@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from mulligan import Agent, Call, ProviderStrategy, Say, tool
+from mulligan import Agent, Call, CallsInText, ProviderStrategy, Say, tool
 from mulligan.activities.answers.calls_in_text import ARGUMENTS, NAMES, find_calls
 from mulligan.activities.answers.inspect_answer import meant_names
 from mulligan.activities.answers.python_calls import python_calls
@@ -79,7 +79,7 @@ async def run(texts: list[Say | str], **options: Any) -> AgentRun:
 async def test_a_call_of_an_unknown_tool_is_never_the_answer(name: str) -> None:
     """It is told which tools there are, in each spelling and dialect in which a call of a known tool is read."""
     texts = any_name(name)
-    ended = await run([*texts.values(), "done"], calls_in_text=True)
+    ended = await run([*texts.values(), "done"], features=[CallsInText()])
     assert ended.output == "done"
     kinds = [[told(call)[0] for call in step.tool_calls] for step in ended.steps[:-1]]
     assert dict(zip(texts, kinds, strict=True)) == {key: ["unknown_tool"] for key in texts}
@@ -90,7 +90,7 @@ async def test_a_call_of_an_unknown_tool_is_never_the_answer(name: str) -> None:
 @pytest.mark.parametrize("name", NEAR)
 async def test_a_near_name_is_a_call_of_exactly_that_tool(name: str) -> None:
     texts = any_name(name)
-    ended = await run([*texts.values(), "done"], calls_in_text=True)
+    ended = await run([*texts.values(), "done"], features=[CallsInText()])
     assert ended.output == "done"
     for (key, text), step in zip(texts.items(), ended.steps, strict=False):
         [call] = step.tool_calls
@@ -304,7 +304,7 @@ def test_python_calls_beyond_the_limit_are_not_read() -> None:
 
 @pytest.mark.parametrize("text", ORDINARY)
 async def test_an_ordinary_answer_is_no_call(text: str) -> None:
-    ended = await run([text], calls_in_text=True)
+    ended = await run([text], features=[CallsInText()])
     assert (ended.output, ended.calls) == (text, [])
 
 
@@ -316,10 +316,10 @@ class Job(BaseModel):
 @pytest.mark.parametrize("around", ["{}", "```json\n{}\n```"])
 async def test_an_output_in_the_text_that_looks_like_a_call_is_the_output(around: str) -> None:
     written = json.dumps({"name": "build", "arguments": {"jobs": 4}})
-    ended = await run([around.replace("{}", written)], calls_in_text=True, output=ProviderStrategy(Job))
+    ended = await run([around.replace("{}", written)], features=[CallsInText()], output=ProviderStrategy(Job))
     assert ended.output == Job(name="build", arguments={"jobs": 4})
     wrong = json.dumps({"name": "build", "arguments": {"jobs": "many"}})
-    ended = await run([around.replace("{}", wrong), written], calls_in_text=True, output=ProviderStrategy(Job))
+    ended = await run([around.replace("{}", wrong), written], features=[CallsInText()], output=ProviderStrategy(Job))
     assert [told(call)[0] for call in ended.calls] == ["unknown_tool"]
 
 

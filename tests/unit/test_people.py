@@ -12,7 +12,7 @@ from pydantic import Field
 from rich.console import Console
 from temporalio import workflow
 
-from mulligan import Agent, Answer, Call, Decide, Pending, Say, ToolCall, tool
+from mulligan import Agent, Answer, Approvals, Call, Decide, Pending, Say, ToolCall, tool
 from mulligan.activities.answers.prepare_call import valid
 from mulligan.activities.check_edit import _faults
 from mulligan.cli.pending import _table
@@ -138,7 +138,7 @@ async def test_reminders_of_approvals_and_questions_come_at_doubling_intervals_t
         return ""
 
     for own, expected in ((REMINDS, [2**number - 1 for number in range(1, 11)]), (None, [])):
-        agent = Agent(name="bank", model="openai:gpt-5-mini", tools=[wire, ask], approval_reminder=own)
+        agent = Agent(name="bank", model="openai:gpt-5-mini", tools=[wire, ask], features=[Approvals(reminder=own)])
         calls = Say(calls=[Call("wire", {"euros": 7})]), Say(calls=[Call("ask", {"question": "Why?"})])
         run = await run_agent(agent, "Pay.", model=Model(*calls, "Done."), person=says_nothing)
         approvals = [(number, round(hours)) for kind, number, hours in reminders(run) if kind == "approval"]
@@ -160,8 +160,8 @@ async def test_reminders_that_were_due_while_no_worker_ran_are_one_event(monkeyp
 
 @pytest.mark.parametrize("interval", [0, 0.5, -1])
 def test_a_reminder_interval_below_a_second_is_refused(interval: float) -> None:
-    with pytest.raises(DeclarationError, match="approval_reminder must be 1 second or more"):
-        Agent(name="a", model="openai:m", approval_reminder=interval)
+    with pytest.raises(DeclarationError, match="Approvals: reminder must be 1 second or more"):
+        Agent(name="a", model="openai:m", features=[Approvals(reminder=interval)])
     with pytest.raises(DeclarationError, match="approval_reminder must be 1 second or more"):
         tool(approval_reminder=interval)(says_nothing)
 

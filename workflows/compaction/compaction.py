@@ -10,8 +10,7 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from mulligan.content import MAX_PARTS, media_of
 from mulligan.errors import error_of
-from mulligan.values import AssistantMessage, ErrorInfo, UserMessage
-from mulligan.values import Compaction as ShownCompaction
+from mulligan.values import AssistantMessage, ErrorInfo, StepCompaction, UserMessage
 from mulligan.wire.compaction_request import COMPACT_CONVERSATION, CompactConversation, Compacted
 from mulligan.wire.shorten import shorten_middle
 from mulligan.workflows import limits
@@ -78,7 +77,7 @@ class Compaction(Feature):
             size = max(0, size - removed // BYTES_PER_TOKEN)
             agent.cached_messages = conversation.ref().count
         conversation.compact_again_at = size + limit // PARTS
-        conversation.pending_compaction = ShownCompaction(
+        conversation.pending_compaction = StepCompaction(
             messages=request.cut, text=outcome.summary, usage=outcome.usage, error=outcome.error
         )
         conversation.event_log.compacted(conversation.next_step)

@@ -19,10 +19,10 @@ from mulligan.content import media_of, shown_content
 from mulligan.schema.shared_field_sets import share_field_sets
 from mulligan.values import (
     AssistantMessage,
-    Compaction,
     Message,
     Step,
     StepCall,
+    StepCompaction,
     StepResult,
     ToolCall,
     ToolMessage,
@@ -60,7 +60,7 @@ class Conversation:
         """The user's request of this turn, as numbers in the log: its first message, and the one after its last."""
         self.compact_again_at = 0
         """No compaction is tried below this number of tokens."""
-        self.pending_compaction: Compaction | None = None
+        self.pending_compaction: StepCompaction | None = None
         """The compaction that the next step will show."""
         self.event_log = EventLog()
         self._digests = [""]

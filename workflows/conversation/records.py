@@ -13,10 +13,10 @@ from mulligan.content import Part, Text
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import (
     AnsweredQuestion,
-    Compaction,
     Decision,
     ErrorInfo,
     Repair,
+    StepCompaction,
     SubRun,
     ToolCall,
     Usage,
@@ -51,7 +51,7 @@ class StepRecord(BaseModel):
     usage: Usage
     calls: list[CallRecord] = []
     error: ErrorInfo | None = None
-    compaction: Compaction | None = None
+    compaction: StepCompaction | None = None
     model: str
 
 

@@ -9,7 +9,7 @@ from temporalio import workflow
 from mulligan.errors import UpdateRefusedError
 from mulligan.schema.json_limits import MOST_DEPTH, is_deeper
 from mulligan.wire.deferred_call import COMPLETE, Complete, has_result
-from mulligan.workflows.deferred.deferred_call import DeferredCall
+from mulligan.workflows.deferred.deferred_wait import DeferredWait
 from mulligan.workflows.people.parse_update import check_size, parse_update
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class CompleteHandler:
         if self._handlers.is_ready:
             self._find(completion)
 
-    def _find(self, completion: Complete) -> DeferredCall:
+    def _find(self, completion: Complete) -> DeferredWait:
         """The open call that is meant.
 
         Raises:
@@ -50,14 +50,14 @@ class CompleteHandler:
         """
         call_id, key = completion.call_id, completion.conversation
         registries = [box.waits for name, box in self._handlers.inboxes.items() if key in (None, name)]
-        open_calls = [call for waits in registries if (call := waits.find(DeferredCall, call_id)) is not None]
+        open_calls = [call for waits in registries if (call := waits.find(DeferredWait, call_id)) is not None]
         if len(open_calls) > 1:
             raise UpdateRefusedError(f'Calls of several agents have the id "{call_id}"; name one as "conversation".')
         if not open_calls or completion.trace_id not in (None, open_calls[0].trace_id):
             for waits in registries:
-                if (how := waits.how_ended(DeferredCall, call_id)) is not None:
+                if (how := waits.how_ended(DeferredWait, call_id)) is not None:
                     raise UpdateRefusedError(f'"{call_id}" no longer waits: {how}.', ended_by=how)
-            waiting = [each.key for waits in registries for each in waits.of(DeferredCall) if each.kind == "callback"]
+            waiting = [each.key for waits in registries for each in waits.of(DeferredWait) if each.kind == "callback"]
             raise UpdateRefusedError(
                 f'No call "{call_id}" waits to be completed; those that wait: {", ".join(waiting[:20]) or "none"}.',
                 ended_by="",

@@ -17,7 +17,7 @@ from mulligan.wire.ui_summary import ui_summary
 from mulligan.wire.updates import iso
 from mulligan.workflows import limits
 from mulligan.workflows.deferred.complete_handler import CompleteHandler
-from mulligan.workflows.deferred.deferred_call import DeferredCall
+from mulligan.workflows.deferred.deferred_wait import DeferredWait
 from mulligan.workflows.feature import Feature
 from mulligan.workflows.scheduling import RECORD, NoResult, Schedule
 from mulligan.workflows.step_call import StepCall
@@ -52,7 +52,7 @@ class Deferred(Feature):
             waits=False,
         ),
     }
-    waits: ClassVar = (DeferredCall,)
+    waits: ClassVar = (DeferredWait,)
 
     @classmethod
     def listen(cls, agents: WorkflowAgents) -> None:
@@ -64,7 +64,7 @@ class Deferred(Feature):
         if call.facts is None or not call.facts.deferred:
             return await then(call)
         waits = self.agent.waits
-        wait = waits.carried(DeferredCall, call.call.id) or self._wait(call)
+        wait = waits.carried(DeferredWait, call.call.id) or self._wait(call)
         try:
             with waits.entered(wait):
                 end, outcome = await self._end_of(call, wait, then)
@@ -79,9 +79,9 @@ class Deferred(Feature):
             return await self._failed(call, wait, outcome)
         return await self._settle(call, wait, end)
 
-    def _wait(self, call: StepCall) -> DeferredCall:
+    def _wait(self, call: StepCall) -> DeferredWait:
         assert call.facts is not None
-        return DeferredCall(
+        return DeferredWait(
             key=call.call.id,
             call=call.call.model_copy(update={"arguments": ""}),
             trace_id=self.agent.context.trace.split("-")[1],
@@ -90,7 +90,7 @@ class Deferred(Feature):
         )
 
     async def _end_of(
-        self, call: StepCall, wait: DeferredCall, then: Callable[[StepCall], Awaitable[ToolOutcome]]
+        self, call: StepCall, wait: DeferredWait, then: Callable[[StepCall], Awaitable[ToolOutcome]]
     ) -> tuple[DeferredEnd | None, ToolOutcome | None]:
         """How the call has ended; or the outcome of its body, if that has failed."""
         if wait.deferral is None:
@@ -113,12 +113,12 @@ class Deferred(Feature):
             return "time" if wait.is_timer else "timeout", None
         return self._interruption(wait) or "cancelled", None
 
-    def _interruption(self, wait: DeferredCall) -> DeferredEnd | None:
+    def _interruption(self, wait: DeferredWait) -> DeferredEnd | None:
         if self.agent.is_stopped:
             return "stopped"
         return "message" if wait.is_timer and self.agent.inbox.messages else None
 
-    async def _failed(self, call: StepCall, wait: DeferredCall, outcome: ToolOutcome) -> ToolOutcome:
+    async def _failed(self, call: StepCall, wait: DeferredWait, outcome: ToolOutcome) -> ToolOutcome:
         """The body has failed. If the call was completed before that, the model reads the result beside the failure."""
         completion = wait.completion
         self._remember(wait, "its tool failed" if completion is None else _ENDED["result"])
@@ -126,7 +126,7 @@ class Deferred(Feature):
             return outcome
         return await self._record(call, wait, "error" if completion.is_error else "result", body=outcome)
 
-    async def _settle(self, call: StepCall, wait: DeferredCall, end: DeferredEnd) -> ToolOutcome:
+    async def _settle(self, call: StepCall, wait: DeferredWait, end: DeferredEnd) -> ToolOutcome:
         """End what was started if nobody waits for it any more, write the span, and return the result."""
         self._remember(wait, _ENDED[end])
         call.is_stopped = end == "stopped"
@@ -134,10 +134,10 @@ class Deferred(Feature):
             await self._cancel(call, wait, end)
         return await self._record(call, wait, end)
 
-    def _remember(self, wait: DeferredCall, how: str) -> None:
+    def _remember(self, wait: DeferredWait, how: str) -> None:
         self.agent.waits.remember(wait, f"{how} at {iso(workflow.time())}")
 
-    async def _cancel(self, call: StepCall, wait: DeferredCall, end: DeferredEnd) -> None:
+    async def _cancel(self, call: StepCall, wait: DeferredWait, end: DeferredEnd) -> None:
         queue = call.facts.task_queue if call.facts else None
         schedule = replace(self.schedules[CANCEL_DEFERRED], queue=queue, is_routed=queue is None)
         request, summary = self._request(call, wait, end), f"end {call.call.name}"
@@ -147,14 +147,14 @@ class Deferred(Feature):
             workflow.logger.warning("What %s has started could not be ended.", call.call.name)
 
     async def _record(
-        self, call: StepCall, wait: DeferredCall, end: DeferredEnd, body: ToolOutcome | None = None
+        self, call: StepCall, wait: DeferredWait, end: DeferredEnd, body: ToolOutcome | None = None
     ) -> ToolOutcome:
         request = self._request(call, wait, end)
         request.body = body
         settled = await self.agent.activity(SETTLE_DEFERRED, request, SettledCall, summary=f"{call.call.name}: {end}")
         return ToolOutcome(text=settled.text, error=settled.error, failure=settled.failure, attempts=settled.attempts)
 
-    def _request(self, call: StepCall, wait: DeferredCall, end: DeferredEnd) -> SettleDeferred:
+    def _request(self, call: StepCall, wait: DeferredWait, end: DeferredEnd) -> SettleDeferred:
         request, now = call.request, workflow.time()
         assert request is not None
         completion, stop = wait.completion, self.agent.inbox.stop

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mulligan import Agent, Image, resume_run, tool
+from mulligan import Agent, Compaction, Image, resume_run, tool
 from mulligan.client.read_run import read_pages
 from mulligan.devserver import temporal_server
 from mulligan.worker.loading import load_agents
@@ -29,7 +29,7 @@ def read_page(number: int) -> list[object]:
     return [f"PAGE {number}: text.", Image.from_bytes(png(5_000, seed=number), name=f"{number}.png")]
 
 
-album = Agent(name="album", model="openai:nobody", tools=[read_page], compact_at=8_000, max_steps=100)
+album = Agent(name="album", model="openai:nobody", tools=[read_page], features=[Compaction(at=8_000)], max_steps=100)
 
 
 def encoded(data: bytes) -> str:

@@ -16,11 +16,11 @@ from mulligan.wire.tool_call import Deferral
 from mulligan.wire.updates import iso
 from mulligan.workflows.waits import Wait, WaitKind
 
-__all__ = ["DeferredCall"]
+__all__ = ["DeferredWait"]
 
 
 @dataclass(kw_only=True, eq=False)
-class DeferredCall(Wait):
+class DeferredWait(Wait):
     """A call of a deferred tool, from the start of its body until it is settled. Its key is the call's id.
 
     Times are seconds since the epoch. `started`: when its body was scheduled. `since`: when its body had returned, as

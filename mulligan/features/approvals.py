@@ -1,0 +1,42 @@
+"""`Approvals`: the defaults for the calls of an agent's tools that wait for a person."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from mulligan.durations import as_timedelta
+from mulligan.features.agent_feature import AgentFeature
+from mulligan.tool import SHORTEST_REMINDER
+
+if TYPE_CHECKING:
+    from mulligan.agent import Agent
+
+__all__ = ["Approvals"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Approvals(AgentFeature):
+    """How calls wait for a person, where their tool does not say it itself (docs/people.md).
+
+    Args:
+        timeout: Seconds, or a timedelta, after which a call that waits for a person is `denied`. None: never.
+        reminder: Seconds, or a timedelta, after which a call that still waits for a person is reported by the event
+            `reminder`, and again at intervals that double, ten times at most. None: never.
+    """
+
+    timeout: float | timedelta | None = None
+    reminder: float | timedelta | None = None
+
+    def faults(self, agent: Agent) -> dict[str, bool]:
+        """Its times must be possible. `agent`: whose feature it is."""
+        del agent
+        return {
+            "Approvals: timeout must be more than 0 seconds, or None": (
+                self.timeout is not None and as_timedelta(self.timeout) <= timedelta(0)
+            ),
+            "Approvals: reminder must be 1 second or more, or None": (
+                self.reminder is not None and as_timedelta(self.reminder) < SHORTEST_REMINDER
+            ),
+        }

@@ -1,0 +1,38 @@
+"""`Background`: models are called in the background mode of their provider."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from mulligan.durations import as_timedelta
+from mulligan.features.agent_feature import AgentFeature
+from mulligan.model_name import ModelName
+
+if TYPE_CHECKING:
+    from mulligan.agent import Agent
+
+__all__ = ["Background"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Background(AgentFeature):
+    """Models of `openai:` are called in OpenAI's background mode (docs/background.md).
+
+    The run waits for the answer, for hours, without a connection, and OpenAI stores it until the run has it.
+
+    Args:
+        timeout: Seconds, or a timedelta, for one response, in place of the agent's `model_timeout`.
+    """
+
+    timeout: float | timedelta = 86_400
+
+    def faults(self, agent: Agent) -> dict[str, bool]:
+        """One of the models of `agent` must have background responses."""
+        named = ", ".join(map(repr, agent.models))
+        return {
+            "Background: timeout must be more than 0 seconds": as_timedelta(self.timeout) <= timedelta(0),
+            f"Background is for models of 'openai:' (the Responses API), but the model is {named}; name one of 'openai:', "
+            "or leave Background out": not any(ModelName.parse(model).provider == "openai" for model in agent.models),
+        }

@@ -1,0 +1,34 @@
+"""`Batch`: models are called through their provider's Batch API."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mulligan.features.agent_feature import AgentFeature
+from mulligan.features.background import Background
+from mulligan.model_name import can_be_batched
+
+if TYPE_CHECKING:
+    from mulligan.agent import Agent
+
+__all__ = ["Batch"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch(AgentFeature):
+    """Models of `openai:` and `openai-chat:` are called through OpenAI's Batch API (docs/batch.md).
+
+    An answer may take a day, and costs half.
+    """
+
+    def faults(self, agent: Agent) -> dict[str, bool]:
+        """One of the models of `agent` must have a Batch API, and a call is carried out in one way."""
+        named = ", ".join(map(repr, agent.models))
+        return {
+            "Batch and Background are both features; an answer comes in one of these ways": (
+                agent.feature(Background) is not None
+            ),
+            f"Batch is for models of 'openai:' and 'openai-chat:', but the model is {named}; name one of these, or leave "
+            "Batch out": not can_be_batched(agent.models),
+        }

@@ -1,0 +1,41 @@
+"""`Compaction`: the older steps of a long conversation are replaced by a summary."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mulligan.endpoint import Model
+from mulligan.features.agent_feature import AgentFeature
+
+if TYPE_CHECKING:
+    from mulligan.agent import Agent
+
+__all__ = ["Compaction"]
+
+LEAST_AT = 1_000
+"""Tokens. Below it, the summary and the words around it would be most of the conversation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compaction(AgentFeature):
+    """The older steps of a conversation are summarized, by a model call for that purpose (docs/compaction.md).
+
+    Args:
+        at: Tokens (1,000 or more) of conversation from which on that happens.
+        model: The model that summarizes; None: the run's model.
+    """
+
+    at: int
+    model: str | Model | None = None
+
+    def faults(self, agent: Agent) -> dict[str, bool]:
+        """Its limit must be a number of tokens. `agent`: whose feature it is."""
+        del agent
+        is_wrong = type(self.at) is not int or self.at < LEAST_AT
+        return {f"Compaction: at is {self.at!r}; it must be a whole number of tokens, {LEAST_AT:,} or more": is_wrong}
+
+    def models(self) -> Sequence[str | Model]:
+        """The model that summarizes."""
+        return () if self.model is None else (self.model,)
