@@ -19,6 +19,7 @@ from mulligan.values import ErrorInfo, Message, OutputT, RunResult, Status, User
 from mulligan.wire.model_call import ModelAnswer, RejectedAnswer
 from mulligan.wire.run_end import FINISH_RUN
 from mulligan.workflows import limits
+from mulligan.workflows.clean_up import is_run_cancelled
 from mulligan.workflows.conversation.conversation import Conversation
 from mulligan.workflows.feature import EndTurn, StepAgain
 from mulligan.workflows.listed_status import list_run, set_listed_status
@@ -232,7 +233,7 @@ class DurableAgent(Generic[OutputT]):
 
         If the workflow itself was cancelled (with a reason that may be empty), the turn ends as cancelled instead.
         """
-        if not self._agent.is_stopped or workflow.cancellation_reason() is not None:
+        if not self._agent.is_stopped or is_run_cancelled():
             return False
         return is_cancelled_exception(error) or isinstance(error_of(error), ModelRequestError | ModelUnavailableError)
 

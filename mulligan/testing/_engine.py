@@ -36,8 +36,10 @@ from mulligan.client.connect import data_converter
 from mulligan.testing._activities import PAYLOADS, RUN_ID, Activities, cancelled
 from mulligan.testing._workflow_details import instance_details
 from mulligan.testing.person import PersonDriver
+from mulligan.wire.clean_up import CLEAN_UP
 from mulligan.worker.start_arguments import with_one_argument
 from mulligan.workflows.agent_workflow import AgentWorkflow
+from mulligan.workflows.clean_up_workflow import CleanUpWorkflow
 
 _IGNORED = {"set_patch_marker", "upsert_workflow_search_attributes", "modify_workflow_properties"}
 
@@ -246,7 +248,7 @@ class Engine:
         return _resolved(request.seq, await self._activities.run(request, is_local=is_local))
 
     async def _start_child(self, request: Any) -> WorkflowActivationJob:
-        kinds = {"AgentWorkflow": AgentWorkflow, self._definition.name: self._definition.cls}
+        kinds = {"AgentWorkflow": AgentWorkflow, CLEAN_UP: CleanUpWorkflow, self._definition.name: self._definition.cls}
         kind = kinds.get(request.workflow_type)
         if kind is None:
             raise RuntimeError(

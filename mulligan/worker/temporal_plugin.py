@@ -55,6 +55,7 @@ from mulligan.worker.wiring import (
 from mulligan.worker.workflow_cache import WorkflowCache
 from mulligan.workflows.agent_list_workflow import AgentListWorkflow
 from mulligan.workflows.agent_workflow import AgentWorkflow
+from mulligan.workflows.clean_up_workflow import CleanUpWorkflow
 
 __all__ = ["MulliganPlugin"]
 
@@ -154,7 +155,7 @@ class MulliganPlugin(ClientPlugin, WorkerPlugin):
         """Add workflows and the data converter."""
         config["data_converter"] = _add_converter(config.get("data_converter") or DataConverter.default)
         config["workflows"] = without_duplicates(
-            config.get("workflows"), [AgentWorkflow, AgentListWorkflow, *self._loaded.workflows]
+            config.get("workflows"), [AgentWorkflow, AgentListWorkflow, CleanUpWorkflow, *self._loaded.workflows]
         )
         config["workflow_runner"] = with_passthrough(config.get("workflow_runner"), self._loaded)
         return config

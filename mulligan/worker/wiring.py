@@ -74,6 +74,7 @@ from mulligan.workflows.agent_workflow import AgentWorkflow
 from mulligan.workflows.batch.batch_collector import BatchCollector
 from mulligan.workflows.batch.batch_workflow import BatchWorkflow
 from mulligan.workflows.budgets.budget_workflow import TenantBudget
+from mulligan.workflows.clean_up_workflow import CleanUpWorkflow
 
 PASSED_THROUGH = (
     # Values and errors must be the same classes inside and outside of workflows, and these modules have no side effects.
@@ -97,7 +98,7 @@ PASSED_THROUGH = (
 CACHED_WORKFLOWS, WORKFLOW_TASKS, ACTIVITIES = 1000, 100, 100
 """The defaults of temporalio's Worker."""
 
-WORKFLOWS = [AgentWorkflow, AgentListWorkflow, BatchCollector, BatchWorkflow, TenantBudget]
+WORKFLOWS = [AgentWorkflow, AgentListWorkflow, BatchCollector, BatchWorkflow, CleanUpWorkflow, TenantBudget]
 MODEL_CALLS = (CALL_MODEL, COMPACT_CONVERSATION, START_RESPONSE)
 """The activities that the limits of model calls apply to."""
 MODELS_SUFFIX = "-models"

@@ -96,6 +96,7 @@ class BackgroundResponses:
         self.hold: asyncio.Event | None = None
         """What the answer to a request waits for that has created a response."""
         self.hold_reads: asyncio.Event | None = None
+        self.hold_ends: asyncio.Event | None = None
         """What the answers to requests wait for that read a response."""
         self.keys: dict[str, str] = {}
         """The ids of responses by the keys of the requests that created them."""

@@ -189,8 +189,9 @@ class OpenAIServer:
                 listed = [{"id": name, "object": "model", "created": 1, "owned_by": "tests"} for name in self._scripts]
                 return self._send(recorded, 200, {"object": "list", "data": listed})
             if recorded.refusal is None and recorded.stored is not None:
-                if self.background.hold_reads is not None and request.method == "GET":
-                    await self.background.hold_reads.wait()
+                hold = self.background.hold_reads if request.method == "GET" else self.background.hold_ends
+                if hold is not None:
+                    await hold.wait()
                 if streamed := self.background.streamed(request.method, recorded.stored["id"], request.query):
                     recorded.status = 200
                     return await self.background.stream(request, *streamed)

@@ -183,10 +183,12 @@ async def cancelled_during_a_poll(at: Lab, handle: Handle) -> None:
 async def test_a_run_that_ends_early_cancels_and_deletes_its_response(
     end: Callable[[Lab, Handle], Awaitable[None]], status: str, at: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A stopped run waits for the grace time of every model call first."""
+    """A stopped run waits for the grace time of every model call first. A cancelled one does not wait for the provider."""
     monkeypatch.setattr(limits, "STOP_GRACE", limits.STOP_GRACE / 30)
     handle = await start(at, [Turn("Never.", wait=asyncio.Event())])
     [stored] = await created(at, handle)
+    if status != "stopped":
+        at.model.background.hold_ends = asyncio.Event()
     await end(at, handle)
     try:
         reached = (await handle.result())["status"]
@@ -194,6 +196,10 @@ async def test_a_run_that_ends_early_cancels_and_deletes_its_response(
         reached = type(failure.cause).__name__
     at.model.background.hold_reads = None
     assert reached == status
+    if at.model.background.hold_ends is not None:
+        at.model.background.hold_ends.set()
+    while not stored.is_deleted:
+        await asyncio.sleep(0.02)
     assert (stored.is_cancelled, stored.is_deleted) == (True, True)
     at.telemetry.flush()
     spans = [span for span in at.otlp.spans() if span.name == f"chat {handle.id}"]

@@ -33,6 +33,7 @@ from mulligan.wire.ui_summary import ui_summary
 from mulligan.workflows import limits
 from mulligan.workflows.background.open_response import OpenResponse
 from mulligan.workflows.background.response_handler import ResponseHandler
+from mulligan.workflows.clean_up import clean_up, is_run_cancelled
 from mulligan.workflows.feature import Feature
 from mulligan.workflows.model_errors import raise_model_error
 from mulligan.workflows.scheduling import NoResult, Schedule
@@ -225,6 +226,9 @@ class Background(Feature):
         )
 
         summary = f"{'cancel' if cancel else 'delete'} {response.id}"
+        if is_run_cancelled():
+            await clean_up(self.agent, END_RESPONSE, end, name=f"end-{response.id}", summary=summary)
+            return
         try:
             await self.agent.activity(END_RESPONSE, end, NoResult, summary=summary)
         except ActivityError as failed:

@@ -16,6 +16,7 @@ from mulligan.wire.tool_call import ToolOutcome
 from mulligan.wire.ui_summary import ui_summary
 from mulligan.wire.updates import iso
 from mulligan.workflows import limits
+from mulligan.workflows.clean_up import clean_up, is_run_cancelled
 from mulligan.workflows.deferred.complete_handler import CompleteHandler
 from mulligan.workflows.deferred.deferred_wait import DeferredWait
 from mulligan.workflows.feature import Feature
@@ -141,6 +142,10 @@ class Deferred(Feature):
         queue = call.facts.task_queue if call.facts else None
         schedule = replace(self.schedules[CANCEL_DEFERRED], queue=queue, is_routed=queue is None)
         request, summary = self._request(call, wait, end), f"end {call.call.name}"
+        if is_run_cancelled():
+            name = f"end-{call.call.id}"
+            await clean_up(self.agent, CANCEL_DEFERRED, request, name=name, summary=summary, queue=queue)
+            return
         try:
             await self.agent.activity(CANCEL_DEFERRED, request, NoResult, summary=summary, schedule=schedule)
         except ActivityError:

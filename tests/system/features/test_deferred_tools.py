@@ -257,6 +257,8 @@ async def test_stop_and_cancel_end_the_wait_and_call_on_cancel(office: Lab, how:
         with pytest.raises(WorkflowFailureError):
             await handle.result()
         assert (await handle.query("progress"))["status"] == "cancelled"
+        while len(CANCELLED[handle.id]) < 2:  # the run does not wait for it
+            await asyncio.sleep(0.02)
     assert sorted(each for each, _ in CANCELLED[handle.id]) == ["a", "b"]
     assert [started for _, started in CANCELLED[handle.id]] == [{"job": "job-sales"}] * 2
     office.telemetry.flush()
