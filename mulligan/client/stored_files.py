@@ -39,7 +39,7 @@ class StoredFiles:
         folder: The folder.
         kind: What is stored, for errors: `The stored payload …`.
         creates_folder: Whether the first file creates the folder, below one that exists.
-        is_never_empty: Whether a folder without any such file is not mounted: its mount point may be there, with other files.
+        is_never_empty: Whether a folder without such files is not mounted: its mount point may have other files.
     """
 
     def __init__(self, folder: Path, kind: str, *, creates_folder: bool = False, is_never_empty: bool = False) -> None:
