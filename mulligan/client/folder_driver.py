@@ -32,7 +32,7 @@ class FolderDriver(StorageDriver):
     """
 
     def __init__(self, folder: Path) -> None:
-        self._files = StoredFiles(folder, "payload")
+        self._files = StoredFiles(folder, "payload", is_never_empty=True)
 
     def name(self) -> str:
         """The name of the driver in references in history."""

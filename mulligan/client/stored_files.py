@@ -21,6 +21,7 @@ _TOUCHED_AFTER = 3600.0
 """Seconds of age from which a file that is read gets the current time: fewer writes, and exact enough for `prune`."""
 _NAME = re.compile(r"[0-9a-f]{64}|\.[0-9a-f]{16}-[0-9a-f]{16}")
 """A file, and one whose writer was interrupted."""
+_SUBFOLDER = re.compile(r"[0-9a-f]{2}")
 
 
 class StorageError(Exception):
@@ -38,10 +39,12 @@ class StoredFiles:
         folder: The folder.
         kind: What is stored, for errors: `The stored payload …`.
         creates_folder: Whether the first file creates the folder, below one that exists.
+        is_never_empty: Whether a folder without such files is not mounted: its mount point may have other files.
     """
 
-    def __init__(self, folder: Path, kind: str, *, creates_folder: bool = False) -> None:
+    def __init__(self, folder: Path, kind: str, *, creates_folder: bool = False, is_never_empty: bool = False) -> None:
         self._folder, self._kind, self._creates_folder = folder, kind, creates_folder
+        self._is_never_empty = is_never_empty
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file, and flush it to the disk.
@@ -68,7 +71,7 @@ class StoredFiles:
             with self._open_subfolder(name) as subfolder:
                 data = _read_whole(subfolder, name)
         except FileNotFoundError:
-            if self._creates_folder or self._folder.is_dir():
+            if self._creates_folder or self._is_there():
                 return None
             raise StorageError(f"The folder of the stored {self._kind}s is not there: is it mounted?") from None
         except OSError as error:
@@ -90,7 +93,7 @@ class StoredFiles:
         count = size = 0
         try:
             for name in sorted(os.listdir(self._folder)) if self._folder.is_dir() else ():
-                if not re.fullmatch(r"[0-9a-f]{2}", name):
+                if not _SUBFOLDER.fullmatch(name):
                     continue
                 with self._open_subfolder(name) as subfolder:
                     for deleted in _delete_old(subfolder, before, dry_run=dry_run):
@@ -98,6 +101,11 @@ class StoredFiles:
         except OSError as error:
             raise StorageError(f"The files in {self._folder} cannot be deleted: {error.strerror}.") from error
         return count, size
+
+    def _is_there(self) -> bool:
+        if not (self._is_never_empty and self._folder.is_dir()):
+            return self._folder.is_dir()
+        return any(_SUBFOLDER.fullmatch(name) for name in os.listdir(self._folder))
 
     def text(self, name: str) -> str:
         """The file, for errors."""

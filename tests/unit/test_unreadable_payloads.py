@@ -334,8 +334,14 @@ async def test_a_run_that_has_not_begun_does_not_wait_for_a_storage_that_its_wor
 def test_a_folder_that_is_not_mounted_does_not_count_as_one_without_the_payload(tmp_path: Path) -> None:
     folder = tmp_path / "storage"
     with pytest.raises(StorageError, match="mounted") as raised:
-        StoredFiles(folder, "payload").read("0" * 64)
+        StoredFiles(folder, "payload", is_never_empty=True).read("0" * 64)
     assert not isinstance(raised.value, LostError)
     folder.mkdir()
-    assert StoredFiles(folder, "payload").read("0" * 64) is None
+    (folder / "tenants").mkdir()
+    with pytest.raises(StorageError, match="mounted") as raised:
+        StoredFiles(folder, "payload", is_never_empty=True).read("0" * 64)
+    assert not isinstance(raised.value, LostError)
+    StoredFiles(folder, "payload", is_never_empty=True).write("1" * 64, b"")
+    assert StoredFiles(folder, "payload", is_never_empty=True).read("0" * 64) is None
+    assert StoredFiles(tmp_path, "content").read("0" * 64) is None
     assert StoredFiles(tmp_path / "content", "content", creates_folder=True).read("0" * 64) is None
