@@ -15,7 +15,7 @@ from mulligan.activities.models.estimated_usage import estimated_input, tokens_o
 from mulligan.activities.models.protocol import Reply, Request
 from mulligan.activities.run_data.conversation_cache import CachedConversation
 from mulligan.activities.services import Services
-from mulligan.activities.tenant_budgets import attempt_key
+from mulligan.activities.budgets.tenant_budgets import attempt_key
 from mulligan.agent import Agent
 from mulligan.content import Media, media_of
 from mulligan.features.calls_in_text import CallsInText

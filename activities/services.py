@@ -10,7 +10,7 @@ from mulligan.activities.models.retry_budget import RetryBudget
 from mulligan.activities.registry import Registry
 from mulligan.activities.run_data.conversation_cache import ConversationCache, conversation_key
 from mulligan.activities.run_data.definitions import Definitions
-from mulligan.activities.tenant_budgets import TenantBudgets
+from mulligan.activities.budgets.tenant_budgets import TenantBudgets
 from mulligan.activities.tool_running.find_tool import ToolFinder
 from mulligan.activities.tool_running.isolated import ChildProcesses
 from mulligan.activities.tool_running.resources import Resources

@@ -1,7 +1,7 @@
 """`POST /api/webhooks/openai`: OpenAI says that a background response has ended, and its run reads it at once.
 
 The signature is the authorization. The event has the id of the response alone: its metadata, which are read at OpenAI, have
-the encrypted token of the run (activities/read_response.py).
+the encrypted token of the run (activities/background/read_response.py).
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from mulligan import (
     UserMessage,
     tool,
 )
-from mulligan.activities.models.summary_prompt import transcript
+from mulligan.activities.compaction.summary_prompt import transcript
 from mulligan.cli._steps import compaction_line
 from mulligan.testing import Model, run_agent, run_workflow
 from mulligan.wire.model_call import PreparedCall

@@ -19,7 +19,7 @@ from mulligan.activities.heartbeat import heartbeating, lost_attempts
 from mulligan.activities.record_run import RecordRunActivities
 from mulligan.activities.registry import Registry
 from mulligan.activities.run_data.definitions import Definitions
-from mulligan.activities.tenant_budgets import TenantBudgets
+from mulligan.activities.budgets.tenant_budgets import TenantBudgets
 from mulligan.agent import Agent
 from mulligan.observe.span_export import DelayedSpanProcessor
 from mulligan.observe.spans import ChatAttempt

@@ -1,0 +1,1 @@
+"""Background responses: created at the provider, read, and ended."""

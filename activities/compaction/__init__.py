@@ -1,0 +1,1 @@
+"""Summaries of the older steps of conversations, written by models."""

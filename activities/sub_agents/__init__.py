@@ -1,0 +1,1 @@
+"""The spans and results of sub-agents' calls."""
