@@ -10,12 +10,12 @@ from opentelemetry.trace import Span
 from temporalio import activity
 
 from mulligan.activities.answers.inspect_answer import inspect_answer
+from mulligan.activities.budgets.tenant_budgets import attempt_key
 from mulligan.activities.heartbeat import attempt_was_abandoned, lost_attempts
 from mulligan.activities.models.estimated_usage import estimated_input, tokens_of
 from mulligan.activities.models.protocol import Reply, Request
 from mulligan.activities.run_data.conversation_cache import CachedConversation
 from mulligan.activities.services import Services
-from mulligan.activities.budgets.tenant_budgets import attempt_key
 from mulligan.agent import Agent
 from mulligan.content import Media, media_of
 from mulligan.features.calls_in_text import CallsInText

@@ -66,8 +66,8 @@ POLL_AFTER_LIMIT = 600.0
 """Seconds that an endpoint's Retry-After may delay the next poll at most."""
 
 READ_RESPONSE_TIMEOUT = timedelta(seconds=100)
-"""For reading a background response: 35 s for the text so far (activities/background/background_text.py), 45 s for the response
-itself. What its answer needs is added (MODEL_ATTEMPT_MARGIN)."""
+"""For reading a background response: 35 s for the text so far (activities/background/background_text.py), 45 s for the
+response itself. What its answer needs is added (MODEL_ATTEMPT_MARGIN)."""
 
 END_RESPONSE_TIMEOUT, END_RESPONSE_TOTAL_TIMEOUT = timedelta(seconds=25), timedelta(seconds=60)
 END_RESPONSE_RETRY = RetryPolicy(maximum_attempts=5, non_retryable_error_types=[AGENT_NOT_SERVED])

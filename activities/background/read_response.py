@@ -16,10 +16,10 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from mulligan.activities.agent_not_served import served_agent
+from mulligan.activities.background.background_text import BackgroundText, ReadText
 from mulligan.activities.heartbeat import Heartbeat, attempt_was_abandoned, heartbeating
 from mulligan.activities.model_attempt import ModelAttempt
 from mulligan.activities.models._responses_assembler import usage_of
-from mulligan.activities.background.background_text import BackgroundText, ReadText
 from mulligan.activities.models.call_provider import record_reply
 from mulligan.activities.models.checked_reply import checked_id
 from mulligan.activities.models.estimated_usage import estimated_input, tokens_of

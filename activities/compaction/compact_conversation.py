@@ -11,10 +11,10 @@ from temporalio import activity
 
 from mulligan.activities.agent_not_served import served_agent
 from mulligan.activities.answers.size_limits import fit_text
+from mulligan.activities.compaction.summary_prompt import HEADING, instructions, transcript
 from mulligan.activities.heartbeat import Heartbeat, attempt_was_abandoned, heartbeating, lost_attempts
 from mulligan.activities.models.call_provider import call_provider
 from mulligan.activities.models.protocol import Reply, Request
-from mulligan.activities.compaction.summary_prompt import HEADING, instructions, transcript
 from mulligan.activities.run_data.find_conversation import conversation_of
 from mulligan.activities.services import Services
 from mulligan.errors import ModelRequestError, ModelUnavailableError

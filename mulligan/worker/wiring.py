@@ -16,27 +16,27 @@ from temporalio.client import Client
 from temporalio.worker import Interceptor, UnsandboxedWorkflowRunner, Worker, WorkerConfig, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
+from mulligan.activities.background.read_response import BackgroundResponseActivities
 from mulligan.activities.batch.batch_call_activities import BatchCallActivities
 from mulligan.activities.batch.submit_batch import SubmitBatchActivities
+from mulligan.activities.budgets.tenant_budgets import TenantBudgets
 from mulligan.activities.call_model import CallModelActivity
 from mulligan.activities.call_tool import CallToolActivity
 from mulligan.activities.check_answer import CheckAnswerActivity
 from mulligan.activities.check_edit import CheckEditActivity
 from mulligan.activities.compaction.compact_conversation import CompactConversationActivity
+from mulligan.activities.deferred.settle_deferred import SettleDeferredActivities
 from mulligan.activities.list_agents import ListAgentsActivity
 from mulligan.activities.mcp.servers import McpServers
 from mulligan.activities.models.available_providers import AvailableProviders
 from mulligan.activities.models.retry_budget import RetryBudget
 from mulligan.activities.open_run import OpenRunActivity
-from mulligan.activities.background.read_response import BackgroundResponseActivities
 from mulligan.activities.record_decision import RecordDecisionActivity
 from mulligan.activities.record_run import RecordRunActivities
-from mulligan.activities.sub_agents.record_sub_run import RecordSubRunActivity
 from mulligan.activities.run_data.conversation_cache import ConversationCache
 from mulligan.activities.run_data.definitions import Definitions
 from mulligan.activities.services import Services
-from mulligan.activities.deferred.settle_deferred import SettleDeferredActivities
-from mulligan.activities.budgets.tenant_budgets import TenantBudgets
+from mulligan.activities.sub_agents.record_sub_run import RecordSubRunActivity
 from mulligan.activities.tool_running.find_tool import ToolFinder
 from mulligan.activities.tool_running.isolated import ChildProcesses
 from mulligan.activities.tool_running.isolated_environment import secret_names

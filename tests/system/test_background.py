@@ -19,7 +19,7 @@ from temporalio.client import WorkflowFailureError, WorkflowHandle
 from temporalio.worker import Replayer
 
 from mulligan import ModelUnavailableError, data_converter, error_of
-from mulligan.activities import read_response
+from mulligan.activities.background import read_response
 from mulligan.client.follow_events import follow
 from mulligan.client.resume_run import resume_run
 from mulligan.devserver import DevServer, temporal_server

@@ -16,7 +16,7 @@ import pytest
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
 
 from mulligan import InvalidRunInputError, error_of
-from mulligan.activities import tenant_budgets
+from mulligan.activities.budgets import tenant_budgets
 from mulligan.devserver import DevServer
 from mulligan.wire.tenant_budget import SPENT_QUERY, budget_id
 from mulligan.worker.loading import load

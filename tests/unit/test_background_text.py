@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from temporalio.testing import ActivityEnvironment
 
-from mulligan.activities.heartbeat import heartbeating
-from mulligan.activities.models import background_text
+from mulligan.activities.background import background_text
 from mulligan.activities.background.background_text import BackgroundText, ReadText
+from mulligan.activities.heartbeat import heartbeating
 from mulligan.activities.models.openai_responses import CreatedResponse, OpenAIResponses
 from mulligan.activities.models.protocol import Request
 from mulligan.wire.agent_facts import Definition

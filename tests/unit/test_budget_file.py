@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from temporalio.testing import ActivityEnvironment
 
-from mulligan.activities import tenant_budgets
+from mulligan.activities.budgets import tenant_budgets
 from mulligan.activities.budgets.tenant_budgets import TenantBudgets
 from mulligan.cli.budget import _usd
 from mulligan.client.budget_file import MAX_FILE_BYTES, BudgetFile

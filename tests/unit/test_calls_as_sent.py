@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from mulligan import Agent, Call, InvalidToolInput, Say, ToolCall, ToolContext, tool
 from mulligan.activities.answers.call_states import as_executed
+from mulligan.activities.compaction.summary_prompt import transcript
 from mulligan.activities.models.anthropic import Anthropic
 from mulligan.activities.models.google import Google
 from mulligan.activities.models.openai_chat import OpenAIChat, _without_tool_messages
 from mulligan.activities.models.openai_responses import OpenAIResponses
-from mulligan.activities.compaction.summary_prompt import transcript
 from mulligan.testing import AgentRun, Model, run_agent
 from mulligan.values import AssistantMessage, Message, Repair, StepCall, ToolMessage
 from mulligan.wire.model_call import PreparedCall

@@ -14,12 +14,12 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 from temporalio.testing import ActivityEnvironment
 
+from mulligan.activities.budgets.tenant_budgets import TenantBudgets
 from mulligan.activities.call_model import CallModelActivity
 from mulligan.activities.heartbeat import heartbeating, lost_attempts
 from mulligan.activities.record_run import RecordRunActivities
 from mulligan.activities.registry import Registry
 from mulligan.activities.run_data.definitions import Definitions
-from mulligan.activities.budgets.tenant_budgets import TenantBudgets
 from mulligan.agent import Agent
 from mulligan.observe.span_export import DelayedSpanProcessor
 from mulligan.observe.spans import ChatAttempt
