@@ -41,11 +41,13 @@ class Feature:
 
     Attributes:
         schedules: How its activities are scheduled, by their types.
+        workflows: The workflows that it starts beside the run, which each worker serves.
         waits: The classes of its waits, which are carried over continue-as-new.
         agent: The agent that it belongs to.
     """
 
     schedules: ClassVar[Mapping[str, Schedule]] = {}
+    workflows: ClassVar[tuple[type, ...]] = ()
     waits: ClassVar[tuple[type[Wait], ...]] = ()
 
     def __init__(self, agent: RunningAgent) -> None:

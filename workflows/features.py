@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from importlib import import_module
-from importlib.util import find_spec
-
-from mulligan.features import FEATURES
+from mulligan.features import parts
 from mulligan.workflows.feature import Feature
 from mulligan.workflows.people.person_wait import PersonWait
 from mulligan.workflows.scheduling import SCHEDULES as CORE_SCHEDULES
@@ -15,14 +11,10 @@ from mulligan.workflows.waits import Wait
 __all__ = ["FEATURE_CLASSES", "SCHEDULES", "WAITS"]
 
 
-def _classes() -> Iterator[type[Feature]]:
-    for name in FEATURES:
-        if find_spec(f"mulligan.workflows.{name}") is not None:
-            module = import_module(f"mulligan.workflows.{name}.{name}")
-            yield getattr(module, "".join(part.title() for part in name.split("_")))
-
-
-FEATURE_CLASSES: tuple[type[Feature], ...] = tuple(_classes())
+FEATURE_CLASSES: tuple[type[Feature], ...] = tuple(
+    getattr(module, "".join(word.title() for word in module.__name__.rpartition(".")[2].split("_")))
+    for module in parts("workflows")
+)
 """In the order of the list."""
 SCHEDULES = {**CORE_SCHEDULES, **{name: row for each in FEATURE_CLASSES for name, row in each.schedules.items()}}
 """How each activity is scheduled, by its type."""

@@ -34,13 +34,15 @@ class Schedule:
     `timeout`: of one attempt; None: it depends on the request. `total`: of all attempts. `is_local`: whether it is a local
     activity where the workflow's own worker serves the agent. `waits`: whether it waits for a worker that serves the agent,
     as long as it takes. `queue`: a task queue of its own; None: the run's. `queue_timeout`: how long it may wait there.
-    `is_routed`: whether a worker must serve the agent. `suffix`: of the task queues of the workers that do.
+    `is_routed`: whether a worker must serve the agent. `calls_model`: whether the limits of
+    model calls apply to it. `suffix`: of the task queues of the workers that do.
     """
 
     timeout: timedelta | None = None
     total: timedelta | None = None
     retry: RetryPolicy | None = None
     has_heartbeat: bool = False
+    calls_model: bool = False
     is_local: bool = False
     waits: bool = True
     queue: str | None = None
@@ -54,7 +56,7 @@ RECORD = Schedule(timeout=limits.RECORD_TIMEOUT, retry=limits.RECORD_RETRY, is_l
 """It writes a span. As a local activity it adds one event to the history."""
 SCHEDULES: Mapping[str, Schedule] = {
     OPEN_RUN: Schedule(timeout=limits.OPEN_RUN_TIMEOUT, retry=limits.OPEN_RUN_RETRY, waits=False),
-    CALL_MODEL: Schedule(has_heartbeat=True),
+    CALL_MODEL: Schedule(has_heartbeat=True, calls_model=True),
     CALL_TOOL: Schedule(
         has_heartbeat=True,
         # A cancelled run ends after its tools have: their spans are closed, and none continues to run unseen.

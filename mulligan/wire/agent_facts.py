@@ -9,8 +9,17 @@ from pydantic import BaseModel, JsonValue
 
 from mulligan.once import Once
 from mulligan.prices import Price
-from mulligan.run_input import RunInput
+from mulligan.run_input import TRACEPARENT, RunInput
 from mulligan.schema.optional_field import optional_field
+from mulligan.wire.checked_result import (
+    MOST_COUNT,
+    MOST_INT,
+    MOST_SECONDS,
+    MOST_USD,
+    NAME_BYTES,
+    CheckedResult,
+    are_between,
+)
 
 __all__ = [
     "AGENT_NOT_SERVED",
@@ -168,8 +177,33 @@ class OpenRun(BaseModel):
     """Bytes of the longest new message as JSON, where only external storage can hold it."""
 
 
-class OpenedRun(BaseModel):
+class OpenedRun(CheckedResult):
     """Result of `open_run`. `trace` is the W3C traceparent of the run's `invoke_agent` span."""
 
     facts: AgentFacts
     trace: str
+
+    def fault(self) -> str | None:
+        """Without a trace, or with facts that cannot be scheduled by, it is of no use."""
+        return _fault_of_facts(self.facts) if TRACEPARENT.fullmatch(self.trace) else "it has no trace"
+
+
+def _fault_of_facts(facts: AgentFacts) -> str | None:
+    tools = facts.tools.values()
+    # These are compared only; the others go to Temporal, or are counted down to.
+    large = [facts.max_total_tokens, facts.carry_bytes, facts.compact_at, *(tool.max_total_tokens for tool in tools)]
+    small = [facts.max_steps, facts.max_repeats, facts.max_sub_runs, facts.model_attempts]
+    small += [count for tool in tools for count in (tool.attempts, tool.max_depth)]
+    seconds = [facts.model_timeout, facts.model_patience, facts.fallback_patience, facts.background_timeout]
+    seconds += [each for tool in tools for each in (tool.timeout, tool.queue_timeout)]
+    seconds += [each for tool in tools for each in (tool.approval_timeout, tool.approval_reminder)]
+    queues = [facts.model_task_queue, *(tool.task_queue for tool in tools)]
+    if not are_between(0, MOST_COUNT, large) or not are_between(0, MOST_INT, small):
+        return "a limit is no count"
+    if not are_between(0, MOST_SECONDS, seconds):
+        return "a time is no number of seconds"
+    if not are_between(0, MOST_USD, [facts.max_cost, *(tool.max_cost for tool in tools)]):
+        return "a limit is no number of USD"
+    if not all(queue is None or 0 < len(queue.encode()) <= NAME_BYTES for queue in queues):
+        return "a task queue has no name, or one that is too long"
+    return None

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import ErrorInfo
+from mulligan.wire.checked_result import MOST_INT, CheckedResult
 from mulligan.wire.event_types import TextCursor
 from mulligan.wire.model_call import ModelAnswer, ModelCall
 from mulligan.wire.run_context import RunContext
@@ -44,7 +45,7 @@ class StartResponse(ModelCall):
     failed: int = optional_field(0)
 
 
-class StartedResponse(BaseModel):
+class StartedResponse(CheckedResult):
     """Result of `start_response`. `attempt`: the number of the step's attempt that created the response.
 
     `cursor`: where its text can be read while the model writes it; None: it cannot.
@@ -56,6 +57,10 @@ class StartedResponse(BaseModel):
     cursor: TextCursor | None = optional_field()
     input_tokens: int = optional_field(0)
     """About how many tokens the request has, where the tenant has a budget."""
+
+    def fault(self) -> str | None:
+        """Without an id, nobody can read it."""
+        return None if self.id and 0 < self.attempt <= MOST_INT else "the response has no id, or no attempt"
 
 
 class ReadResponse(ModelCall):
@@ -71,7 +76,7 @@ class ReadResponse(ModelCall):
     cursor: TextCursor | None = optional_field()
 
 
-class ResponseState(BaseModel):
+class ResponseState(CheckedResult):
     """Result of `read_response`.
 
     `status`: `running`, with the provider's own word for it in `detail`; `completed`, with the `answer`; `failed`, with the
@@ -88,6 +93,12 @@ class ResponseState(BaseModel):
     retry_after: float | None = optional_field()
     cursor: TextCursor | None = optional_field()
     is_writing: bool = optional_field(False)
+
+    def fault(self) -> str | None:
+        """Its answer belongs to its status."""
+        if (self.status == "completed") != (self.answer is not None):
+            return "a response has an answer exactly if it is completed"
+        return self.answer.fault() if self.answer else None
 
 
 class EndResponse(BaseModel):

@@ -5,10 +5,9 @@ All of it is in history: fields may be added if they are optional; none may be r
 
 from __future__ import annotations
 
-from pydantic import BaseModel
-
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import ErrorInfo, Usage
+from mulligan.wire.checked_result import CheckedResult, are_tokens
 from mulligan.wire.model_call import ConversationRequest
 
 __all__ = ["COMPACT_CONVERSATION", "CompactConversation", "Compacted"]
@@ -34,10 +33,14 @@ class CompactConversation(ConversationRequest):
     attempts: int | None = optional_field()
 
 
-class Compacted(BaseModel):
+class Compacted(CheckedResult):
     """Result of `compact_conversation`: the summary and the `heading` above it; with an `error` there is no summary."""
 
     heading: str = ""
     summary: str = ""
     usage: Usage = Usage()
     error: ErrorInfo | None = optional_field()
+
+    def fault(self) -> str | None:
+        """Its usage is added to the run's."""
+        return None if are_tokens(self.usage) else "its usage is no number of tokens"

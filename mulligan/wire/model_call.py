@@ -5,6 +5,7 @@ All of it is in history: fields may be added if they are optional; none may be r
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, JsonValue, PlainSerializer, model_validator
@@ -12,6 +13,7 @@ from pydantic import BaseModel, Field, JsonValue, PlainSerializer, model_validat
 from mulligan.schema.optional_field import optional_field
 from mulligan.schema.well_formed import WellFormedText
 from mulligan.values import AssistantMessage, ErrorInfo, Repair, ToolMessage, Usage, UserMessage
+from mulligan.wire.checked_result import CheckedResult, are_tokens
 from mulligan.wire.conversation_ref import CachedResult, ConversationRef
 from mulligan.wire.run_context import RunContext
 
@@ -115,7 +117,7 @@ def _without_defaults(value: BaseModel) -> dict[str, Any]:
     return value.model_dump(mode="json", exclude_defaults=True)
 
 
-class ModelAnswer(BaseModel):
+class ModelAnswer(CheckedResult):
     """Result of `call_model`. `prepared` has one entry for each of the message's calls, in their order.
 
     `prepared` is left out where every call is valid as the model wrote it. `others`: the part of `usage` that second
@@ -136,3 +138,33 @@ class ModelAnswer(BaseModel):
     def _each_call_prepared(self) -> ModelAnswer:
         self.prepared = self.prepared or [PreparedCall() for _ in self.message.tool_calls]
         return self
+
+    def fault(self) -> str | None:
+        """Without what came of each call, or without usable arguments, it is of no use."""
+        calls = self.message.tool_calls
+        if len(self.prepared) != len(calls):
+            return "it does not say for each call what came of it"
+        if not all(call.id for call in calls) or len({call.id for call in calls}) < len(calls):
+            return "two calls have the same id, or one has none"
+        if not all(map(are_tokens, [self.usage, *self.others.values()])):
+            return "its usage is no number of tokens"
+        # Arguments that are left out are those of the message's text.
+        texts = [
+            call.arguments
+            for call, prepared in zip(calls, self.prepared, strict=True)
+            if prepared.arguments is None and prepared.error is None
+        ]
+        if (output := self.output) is not None and output.as_said:
+            if output.call is None:
+                texts.append(self.message.text)
+            elif not 0 <= output.call < len(calls):
+                return "its output is that of a call which it does not have"
+        return None if all(map(_is_json, texts)) else "arguments that it calls valid are not JSON"
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True

@@ -14,6 +14,7 @@ from mulligan.content import Part, Parts
 from mulligan.schema.optional_field import optional_field
 from mulligan.schema.well_formed import WellFormedText
 from mulligan.values import Decision, ErrorInfo, ToolCall, ToolMessage
+from mulligan.wire.checked_result import MOST_INT, CheckedResult
 from mulligan.wire.questions import Questions, Replies
 from mulligan.wire.run_context import RunContext
 
@@ -92,7 +93,7 @@ class Deferral(BaseModel):
     until: float | None = optional_field()
 
 
-class ToolOutcome(BaseModel):
+class ToolOutcome(CheckedResult):
     """Result of `call_tool`: the activity succeeds with it, whatever the tool did. `failure`: the policy fails the run."""
 
     text: WellFormedText = ""
@@ -107,6 +108,10 @@ class ToolOutcome(BaseModel):
     """What the call's MCP server asks a person. The call has no result yet: it is continued with the replies."""
     deferred: Deferral | None = optional_field()
     """What a deferred tool has started."""
+
+    def fault(self) -> str | None:
+        """Its attempts are shown."""
+        return None if 0 <= self.attempts <= MOST_INT else "its attempts are no count"
 
 
 class FailedCall(BaseModel):

@@ -16,16 +16,11 @@ from temporalio.client import Client
 from temporalio.worker import Interceptor, UnsandboxedWorkflowRunner, Worker, WorkerConfig, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
-from mulligan.activities.background.read_response import BackgroundResponseActivities
-from mulligan.activities.batch.batch_call_activities import BatchCallActivities
-from mulligan.activities.batch.submit_batch import SubmitBatchActivities
 from mulligan.activities.budgets.tenant_budgets import TenantBudgets
 from mulligan.activities.call_model import CallModelActivity
 from mulligan.activities.call_tool import CallToolActivity
 from mulligan.activities.check_answer import CheckAnswerActivity
 from mulligan.activities.check_edit import CheckEditActivity
-from mulligan.activities.compaction.compact_conversation import CompactConversationActivity
-from mulligan.activities.deferred.settle_deferred import SettleDeferredActivities
 from mulligan.activities.list_agents import ListAgentsActivity
 from mulligan.activities.mcp.servers import McpServers
 from mulligan.activities.models.available_providers import AvailableProviders
@@ -36,7 +31,6 @@ from mulligan.activities.record_run import RecordRunActivities
 from mulligan.activities.run_data.conversation_cache import ConversationCache
 from mulligan.activities.run_data.definitions import Definitions
 from mulligan.activities.services import Services
-from mulligan.activities.sub_agents.record_sub_run import RecordSubRunActivity
 from mulligan.activities.tool_running.find_tool import ToolFinder
 from mulligan.activities.tool_running.isolated import ChildProcesses
 from mulligan.activities.tool_running.isolated_environment import secret_names
@@ -48,11 +42,9 @@ from mulligan.client.external_storage import CARRY_BYTES
 from mulligan.client.registered_attributes import RegisteredAttributes
 from mulligan.client.served_agents import ServedAgents
 from mulligan.client.settings import Settings, settings
+from mulligan.features import parts
 from mulligan.observe.telemetry import Telemetry
 from mulligan.prices import Prices
-from mulligan.wire.background_response import START_RESPONSE
-from mulligan.wire.compaction_request import COMPACT_CONVERSATION
-from mulligan.wire.model_call import CALL_MODEL
 from mulligan.worker.all_endpoints import all_endpoints
 from mulligan.worker.group import WorkerGroup
 from mulligan.worker.loading import LoadedModules
@@ -71,10 +63,8 @@ from mulligan.worker.unreadable_payloads import decode_without_errors
 from mulligan.worker.workflow_cache import WorkflowCache
 from mulligan.workflows.agent_list_workflow import AgentListWorkflow
 from mulligan.workflows.agent_workflow import AgentWorkflow
-from mulligan.workflows.batch.batch_collector import BatchCollector
-from mulligan.workflows.batch.batch_workflow import BatchWorkflow
-from mulligan.workflows.budgets.budget_workflow import TenantBudget
 from mulligan.workflows.clean_up_workflow import CleanUpWorkflow
+from mulligan.workflows.features import FEATURE_CLASSES, SCHEDULES
 
 PASSED_THROUGH = (
     # Values and errors must be the same classes inside and outside of workflows, and these modules have no side effects.
@@ -98,8 +88,11 @@ PASSED_THROUGH = (
 CACHED_WORKFLOWS, WORKFLOW_TASKS, ACTIVITIES = 1000, 100, 100
 """The defaults of temporalio's Worker."""
 
-WORKFLOWS = [AgentWorkflow, AgentListWorkflow, BatchCollector, BatchWorkflow, CleanUpWorkflow, TenantBudget]
-MODEL_CALLS = (CALL_MODEL, COMPACT_CONVERSATION, START_RESPONSE)
+WORKFLOWS = [
+    *(AgentWorkflow, AgentListWorkflow, CleanUpWorkflow),
+    *(each for feature in FEATURE_CLASSES for each in feature.workflows),
+]
+MODEL_CALLS = [name for name, row in SCHEDULES.items() if row.calls_model]
 """The activities that the limits of model calls apply to."""
 MODELS_SUFFIX = "-models"
 SECONDS_AFTER_GRACE = 10
@@ -156,21 +149,16 @@ class AgentActivities:
             model_task_queue=model_task_queue,
             served=served,
         )
-        run_records, deferred = RecordRunActivities(services), SettleDeferredActivities(services)
+        run_records = RecordRunActivities(services)
         self.all: list[Callable[..., Any]] = [
             OpenRunActivity(services).open_run,
             CallModelActivity(services).call_model,
-            CompactConversationActivity(services).compact_conversation,
             CallToolActivity(services).call_tool,
             *(run_records.record_failed_call, run_records.finish_run),
-            RecordSubRunActivity(services).record_sub_run,
             RecordDecisionActivity(services).record_decision,
             *(CheckEditActivity(services).check_edit, CheckAnswerActivity(services).check_answer),
             ListAgentsActivity(services).list_agents,
-            *(deferred.settle_deferred, deferred.cancel_deferred),
-            *BackgroundResponseActivities(services).all,
-            *BatchCallActivities(services).all,
-            *SubmitBatchActivities(services).all,
+            *(each for feature in parts("activities") for each in feature.activities(services)),
         ]
 
     def stop_without_threads(self, group: WorkerGroup) -> None:

@@ -57,7 +57,7 @@ class Background(Feature):
     """The background responses of one agent, one at a time."""
 
     schedules: ClassVar = {
-        START_RESPONSE: Schedule(has_heartbeat=True),
+        START_RESPONSE: Schedule(has_heartbeat=True, calls_model=True),
         READ_RESPONSE: Schedule(
             timeout=limits.READ_RESPONSE_TIMEOUT + limits.MODEL_ATTEMPT_MARGIN,
             retry=limits.model_retry(None),

@@ -31,6 +31,8 @@ from mulligan.wire.batch_call import (
 )
 from mulligan.wire.model_call import ModelAnswer, ModelCall
 from mulligan.workflows import limits
+from mulligan.workflows.batch.batch_collector import BatchCollector
+from mulligan.workflows.batch.batch_workflow import BatchWorkflow
 from mulligan.workflows.feature import Feature
 from mulligan.workflows.model_errors import raise_model_error
 from mulligan.workflows.scheduling import Result, Schedule
@@ -87,6 +89,7 @@ class Batch(Feature):
             timeout=limits.READ_BATCH_TIMEOUT, retry=limits.model_retry(None), has_heartbeat=True
         ),
     }
+    workflows: ClassVar = (BatchCollector, BatchWorkflow)
     waits: ClassVar = (BatchWait,)
 
     @classmethod

@@ -11,6 +11,7 @@ from temporalio import workflow
 
 from mulligan.wire.tenant_budget import OVER_BUDGET, OverBudgetDetails
 from mulligan.workflows import limits
+from mulligan.workflows.budgets.budget_workflow import TenantBudget
 from mulligan.workflows.feature import EndTurn, Feature, StepAgain
 from mulligan.workflows.model_errors import ModelNotCalled
 from mulligan.workflows.waits import Wait, WaitKind
@@ -53,6 +54,7 @@ class BudgetWait(Wait):
 class Budgets(Feature):
     """The waits of one agent: it asks again after a minute, two minutes … at most an hour."""
 
+    workflows: ClassVar = (TenantBudget,)
     waits: ClassVar = (BudgetWait,)
 
     def __init__(self, agent: RunningAgent) -> None:

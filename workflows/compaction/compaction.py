@@ -48,7 +48,7 @@ class SummaryWait(Wait):
 class Compaction(Feature):
     """The compactions of one agent."""
 
-    schedules: ClassVar = {COMPACT_CONVERSATION: Schedule(has_heartbeat=True)}
+    schedules: ClassVar = {COMPACT_CONVERSATION: Schedule(has_heartbeat=True, calls_model=True)}
 
     async def step(self, then: Callable[[], Awaitable[None]]) -> None:
         """Compact the conversation if it has reached the agent's limit.
