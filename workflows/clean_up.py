@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from temporalio import workflow
 from temporalio.exceptions import FailureError
 
-from mulligan.wire.clean_up import CLEAN_UP, CleanUp
+from mulligan.wire.clean_up_request import CLEAN_UP, CleanUp
 from mulligan.workflows import limits
 
 if TYPE_CHECKING:

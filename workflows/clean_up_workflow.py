@@ -9,7 +9,7 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError
 
-from mulligan.wire.clean_up import CLEAN_UP, CleanUp
+from mulligan.wire.clean_up_request import CLEAN_UP, CleanUp
 from mulligan.wire.read_payload import read_payloads
 from mulligan.workflows.agent_route import AgentRoute
 from mulligan.workflows.features import SCHEDULES
