@@ -10,15 +10,14 @@ from opentelemetry.trace import Span
 from temporalio import activity
 
 from mulligan.activities.answers.inspect_answer import inspect_answer
-from mulligan.activities.budgets.tenant_budgets import attempt_key
 from mulligan.activities.heartbeat import attempt_was_abandoned, lost_attempts
 from mulligan.activities.models.estimated_usage import estimated_input, tokens_of
 from mulligan.activities.models.protocol import Reply, Request
 from mulligan.activities.run_data.conversation_cache import CachedConversation
 from mulligan.activities.services import Services
+from mulligan.activities.spending import attempt_key
 from mulligan.agent import Agent
 from mulligan.content import Media, media_of
-from mulligan.features.calls_in_text import CallsInText
 from mulligan.model_name import ModelName
 from mulligan.observe import semconv
 from mulligan.observe.spans import ChatAttempt, content_attributes
@@ -89,7 +88,7 @@ class ModelAttempt:
             messages=conversation.messages,
             settings=agent.model_settings,
             parallel_tool_calls=agent.parallel_tool_calls,
-            calls_in_text=agent.feature(CallsInText) is not None,
+            calls_in_text=agent.has_feature("calls_in_text"),
             timeout=self.services.providers.timeout(request.model, request.timeout),
             summed_up=request.summed_up or 0,
             on_text=on_text,

@@ -13,17 +13,13 @@ from temporalio import activity
 from mulligan.activities.agent_not_served import decline, other_queues, unknown_agent
 from mulligan.activities.mcp.servers import OfferedTools
 from mulligan.activities.models.available_providers import AvailableProviders
-from mulligan.activities.models.resolve_models import compact_model, model_patience, resolve_models
+from mulligan.activities.models.resolve_models import model_patience, resolve_models
 from mulligan.activities.run_data.definitions import define
 from mulligan.activities.run_data.query_workflow import QUERY_TIMEOUT, this_workflow
 from mulligan.activities.services import Services
 from mulligan.agent import Agent, AgentTool
 from mulligan.durations import seconds
 from mulligan.errors import DeclarationError, InvalidRunInputError
-from mulligan.features.approvals import Approvals
-from mulligan.features.background import Background
-from mulligan.features.batch import Batch
-from mulligan.features.compaction import Compaction
 from mulligan.model_name import ModelName, can_be_batched, check_model
 from mulligan.observe.spans import AgentRun
 from mulligan.run_input import RunInput
@@ -97,7 +93,7 @@ class OpenRunActivity:
         )
         definition = define(agent, instructions, model, offered)
         own_models = [run_input.model] if run_input.model else agent.models
-        if agent.feature(Batch) and services.contents is None and can_be_batched(own_models):
+        if agent.has_feature("batch") and services.contents is None and can_be_batched(own_models):
             raise InvalidRunInputError(NO_STORAGE.format(agent=agent.name))
         if (length := len(definition.model_dump_json().encode())) > DEFINITION_BYTES:
             raise InvalidRunInputError(
@@ -205,28 +201,25 @@ def _facts(
         model_timeout=seconds(agent.model_timeout),
         model_patience=model_patience(agent),
         model_attempts=agent.model_attempts,
-        background_timeout=seconds(background.timeout) if (background := agent.feature(Background)) else None,
-        batch=agent.feature(Batch) is not None,
+        features={each.name: dict(each.facts(model)) for each in agent.features},
         tools={tool.name: _tool_facts(agent, tool, offered.originals.get(tool.name)) for tool in tools},
         definition=definition,
         digest=digest,
         structured=agent.declared_output is not None,
         guarded=agent.guard is not None or any(callable(tool.needs_approval) for tool in tools),
-        compact_at=compaction.at if (compaction := agent.feature(Compaction)) else None,
-        compact_model=compact_model(agent, model),
     )
 
 
 def _tool_facts(agent: Agent, tool: Tool, mcp: str | None) -> ToolFacts:
-    defaults = agent.feature(Approvals) or Approvals()
+    defaults = {name: value for each in agent.features for name, value in each.tool_defaults().items()}
     facts = ToolFacts(
         timeout=tool.timeout.total_seconds(),
         queue_timeout=tool.queue_timeout.total_seconds() if tool.task_queue else None,
         attempts=tool.attempts,
         task_queue=tool.task_queue,
         local=tool.local,
-        approval_timeout=_person_limit(tool, tool.approval_timeout, defaults.timeout),
-        approval_reminder=_person_limit(tool, tool.approval_reminder, defaults.reminder),
+        approval_timeout=_person_limit(tool, tool.approval_timeout, defaults.get("approval_timeout")),
+        approval_reminder=_person_limit(tool, tool.approval_reminder, defaults.get("approval_reminder")),
         mcp=mcp,
         asks=tool.asks,
         once=tool.once,

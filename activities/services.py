@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mulligan.activities.budgets.tenant_budgets import TenantBudgets
 from mulligan.activities.mcp.servers import McpServers
 from mulligan.activities.models.available_providers import AvailableProviders
 from mulligan.activities.models.retry_budget import RetryBudget
 from mulligan.activities.registry import Registry
 from mulligan.activities.run_data.conversation_cache import ConversationCache, conversation_key
 from mulligan.activities.run_data.definitions import Definitions
+from mulligan.activities.spending import Spending
 from mulligan.activities.tool_running.find_tool import ToolFinder
 from mulligan.activities.tool_running.isolated import ChildProcesses
 from mulligan.activities.tool_running.resources import Resources
@@ -52,7 +52,7 @@ class Services:
     prices: Prices
     registered_attributes: RegisteredAttributes
     callback_tokens: CallbackTokens
-    budgets: TenantBudgets
+    budgets: Spending
     contents: ContentStore | None = None
     carry_bytes: int | None = None
     live_text_seconds: float = 0

@@ -15,6 +15,7 @@ from pydantic import Field
 from mulligan.durations import as_timedelta
 from mulligan.endpoint import Endpoint, Model, endpoints_of, model_name
 from mulligan.errors import DeclarationError
+from mulligan.features import FEATURES
 from mulligan.features.agent_feature import AgentFeature
 from mulligan.fixer import AskModel, Fixer
 from mulligan.mcp import McpServer, check_servers
@@ -129,11 +130,16 @@ class Agent(Generic[OutputT]):
         self._check_tools(context)
         self._check_limits(context)
         self._check_features(context)
+        self._check_needs(context)
         object.__setattr__(self, "declared_output", self._parse_output(context))
 
     def feature(self, kind: type[F]) -> F | None:
         """The feature of a class that the agent is declared with, or None."""
         return next((each for each in self.features if isinstance(each, kind)), None)
+
+    def has_feature(self, name: str) -> bool:
+        """Whether the agent is declared with the feature of a name."""
+        return any(each.name == name for each in self.features)
 
     def tool(self, name: str) -> Tool | None:
         """The tool of that name, or None."""
@@ -206,13 +212,14 @@ class Agent(Generic[OutputT]):
 
     def all_models(self, models: Iterable[str]) -> list[str]:
         """All models that a run may call whose own are `models`: also those that summarize and that repair arguments."""
-        of_features = [model_name(model) for each in self.features for model in each.models()]
-        return list(dict.fromkeys([*models, *of_features, *(fixer.model for fixer in self._model_fixers())]))
+        own = list(models)
+        of_features = [model_name(model) for each in self.features for model in each.models(own[0])]
+        return list(dict.fromkeys([*own, *of_features, *(fixer.model for fixer in self._model_fixers())]))
 
     def endpoints(self) -> list[Endpoint]:
         """The endpoints of its models that are declared with them (`Model`)."""
         of_fixers = [fixer.endpoint for fixer in self._model_fixers() if fixer.endpoint is not None]
-        of_features = [model for each in self.features for model in each.models()]
+        of_features = [model for each in self.features for model in each.models(self.models[0])]
         return [*endpoints_of([*_as_sequence(self.model), *of_features]), *of_fixers]
 
     def _model_fixers(self) -> list[AskModel]:
@@ -236,9 +243,10 @@ class Agent(Generic[OutputT]):
                 )
             if any(type(other) is type(each) for other in self.features[:index]):
                 raise DeclarationError(f"{context}: {type(each).__name__} is in features twice; leave one out.")
+        for each in self.features:
             if fault := next((text for text, is_present in each.faults(self).items() if is_present), None):
                 raise DeclarationError(f"{context}: {fault}.")
-            for model in each.models():
+            for model in each.models(self.models[0]):
                 check_model(model_name(model), f"{context}, {type(each).__name__}")
 
     def _check_tools(self, context: str) -> None:
@@ -251,6 +259,20 @@ class Agent(Generic[OutputT]):
             files = ", ".join(sorted({tool.source for tool in self.tools if tool.name == twice[0]}))
             raise DeclarationError(f"{context}: two tools are named {twice[0]!r} (in {files}).")
         check_servers(self.mcp, names, context)
+
+    def _check_needs(self, context: str) -> None:
+        """Check that the features are installed that the declaration needs."""
+        needs = {
+            "fallback": ("a list of models", len(self.models) > 1),
+            "approvals": ("a tool with needs_approval or asks_person", any(_waits(each) for each in self.tools)),
+            "deferred": ("a deferred tool", any(each.deferred for each in self.tools)),
+            "once": ("a tool with once", any(each.once for each in self.tools)),
+            "sub_agents": ("an agent as a tool", any(isinstance(each, AgentTool) for each in self.tools)),
+            "server_questions": ("an MCP server that asks people", any(each.questions for each in self.mcp)),
+        }
+        for name, (what, is_present) in needs.items():
+            if is_present and name not in FEATURES:
+                raise DeclarationError(f"{context}: {what} needs the feature {name!r}, which is not installed.")
 
     def _check_limits(self, context: str) -> None:
         faults = {
@@ -358,6 +380,10 @@ def _parse_models(model: object, context: str) -> tuple[str, ...]:
     if not models:
         raise DeclarationError(f"{context}: model is an empty list; name a model in it.")
     return tuple(models)
+
+
+def _waits(tool: Tool) -> bool:
+    return bool(tool.needs_approval or tool.asks_person)
 
 
 def _as_sequence(model: object) -> Sequence[object]:

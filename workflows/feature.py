@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from pydantic import BaseModel
+
 from mulligan.run_input import RunInput
 from mulligan.values import Status
 from mulligan.wire.model_call import ModelAnswer, ModelCall, RejectedAnswer
@@ -40,12 +42,14 @@ class Feature:
     `then`, call it several times, or carry it out in another way, without calling it.
 
     Attributes:
+        facts_type: The type of what was pinned for it when the turn opened, if an agent is declared with it.
         schedules: How its activities are scheduled, by their types.
         workflows: The workflows that it starts beside the run, which each worker serves.
         waits: The classes of its waits, which are carried over continue-as-new.
         agent: The agent that it belongs to.
     """
 
+    facts_type: ClassVar[type[BaseModel] | None] = None
     schedules: ClassVar[Mapping[str, Schedule]] = {}
     workflows: ClassVar[tuple[type, ...]] = ()
     waits: ClassVar[tuple[type[Wait], ...]] = ()
@@ -56,6 +60,11 @@ class Feature:
     @classmethod
     def listen(cls, agents: WorkflowAgents) -> None:
         """Set the handlers of its updates and signals, once in a workflow. The agents need not exist yet."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Its name in the list of features."""
+        return cls.__module__.rpartition(".")[2]
 
     def begin_turn(self, run_input: RunInput) -> RunInput:
         """A turn begins. Returns its input, as the turn keeps it."""

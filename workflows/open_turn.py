@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from pydantic import ValidationError
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.exceptions import ActivityError, FailureError
 
-from mulligan.errors import InvalidRunInputError, error_of
+from mulligan.errors import InvalidActivityResultError, InvalidRunInputError, error_of
 from mulligan.run_input import TRACEPARENT, RunInput
 from mulligan.wire.agent_facts import OPEN_RUN, OpenedRun, OpenRun
 from mulligan.wire.compressed_input import LONGEST_MESSAGE
@@ -47,6 +48,7 @@ async def open_turn(agent: RunningAgent, run_input: RunInput) -> Turn:
     try:
         with agent.waits.entered(WorkerWait(key="", agent=agent.name, opens=True)):
             opened = await agent.activity(OPEN_RUN, request, OpenedRun, summary=run_input.agent)
+            _check_features(agent, opened)
     except FailureError as error:
         agent.add_new_messages()
         agent.status, agent.inbox.is_closed = "failed", True
@@ -72,6 +74,26 @@ def _request(agent: RunningAgent, run_input: RunInput, number: int, first_new: i
         call_id=_call_id_in_memo() if info.parent else None,
         longest_message=longest if longest > LONGEST_MESSAGE else None,
     )
+
+
+def _check_features(agent: RunningAgent, opened: OpenedRun) -> None:
+    """Check what was pinned for features.
+
+    Raises:
+        InvalidActivityResultError: a worker of another version has written it.
+    """
+    for feature in agent.features:
+        facts = opened.facts.features.get(feature.name())
+        try:
+            if facts is not None and feature.facts_type is not None:
+                feature.facts_type.model_validate(facts)
+        except ValidationError as error:
+            fault = error.errors(include_url=False)[0]
+            where = ".".join(map(str, (feature.name(), *fault["loc"])))
+            raise InvalidActivityResultError(
+                f"The result of the activity {OPEN_RUN!r} cannot be used: {where}: {fault['msg']}. A worker of another "
+                "version, or another program, has written it."
+            ) from None
 
 
 def _raise_typed(error: FailureError) -> None:

@@ -108,7 +108,7 @@ class RunningAgent:
         self.is_answering = carried["answering"]
         states = carried["features"]
         for feature in self.features:
-            if (name := _name_of(feature)) in states:
+            if (name := feature.name()) in states:
                 feature.load(states[name])
         if step := carried["step"]:
             answer = {**step["answer"], "message": self.conversation.messages[self.conversation.steps[-1].at]}
@@ -116,7 +116,7 @@ class RunningAgent:
 
     def carry(self) -> bytes:
         """The state of the agent for the next workflow run: its turn and its conversation, compressed."""
-        step, states = self.open_step, {_name_of(each): each.dump() for each in self.features}
+        step, states = self.open_step, {each.name(): each.dump() for each in self.features}
         return encode_state(
             {
                 "agent": self.name,
@@ -184,6 +184,11 @@ class RunningAgent:
     def feature(self, kind: type[F]) -> F:
         """The agent's feature of a class."""
         return next(each for each in self.features if isinstance(each, kind))
+
+    def pinned(self, feature: Feature, kind: type[Result]) -> Result | None:
+        """What was pinned for a feature when the turn opened; None if the agent is declared without it."""
+        facts = self.facts.features.get(feature.name())
+        return None if facts is None else kind.model_validate(facts)
 
     def with_method(self, name: str) -> Iterator[Feature]:
         """The features that have a method of their own, in the order of the list."""
@@ -317,7 +322,3 @@ class RunningAgent:
         if self.open_step is None:
             return 1
         return len(self.open_step.answer.message.tool_calls) - len(self.conversation.early_results)
-
-
-def _name_of(feature: Feature) -> str:
-    return type(feature).__module__.rpartition(".")[2]

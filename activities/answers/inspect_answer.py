@@ -37,7 +37,6 @@ from mulligan.activities.services import Services
 from mulligan.activities.tool_running.find_tool import RunTools
 from mulligan.agent import Agent
 from mulligan.errors import StructuredOutputError
-from mulligan.features.calls_in_text import CallsInText
 from mulligan.observe.spans import ToolCallAttempt
 from mulligan.output import OutputType, unwrap
 from mulligan.policy import MISTAKES, Mistake
@@ -86,7 +85,7 @@ async def inspect_answer(
     """Inspect a provider's reply to `conversation`, and return the answer that the workflow continues with."""
     tools = services.tools.of_run(agent, definition)
     text, calls = reply.text, list(reply.calls)
-    if agent.feature(CallsInText) and not calls:
+    if agent.has_feature("calls_in_text") and not calls:
         text, calls = await _calls_in_text(text, tools)
     raw_calls = calls[: size_limits.MOST_CALLS + 1]
     # After a compaction, ids of removed calls could be repeated.

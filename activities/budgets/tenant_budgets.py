@@ -19,6 +19,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from mulligan.activities.heartbeat import FIRST_AFTER
 from mulligan.activities.models.estimated_usage import estimated_usage
 from mulligan.activities.models.protocol import Request
+from mulligan.activities.spending import Spending, attempt_key
 from mulligan.client.budget_file import BudgetFile
 from mulligan.client.worker_versions import unpinned
 from mulligan.prices import Prices, cost_of
@@ -44,7 +45,7 @@ SECONDS_TO_ADD = 15.0
 _log = logging.getLogger(__name__)
 
 
-class TenantBudgets:
+class TenantBudgets(Spending):
     """The budgets of one worker.
 
     Args:
@@ -180,12 +181,6 @@ class TenantBudgets:
             except RPCError:
                 pass
             await asyncio.sleep(PAUSE)
-
-
-def attempt_key(attempt: int | None = None) -> tuple[object, ...]:
-    """The identity of an attempt of the running activity; `attempt`: its number, None for the running one."""
-    info = activity.info()
-    return info.workflow_run_id, info.activity_id, attempt or info.attempt
 
 
 def _digest(context: RunContext, *key: object) -> str:

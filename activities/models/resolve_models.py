@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mulligan.activities.models.scripted import SUMMARY
 from mulligan.agent import Agent, with_sub_agents
 from mulligan.durations import seconds
-from mulligan.endpoint import model_name
 from mulligan.errors import InvalidRunInputError
-from mulligan.features.compaction import Compaction
-from mulligan.model_name import SCRIPTED, ModelName
+from mulligan.model_name import ModelName
 from mulligan.prices import Prices
 from mulligan.run_input import RunInput
 from mulligan.wire.agent_facts import ModelFacts
@@ -28,7 +25,7 @@ def resolve_models(agent: Agent, run_input: RunInput, prices: Prices, *, has_bud
         InvalidRunInputError: the run's cost is limited, and the price of a model is not known.
     """
     models = [run_input.model] if run_input.model else list(agent.models)
-    own = agent.all_models([*models, *filter(None, [compact_model(agent, models[0])])])
+    own = agent.all_models(models)
     limit = '"max_cost"' if (run_input.max_cost or agent.max_cost) is not None else "the budget of its tenant"
     if has_budget or limit == '"max_cost"':
         # What sub-agents spend counts as well.
@@ -47,14 +44,6 @@ def resolve_models(agent: Agent, run_input: RunInput, prices: Prices, *, has_bud
 def model_patience(agent: Agent) -> float:
     """Seconds that a run waits for the last of its models."""
     return PATIENCE if agent.model_patience is None else seconds(agent.model_patience)
-
-
-def compact_model(agent: Agent, model: str) -> str | None:
-    """The model that writes summaries, if it is not the run's own: a script has no turn for them."""
-    compaction = agent.feature(Compaction)
-    by_script = compaction is not None and ModelName.parse(model).provider == SCRIPTED
-    own = compaction.model if compaction is not None else None
-    return model_name(own or "") or (f"{SCRIPTED}:{SUMMARY}" if by_script else None)
 
 
 def _check_prices(models: Sequence[str], prices: Prices, limit: str) -> None:

@@ -10,7 +10,6 @@ from mulligan.activities.mcp.servers import OfferedTools
 from mulligan.activities.registry import Registry
 from mulligan.activities.run_data.query_workflow import query_this_workflow
 from mulligan.agent import Agent
-from mulligan.features.calls_in_text import CallsInText
 from mulligan.wire.agent_facts import DEFINITION_QUERY, Definition, OutputFormat, ToolDefinition
 from mulligan.wire.run_context import RunContext
 
@@ -63,7 +62,7 @@ def define(agent: Agent, instructions: str, model: str, offered: OfferedTools | 
         else:
             whole = answers.whole
             output = OutputFormat(name=whole.name, description=whole.description, json_schema=whole.schema)
-    tools_in_text = describe(tools) if agent.feature(CallsInText) else ""
+    tools_in_text = describe(tools) if agent.has_feature("calls_in_text") else ""
     instructions = "\n\n".join(filter(None, (instructions, *offered.notes, tools_in_text)))
     return Definition(
         instructions=instructions, tools=tools, output=output, mcp=offered.originals, mcp_schemas=offered.schemas

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
+
+from pydantic import JsonValue
 
 from mulligan.endpoint import Model
 
@@ -16,14 +18,30 @@ __all__ = ["AgentFeature"]
 class AgentFeature:
     """A feature that an agent is declared with: `Agent(features=[Compaction(at=60_000)])`.
 
-    An agent has at most one of each class. Subclasses are frozen dataclasses whose fields are the feature's options.
+    An agent has at most one of each class. Subclasses are frozen dataclasses whose fields are the feature's options. The
+    feature's name is that of the module.
     """
+
+    @property
+    def name(self) -> str:
+        """The name in the list of features."""
+        return type(self).__module__.rpartition(".")[2]
 
     def faults(self, agent: Agent) -> dict[str, bool]:
         """The sentences that refuse a declaration, each with whether it applies. `agent`: whose feature it is."""
         del agent
         return {}
 
-    def models(self) -> Sequence[str | Model]:
-        """The models that the feature calls beside the agent's own."""
+    def models(self, model: str) -> Sequence[str | Model]:
+        """The models that the feature calls beside the agent's own. `model`: the first one of the run (`provider:NAME`)."""
+        del model
         return ()
+
+    def facts(self, model: str) -> Mapping[str, JsonValue]:
+        """What a run is scheduled by: pinned when it opens, for its whole life. `model`: the run's (`provider:NAME`)."""
+        del model
+        return {}
+
+    def tool_defaults(self) -> Mapping[str, float | None]:
+        """Options of the agent's tools, for those that do not have them: `approval_timeout` … Times are seconds."""
+        return {}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from mulligan.durations import as_timedelta
+from mulligan.durations import as_timedelta, seconds
 from mulligan.features.agent_feature import AgentFeature
 from mulligan.tool import SHORTEST_REMINDER
 
@@ -39,4 +40,11 @@ class Approvals(AgentFeature):
             "Approvals: reminder must be 1 second or more, or None": (
                 self.reminder is not None and as_timedelta(self.reminder) < SHORTEST_REMINDER
             ),
+        }
+
+    def tool_defaults(self) -> Mapping[str, float | None]:
+        """The times for tools that have none of their own."""
+        return {
+            "approval_timeout": None if self.timeout is None else seconds(self.timeout),
+            "approval_reminder": None if self.reminder is None else seconds(self.reminder),
         }

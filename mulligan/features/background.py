@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from mulligan.durations import as_timedelta
+from pydantic import JsonValue
+
+from mulligan.durations import as_timedelta, seconds
 from mulligan.features.agent_feature import AgentFeature
 from mulligan.model_name import ModelName
 
@@ -36,3 +39,8 @@ class Background(AgentFeature):
             f"Background is for models of 'openai:' (the Responses API), but the model is {named}; name one of 'openai:', "
             "or leave Background out": not any(ModelName.parse(model).provider == "openai" for model in agent.models),
         }
+
+    def facts(self, model: str) -> Mapping[str, JsonValue]:
+        """The limit of a response in seconds. `model`: the run's."""
+        del model
+        return {"timeout": seconds(self.timeout)}

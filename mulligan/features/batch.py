@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mulligan.features.agent_feature import AgentFeature
-from mulligan.features.background import Background
 from mulligan.model_name import can_be_batched
 
 if TYPE_CHECKING:
@@ -26,8 +25,8 @@ class Batch(AgentFeature):
         """One of the models of `agent` must have a Batch API, and a call is carried out in one way."""
         named = ", ".join(map(repr, agent.models))
         return {
-            "Batch and Background are both features; an answer comes in one of these ways": (
-                agent.feature(Background) is not None
+            "Batch and Background are both features; an answer comes in one of these ways": agent.has_feature(
+                "background"
             ),
             f"Batch is for models of 'openai:' and 'openai-chat:', but the model is {named}; name one of these, or leave "
             "Batch out": not can_be_batched(agent.models),

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mulligan.endpoint import Model
+from pydantic import JsonValue
+
+from mulligan.endpoint import Model, model_name
 from mulligan.features.agent_feature import AgentFeature
+from mulligan.model_name import SCRIPTED, ModelName
 
 if TYPE_CHECKING:
     from mulligan.agent import Agent
 
 __all__ = ["Compaction"]
 
+SCRIPTED_SUMMARY = f"{SCRIPTED}:summary"
+"""The script that summarizes where the run's model is a script (activities/models/scripted.py)."""
 LEAST_AT = 1_000
 """Tokens. Below it, the summary and the words around it would be most of the conversation."""
 
@@ -36,6 +41,13 @@ class Compaction(AgentFeature):
         is_wrong = type(self.at) is not int or self.at < LEAST_AT
         return {f"Compaction: at is {self.at!r}; it must be a whole number of tokens, {LEAST_AT:,} or more": is_wrong}
 
-    def models(self) -> Sequence[str | Model]:
-        """The model that summarizes."""
-        return () if self.model is None else (self.model,)
+    def models(self, model: str) -> Sequence[str | Model]:
+        """The model that summarizes, if it is not the run's own: a script has no turn for that. `model`: the run's."""
+        if self.model is not None:
+            return (self.model,)
+        return (SCRIPTED_SUMMARY,) if ModelName.parse(model).provider == SCRIPTED else ()
+
+    def facts(self, model: str) -> Mapping[str, JsonValue]:
+        """The limit and the model that summarizes; None: the run's. `model`: the run's."""
+        others = self.models(model)
+        return {"at": self.at, "model": model_name(others[0]) if others else None}

@@ -144,17 +144,13 @@ class AgentFacts(ModelFacts):
     model_timeout: float
     model_patience: float
     model_attempts: int | None = optional_field()
-    background_timeout: float | None = optional_field()
-    """Seconds for one background response; None: models are not called in the background."""
-    batch: bool = optional_field(False)
-    """Whether models are called in batches."""
+    features: dict[str, dict[str, JsonValue]] = optional_field({})
+    """What the features that the agent is declared with are scheduled by, by their names."""
     tools: dict[str, ToolFacts]
     definition: Definition
     digest: str
     structured: bool = optional_field(False)
     guarded: bool = optional_field(False)
-    compact_at: int | None = optional_field()
-    compact_model: str | None = optional_field()
     carry_bytes: int | None = optional_field()
     """How many bytes continue-as-new may carry, where there is external storage; None: one of Temporal's payloads."""
     model_task_queue: str | None = optional_field()
@@ -191,10 +187,10 @@ class OpenedRun(CheckedResult):
 def _fault_of_facts(facts: AgentFacts) -> str | None:
     tools = facts.tools.values()
     # These are compared only; the others go to Temporal, or are counted down to.
-    large = [facts.max_total_tokens, facts.carry_bytes, facts.compact_at, *(tool.max_total_tokens for tool in tools)]
+    large = [facts.max_total_tokens, facts.carry_bytes, *(tool.max_total_tokens for tool in tools)]
     small = [facts.max_steps, facts.max_repeats, facts.max_sub_runs, facts.model_attempts]
     small += [count for tool in tools for count in (tool.attempts, tool.max_depth)]
-    seconds = [facts.model_timeout, facts.model_patience, facts.fallback_patience, facts.background_timeout]
+    seconds = [facts.model_timeout, facts.model_patience, facts.fallback_patience]
     seconds += [each for tool in tools for each in (tool.timeout, tool.queue_timeout)]
     seconds += [each for tool in tools for each in (tool.approval_timeout, tool.approval_reminder)]
     queues = [facts.model_task_queue, *(tool.task_queue for tool in tools)]

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from pkgutil import iter_modules
+from types import ModuleType
 from typing import Any, cast
 
 from temporalio import activity
@@ -16,7 +17,6 @@ from temporalio.client import Client
 from temporalio.worker import Interceptor, UnsandboxedWorkflowRunner, Worker, WorkerConfig, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
-from mulligan.activities.budgets.tenant_budgets import TenantBudgets
 from mulligan.activities.call_model import CallModelActivity
 from mulligan.activities.call_tool import CallToolActivity
 from mulligan.activities.check_answer import CheckAnswerActivity
@@ -31,6 +31,7 @@ from mulligan.activities.record_run import RecordRunActivities
 from mulligan.activities.run_data.conversation_cache import ConversationCache
 from mulligan.activities.run_data.definitions import Definitions
 from mulligan.activities.services import Services
+from mulligan.activities.spending import Spending
 from mulligan.activities.tool_running.find_tool import ToolFinder
 from mulligan.activities.tool_running.isolated import ChildProcesses
 from mulligan.activities.tool_running.isolated_environment import secret_names
@@ -140,7 +141,7 @@ class AgentActivities:
             mcp_servers=servers,
             retry_budget=RetryBudget(telemetry.metrics),
             prices=prices,
-            budgets=TenantBudgets(worker_settings.budgets, prices, _queue_of_runs(model_task_queue, served)),
+            budgets=_spending(worker_settings.budgets, prices, _queue_of_runs(model_task_queue, served)),
             registered_attributes=RegisteredAttributes(),
             callback_tokens=tokens or callback_tokens(activity.client),
             contents=configured_content_store(),
@@ -158,7 +159,12 @@ class AgentActivities:
             RecordDecisionActivity(services).record_decision,
             *(CheckEditActivity(services).check_edit, CheckAnswerActivity(services).check_answer),
             ListAgentsActivity(services).list_agents,
-            *(each for feature in parts("activities") for each in feature.activities(services)),
+            *(
+                each
+                for feature in parts("activities")
+                if hasattr(feature, "activities")
+                for each in feature.activities(services)
+            ),
         ]
 
     def stop_without_threads(self, group: WorkerGroup) -> None:
@@ -179,6 +185,17 @@ class AgentActivities:
             self._services.runtime.close()
             await self._services.child_processes.close()
             await self._services.providers.close()
+
+
+def _activities(feature: ModuleType, services: Services) -> Sequence[Callable[..., Any]]:
+    activities: Sequence[Callable[..., Any]] = feature.activities(services) if hasattr(feature, "activities") else ()
+    return activities
+
+
+def _spending(file: str, prices: Prices, task_queue: str | None) -> Spending:
+    """What limits model calls: of the feature that does, if there is one."""
+    limits = [each.spending(file, prices, task_queue) for each in parts("activities") if hasattr(each, "spending")]
+    return limits[0] if limits else Spending()
 
 
 def _queue_of_runs(model_task_queue: str | None, served: ServedAgents | None) -> str | None:

@@ -11,8 +11,7 @@ import pytest
 from mulligan import Agent, Background, Say
 from mulligan.errors import DeclarationError
 from mulligan.testing import Model, run_agent
-from mulligan.wire.agent_facts import AgentFacts, Definition
-from mulligan.workflows.background.background import is_background
+from mulligan.workflows.background.background import BackgroundFacts, is_background
 from mulligan.workflows.background.open_response import OpenResponse
 
 PAGE = (Path(__file__).parent.parent.parent / "docs/background.md").read_text()
@@ -46,19 +45,8 @@ def test_a_declaration_that_cannot_work_is_refused(options: dict[str, object], f
 
 
 def test_only_models_of_openai_are_called_in_the_background_at_their_endpoints_too() -> None:
-    definition = Definition(instructions="", tools=[])
-    facts = AgentFacts(
-        model="openai:m",
-        max_steps=1,
-        max_sub_runs=1,
-        model_timeout=300,
-        model_patience=60,
-        tools={},
-        definition=definition,
-        digest="",
-    )
-    assert not is_background("openai:m", facts)
-    facts.background_timeout = 60
+    assert not is_background("openai:m", None)
+    facts = BackgroundFacts(timeout=60)
     called = {model: is_background(model, facts) for model in ("openai:m", "openai@eu:m", "openai-chat:m", "google:m")}
     assert called == {"openai:m": True, "openai@eu:m": True, "openai-chat:m": False, "google:m": False}
 

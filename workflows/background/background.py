@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
+from pydantic import BaseModel, Field
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, CancelledError, FailureError, is_cancelled_exception
 
 from mulligan.errors import ModelUnavailableError, error_of
 from mulligan.model_name import ModelName
 from mulligan.values import ErrorInfo
-from mulligan.wire.agent_facts import AgentFacts
 from mulligan.wire.background_response import (
     END_RESPONSE,
     READ_RESPONSE,
@@ -28,6 +28,7 @@ from mulligan.wire.background_response import (
     StartedResponse,
     StartResponse,
 )
+from mulligan.wire.checked_result import MOST_SECONDS
 from mulligan.wire.model_call import ModelAnswer, ModelCall
 from mulligan.wire.ui_summary import ui_summary
 from mulligan.workflows import limits
@@ -48,14 +49,21 @@ PROVIDER = "openai"
 """The provider of the models that have background responses."""
 
 
-def is_background(model: str, facts: AgentFacts) -> bool:
+class BackgroundFacts(BaseModel):
+    """`timeout`: seconds for one response."""
+
+    timeout: Annotated[float, Field(ge=0, le=MOST_SECONDS)]
+
+
+def is_background(model: str, facts: BackgroundFacts | None) -> bool:
     """Whether a model (`provider:NAME`) is called in the background."""
-    return facts.background_timeout is not None and ModelName.parse(model).provider == PROVIDER
+    return facts is not None and ModelName.parse(model).provider == PROVIDER
 
 
 class Background(Feature):
     """The background responses of one agent, one at a time."""
 
+    facts_type = BackgroundFacts
     schedules: ClassVar = {
         START_RESPONSE: Schedule(has_heartbeat=True, calls_model=True),
         READ_RESPONSE: Schedule(
@@ -85,7 +93,7 @@ class Background(Feature):
             CancelledError: the run was stopped or cancelled; the response is cancelled at the provider.
         """
         waits = self.agent.waits
-        if not is_background(call.model, self.agent.facts):
+        if not is_background(call.model, self.agent.pinned(self, BackgroundFacts)):
             return await then(call)
         response = waits.carried(OpenResponse) or OpenResponse(
             key="", model=call.model, step=call.step, patience=call.patience
@@ -129,7 +137,8 @@ class Background(Feature):
             CancelledError: the run was stopped, and the grace time of the model call is over.
             ModelUnavailableError: the provider could not be asked for longer than the agent's patience.
         """
-        limit = self.agent.facts.background_timeout or 0.0
+        facts = self.agent.pinned(self, BackgroundFacts)
+        limit = facts.timeout if facts is not None else 0.0
         while True:
             await self._pause(response, response.started + limit)
             # It was read since: it is polled on if it has not ended after all.

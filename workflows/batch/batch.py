@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, CancelledError, FailureError, is_cancelled_exception
 
@@ -78,9 +78,14 @@ class BatchWait(Wait):
         return f"waiting for `{self.model}` (step {self.step}){where}", ""
 
 
+class BatchFacts(BaseModel):
+    """Nothing more than that models are called in batches."""
+
+
 class Batch(Feature):
     """The model calls of an agent whose models are called in batches, one at a time."""
 
+    facts_type = BatchFacts
     schedules: ClassVar = {
         PREPARE_BATCH_CALL: Schedule(
             timeout=limits.PREPARE_BATCH_TIMEOUT, retry=limits.model_retry(None), has_heartbeat=True
@@ -117,7 +122,7 @@ class Batch(Feature):
             ModelRequestError, ModelUnavailableError: as for an ordinary call of the model.
             CancelledError: the run was stopped. A request that is not submitted yet is withdrawn.
         """
-        if not (self.agent.facts.batch and can_be_batched([call.model])):
+        if self.agent.pinned(self, BatchFacts) is None or not can_be_batched([call.model]):
             return await then(call)
         wait = self.agent.waits.carried(BatchWait) or BatchWait(key="", model=call.model, step=call.step)
         with self.agent.waits.entered(wait):

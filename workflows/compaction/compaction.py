@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
+from pydantic import BaseModel, Field
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
 from mulligan.content import MAX_PARTS, media_of
 from mulligan.errors import error_of
 from mulligan.values import AssistantMessage, ErrorInfo, StepCompaction, UserMessage
+from mulligan.wire.checked_result import MOST_COUNT
 from mulligan.wire.compaction_request import COMPACT_CONVERSATION, CompactConversation, Compacted
 from mulligan.wire.shorten import shorten_middle
 from mulligan.workflows import limits
@@ -45,9 +47,17 @@ class SummaryWait(Wait):
         return f"waiting for `{self.model}`, which summarizes older messages,", ""
 
 
+class CompactionFacts(BaseModel):
+    """`at`: tokens from which on older steps are summarized; `model`: by whom, None: by the model of the turn."""
+
+    at: Annotated[int, Field(ge=0, le=MOST_COUNT)]
+    model: str | None = None
+
+
 class Compaction(Feature):
     """The compactions of one agent."""
 
+    facts_type = CompactionFacts
     schedules: ClassVar = {COMPACT_CONVERSATION: Schedule(has_heartbeat=True, calls_model=True)}
 
     async def step(self, then: Callable[[], Awaitable[None]]) -> None:
@@ -56,19 +66,18 @@ class Compaction(Feature):
         The step will show the compaction. If no summary can be written, the conversation stays unchanged, and the next try
         is made after it has grown by a quarter of the limit.
         """
-        agent = self.agent
-        limit = agent.facts.compact_at
-        if limit is not None and not agent.is_answering:
+        agent, facts = self.agent, self.agent.pinned(self, CompactionFacts)
+        if facts is not None and not agent.is_answering:
             size = tokens(agent.conversation)
-            if size >= max(limit, agent.conversation.compact_again_at):
-                cut = place_of_cut(agent.conversation, limit)
+            if size >= max(facts.at, agent.conversation.compact_again_at):
+                cut = place_of_cut(agent.conversation, facts.at)
                 if cut is not None:
-                    await self._compact(limit, cut, size)
+                    await self._compact(facts, cut, size)
         await then()
 
-    async def _compact(self, limit: int, cut: int, size: int) -> None:
-        agent, conversation, turn = self.agent, self.agent.conversation, self.agent.turn
-        request = self._request(cut, limit)
+    async def _compact(self, facts: CompactionFacts, cut: int, size: int) -> None:
+        agent, conversation, turn, limit = self.agent, self.agent.conversation, self.agent.turn, facts.at
+        request = self._request(facts, cut)
         with agent.waits.entered(SummaryWait(key="", model=request.model)):
             outcome = await self._summarized(request)
         if outcome.error is None:
@@ -84,15 +93,15 @@ class Compaction(Feature):
         cost = turn.cost_of(request.model, outcome.usage) if outcome.usage.total_tokens else 0.0
         turn.add_usage(outcome.usage, cost)
 
-    def _request(self, cut: int, limit: int) -> CompactConversation:
+    def _request(self, pinned: CompactionFacts, cut: int) -> CompactConversation:
         agent, facts, conversation = self.agent, self.agent.facts, self.agent.conversation
         return CompactConversation(
             where=agent.context,
-            model=facts.compact_model or agent.turn.model,
+            model=pinned.model or agent.turn.model,
             run_model=agent.turn.model,
             step=agent.turn.next_step,
             cut=cut - conversation.view_offset,
-            compact_at=limit,
+            compact_at=pinned.at,
             known=agent.cached_messages,
             new=conversation.new_since(agent.cached_messages, limits.INLINE_BYTES),
             whole=conversation.ref(),

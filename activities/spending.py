@@ -1,0 +1,51 @@
+"""What a worker asks, and tells, about what model calls cost. Without the feature for budgets nothing is limited."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+from temporalio import activity
+
+from mulligan.activities.models.protocol import Request
+from mulligan.values import Usage
+from mulligan.wire.run_context import RunContext
+
+__all__ = ["Spending", "attempt_key"]
+
+
+class Spending:
+    """No tenant has a limit. `TenantBudgets` overrides all of it, and says what each method is for."""
+
+    def is_limited(self, tenant: str | None) -> bool:
+        """Whether a tenant has a budget."""
+        del tenant
+        return False
+
+    async def check(self, context: RunContext) -> None:
+        """Check that the tenant of a run may call a model."""
+
+    async def add(
+        self,
+        context: RunContext,
+        model: str,
+        usage: Usage,
+        others: Mapping[str, Usage] | None = None,
+        *,
+        batched: bool = False,
+        key: Sequence[object] = (),
+        estimated: bool = False,
+    ) -> None:
+        """Add the cost of a model call."""
+
+    @asynccontextmanager
+    async def void_counted(self, context: RunContext, model: str, asked: Request, *part: str) -> AsyncIterator[None]:
+        """Count the answer that the block requests, if the block raises instead of taking it."""
+        del context, model, asked, part
+        yield
+
+
+def attempt_key(attempt: int | None = None) -> tuple[object, ...]:
+    """The identity of an attempt of the running activity; `attempt`: its number, None for the running one."""
+    info = activity.info()
+    return info.workflow_run_id, info.activity_id, attempt or info.attempt
