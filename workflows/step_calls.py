@@ -82,7 +82,7 @@ class StepCalls:
         """
 
         def is_over() -> bool:
-            failed = any(task.done() and task.exception() is not None for task in tasks.values())
+            failed = any(task.done() and (task.cancelled() or task.exception()) for task in tasks.values())
             waits = self._agent.waits
             return failed or all(tasks[each].done() or (or_waiting and waits.is_waiting(each)) for each in ids)
 
