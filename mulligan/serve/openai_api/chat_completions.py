@@ -131,9 +131,9 @@ async def _frames(
             async for each in events:
                 for piece in chat.pieces(each.event):
                     yield chunk({"content": piece})
-                if chat.end is None:
+                if chat.view.end is None:
                     continue
-                end = _with_result(chat.end, head["id"])
+                end = _with_result(chat.view.end, head["id"])
                 yield chunk({}, finish_reason(end))
                 if with_usage:
                     usage = chat_usage_json(end)
