@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Response
@@ -18,6 +19,20 @@ from starlette.responses import JSONResponse
 
 from mulligan.content import described
 from mulligan.run_input import RunInput
+from mulligan.run_view.changes import (
+    CallAnnounced,
+    CallSettled,
+    Change,
+    Ended,
+    Noted,
+    StepClosed,
+    StepOpened,
+    TextClosed,
+    TextExtended,
+    TextOpened,
+)
+from mulligan.run_view.run_view import RunView
+from mulligan.run_view.step_view import CallView, StepView
 from mulligan.serve.client_parts import as_prompt, media_part
 from mulligan.serve.http_protocol import SEND_SECONDS, Protocol, caller_of, runs_of
 from mulligan.serve.json_body import MOST_MESSAGES, JsonRoute, check_count
@@ -32,12 +47,10 @@ from mulligan.wire.event_types import (
     Answered,
     Event,
     MessageReceived,
-    ModelFallback,
     RunEnded,
     RunStarted,
     StepStarted,
     TextDelta,
-    TextVoid,
     ToolCallSettled,
     ToolCallStarted,
     Waiting,
@@ -48,6 +61,18 @@ OWN_ID = "mulligan-"
 """What the ids of messages begin with that no client has sent."""
 MOST_REPLIES = 1_000
 CANCELLED = {"stopped", "cancelled", "canceled", "terminated"}
+TOLD = (
+    StepStarted,
+    TextDelta,
+    Answered,
+    ToolCallSettled,
+    MessageReceived,
+    RunStarted,
+    ToolCallStarted,
+    Waiting,
+    RunEnded,
+)
+"""The events that AG-UI has events of its own for; RUN_STARTED, the call and the interrupt stand for some of them."""
 
 Json = dict[str, Any]
 router = APIRouter(prefix=PREFIX, tags=["ag-ui"], route_class=JsonRoute)
@@ -179,19 +204,14 @@ async def _frames(
     """The run: from RUN_STARTED to RUN_FINISHED or RUN_ERROR."""
     try:
         yield _frame({"type": "RUN_STARTED", "threadId": body.thread_id, "runId": body.run_id})
-        end: list[Json] = []
+        view = translator.view
         for event in stream.earlier if stream else ():
-            sent = translator.translate(event)
-            end = sent[-1:] if isinstance(event, RunEnded) else []
-        translator.forget_open_parts()
+            view.add(event)
+        view.leave()
         if snapshot:
             yield _frame(translator.snapshot())
-        for each in end:
-            yield _frame(each)
-        if end:
-            return
-        if stream is None:
-            yield _frame(translator.finished({"outcome": {"type": "success"}}))
+        if stream is None or view.end is not None:
+            yield _frame(translator.ended(view.end))
             return
         async for event in stream.live():
             for each in translator.translate(event):
@@ -209,128 +229,111 @@ def _frame(event: Json) -> bytes:
 
 
 class Translator:
-    """Our events as AG-UI's. It also keeps the messages of the thread, of which MESSAGES_SNAPSHOT consists."""
+    """The changes of a run as AG-UI's events."""
 
     def __init__(self, body: RunAgentInput, turn: Turn | None) -> None:
+        self.view = RunView()
         self._body = body
-        self._messages = _history(turn.input) if turn else []
-        self._answers = sum(message["role"] == "assistant" for message in self._messages)
-        """How many answers of the model are in the messages: ids are made of it, so that each stream has the same ones."""
-        self._step: str | None = None
-        self._text: str | None = None
-        """The text that was sent of the message that is open; None: none is open."""
+        self._history = _history(turn.input) if turn else []
+        """The messages before the run's own."""
+        self._answers = sum(message["role"] == "assistant" for message in self._history)
 
-    def forget_open_parts(self) -> None:
-        """What was translated so far is not sent: the client has it, or gets it in a snapshot."""
-        self._step = self._text = None
-
-    def snapshot(self) -> Json:
-        """The messages so far."""
-        return {"type": "MESSAGES_SNAPSHOT", "messages": list(self._messages)}
+    def snapshot(self, before: StepView | None = None) -> Json:
+        """The messages so far, or those before a step."""
+        messages = list(self._history)
+        for entry in self.view.entries:
+            if entry is before:
+                break
+            match entry:
+                case StepView(answered=datetime()):
+                    calls = list(entry.calls.values())
+                    messages.append(_assistant(self._answer_id(entry), entry.text, _written(calls)))
+                    messages += map(_result_of, sorted(filter(_is_settled, calls), key=lambda call: call.settled_at))
+                case MessageReceived():
+                    content = described(entry.content or entry.text)
+                    messages.append({"id": _message_id(entry), "role": "user", "content": content})
+        return {"type": "MESSAGES_SNAPSHOT", "messages": messages}
 
     def translate(self, event: Event) -> list[Json]:
         """What is sent for an event."""
-        match event:
-            case StepStarted():
-                step = f"step {event.step}"
-                sent = [*self._end_step(), {"type": "STEP_STARTED", "stepName": step}]
-                self._step = step
-                return sent
-            case TextDelta():
-                return self._write(event.text)
-            case TextVoid() | ModelFallback():
-                return [*self._withdraw_text(), _custom(event)]
-            case Answered():
-                return self._answer(event)
-            case ToolCallSettled():
-                return self._settle(event)
-            case MessageReceived():
-                message_id = f"{OWN_ID}message-{event.offset}"
-                self._messages.append(
-                    {"id": message_id, "role": "user", "content": described(event.content or event.text)}
-                )
-                return _whole_text(message_id, event.text, role="user")
-            case RunStarted() | ToolCallStarted() | Waiting():
-                return []  # RUN_STARTED, the call and the interrupt say it
-            case RunEnded():
-                return [*self._withdraw_text(), *self._end_step(), self._ended(event)]
-        return [_custom(event)]
+        sent = self._sent(self.view.add(event))
+        return sent if isinstance(event, TOLD) else [*sent, _custom(event)]
 
     def interrupted(self, waits: Sequence[Wait]) -> list[Json]:
         """The end of a run that waits for people."""
         outcome = {"type": "interrupt", "interrupts": [_interrupt(wait) for wait in waits]}
-        return [*self._withdraw_text(), *self._end_step(), self.finished({"outcome": outcome})]
+        return [*self._sent(self.view.leave()), self._finished({"outcome": outcome})]
 
-    def finished(self, fields: Json) -> Json:
-        """The event RUN_FINISHED."""
+    def ended(self, end: RunEnded | None) -> Json:
+        """The end of the stream with the run; None: nobody has said anything yet."""
+        if end is None:
+            return self._finished({"outcome": {"type": "success"}})
+        result = end.result.model_dump(mode="json") if end.result else {"status": end.status}
+        if end.status in CANCELLED:
+            return self._finished({"outcome": {"type": "cancelled"}, "metadata": {"mulligan": result}})
+        if end.error is not None or end.result is None:
+            error = end.error or ErrorInfo(kind=end.status, message=f"The run ended: {end.status}.")
+            return {"type": "RUN_ERROR", "message": error.message, "code": error.kind}
+        return self._finished({"result": result, "outcome": {"type": "success"}})
+
+    def _finished(self, fields: Json) -> Json:
         return {"type": "RUN_FINISHED", "threadId": self._body.thread_id, "runId": self._body.run_id, **fields}
 
-    def _ended(self, event: RunEnded) -> Json:
-        result = event.result.model_dump(mode="json") if event.result else {"status": event.status}
-        if event.status in CANCELLED:
-            return self.finished({"outcome": {"type": "cancelled"}, "metadata": {"mulligan": result}})
-        if event.error is not None or event.result is None:
-            error = event.error or ErrorInfo(kind=event.status, message=f"The run ended: {event.status}.")
-            return {"type": "RUN_ERROR", "message": error.message, "code": error.kind}
-        return self.finished({"result": result, "outcome": {"type": "success"}})
+    def _answer_id(self, step: StepView) -> str:
+        return f"{OWN_ID}answer-{self._answers + step.answer_number}"
 
-    @property
-    def _answer_id(self) -> str:
-        """The id of the message that the model writes now."""
-        return f"{OWN_ID}answer-{self._answers + 1}"
+    def _sent(self, changes: Sequence[Change]) -> list[Json]:
+        return [each for change in changes for each in self._translated(change)]
 
-    def _write(self, text: str) -> list[Json]:
-        sent: list[Json] = []
-        if self._text is None:
-            self._text = ""
-            sent.append({"type": "TEXT_MESSAGE_START", "messageId": self._answer_id, "role": "assistant"})
-        if text:
-            self._text += text
-            sent.append({"type": "TEXT_MESSAGE_CONTENT", "messageId": self._answer_id, "delta": text})
-        return sent
+    def _translated(self, change: Change) -> list[Json]:
+        match change:
+            case StepOpened(step):
+                return [{"type": "STEP_STARTED", "stepName": f"step {step.number}"}]
+            case StepClosed(step):
+                return [{"type": "STEP_FINISHED", "stepName": f"step {step.number}"}]
+            case TextOpened(step):
+                return [{"type": "TEXT_MESSAGE_START", "messageId": self._answer_id(step), "role": "assistant"}]
+            case TextExtended(step, text):
+                return [{"type": "TEXT_MESSAGE_CONTENT", "messageId": self._answer_id(step), "delta": text}]
+            case TextClosed(step, is_void=is_void):
+                end = {"type": "TEXT_MESSAGE_END", "messageId": self._answer_id(step)}
+                return [end, self.snapshot(step)] if is_void else [end]
+            case CallAnnounced(call):
+                return _call(call, self._answer_id(self.view.steps[call.step]))
+            case CallSettled(call):
+                return _settled(call)
+            case Noted(MessageReceived() as message):
+                return _whole_text(_message_id(message), message.text, role="user")
+            case Ended(end):
+                return [self.ended(end)]
+        return []
 
-    def _end_text(self) -> list[Json]:
-        if self._text is None:
-            return []
-        self._text = None
-        return [{"type": "TEXT_MESSAGE_END", "messageId": self._answer_id}]
 
-    def _withdraw_text(self) -> list[Json]:
-        """End the text that is being written, and take it back: a snapshot does not have it."""
-        return [*self._end_text(), self.snapshot()] if self._text is not None else []
+def _is_settled(call: CallView) -> bool:
+    return call.settled is not None
 
-    def _end_step(self) -> list[Json]:
-        step, self._step = self._step, None
-        return [{"type": "STEP_FINISHED", "stepName": step}] if step else []
 
-    def _answer(self, event: Answered) -> list[Json]:
-        sent: list[Json] = []
-        if self._text is not None and not event.text.startswith(self._text):
-            sent += self._withdraw_text()
-        if event.text:
-            sent += self._write(event.text[len(self._text or "") :])
-        sent += self._end_text()
-        message_id = self._answer_id
-        for call in event.tool_calls:
-            sent += _call(call, message_id)
-        self._answers += 1
-        self._messages.append(_assistant(message_id, event.text, event.tool_calls))
-        return sent
+def _written(calls: Sequence[CallView]) -> list[ToolCall]:
+    """The calls as the model wrote them."""
+    return [ToolCall(id=call.id, name=call.name, arguments=call.raw_arguments) for call in calls]
 
-    def _settle(self, event: ToolCallSettled) -> list[Json]:
-        result = _result(event.call_id, event.result.text, event.result.error)
-        self._messages.append(result)
-        sent: Json = {
-            "type": "TOOL_CALL_RESULT",
-            "messageId": result["id"],
-            "toolCallId": event.call_id,
-            "content": event.result.text,
-            "role": "tool",
-        }
-        if event.result.error is None:
-            return [sent]
-        recovered = {"call_id": event.call_id, "name": event.name, "error": event.result.error.model_dump()}
-        return [sent, {"type": "CUSTOM", "name": "mulligan.recovered_failure", "value": recovered}]
+
+def _message_id(message: MessageReceived) -> str:
+    return f"{OWN_ID}message-{message.offset}"
+
+
+def _result_of(call: CallView) -> Json:
+    return _result(call.id, call.result.text if call.result else "", call.error)
+
+
+def _settled(call: CallView) -> list[Json]:
+    message = _result_of(call)
+    content = {"content": message["content"], "role": "tool"}
+    sent: Json = {"type": "TOOL_CALL_RESULT", "messageId": message["id"], "toolCallId": call.id, **content}
+    if call.error is None:
+        return [sent]
+    recovered = {"call_id": call.id, "name": call.name, "error": call.error.model_dump()}
+    return [sent, {"type": "CUSTOM", "name": "mulligan.recovered_failure", "value": recovered}]
 
 
 def _custom(event: Event) -> Json:
@@ -345,15 +348,11 @@ def _whole_text(message_id: str, text: str, role: str) -> list[Json]:
     ]
 
 
-def _call(call: ToolCall, message_id: str) -> list[Json]:
-    arguments = [{"type": "TOOL_CALL_ARGS", "toolCallId": call.id, "delta": call.arguments}] if call.arguments else []
-    started = {
-        "type": "TOOL_CALL_START",
-        "toolCallId": call.id,
-        "toolCallName": call.name,
-        "parentMessageId": message_id,
-    }
-    return [started, *arguments, {"type": "TOOL_CALL_END", "toolCallId": call.id}]
+def _call(call: CallView, message_id: str) -> list[Json]:
+    start = {"type": "TOOL_CALL_START", "toolCallId": call.id, "toolCallName": call.name, "parentMessageId": message_id}
+    written = call.raw_arguments
+    arguments = [{"type": "TOOL_CALL_ARGS", "toolCallId": call.id, "delta": written}] if written else []
+    return [start, *arguments, {"type": "TOOL_CALL_END", "toolCallId": call.id}]
 
 
 def _interrupt(wait: Wait) -> Json:
