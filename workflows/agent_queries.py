@@ -38,7 +38,7 @@ class QueriedAgent(Protocol):
         """The status of its turn, and its numbers so far."""
         ...
 
-    def events(self, since: int = 0, limit: int = 100) -> dict[str, Any]:
+    def events(self, since: int = 0, limit: int = 100, step: int | None = None) -> dict[str, Any]:
         """A page of its events."""
         ...
 
@@ -95,10 +95,12 @@ class AgentQueries:
         log = agent.conversation
         return _page("steps", log.step_page, log.first_step, len(log.steps), log.earlier, since, limit)
 
-    def events(self, since: int = 0, limit: int = 100, conversation: str | None = None) -> dict[str, Any]:
-        """The conversation's events from offset `since` on: as many as fit."""
+    def events(
+        self, since: int = 0, limit: int = 100, conversation: str | None = None, step: int | None = None
+    ) -> dict[str, Any]:
+        """The conversation's events from offset `since` on: as many as fit. `step`: only those of one step."""
         agent = self._find(conversation)
-        return agent.events(since, limit) if agent else {"events": [], "next": None, "total": 0}
+        return agent.events(since, limit, step) if agent else {"events": [], "next": None, "total": 0}
 
     def _find(self, conversation: str | None) -> QueriedAgent | None:
         """The agent with a key, or the first one. None if the workflow has no agent yet."""

@@ -306,13 +306,16 @@ class DurableAgent(Generic[OutputT]):
         set_listed_status(turn.result.status)
         return with_typed_output(turn.result, self._output)
 
-    def events(self, since: int = 0, limit: int = 100) -> dict[str, Any]:
-        """A page of the run's events, from number `since` on and at most `limit` of them (docs/events.md)."""
+    def events(self, since: int = 0, limit: int = 100, step: int | None = None) -> dict[str, Any]:
+        """A page of the run's events, from number `since` on and at most `limit` of them (docs/events.md).
+
+        `step`: only those of one step.
+        """
         result = self._turn.result if self._turn and self.status not in ("failed", "cancelled") else None
         # With external storage, results may be as large as what is carried: a query's answer is stored, too.
         carried = (self._turn.facts.carry_bytes if self._turn else None) or 0
         most_bytes = max(limits.EVENT_BYTES, carried)
-        page = event_page(self.conversation, self._key, result, since, limit, most_bytes)
+        page = event_page(self.conversation, self._key, result, since, limit, most_bytes, step)
         if page["writing"] is not None and self._background.open is not None:
             page["writing"]["attempt"] = self._background.open.newest_attempt
         return page
