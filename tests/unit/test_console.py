@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 
-from mulligan.serve.console import run_rows
+from mulligan.run_view.run_view import RunView
+from mulligan.run_view.step_view import StepView
+from mulligan.serve.console import run_rows, step_events
 from mulligan.serve.console.argument_form import Change, changes_between, fields_of, read_fields
 from mulligan.serve.console.misunderstood_tool import Misunderstanding, ToolsDay, most_misunderstood
-from mulligan.serve.console.rendering import render
+from mulligan.serve.console.rendering import anchor_of, link_to, render
+from mulligan.serve.console.run_page import _entries
 from mulligan.serve.console.run_rows import Failures, RunRows, failures_in
+from mulligan.serve.console.step_events import StepEvents
 from mulligan.serve.console.timeline import WIDTH, draw_timeline
-from mulligan.serve.console.transcript import StepView, Transcript
 from mulligan.serve.problems import Problem
 from mulligan.serve.runs import RunInfo
 from mulligan.wire.event_types import EVENT, Event
@@ -63,7 +66,7 @@ class Log:
 
 
 def steps_of(log: Log) -> list[StepView]:
-    return Transcript.of(log.events).steps
+    return list(RunView.of(log.events).steps.values())
 
 
 def test_a_mistake_is_linked_with_the_next_call_of_its_tool_that_succeeds() -> None:
@@ -84,20 +87,26 @@ def test_a_call_of_an_unknown_tool_is_corrected_by_the_next_steps_call() -> None
     log.step(2, 3, "search")
     first, second = (next(iter(step.calls.values())) for step in steps_of(log))
     assert first.corrected_by is second
-    assert (first.anchor, second.anchor) == ("step-1-call-1", "step-2-call-1")
+    assert (anchor_of(first), anchor_of(second)) == ("step-1-call-1", "step-2-call-1")
 
 
-def test_a_mistake_and_its_correction_on_different_pages_have_links_to_each_other() -> None:
+def test_a_mistake_and_its_correction_on_different_pages_have_links_to_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     log = Log()
     for number in range(1, 5):
         log.step(number, number * 3, "find", "tool_error" if number == 2 else None)
+    monkeypatch.setattr(step_events, "STEPS_OF_PAGE", 2)
     for first, last in ((1, 2), (3, 4)):
-        shown = Transcript.of(log.events)
-        shown.keep(first, last, lambda step: (step + 1) // 2)
-        assert [step.number for step in shown.steps] == [first, last]
+        steps = {number: [each for each in log.events if getattr(each, "step", 0) == number] for number in range(1, 5)}
+        page = StepEvents(
+            first, last, 4, "", [*steps[first], *steps[last]], steps.get(first - 1, []), steps.get(last + 1, [])
+        )
+        shown = [entry for entry in _entries(page, is_alone=False) if isinstance(entry, StepView)]
+        assert [step.number for step in shown] == [first, last]
         links = [
-            other.link
-            for step in shown.steps
+            link_to(other, page)
+            for step in shown
             for call in step.calls.values()
             if (other := call.corrects or call.corrected_by)
         ]
