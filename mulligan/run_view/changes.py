@@ -2,54 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from mulligan.run_view.step_view import CallView, StepView, WaitView
 from mulligan.wire.event_types import Event, RunEnded, SubRunSource
 
-__all__ = [
-    "Below",
-    "CallAnnounced",
-    "CallRunning",
-    "CallSettled",
-    "Change",
-    "Ended",
-    "Noted",
-    "StepAnswered",
-    "StepClosed",
-    "StepOpened",
-    "TextClosed",
-    "TextExtended",
-    "TextOpened",
-    "WaitEnded",
-    "WaitOpened",
-]
 
-
-@dataclass(frozen=True)
-class StepOpened:
+class StepOpened(NamedTuple):
     """A model is called."""
 
     step: StepView
 
 
-@dataclass(frozen=True)
-class StepClosed:
+class StepClosed(NamedTuple):
     """The next step begins, or the run has ended."""
 
     step: StepView
 
 
-@dataclass(frozen=True)
-class TextOpened:
+class TextOpened(NamedTuple):
     """A text of the step begins. `number`: unique among the texts of the step; 1 unless an earlier one became void."""
 
     step: StepView
     number: int
 
 
-@dataclass(frozen=True)
-class TextExtended:
+class TextExtended(NamedTuple):
     """More text. `seen`: how many characters there are with it. `has_gap`: characters before it are not known yet."""
 
     step: StepView
@@ -58,8 +36,7 @@ class TextExtended:
     has_gap: bool = False
 
 
-@dataclass(frozen=True)
-class TextClosed:
+class TextClosed(NamedTuple):
     """The text is complete; or void: its attempt was lost, and another text replaces it."""
 
     step: StepView
@@ -67,86 +44,64 @@ class TextClosed:
     is_void: bool
 
 
-@dataclass(frozen=True)
-class StepAnswered:
+class StepAnswered(NamedTuple):
     """The step has its whole text and its calls, which are announced next."""
 
     step: StepView
 
 
-@dataclass(frozen=True)
-class CallAnnounced:
+class CallAnnounced(NamedTuple):
     """The model has made a call."""
 
     call: CallView
 
 
-@dataclass(frozen=True)
-class WaitOpened:
+class WaitOpened(NamedTuple):
     """A call waits for a person."""
 
     call: CallView
     wait: WaitView
 
 
-@dataclass(frozen=True)
-class WaitEnded:
+class WaitEnded(NamedTuple):
     """A call has stopped waiting for a person. `wait`: None where the reading began after it."""
 
     call: CallView
     wait: WaitView | None
 
 
-@dataclass(frozen=True)
-class CallRunning:
+class CallRunning(NamedTuple):
     """A call runs for the first time, with its validated arguments. A call that is settled without it did not run."""
 
     call: CallView
 
 
-@dataclass(frozen=True)
-class CallSettled:
+class CallSettled(NamedTuple):
     """A call has its result or error."""
 
     call: CallView
 
 
-@dataclass(frozen=True)
-class Noted:
+class Noted(NamedTuple):
     """An event that has no change of its own. `step`: the step that it belongs to; None: it stands between steps."""
 
     event: Event
     step: StepView | None = None
 
 
-@dataclass(frozen=True)
-class Below:
+class Below(NamedTuple):
     """A change in the run of a sub-agent."""
 
     source: SubRunSource
     change: Change
 
 
-@dataclass(frozen=True)
-class Ended:
+class Ended(NamedTuple):
     """The run, or a turn of it, has ended."""
 
     end: RunEnded
 
 
-Change = (
-    StepOpened
-    | StepClosed
-    | TextOpened
-    | TextExtended
-    | TextClosed
-    | StepAnswered
-    | CallAnnounced
-    | WaitOpened
-    | WaitEnded
-    | CallRunning
-    | CallSettled
-    | Noted
-    | Below
-    | Ended
-)
+TextChange = TextOpened | TextExtended | TextClosed
+CallChange = CallAnnounced | WaitOpened | WaitEnded | CallRunning | CallSettled
+Change = StepOpened | StepClosed | StepAnswered | TextChange | CallChange | Noted | Below | Ended

@@ -5,23 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from mulligan.prices import Price
-from mulligan.run_view.changes import (
-    Below,
-    CallAnnounced,
-    CallRunning,
-    CallSettled,
-    Change,
-    Ended,
-    Noted,
-    StepAnswered,
-    StepClosed,
-    StepOpened,
-    TextClosed,
-    TextExtended,
-    TextOpened,
-    WaitEnded,
-    WaitOpened,
-)
+from mulligan.run_view import changes
 from mulligan.run_view.step_view import CallView, StepView, WaitView
 from mulligan.values import Usage
 from mulligan.wire import event_types as events
@@ -89,7 +73,7 @@ class RunView:
         """The newest step."""
         return self.steps[max(self.steps)] if self.steps else None
 
-    def add(self, event: events.Event) -> list[Change]:
+    def add(self, event: events.Event) -> list[changes.Change]:
         """Add an event, and return what it has changed, in order. The view has all changes already."""
         offset = getattr(event, "offset", None)
         if offset is not None:
@@ -98,16 +82,16 @@ class RunView:
             self._next = offset + 1
         return list(self._changes(event))
 
-    def leave(self) -> list[Change]:
+    def leave(self) -> list[changes.Change]:
         """End the stream here: what is open is closed, and does not continue."""
         return [*self._void(), *self._close_step()]
 
-    def take_over(self, attempt: int, seen: int) -> TextOpened:
+    def take_over(self, attempt: int, seen: int) -> changes.TextOpened:
         """Continue the text of the newest step, of which the first `seen` characters came from elsewhere."""
         step = self.newest_step or StepView(0)
         return self._open_text(step, attempt, seen)
 
-    def _changes(self, event: events.Event) -> Iterator[Change]:
+    def _changes(self, event: events.Event) -> Iterator[changes.Change]:
         match event:
             case events.TextDelta():
                 yield from self._delta(self._step(event.step), event)
@@ -117,7 +101,7 @@ class RunView:
                 if isinstance(event, events.ModelFallback):
                     step.model = event.model
                     step.fallbacks.append(event)
-                yield Noted(event, step)
+                yield changes.Noted(event, step)
             case events.StepStarted():
                 yield from self._begin(event)
             case events.Answered():
@@ -125,24 +109,24 @@ class RunView:
             case events.AnswerRejected():
                 step = self._step(event.step)
                 step.rejected = event.error
-                yield Noted(event, step)
+                yield changes.Noted(event, step)
             case events.Compacted():
                 self._compaction = event
                 self.usage += event.usage
-                yield Noted(event)
+                yield changes.Noted(event)
             case events.SubRunEvent():
                 below = self.below.setdefault(event.source.id, RunView(most_steps=1))
-                yield from (Below(event.source, change) for change in below.add(event.event))
+                yield from (changes.Below(event.source, change) for change in below.add(event.event))
             case events.RunStarted() | events.MessageReceived() | events.Stopping():
                 self.started = event if isinstance(event, events.RunStarted) else self.started
                 self.entries.append(event)
-                yield Noted(event)
+                yield changes.Noted(event)
             case events.RunEnded():
                 yield from self.leave()
                 self.end = event
                 self.entries.append(event)
                 self.below.clear()
-                yield Ended(event)
+                yield changes.Ended(event)
             case _ if hasattr(event, "call_id"):
                 step = self._step(event.step)
                 yield from self._of_call(step, step.call(event.call_id, event.name), event)
@@ -151,7 +135,7 @@ class RunView:
         """The step with a number. Where the reading began in the middle of it, its beginning stays unknown."""
         return self.steps.setdefault(number, StepView(number, answer_number=self._answers + 1))
 
-    def _begin(self, event: events.StepStarted) -> Iterator[Change]:
+    def _begin(self, event: events.StepStarted) -> Iterator[changes.Change]:
         yield from self.leave()
         step = self._step(event.step)
         step.model, step.started = event.model, event.at
@@ -166,16 +150,16 @@ class RunView:
             self.entries = list(self.steps.values())
             self._mistakes = [call for call in self._mistakes if call.step >= first]
         self._open = step
-        yield StepOpened(step)
+        yield changes.StepOpened(step)
 
-    def _close_step(self) -> Iterator[Change]:
+    def _close_step(self) -> Iterator[changes.Change]:
         step, self._open = self._open, None
         if step is not None:
-            yield StepClosed(step)
+            yield changes.StepClosed(step)
 
     # Text
 
-    def _delta(self, step: StepView, event: events.TextDelta) -> Iterator[Change]:
+    def _delta(self, step: StepView, event: events.TextDelta) -> Iterator[changes.Change]:
         if step.answered:
             return
         if self._attempt is not None and self._attempt != event.attempt:
@@ -188,7 +172,7 @@ class RunView:
             yield self._open_text(step, event.attempt, 0)
         yield self._extend(step, text, has_gap=has_gap, seen=event.start + len(event.text))
 
-    def _answered(self, step: StepView, event: events.Answered) -> Iterator[Change]:
+    def _answered(self, step: StepView, event: events.Answered) -> Iterator[changes.Change]:
         is_continued = len(event.text) >= self._start and event.text[self._start :].startswith(self._text)
         if self._attempt is not None and not (event.text and is_continued):
             yield from self._void()
@@ -208,55 +192,55 @@ class RunView:
                 yield self._extend(step, rest, has_gap=False, seen=len(event.text))
             self.last_text = event.text
             yield self._close_text(step, event.text, is_void=False)
-        yield StepAnswered(step)
-        yield from map(CallAnnounced, calls)
+        yield changes.StepAnswered(step)
+        yield from map(changes.CallAnnounced, calls)
 
-    def _void(self) -> Iterator[Change]:
+    def _void(self) -> Iterator[changes.Change]:
         if self._attempt is not None:
             yield self._close_text(self._step(self._numbered[0]), self._text, is_void=True)
 
-    def _open_text(self, step: StepView, attempt: int, seen: int) -> TextOpened:
+    def _open_text(self, step: StepView, attempt: int, seen: int) -> changes.TextOpened:
         self._attempt, self._text, self._start, self._seen = attempt, "", seen, seen
         number = max(attempt, self._numbered[1] + 1) if self._numbered[0] == step.number else attempt
         self._numbered = step.number, number
         self.texts += 1
-        return TextOpened(step, number)
+        return changes.TextOpened(step, number)
 
-    def _extend(self, step: StepView, text: str, *, has_gap: bool, seen: int) -> TextExtended:
+    def _extend(self, step: StepView, text: str, *, has_gap: bool, seen: int) -> changes.TextExtended:
         self._text, self._seen = self._text + text, seen
-        return TextExtended(step, text, seen, has_gap)
+        return changes.TextExtended(step, text, seen, has_gap)
 
-    def _close_text(self, step: StepView, text: str, *, is_void: bool) -> TextClosed:
+    def _close_text(self, step: StepView, text: str, *, is_void: bool) -> changes.TextClosed:
         self._attempt, self._text, self._start, self._seen = None, "", 0, 0
-        return TextClosed(step, text, is_void)
+        return changes.TextClosed(step, text, is_void)
 
     # Calls
 
-    def _of_call(self, step: StepView, call: CallView, event: events.Event) -> Iterator[Change]:
+    def _of_call(self, step: StepView, call: CallView, event: events.Event) -> Iterator[changes.Change]:
         match event:
             case events.Waiting():
                 wait = WaitView(event)
                 call.waits.append(wait)
                 call.arguments = call.arguments if event.arguments is None else event.arguments
-                yield WaitOpened(call, wait)
+                yield changes.WaitOpened(call, wait)
             case events.Decided():
                 newest = call.waits[-1] if call.waits else None
                 if newest is not None:
                     newest.decided = event
-                yield WaitEnded(call, newest)
+                yield changes.WaitEnded(call, newest)
             case events.ToolCallStarted():
                 is_first = call.started is None
                 call.started, call.arguments = event.at, event.arguments
                 if is_first:
-                    yield CallRunning(call)
+                    yield changes.CallRunning(call)
             case events.ToolCallSettled():
                 call.settled, call.settled_at, call.result = event.at, event.offset, event.result
                 call.attempts, call.run = event.attempts, event.run
                 self._settle(step, call)
-                yield CallSettled(call)
+                yield changes.CallSettled(call)
             case _:
                 _note(call, event)
-                yield Noted(event, step)
+                yield changes.Noted(event, step)
 
     def _settle(self, step: StepView, call: CallView) -> None:
         for run_id in [each for each in self.below if call.run and f"{each}/".startswith(f"{call.run.id}/")]:

@@ -7,71 +7,39 @@ with our event as its value.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Response
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
-from sse_starlette import EventSourceResponse
 from starlette.responses import JSONResponse
 
 from mulligan.content import described
 from mulligan.run_input import RunInput
-from mulligan.run_view.changes import (
-    CallAnnounced,
-    CallSettled,
-    Change,
-    Ended,
-    Noted,
-    StepClosed,
-    StepOpened,
-    TextClosed,
-    TextExtended,
-    TextOpened,
-)
+from mulligan.run_view import changes
 from mulligan.run_view.run_view import RunView
 from mulligan.run_view.step_view import CallView, StepView
 from mulligan.serve.client_parts import as_prompt, media_part
-from mulligan.serve.http_protocol import SEND_SECONDS, Protocol, caller_of, runs_of
+from mulligan.serve.http_protocol import EventStream, Protocol, caller_of, runs_of
 from mulligan.serve.json_body import MOST_MESSAGES, JsonRoute, check_count
-from mulligan.serve.problems import Problem, problem_of
+from mulligan.serve.problems import Problem
 from mulligan.serve.replies import Reply, send_replies
 from mulligan.serve.runs import Runs
 from mulligan.serve.security import Caller
 from mulligan.serve.threads import MESSAGE_ID, Thread, Turn, UserMessage
-from mulligan.serve.turn_stream import TurnStream, Wait, open_turn
+from mulligan.serve.turn_stream import TurnStream, Wait, open_turn, turn_frames
 from mulligan.values import AssistantMessage, ErrorInfo, Message, ToolCall, ToolMessage
-from mulligan.wire.event_types import (
-    Answered,
-    Event,
-    MessageReceived,
-    RunEnded,
-    RunStarted,
-    StepStarted,
-    TextDelta,
-    ToolCallSettled,
-    ToolCallStarted,
-    Waiting,
-)
+from mulligan.wire.event_types import Event, MessageReceived, RunEnded
 
 PREFIX = "/ag-ui"
 OWN_ID = "mulligan-"
 """What the ids of messages begin with that no client has sent."""
 MOST_REPLIES = 1_000
 CANCELLED = {"stopped", "cancelled", "canceled", "terminated"}
-TOLD = (
-    StepStarted,
-    TextDelta,
-    Answered,
-    ToolCallSettled,
-    MessageReceived,
-    RunStarted,
-    ToolCallStarted,
-    Waiting,
-    RunEnded,
-)
+TOLD = {"step_started", "text_delta", "answered", "waiting", "tool_call_started", "tool_call_settled", "message"}
+TOLD |= {"run_started", "run_ended"}
 """The events that AG-UI has events of its own for; RUN_STARTED, the call and the interrupt stand for some of them."""
 
 Json = dict[str, Any]
@@ -193,39 +161,15 @@ def _reply(entry: ResumeEntry) -> Reply:
 def _respond(
     body: RunAgentInput, translator: Translator, stream: TurnStream | None, *, snapshot: bool = False
 ) -> Response:
-    return EventSourceResponse(
-        _frames(body, translator, stream, snapshot=snapshot), sep="\n", ping=15, send_timeout=SEND_SECONDS
-    )
-
-
-async def _frames(
-    body: RunAgentInput, translator: Translator, stream: TurnStream | None, *, snapshot: bool
-) -> AsyncIterator[bytes]:
     """The run: from RUN_STARTED to RUN_FINISHED or RUN_ERROR."""
-    try:
-        yield _frame({"type": "RUN_STARTED", "threadId": body.thread_id, "runId": body.run_id})
-        view = translator.view
-        for event in stream.earlier if stream else ():
-            view.add(event)
-        view.leave()
-        if snapshot:
-            yield _frame(translator.snapshot())
-        if stream is None or view.end is not None:
-            yield _frame(translator.ended(view.end))
-            return
-        async for event in stream.live():
-            for each in translator.translate(event):
-                yield _frame(each)
-        if stream.waits:
-            for each in translator.interrupted(stream.waits):
-                yield _frame(each)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the client is told that the stream ends
-        problem = problem_of(error)
-        yield _frame({"type": "RUN_ERROR", "message": problem.detail, "code": problem.code})
-
-
-def _frame(event: Json) -> bytes:
-    return b"data: " + json.dumps(event, ensure_ascii=False).encode() + b"\n\n"
+    view = translator.view
+    for event in stream.earlier if stream else ():
+        view.add(event)
+    view.leave()
+    started = {"type": "RUN_STARTED", "threadId": body.thread_id, "runId": body.run_id}
+    known = [translator.snapshot()] if snapshot else []
+    end = [translator.ended(view.end)] if stream is None or view.end else []
+    return EventStream(turn_frames([started, *known, *end], stream, translator))
 
 
 class Translator:
@@ -257,9 +201,9 @@ class Translator:
     def translate(self, event: Event) -> list[Json]:
         """What is sent for an event."""
         sent = self._sent(self.view.add(event))
-        return sent if isinstance(event, TOLD) else [*sent, _custom(event)]
+        return sent if event.type in TOLD else [*sent, _custom(event)]
 
-    def interrupted(self, waits: Sequence[Wait]) -> list[Json]:
+    def paused(self, waits: Sequence[Wait]) -> list[Json]:
         """The end of a run that waits for people."""
         outcome = {"type": "interrupt", "interrupts": [_interrupt(wait) for wait in waits]}
         return [*self._sent(self.view.leave()), self._finished({"outcome": outcome})]
@@ -276,35 +220,39 @@ class Translator:
             return {"type": "RUN_ERROR", "message": error.message, "code": error.kind}
         return self._finished({"result": result, "outcome": {"type": "success"}})
 
+    def failed(self, problem: Problem) -> Json:
+        """The end of a stream that cannot go on."""
+        return {"type": "RUN_ERROR", "message": problem.detail, "code": problem.code}
+
     def _finished(self, fields: Json) -> Json:
         return {"type": "RUN_FINISHED", "threadId": self._body.thread_id, "runId": self._body.run_id, **fields}
 
     def _answer_id(self, step: StepView) -> str:
         return f"{OWN_ID}answer-{self._answers + step.answer_number}"
 
-    def _sent(self, changes: Sequence[Change]) -> list[Json]:
-        return [each for change in changes for each in self._translated(change)]
+    def _sent(self, changed: Sequence[changes.Change]) -> list[Json]:
+        return [each for change in changed for each in self._translated(change)]
 
-    def _translated(self, change: Change) -> list[Json]:
+    def _translated(self, change: changes.Change) -> list[Json]:
         match change:
-            case StepOpened(step):
+            case changes.StepOpened(step):
                 return [{"type": "STEP_STARTED", "stepName": f"step {step.number}"}]
-            case StepClosed(step):
+            case changes.StepClosed(step):
                 return [{"type": "STEP_FINISHED", "stepName": f"step {step.number}"}]
-            case TextOpened(step):
+            case changes.TextOpened(step):
                 return [{"type": "TEXT_MESSAGE_START", "messageId": self._answer_id(step), "role": "assistant"}]
-            case TextExtended(step, text):
+            case changes.TextExtended(step, text):
                 return [{"type": "TEXT_MESSAGE_CONTENT", "messageId": self._answer_id(step), "delta": text}]
-            case TextClosed(step, is_void=is_void):
+            case changes.TextClosed(step, is_void=is_void):
                 end = {"type": "TEXT_MESSAGE_END", "messageId": self._answer_id(step)}
                 return [end, self.snapshot(step)] if is_void else [end]
-            case CallAnnounced(call):
+            case changes.CallAnnounced(call):
                 return _call(call, self._answer_id(self.view.steps[call.step]))
-            case CallSettled(call):
+            case changes.CallSettled(call):
                 return _settled(call)
-            case Noted(MessageReceived() as message):
+            case changes.Noted(MessageReceived() as message):
                 return _whole_text(_message_id(message), message.text, role="user")
-            case Ended(end):
+            case changes.Ended(end):
                 return [self.ended(end)]
         return []
 

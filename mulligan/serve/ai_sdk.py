@@ -12,55 +12,28 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Response
 from pydantic import BaseModel, Field
-from sse_starlette import EventSourceResponse
 from starlette.responses import JSONResponse
 
-from mulligan.run_view.changes import (
-    Below,
-    CallAnnounced,
-    CallRunning,
-    CallSettled,
-    Change,
-    Ended,
-    Noted,
-    StepClosed,
-    StepOpened,
-    TextClosed,
-    TextExtended,
-    TextOpened,
-    WaitEnded,
-    WaitOpened,
-)
+from mulligan.run_view import changes
 from mulligan.run_view.run_view import RunView
 from mulligan.run_view.step_view import DENIED, CallView
 from mulligan.serve.client_parts import as_prompt, media_part
-from mulligan.serve.http_protocol import SEND_SECONDS, Protocol, caller_of, runs_of
+from mulligan.serve.http_protocol import EventStream, Protocol, caller_of, runs_of
 from mulligan.serve.json_body import MOST_MESSAGES, JsonRoute, check_count
-from mulligan.serve.problems import Problem, problem_of
+from mulligan.serve.problems import Problem
 from mulligan.serve.replies import Reply, send_replies
 from mulligan.serve.runs import Runs
 from mulligan.serve.security import Caller
 from mulligan.serve.threads import Thread, UserMessage
-from mulligan.serve.turn_stream import TurnStream, Wait, WaitingCall, open_turn
-from mulligan.wire.event_types import (
-    Answered,
-    Decided,
-    Event,
-    MessageReceived,
-    RunEnded,
-    RunStarted,
-    StepStarted,
-    TextDelta,
-    ToolCallSettled,
-    ToolCallStarted,
-    Waiting,
-)
+from mulligan.serve.turn_stream import TurnStream, Wait, WaitingCall, open_turn, turn_frames
+from mulligan.wire.event_types import Decided, Event, MessageReceived, RunEnded
 
 PREFIX = "/ai-sdk"
 HEADERS = {"x-vercel-ai-ui-message-stream": "v1"}
 DONE = b"data: [DONE]\n\n"
 ABORTED = {"cancelled", "canceled", "terminated"}
-TOLD = (StepStarted, TextDelta, Answered, ToolCallStarted, ToolCallSettled, MessageReceived, RunStarted, RunEnded)
+TOLD = {"step_started", "text_delta", "answered", "tool_call_started", "tool_call_settled", "message"}
+TOLD |= {"run_started", "run_ended"}
 """The events that the AI SDK has chunks for. Those of calls that wait for approval are told too."""
 FINISH_REASONS = {"completed": "stop", "stopped": "interrupted", "truncated": "length", "refused": "content-filter"}
 
@@ -163,30 +136,17 @@ def _object(value: Any, name: str) -> Json:
 
 def _respond(stream: TurnStream, *, is_whole: bool) -> Response:
     """`is_whole`: the message from its beginning; otherwise what comes after the part that the client has."""
-    frames = _frames(stream, Translator(is_whole=is_whole, replied=stream.decided))
-    return EventSourceResponse(frames, sep="\n", headers=HEADERS, ping=15, send_timeout=SEND_SECONDS)
+    translator = Translator(is_whole=is_whole, replied=stream.decided)
+    for event in stream.earlier:
+        translator.translate(event)
+    translator.view.leave()
+    return EventStream(_frames(stream, translator), HEADERS)
 
 
 async def _frames(stream: TurnStream, translator: Translator) -> AsyncIterator[bytes]:
-    """The chunks of the message, and the mark of the end."""
-    try:
-        yield _frame({"type": "start", "messageId": stream.run_id})
-        for event in stream.earlier:
-            translator.translate(event)
-        translator.view.leave()
-        async for event in stream.live():
-            for chunk in translator.translate(event):
-                yield _frame(chunk)
-        if stream.waits:
-            for chunk in translator.paused(stream.waits):
-                yield _frame(chunk)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the client is told that the stream ends
-        yield _frame({"type": "error", "errorText": problem_of(error).detail})
+    async for each in turn_frames([{"type": "start", "messageId": stream.run_id}], stream, translator):
+        yield each
     yield DONE
-
-
-def _frame(chunk: Json) -> bytes:
-    return b"data: " + json.dumps(chunk, ensure_ascii=False).encode() + b"\n\n"
 
 
 class Translator:
@@ -202,7 +162,7 @@ class Translator:
     def translate(self, event: Event) -> list[Json]:
         """What is sent for an event."""
         sent = [each for change in self.view.add(event) for each in self._translated(change)]
-        is_told = isinstance(event, TOLD) or (isinstance(event, Waiting) and event.kind == "approval")
+        is_told = event.type in TOLD or (event.type == "waiting" and event.kind == "approval")
         return sent if is_told else [*sent, _data(event)]
 
     def paused(self, waits: Sequence[Wait]) -> list[Json]:
@@ -221,42 +181,46 @@ class Translator:
         closed = [each for change in self.view.leave() for each in self._translated(change)]
         return [*sent, *closed, {"type": "finish", "finishReason": "tool-calls"}]
 
-    def _translated(self, change: Change) -> list[Json]:
+    def failed(self, problem: Problem) -> Json:
+        """The end of a stream that cannot go on."""
+        return {"type": "error", "errorText": problem.detail}
+
+    def _translated(self, change: changes.Change) -> list[Json]:
         match change:
-            case StepOpened():
+            case changes.StepOpened():
                 return [{"type": "start-step"}]
-            case StepClosed():
+            case changes.StepClosed():
                 return [{"type": "finish-step"}]
-            case TextOpened():
+            case changes.TextOpened():
                 return [{"type": "text-start", "id": self._text_id}]
-            case TextExtended(text=text):
+            case changes.TextExtended(text=text):
                 return [{"type": "text-delta", "id": self._text_id, "delta": text}]
-            case TextClosed(is_void=True):
+            case changes.TextClosed(is_void=True):
                 return [{"type": "reset-step"}]  # a step has no other parts until it is answered
-            case TextClosed():
+            case changes.TextClosed():
                 return [{"type": "text-end", "id": self._text_id}]
-            case Noted(MessageReceived() as message):
+            case changes.Noted(MessageReceived() as message):
                 parts = [{"type": "text", "text": message.text}]
                 return [{"type": "steering-message", "id": f"message-{message.offset}", "parts": parts}]
-            case Below():
+            case changes.Below():
                 return self._below(change)
-            case Ended(end):
+            case changes.Ended(end):
                 return [_data(end), _end(end)]
         return self._of_call(change)
 
-    def _of_call(self, change: Change) -> list[Json]:
+    def _of_call(self, change: changes.Change) -> list[Json]:
         match change:
-            case CallAnnounced(call):
+            case changes.CallAnnounced(call):
                 start = {"type": "tool-input-start", "toolCallId": call.id, "toolName": call.name}
                 delta = {"type": "tool-input-delta", "toolCallId": call.id, "inputTextDelta": call.raw_arguments}
                 return [start, delta]
-            case WaitOpened(call, wait) if wait.asked.kind == "approval":
+            case changes.WaitOpened(call, wait) if wait.asked.kind == "approval":
                 return self._input(call.id, call.name, wait.asked.arguments)
-            case WaitEnded(call, wait) if wait and call.needed_approval and self._is_whole:
+            case changes.WaitEnded(call, wait) if wait and call.needed_approval and self._is_whole:
                 return _decision(call, wait.decided)  # otherwise the client has sent it
-            case CallRunning(call):
+            case changes.CallRunning(call):
                 return self._input(call.id, call.name, call.arguments)
-            case CallSettled(call):
+            case changes.CallSettled(call):
                 return self._settled(call)
         return []
 
@@ -272,13 +236,13 @@ class Translator:
         chunk = {"type": "tool-input-available", "toolCallId": call_id, "toolName": name, "input": arguments}
         return [{**chunk, "providerExecuted": True}]
 
-    def _below(self, below: Below) -> list[Json]:
+    def _below(self, below: changes.Below) -> list[Json]:
         """What is sent for a call of a sub-agent that waits for a person, or has waited: it is a part of the message."""
         run_id, change = below.source.id, below.change
         match change:
-            case WaitOpened(call, wait) if wait.asked.kind == "approval":
+            case changes.WaitOpened(call, wait) if wait.asked.kind == "approval":
                 return self._input(WaitingCall(call.id, run_id).id, call.name, wait.asked.arguments)
-            case CallSettled(call) if call.needed_approval or WaitingCall(call.id, run_id) in self._replied:
+            case changes.CallSettled(call) if call.needed_approval or WaitingCall(call.id, run_id) in self._replied:
                 # The client has the input: it has just replied to it, or it was sent above.
                 return _output(call, WaitingCall(call.id, run_id).id, is_denied=True)
         return []

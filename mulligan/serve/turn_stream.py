@@ -8,16 +8,17 @@ own; their events are not stored in the run, so `earlier` never has them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from temporalio.client import WorkflowQueryFailedError
 from temporalio.service import RPCError
 
 from mulligan.client.event_position import EventTokenError, StreamPosition
-from mulligan.serve.problems import Problem
+from mulligan.serve.http_protocol import frame
+from mulligan.serve.problems import Problem, problem_of
 from mulligan.serve.runs import MOST_ITEMS, Runs
 from mulligan.serve.security import Caller
 from mulligan.wire.event_types import (
@@ -31,7 +32,9 @@ from mulligan.wire.event_types import (
     Waiting,
 )
 
-__all__ = ["TurnStream", "Wait", "WaitingCall", "open_turn", "parse_wait_id", "parse_waiting_call"]
+__all__ = [
+    "TurnStream", "Wait", "WaitingCall", "asks_person", "open_turn", "parse_wait_id", "parse_waiting_call", "turn_frames",
+]  # fmt: skip
 
 QUIET_SECONDS = 0.3
 """How long nothing must happen before a stream ends at a wait: the calls of a step that wait are asked about together."""
@@ -67,6 +70,19 @@ class Wait:
     def id(self) -> str:
         """What the client sends back with the answer."""
         return f"{self.token}:{self.call.id}"
+
+
+def asks_person(event: Event) -> bool:
+    """Whether a call of the run waits for a person from now on, or one of a run below it."""
+    return isinstance(_innermost(event)[1], Waiting)
+
+
+def _innermost(event: Event) -> tuple[str, Event]:
+    """An event, and the id of the sub-agent's run that it belongs to; "": the run's own."""
+    sub_run = ""
+    while isinstance(event, SubRunEvent):
+        sub_run, event = event.source.id, event.event
+    return sub_run, event
 
 
 def parse_waiting_call(text: str) -> WaitingCall:
@@ -194,9 +210,7 @@ class TurnStream:
                 await asyncio.gather(upcoming, return_exceptions=True)
 
     def _note(self, event: Event) -> None:
-        sub_run = ""
-        while isinstance(event, SubRunEvent):
-            sub_run, event = event.source.id, event.event
+        sub_run, event = _innermost(event)
         match event:
             case Answered() if not sub_run:
                 self._unsettled = {call.id for call in event.tool_calls}
@@ -253,6 +267,40 @@ async def open_turn(
     stream = TurnStream(runs, caller, run_id)
     await stream.open(since, decided)
     return stream
+
+
+class Translator(Protocol):
+    """A protocol's form of the events of a turn."""
+
+    def translate(self, event: Event) -> list[dict[str, Any]]:
+        """What is sent for an event."""
+        ...
+
+    def paused(self, waits: Sequence[Wait]) -> list[dict[str, Any]]:
+        """The end of a stream at calls that wait for people."""
+        ...
+
+    def failed(self, problem: Problem) -> dict[str, Any]:
+        """The end of a stream that cannot go on."""
+        ...
+
+
+async def turn_frames(
+    beginning: Sequence[dict[str, Any]], stream: TurnStream | None, translator: Translator
+) -> AsyncIterator[bytes]:
+    """The frames of a turn's stream."""
+    try:
+        for each in beginning:
+            yield frame(each)
+        if stream is None:
+            return
+        async for event in stream.live():
+            for each in translator.translate(event):
+                yield frame(each)
+        for each in translator.paused(stream.waits) if stream.waits else ():
+            yield frame(each)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the client is told that the stream ends
+        yield frame(translator.failed(problem_of(error)))
 
 
 async def _next(events: AsyncIterator[Any]) -> Any:

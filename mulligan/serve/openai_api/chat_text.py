@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from mulligan.run_view.changes import Ended, TextClosed, TextExtended
+from mulligan.run_view import changes
 from mulligan.run_view.run_view import RunView
 from mulligan.wire.event_types import Event, RunEnded
 
@@ -29,12 +29,12 @@ class ChatText:
         """The new text of an event."""
         for change in self.view.add(event):
             match change:
-                case TextExtended():
+                case changes.TextExtended():
                     yield self._before + change.text
                     self._before = ""
-                case TextClosed():
+                case changes.TextClosed():
                     self._before = VOID_NOTE if change.is_void else BETWEEN_STEPS
-                case Ended():
+                case changes.Ended():
                     output = output_text(change.end)
                     if output and not _is_same(output, self.view.last_text):
                         yield self._before + output

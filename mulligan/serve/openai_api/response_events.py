@@ -13,18 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mulligan.client.event_position import START, Position
-from mulligan.run_view.changes import (
-    CallAnnounced,
-    CallRunning,
-    CallSettled,
-    Change,
-    Ended,
-    TextClosed,
-    TextExtended,
-    TextOpened,
-    WaitEnded,
-    WaitOpened,
-)
+from mulligan.run_view import changes
 from mulligan.run_view.run_view import RunView
 from mulligan.run_view.step_view import CallView
 from mulligan.serve.openai_api.sequence import (
@@ -122,26 +111,26 @@ class ResponseEvents:
         for change in self.view.add(event):
             yield from self._translated(change)
 
-    def _translated(self, change: Change) -> Iterator[Json]:
+    def _translated(self, change: changes.Change) -> Iterator[Json]:
         match change:
-            case TextOpened():
+            case changes.TextOpened():
                 yield from self._open(change)
-            case TextExtended():
+            case changes.TextExtended():
                 yield self._text_event("delta", 5, change.seen, delta=change.text)
-            case TextClosed():
+            case changes.TextClosed():
                 slot, phase = 0 if change.is_void else 6, "commentary" if change.step.calls else "final_answer"
                 yield from self._close(change.text, slot, phase, is_void=change.is_void)
-            case CallAnnounced():
+            case changes.CallAnnounced():
                 yield from self._announced(change.call)
-            case WaitOpened():
+            case changes.WaitOpened():
                 yield from self._wait(change.call, change.wait.asked)
-            case WaitEnded():
+            case changes.WaitEnded():
                 self._waiting.pop(change.call.id, None)
-            case CallRunning():
+            case changes.CallRunning():
                 yield from self._arguments(change.call, _text_of(change.call.arguments))
-            case CallSettled():
+            case changes.CallSettled():
                 yield from self._settled(change.call)
-            case Ended():
+            case changes.Ended():
                 yield from self._ended(change.end)
 
     def take_over(self, number: int) -> Iterator[Json]:
@@ -192,7 +181,7 @@ class ResponseEvents:
 
     # Text
 
-    def _open(self, opened: TextOpened) -> Iterator[Json]:
+    def _open(self, opened: changes.TextOpened) -> Iterator[Json]:
         suffix = f"_{opened.number}" if opened.number > 1 else ""
         yield from self._open_message(f"msg_{self._digest}_{opened.step.number}{suffix}")
 
