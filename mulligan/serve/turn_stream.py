@@ -19,10 +19,9 @@ from temporalio.service import RPCError
 from mulligan.client.event_position import EventTokenError, StreamPosition
 from mulligan.serve.http_protocol import frame
 from mulligan.serve.problems import Problem, problem_of
-from mulligan.serve.runs import MOST_ITEMS, Runs
+from mulligan.serve.runs import NO_END, Runs
 from mulligan.serve.security import Caller
 from mulligan.wire.event_types import (
-    EVENT,
     Answered,
     Decided,
     Event,
@@ -136,8 +135,8 @@ class TurnStream:
 
     async def open(self, since: str | None, decided: Collection[WaitingCall]) -> None:
         """Read the events up to the token `since` (None: all that there are), and begin to watch those after it."""
-        end = 10**15 if since is None else StreamPosition.parse(since).base.next
-        self.earlier = await self._stored(end) if end else []
+        end = NO_END if since is None else StreamPosition.parse(since).base.next
+        self.earlier = [each async for each in self._runs.stored_events(self._caller, self.run_id, end)] if end else []
         for event in self.earlier:
             self._note(event)
         asked = {WaitingCall(event.call_id) for event in self.earlier if isinstance(event, Waiting)}
@@ -167,17 +166,6 @@ class TurnStream:
             call = _call_of(each, self.run_id)
             if call.sub_run and call not in self.decided:
                 self._waiting[call] = each
-
-    async def _stored(self, end: int) -> list[Event]:
-        events: list[Event] = []
-        since = ""
-        while True:
-            page = await self._runs.events(self._caller, self.run_id, since, MOST_ITEMS)
-            new = [EVENT.validate_python(each) for each in page["events"]]
-            events += [event for event in new if getattr(event, "offset", end) < end]
-            if not new or page["ended"] or len(events) >= end:
-                return events
-            since = page["next"]
 
     async def live(self) -> AsyncIterator[Event]:
         """The events as they come, until the run has ended or waits for people only."""

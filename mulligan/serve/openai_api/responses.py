@@ -39,10 +39,10 @@ from mulligan.serve.openai_api.request_fields import (
 from mulligan.serve.openai_api.response_events import ResponseEvents, ResponseHead
 from mulligan.serve.openai_api.sequence import MOST_NUMBER, read_up_to
 from mulligan.serve.problems import Problem, problem_of
-from mulligan.serve.runs import MOST_ITEMS, Runs
+from mulligan.serve.runs import NO_END, Runs
 from mulligan.serve.security import Caller
 from mulligan.serve.turn_stream import WaitingCall, asks_person, open_turn
-from mulligan.wire.event_types import EVENT, SubRunEvent
+from mulligan.wire.event_types import SubRunEvent
 
 __all__ = ["follow_while_connected", "router"]
 
@@ -244,17 +244,11 @@ async def _stored(
     runs: Runs, caller: Caller, run_id: str, events: ResponseEvents, until: int | None = None
 ) -> AsyncIterator[dict[str, Any]]:
     """OpenAI's events of the stored events, of all or up to the offset `until`."""
-    since, count = "", 0
-    while until is None or count <= until:
-        limit = MOST_ITEMS if until is None else min(MOST_ITEMS, until + 1 - count)
-        page = await runs.events(caller, run_id, since, limit)
-        for each in page["events"]:
-            for event in events.translate(EVENT.validate_python(each)):
-                yield event
-            count = each["offset"] + 1
-        if page["ended"] or page["next"] == since or not page["events"]:
-            break
-        since = page["next"]
+    count = 0
+    async for each in runs.stored_events(caller, run_id, NO_END if until is None else until + 1):
+        for event in events.translate(each):
+            yield event
+        count = getattr(each, "offset", 0) + 1
     if until is not None and count <= until:
         raise invalid("starting_after", "is not the sequence_number of an event of this response.")
 
