@@ -154,7 +154,9 @@ class EventFollower:
         """
         if until is not None and until <= self.position.next:
             return
-        selected: list[Any] = [*self._conversation] if step is None else [*(self._conversation or [None]), step]
+        selected: list[Any] = [*self._conversation]
+        if step is not None:
+            selected = [*(selected or [None]), step]
         ranges: list[tuple[str | None, int | None]] = [(None, until)]
         """Which run to query, and up to which event; the next one is last."""
         while ranges:
