@@ -125,3 +125,30 @@ async def test_a_reader_skips_events_of_a_newer_version() -> None:
     event = follower._parse({"type": "stopping", "offset": 5, "at": at})
     assert event is not None
     assert event.token == "6"
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "path"),
+    [
+        ("run_ended", {"turn": 1, "status": "new", "result": {"status": "new", "usage": {}}}, "result.status"),
+        ("waiting", {"kind": "new"}, "kind"),
+        ("decided", {"decision": "new"}, "decision"),
+        ("tool_call_deferred", {"deferred": {"kind": "new", "started": "", "since": ""}}, "deferred.kind"),
+        (
+            "tool_call_settled",
+            {"result": {"text": "", "error": {"kind": "new", "message": ""}}, "attempts": 1},
+            "result.error.kind",
+        ),
+    ],
+)
+async def test_a_reader_keeps_statuses_and_kinds_of_a_newer_version(
+    kind: str, fields: dict[str, Any], path: str
+) -> None:
+    """An event that it knows is not skipped for a value that it does not know."""
+    client = await Client.connect("localhost:1", lazy=True)
+    call = {} if kind == "run_ended" else {"step": 1, "call_id": "c", "name": "n"}
+    stored = {"type": kind, "offset": 4, "at": "2026-11-22T00:00:00Z", **call, **fields}
+    value: Any = EventFollower(client, "x", "", 1)._parse(stored)
+    for name in path.split("."):
+        value = getattr(value, name)
+    assert value == "new"

@@ -330,10 +330,10 @@ class ResponseEvents:
             return "incomplete", {"reason": "max_output_tokens"}, None
         if status == "refused":
             return "incomplete", {"reason": "content_filter"}, None
-        if status == "stopped":
-            return "incomplete", {"reason": None}, None
         if status in ("cancelled", "canceled"):
             return "cancelled", None, None
+        if self.end.result is not None and error is None:  # it was stopped, or has a status of a later version
+            return "incomplete", {"reason": None}, None
         message = f"{error.kind}: {error.message}" if error else f"The run has {status}."
         return "failed", None, {"code": "server_error", "message": message}
 
