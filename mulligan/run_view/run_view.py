@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
 from mulligan.prices import Price
@@ -12,6 +13,8 @@ from mulligan.wire import event_types as events
 
 __all__ = ["Entry", "PriceOf", "RunView"]
 
+MOST_MISTAKES = 200
+"""Mistakes among which the one is looked for that a call corrects: some models make thousands."""
 Entry = StepView | events.Event
 """A step, or an event between steps."""
 PriceOf = Callable[[str], Price | None]
@@ -50,8 +53,8 @@ class RunView:
         self._next = self._answers = 0
         self._open: StepView | None = None
         self._compaction: events.Compacted | None = None
-        self._mistakes: list[CallView] = []
-        """Those that no call has corrected yet."""
+        self._mistakes: deque[CallView] = deque(maxlen=MOST_MISTAKES)
+        """The newest that no call has corrected yet."""
         self._attempt: int | None = None
         """Of the open text; None: there is none."""
         self._text = ""
@@ -148,7 +151,7 @@ class RunView:
             first = event.step - self._most_steps + 1
             self.steps = {number: each for number, each in self.steps.items() if number >= first}
             self.entries = list(self.steps.values())
-            self._mistakes = [call for call in self._mistakes if call.step >= first]
+            self._mistakes = deque((call for call in self._mistakes if call.step >= first), MOST_MISTAKES)
         self._open = step
         yield changes.StepOpened(step)
 

@@ -154,7 +154,7 @@ class Translator:
 
     def __init__(self, *, is_whole: bool, replied: Collection[WaitingCall] = ()) -> None:
         """`replied`: the calls that this request has decided or answered."""
-        self.view = RunView()
+        self.view = RunView(most_steps=1)
         self._is_whole, self._replied = is_whole, replied
         self._inputs: dict[str, Any] = {}
         """The input that the client has, by the call's id."""

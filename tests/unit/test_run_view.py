@@ -25,7 +25,7 @@ from mulligan.testing import Model, run_agent
 from mulligan.wire.event_types import Event, TextDelta
 from tests.support.random_run_events import RandomRun
 
-randoms = st.randoms(use_true_random=False)
+randoms = st.integers(0, 2**32).map(Random)
 tried = settings(derandomize=True, deadline=None, max_examples=200)
 
 
@@ -126,6 +126,7 @@ class Client:
         self.text: str | None = None
         self.numbers: set[tuple[int, int]] = set()
         self.texts: dict[int, str] = {}
+        self.answered: set[int] = set()
         self.announced: list[CallView] = []
         self.running: list[CallView] = []
         self.settled: list[CallView] = []
@@ -143,6 +144,7 @@ class Client:
                 assert self.text is None
                 self.step = None
             case changes.StepAnswered(step):
+                self.answered.add(step.number)
                 assert self.texts.get(step.number, "") == step.text
             case changes.Below(source, inner):
                 self.below.setdefault(source.id, Client()).take(inner)
@@ -160,6 +162,7 @@ class Client:
         match change:
             case changes.TextOpened(step, number):
                 assert self.text is None
+                assert step.number not in self.answered
                 assert (step.number, number) not in self.numbers
                 self.numbers.add((step.number, number))
                 self.text = ""

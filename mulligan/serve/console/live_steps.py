@@ -67,7 +67,10 @@ def _frames(
 def _changed(view: RunView, change: changes.Change) -> list[Entry]:
     """The entries that look different after a change."""
     match change:
-        case changes.StepOpened(step) | changes.StepAnswered(step):
+        case changes.StepOpened(step):
+            before = view.steps.get(step.number - 1)
+            return [before, step] if before and before.corrected_in is step else [step]
+        case changes.StepAnswered(step):
             return [step]
         case changes.WaitOpened(call) | changes.WaitEnded(call) | changes.CallRunning(call):
             return [view.steps[call.step]]
