@@ -63,6 +63,15 @@ def test_offsets_continue_after_earlier_events_were_dropped() -> None:
     assert (after.entries[-1].step, after.total) == (4, 22)
 
 
+def test_each_event_belongs_to_one_step() -> None:
+    """A message to the step before it, a compaction to the next one. What an earlier run has is not here."""
+    made = log()
+    assert [made.offsets_of(step) for step in range(1, 6)] == [(1, 7), (7, 13), (13, 19), (19, 21), (21, 21)]
+    after = EventLog.load(json.loads(json.dumps(made.dump(3))))
+    assert [after.offsets_of(step) for step in range(1, 5)] == [(-1, -1), (-1, -1), (13, 19), (19, 21)]
+    assert made.newest_step == after.newest_step == 4
+
+
 def test_the_step_being_written_lasts_from_its_start_to_its_answer() -> None:
     """From its start to its answer."""
     made = log()

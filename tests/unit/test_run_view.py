@@ -115,6 +115,7 @@ def test_a_reader_that_begins_later_has_the_same_steps_from_the_next_one_on(rand
             list(theirs.calls),
         )
         for call in ours.calls.values():
+            assert call.corrects is None or call.corrects.step in begun
             assert seen_of_call(call) | {"linked": 0} == seen_of_call(theirs.calls[call.id]) | {"linked": 0}
 
 
@@ -212,6 +213,7 @@ def test_the_changes_are_all_that_a_client_needs(random: Random, joins_gaps: boo
     assert client.announced == calls
     assert set(client.running) == {call for call in calls if call.started}
     assert set(client.settled) == {call for call in calls if call.settled}
+    assert all(call.corrects.corrected_by is call for call in calls if call.corrects)
     assert view.below == {}
 
 
@@ -262,6 +264,19 @@ def test_a_text_that_continues_elsewhere_is_void_if_the_answer_reads_otherwise(
     view.add(more)
     closed = [change.is_void for change in view.add(answered) if isinstance(change, changes.TextClosed)]
     assert closed[0] == is_void
+
+
+def test_a_call_that_continues_after_a_question_runs_once() -> None:
+    run, call = RandomRun(Random(1)), {"step": 1, "call_id": "c", "name": "find"}
+    run._store("step_started", step=1, model="m")
+    run._store("answered", step=1, text="", tool_calls=[{"id": "c", "name": "find", "arguments": "{}"}], usage={})
+    run._store("tool_call_started", **call, arguments={})
+    run._store("waiting", **call, kind="question", text="Which?")
+    run._store("decided", **call, decision="answer")
+    run._store("tool_call_started", **call, arguments={})
+    view = RunView()
+    kinds = [type(change) for event in run.events for change in view.add(event)]
+    assert kinds[-3:] == [changes.CallRunning, changes.WaitOpened, changes.WaitEnded]
 
 
 def test_a_stream_that_is_left_closes_what_is_open() -> None:

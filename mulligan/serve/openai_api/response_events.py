@@ -16,14 +16,7 @@ from mulligan.client.event_position import START, Position
 from mulligan.run_view import changes
 from mulligan.run_view.run_view import RunView
 from mulligan.run_view.step_view import CallView
-from mulligan.serve.openai_api.sequence import (
-    FIRST_SLOT_BELOW,
-    LAST_SLOT,
-    next_slot_below,
-    number_of_live,
-    number_of_stored,
-    read_up_to,
-)
+from mulligan.serve.openai_api import sequence
 from mulligan.serve.turn_stream import WaitingCall
 from mulligan.values import Usage
 from mulligan.wire.event_types import Event, RunEnded, SubRunEvent, TextDelta, TextVoid, Waiting
@@ -58,8 +51,8 @@ class _Numbering:
 
     def number(self, slot: int, seen: int = 0) -> int:
         if self.live is not None:
-            return number_of_live(self.live, slot, seen)
-        return number_of_stored(self.offset, slot)
+            return sequence.number_of_live(self.live, slot, seen)
+        return sequence.number_of_stored(self.offset, slot)
 
 
 @dataclass
@@ -86,7 +79,7 @@ class ResponseEvents:
         self._waiting: dict[str, Json] = {}
         self._below: dict[str, Json] = {}
         """The items that ask for sub-agents, by the id of the call."""
-        self._slot_below = FIRST_SLOT_BELOW
+        self._slot_below = sequence.FIRST_SLOT_BELOW
 
     @property
     def end(self) -> RunEnded | None:
@@ -97,7 +90,7 @@ class ResponseEvents:
         """The events with which each response begins."""
         for slot, kind in enumerate(("response.created", "response.in_progress")):
             started = {**self.to_json(), "status": "in_progress", "output": []}
-            yield {"type": kind, "sequence_number": number_of_stored(0, slot), "response": started}
+            yield {"type": kind, "sequence_number": sequence.number_of_stored(0, slot), "response": started}
 
     def translate(self, event: Event, position: Position = START) -> Iterator[Json]:
         """The events of OpenAI that one of ours becomes. `position`: of the text that is being written."""
@@ -106,7 +99,7 @@ class ResponseEvents:
         if isinstance(event, (TextDelta, TextVoid)):
             self._at.live = position
         elif (offset := getattr(event, "offset", None)) is not None:
-            self._slot_below = self._slot_below if offset == self._at.offset else FIRST_SLOT_BELOW
+            self._slot_below = self._slot_below if offset == self._at.offset else sequence.FIRST_SLOT_BELOW
             self._at = _Numbering(offset)
         for change in self.view.add(event):
             yield from self._translated(change)
@@ -135,7 +128,7 @@ class ResponseEvents:
 
     def take_over(self, number: int) -> Iterator[Json]:
         """Continue after the event with a number, which the client got from another replica."""
-        read, self._slot_below = read_up_to(number), next_slot_below(number)
+        read, self._slot_below = sequence.read_up_to(number), sequence.next_slot_below(number)
         if read.attempt:
             self._at.live = Position(read.offset + 1, read.attempt, read.seen)
             yield from self._open(self.view.take_over(read.attempt, read.seen))
@@ -277,7 +270,7 @@ class ResponseEvents:
         """
         for each in pending:
             call = WaitingCall(each["call_id"], "" if each.get("id") == self._head.id else each.get("id", ""))
-            if not call.sub_run or call.id in self._below or self._slot_below + 1 >= LAST_SLOT:
+            if not call.sub_run or call.id in self._below or self._slot_below + 1 >= sequence.LAST_SLOT:
                 continue
             item = _asking_item(each["kind"], call.id, each["tool"], each["arguments"], each["text"])
             self._below[call.id] = item
@@ -308,7 +301,7 @@ class ResponseEvents:
         response = self.to_json()
         status = response["status"]
         kind = "incomplete" if status == "cancelled" else status
-        yield self._event(f"response.{kind}", LAST_SLOT, response=response)
+        yield self._event(f"response.{kind}", sequence.LAST_SLOT, response=response)
 
     def _structured_output(self, output: Any) -> Iterator[Json]:
         """The output as a message, unless it is the text that the model has written."""
