@@ -136,7 +136,9 @@ class RunView:
 
     def _step(self, number: int) -> StepView:
         """The step with a number. Where the reading began in the middle of it, its beginning stays unknown."""
-        return self.steps.setdefault(number, StepView(number, answer_number=self._answers + 1))
+        if number not in self.steps:
+            self.steps[number] = StepView(number, answer_number=self._answers + 1)
+        return self.steps[number]
 
     def _begin(self, event: events.StepStarted) -> Iterator[changes.Change]:
         yield from self.leave()

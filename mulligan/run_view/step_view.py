@@ -106,4 +106,6 @@ class StepView:
 
     def call(self, call_id: str, name: str) -> CallView:
         """The call with an id, which is added where the reading has not seen the answer."""
-        return self.calls.setdefault(call_id, CallView(call_id, name, self.number, len(self.calls) + 1))
+        if call_id not in self.calls:
+            self.calls[call_id] = CallView(call_id, name, self.number, len(self.calls) + 1)
+        return self.calls[call_id]

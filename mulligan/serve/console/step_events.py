@@ -56,19 +56,19 @@ class EndedRuns:
     """
 
     def __init__(self, most_bytes: int = MOST_BYTES_KEPT) -> None:
-        self._kept: OrderedDict[tuple[str, str, str, int | None], StepEvents] = OrderedDict()
-        self._bytes, self._most_bytes = 0, most_bytes
+        self._kept: OrderedDict[tuple[str, str, str, int | None], tuple[StepEvents, int]] = OrderedDict()
+        self._most_bytes = most_bytes
 
     async def read(self, client: Client, run_id: str, ended_run: str, page: int | None) -> StepEvents:
         """A page of a run. `ended_run`: the id of Temporal's run that has ended."""
         key = client.namespace, run_id, ended_run, page
         if key not in self._kept:
-            self._kept[key] = await _read_page(client, run_id, page)
-            self._bytes += _bytes_of(self._kept[key])
+            read = await _read_page(client, run_id, page)
+            self._kept[key] = read, _bytes_of(read)
         self._kept.move_to_end(key)
-        found = self._kept[key]
-        while self._bytes > self._most_bytes:
-            self._bytes -= _bytes_of(self._kept.popitem(last=False)[1])
+        found, _ = self._kept[key]
+        while sum(size for _, size in self._kept.values()) > self._most_bytes:
+            self._kept.popitem(last=False)
         return found
 
 
