@@ -30,7 +30,7 @@ from mulligan.serve.runs import Runs
 from mulligan.serve.security import Caller
 from mulligan.serve.threads import MESSAGE_ID, Thread, Turn, UserMessage
 from mulligan.serve.turn_stream import TurnStream, Wait, open_turn, turn_frames
-from mulligan.values import AssistantMessage, ErrorInfo, Message, ToolCall, ToolMessage
+from mulligan.values import AssistantMessage, ErrorInfo, Message, ToolMessage
 from mulligan.wire.event_types import Event, MessageReceived, RunEnded
 
 PREFIX = "/ag-ui"
@@ -191,8 +191,10 @@ class Translator:
             match entry:
                 case StepView(answered=datetime()):
                     calls = list(entry.calls.values())
-                    messages.append(_assistant(self._answer_id(entry), entry.text, _written(calls)))
-                    messages += map(_result_of, sorted(filter(_is_settled, calls), key=lambda call: call.settled_at))
+                    written = [_function(call.id, call.name, call.raw_arguments) for call in calls]
+                    messages.append(_assistant(self._answer_id(entry), entry.text, written))
+                    settled = sorted((call for call in calls if call.settled), key=lambda call: call.settled_at)
+                    messages += map(_result_of, settled)
                 case MessageReceived():
                     content = described(entry.content or entry.text)
                     messages.append({"id": _message_id(entry), "role": "user", "content": content})
@@ -255,15 +257,6 @@ class Translator:
             case changes.Ended(end):
                 return [self.ended(end)]
         return []
-
-
-def _is_settled(call: CallView) -> bool:
-    return call.settled is not None
-
-
-def _written(calls: Sequence[CallView]) -> list[ToolCall]:
-    """The calls as the model wrote them."""
-    return [ToolCall(id=call.id, name=call.name, arguments=call.raw_arguments) for call in calls]
 
 
 def _message_id(message: MessageReceived) -> str:
@@ -342,22 +335,20 @@ def _history(run_input: RunInput) -> list[Json]:
 
 def _message(message: Message, user_id: str, answer_id: str) -> Json:
     if isinstance(message, AssistantMessage):
-        return _assistant(answer_id, message.text, message.tool_calls)
+        written = [_function(call.id, call.name, call.arguments) for call in message.tool_calls]
+        return _assistant(answer_id, message.text, written)
     if isinstance(message, ToolMessage):
         return _result(message.call_id, message.text, message.error)
     return {"id": user_id, "role": "user", "content": described(message.content or message.text)}
 
 
-def _assistant(message_id: str, text: str, calls: Sequence[ToolCall]) -> Json:
-    message: Json = {"id": message_id, "role": "assistant"}
-    if text:
-        message["content"] = text
-    if calls:
-        message["toolCalls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in calls
-        ]
-    return message
+def _assistant(message_id: str, text: str, calls: list[Json]) -> Json:
+    content = {"content": text} if text else {}
+    return {"id": message_id, "role": "assistant", **content, **({"toolCalls": calls} if calls else {})}
+
+
+def _function(call_id: str, name: str, arguments: str) -> Json:
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def _result(call_id: str, text: str, error: ErrorInfo | None) -> Json:
