@@ -180,7 +180,7 @@ class RunResult(BaseModel, Generic[OutputT]):
     `RunResult[Refund]` has a `Refund` as its `output`, for example as the `result_type` of a Temporal client's call.
     """
 
-    status: Status
+    status: Status | str
     """How the run ended; `completed` if the model gave its final answer."""
     output: OutputT = None  # type: ignore[assignment]  # of a run that did not complete
     """A text; or the structured output: an object of the agent's output type where that type is known, otherwise its JSON.
@@ -268,9 +268,9 @@ class Decision(BaseModel):
     `edited` them.
     """
 
-    kind: Literal["approval", "question"]
+    kind: Literal["approval", "question"] | str
     """What the call waited for."""
-    decision: Literal["approve", "deny", "answer", "timeout", "stopped"]
+    decision: Literal["approve", "deny", "answer", "timeout", "stopped"] | str
     """What was decided, or what ended the waiting."""
     since: str
     at: str
@@ -295,7 +295,7 @@ class AnsweredQuestion(BaseModel):
 class Deferred(BaseModel):
     """What a call of a deferred tool has started, and from `since` to at most `until` (ISO 8601, UTC) it waits."""
 
-    kind: Literal["callback", "timer"]
+    kind: Literal["callback", "timer"] | str
     """Whether it waits to be completed, or for a point in time."""
     started: str
     """What the tool returned, as text."""
@@ -369,7 +369,7 @@ class WaitingFor(BaseModel):
     `callback`: a result that comes from outside. `timer`: a point in time. `worker`: nothing runs until a worker is there.
     """
 
-    kind: Literal["worker", "model", "tool", "person", "callback", "timer"]
+    kind: Literal["worker", "model", "tool", "person", "callback", "timer"] | str
     """What it waits for."""
     since: str
     detail: str
@@ -402,7 +402,7 @@ class ConversationInfo(BaseModel):
 class Progress(BaseModel):
     """The result of the `progress` query."""
 
-    status: Status | Literal["running", "waiting", "failed", "cancelled"]
+    status: Status | Literal["running", "waiting", "failed", "cancelled"] | str
     """The newest turn's: `running`, `waiting` for a person, or how it ended."""
     step: int
     """The number of the newest step; 0 before the first."""

@@ -70,15 +70,17 @@ class AgentQueries:
         log = agent.conversation
         return _page("steps", log.step_page, log.first_step, len(log.steps), log.earlier, since, limit)
 
-    def events(self, since: int = 0, limit: int = 100, conversation: str | None = None) -> dict[str, Any]:
-        """The conversation's events from offset `since` on: as many as fit."""
+    def events(
+        self, since: int = 0, limit: int = 100, conversation: str | None = None, step: int | None = None
+    ) -> dict[str, Any]:
+        """The conversation's events from offset `since` on: as many as fit. `step`: only those of one step."""
         agent = self._find(conversation)
         if agent is None:
             return {"events": [], "next": None, "total": 0}
         result = agent.turn.result if agent.has_turn and agent.status not in ("failed", "cancelled") else None
         # With external storage, results may be as large as what is carried: a query's answer is stored, too.
         most_bytes = max(limits.EVENT_BYTES, (agent.facts.carry_bytes if agent.has_turn else None) or 0)
-        page = event_page(agent.conversation, agent.key, result, since, limit, most_bytes)
+        page = event_page(agent.conversation, agent.key, result, since, limit, most_bytes, step)
         attempts = [wait.attempt for wait in agent.waits.open.values() if wait.attempt is not None]
         if page["writing"] is not None and attempts:
             page["writing"]["attempt"] = attempts[-1]

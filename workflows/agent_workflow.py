@@ -107,9 +107,11 @@ class AgentWorkflow:
         return self._queries.steps(since, limit, conversation)
 
     @workflow.query
-    def events(self, since: int = 0, limit: int = 100, conversation: str | None = None) -> dict[str, Any]:
-        """The run's events from offset `since` on: as many as fit."""
-        return self._queries.events(since, limit, conversation)
+    def events(
+        self, since: int = 0, limit: int = 100, conversation: str | None = None, step: int | None = None
+    ) -> dict[str, Any]:
+        """The run's events from offset `since` on: as many as fit. `step`: only those of one step."""
+        return self._queries.events(since, limit, conversation, step)
 
     @workflow.query(name=RESUME_STATE_QUERY)
     def resume_state(self, since: int = 0) -> dict[str, Any] | None:

@@ -14,6 +14,9 @@ from mulligan.schema.printable import json_line, printable, printable_lines
 
 if TYPE_CHECKING:
     from mulligan.client.read_run import RunEnd
+    from mulligan.run_view.step_view import CallView
+    from mulligan.values import Compaction, Decision, ErrorInfo, Step, StepCall, SubRun
+    from mulligan.wire.event_types import Compacted
 
 LONGEST = 160
 """Characters of a result, or of arguments, that are shown. --json has all of them."""
@@ -21,82 +24,75 @@ DECISIONS = {"approve": "approved", "deny": "denied", "answer": "answered"}
 SIGNS = {"ok": ("✓", "green"), "failed": ("✗", "red"), "repaired": ("↻", "yellow"), "running": ("…", "cyan")}
 
 
-def step_view(step: dict[str, Any], below: Callable[[str], Iterable[RenderableType]] | None = None) -> RenderableType:
+def step_view(step: Step, below: Callable[[str], Iterable[RenderableType]] | None = None) -> RenderableType:
     """One step: the model's text, and each call with its result. `below` gives what is printed below a call, by its id."""
-    head = Text(f"step {step['step']}", style="bold")
-    if step["text"]:
-        head.append(f"  {short(step['text'])}", style="not bold italic")
-    lines: list[RenderableType] = [head]
-    if compaction := step.get("compaction"):
-        lines.insert(0, compaction_line(compaction))
-    for call in step["tool_calls"]:
-        lines += [Padding(line, (0, 0, 0, 2 if first else 6), expand=False) for first, line in call_lines(call)]
-        lines += below(call["id"]) if below else ()
-    if step.get("error"):
-        lines.append(
-            Padding(
-                Text(f"✗ {step['error']['kind']}: {short(step['error']['message'])}", "red"), (0, 0, 0, 2), expand=False
-            )
-        )
+    head = Text(f"step {step.step}", style="bold")
+    if step.text:
+        head.append(f"  {short(step.text)}", style="not bold italic")
+    lines: list[RenderableType] = [compaction_line(step.compaction), head] if step.compaction else [head]
+    for call in step.tool_calls:
+        decided = call.decision if call.decision and call.decision.decision in ("approve", "answer") else None
+        details = [decision_line(call, decided)] if decided else []
+        lines += call_lines(call, [*details, run_line(call.run)] if call.run else details)
+        lines += below(call.id) if below else ()
+    if step.error:
+        lines.append(Padding(error_line(step.error), (0, 0, 0, 2), expand=False))
     return Group(*lines)
 
 
-def compaction_line(compaction: dict[str, Any]) -> Text:
+def error_line(error: ErrorInfo, indent: str = "") -> Text:
+    """The line for an answer that was rejected."""
+    return Text(f"{indent}✗ {error.kind}: {short(error.message)}", "red")
+
+
+def compaction_line(compaction: Compaction | Compacted) -> Text:
     """The line for a compaction before a step, or for one that failed."""
-    messages = counted(compaction["messages"], "message")
-    if error := compaction.get("error"):
-        return Text(f"✗ summing up {messages} failed: {error['kind']}: {short(error['message'])}", style="red")
-    return Text.assemble((f"∑ {messages} summed up: ", "yellow"), (short(compaction["text"]), "dim"))
+    messages = counted(compaction.messages, "message")
+    if error := compaction.error:
+        return Text(f"✗ summing up {messages} failed: {error.kind}: {short(error.message)}", style="red")
+    return Text.assemble((f"∑ {messages} summed up: ", "yellow"), (short(compaction.text), "dim"))
 
 
-def call_lines(call: dict[str, Any]) -> list[tuple[bool, Text]]:
-    """A call as lines: the call, its repairs, its result or error. The flag marks the first line."""
-    result = call["result"]
-    state = "running" if result is None else "failed" if result["error"] else "repaired" if call["repairs"] else "ok"
+def call_lines(call: StepCall | CallView, details: Iterable[Text] = ()) -> list[RenderableType]:
+    """A call as lines: the call, its repairs, `details`, its result or error."""
+    result = call.result
+    state = "running" if result is None else "failed" if result.error else "repaired" if call.repairs else "ok"
     sign, colour = SIGNS[state]
-    lines = [
-        (
-            True,
-            Text.assemble(
-                (f"{sign} ", colour), (short(call["name"], 100), "bold"), " ", short(call["raw_arguments"], 100)
-            ),
-        )
-    ]
-    for repair in call["repairs"]:
-        changed = f"{short(as_text(repair['before']), 70)} → {short(as_text(repair['after']), 70)}"
-        lines.append((False, Text.assemble(("repaired by ", "yellow"), (repair["by"], "yellow bold"), f": {changed}")))
-    if (decision := call.get("decision")) and decision["decision"] in ("approve", "answer"):
-        lines.append((False, decision_line(call, decision)))
-    if run := call.get("run"):
-        lines.append((False, run_line(run)))
-    attempts = f" (attempt {call['attempts']})" if call["attempts"] > 1 else ""
-    if result is not None and result["error"]:
-        text = Text.assemble((f"returned to the model{attempts}: ", "red"), (result["error"]["kind"], "red bold"), " ")
-        lines.append((False, text.append(short(result["error"]["message"]))))
+    head = Text.assemble((f"{sign} ", colour), (short(call.name, 100), "bold"), " ", short(call.raw_arguments, 100))
+    lines = []
+    for repair in call.repairs:
+        changed = f"{short(as_text(repair.before), 70)} → {short(as_text(repair.after), 70)}"
+        lines.append(Text.assemble(("repaired by ", "yellow"), (repair.by, "yellow bold"), f": {changed}"))
+    lines += details
+    attempts = f" (attempt {call.attempts})" if call.attempts > 1 else ""
+    if result is not None and result.error:
+        text = Text.assemble((f"returned to the model{attempts}: ", "red"), (result.error.kind, "red bold"), " ")
+        lines.append(text.append(short(result.error.message)))
     elif result is not None:
-        lines.append((False, Text(short(_shown_result(result)) + attempts, style="dim")))
-    return lines
+        lines.append(Text(short(described(result.content or result.text)) + attempts, style="dim"))
+    indented = [Padding(line, (0, 0, 0, 6), expand=False) for line in lines]
+    return [Padding(head, (0, 0, 0, 2), expand=False), *indented]
 
 
-def decision_line(call: dict[str, Any], decision: dict[str, Any]) -> Text:
+def decision_line(call: StepCall, decision: Decision) -> Text:
     """Who approved a call, and with which arguments; or who answered. A denial is in the call's error."""
-    by = f" by {short(decision['by'], 100)}" if decision["by"] else ""
-    line = Text(f"{DECISIONS[decision['decision']]}{by}", style="cyan")
-    if decision["reason"]:
-        line.append(f": {short(decision['reason'])}")
-    if decision["edited"]:
-        line.append(f"; edited: {short(as_text(decision['before']), 70)} → {short(as_text(call['arguments']), 70)}")
+    by = f" by {short(decision.by, 100)}" if decision.by else ""
+    line = Text(f"{DECISIONS[decision.decision]}{by}", style="cyan")
+    if decision.reason:
+        line.append(f": {short(decision.reason)}")
+    if decision.edited:
+        line.append(f"; edited: {short(as_text(decision.before), 70)} → {short(as_text(call.arguments), 70)}")
     return line
 
 
-def run_line(run: dict[str, Any]) -> Text:
+def run_line(run: SubRun) -> Text:
     """A sub-agent's run: its status, steps, tokens and cost, and its id."""
-    colour = {"completed": "green", "running": "cyan"}.get(run["status"], "red")
-    usage, steps = run["usage"], counted(run["steps"], "step")
-    tokens = f", {usage['input_tokens']} + {usage['output_tokens']} tokens" if usage["input_tokens"] else ""
-    agent = f" {short(run['agent'])} " if run["agent"] else " "
-    numbers = f", {steps}{tokens}{cost_of(run)}" if run["steps"] else ""
-    return Text.assemble("↳", (agent, "bold"), (run["status"], colour), numbers, (f"  {short(run['id'])}", "dim"))
+    colour = {"completed": "green", "running": "cyan"}.get(run.status, "red")
+    usage, steps = run.usage, counted(run.steps, "step")
+    tokens = f", {usage.input_tokens} + {usage.output_tokens} tokens" if usage.input_tokens else ""
+    agent = f" {short(run.agent)} " if run.agent else " "
+    numbers = f", {steps}{tokens}{cost_text(run.cost)}" if run.steps else ""
+    return Text.assemble("↳", (agent, "bold"), (run.status, colour), numbers, (f"  {short(run.id)}", "dim"))
 
 
 def end_view(end: RunEnd) -> RenderableType:
@@ -129,7 +125,11 @@ def end_view(end: RunEnd) -> RenderableType:
 
 def cost_of(result: dict[str, Any]) -> str:
     """The cost of a result or a progress in US dollars, as `, $1.25`. Empty if it is unknown or zero."""
-    cost = result.get("cost")
+    return cost_text(result.get("cost"))
+
+
+def cost_text(cost: float | None) -> str:
+    """US dollars as in `cost_of`."""
     return "" if not cost else f", ${cost:.6f}".rstrip("0").rstrip(".")
 
 
@@ -141,12 +141,6 @@ def as_text(value: Any) -> str:
 def counted(number: int, thing: str) -> str:
     """`1 step`, `2 steps`."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
-
-
-def _shown_result(result: dict[str, Any]) -> str:
-    from mulligan.values import StepResult
-
-    return described(StepResult.model_validate(result).content or result["text"])
 
 
 def short(text: str, longest: int = LONGEST) -> str:

@@ -139,12 +139,14 @@ def sub_run_views(runs: Sequence[SubRun], step: int, call_id: str, indent: int =
 
 
 def _view(run: SubRun, indent: int) -> Iterator[RenderableType]:
+    from mulligan import values
+
     for step in run.steps or ():
         inner = partial(sub_run_views, run.below, step["step"])
-        yield Padding(step_view(step, inner), (0, 0, 0, indent), expand=False)
+        yield Padding(step_view(values.Step.model_validate(step), inner), (0, 0, 0, indent), expand=False)
     if run.waiting is not None:
         yield Padding(Text(f"… {printable(run.waiting.detail)}", style="dim"), (0, 0, 0, indent), expand=False)
     if run.steps is None:
         for each in run.below:
-            yield Padding(run_line(each.run), (0, 0, 0, indent), expand=False)
+            yield Padding(run_line(values.SubRun.model_validate(each.run)), (0, 0, 0, indent), expand=False)
             yield from _view(each, indent + 2)

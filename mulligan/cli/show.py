@@ -184,6 +184,7 @@ def _open_status(progress: dict[str, Any] | None) -> str:
 def _print_state(state: _RunState) -> None:
     from mulligan.cli._steps import cost_of, counted, end_view, short, step_view
     from mulligan.cli._sub_runs import sub_run_views
+    from mulligan.values import Step
 
     for name, value in state.start.items():
         out.print(f"{name}: {short(value)}", style="dim", soft_wrap=True)
@@ -193,7 +194,8 @@ def _print_state(state: _RunState) -> None:
         if agent:
             out.print(printable(agent), style="bold cyan")
         for step in _without_final_answer(state, steps):
-            out.print(step_view(step, partial(sub_run_views, state.sub_runs, step["step"])))
+            below = partial(sub_run_views, state.sub_runs, step["step"])
+            out.print(step_view(Step.model_validate(step), below))
     out.print(end_view(state.end), soft_wrap=True)
     if state.is_open:
         parts = []

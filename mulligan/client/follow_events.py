@@ -86,8 +86,8 @@ class EventFollower:
         self._conversation = [] if conversation is None else [conversation]
         """The last argument of the queries, if there is one."""
         self._writing: dict[str, Any] | None = None
-        self.total = 0
-        """The number of stored events, at the last query."""
+        self.total = self.steps = 0
+        """The number of stored events, and of steps, at the last query."""
         self.sub_runs: list[dict[str, Any]] = []
         """The runs of sub-agents that are open, at the last query: {`call_id`, `id`, `run_id`, `agent`}."""
         self.page_size = _PAGE
@@ -145,16 +145,18 @@ class EventFollower:
         finally:
             changes.stop()
 
-    async def stored_events(self, until: int | None = None) -> AsyncIterator[Event]:
-        """The stored events from the position on, those that are there now, or only those before the offset `until`.
-
-        Events before a compaction come from earlier workflow runs of the chain.
+    async def stored_events(self, until: int | None = None, step: int | None = None) -> AsyncIterator[Event]:
+        """The stored events from the position on, those that are there now, or only those before the offset `until`, or
+        of one step with what follows it. Events before a compaction come from earlier workflow runs of the chain.
 
         Raises:
             RPCError: Temporal, or a worker of the run, does not answer.
         """
         if until is not None and until <= self.position.next:
             return
+        selected: list[Any] = [*self._conversation]
+        if step is not None:
+            selected = [*(selected or [None]), step]
         ranges: list[tuple[str | None, int | None]] = [(None, until)]
         """Which run to query, and up to which event; the next one is last."""
         while ranges:
@@ -163,14 +165,14 @@ class EventFollower:
             handle = self._client.get_workflow_handle(self._handle.id, run_id=run_id) if run_id else self._handle
             try:
                 limit = self.page_size if end is None else min(self.page_size, end - start)
-                page = await query_run(handle, EVENTS_QUERY, start, limit, *self._conversation)
+                page = await query_run(handle, EVENTS_QUERY, start, limit, *selected)
             except RPCError as error:
                 if run_id is None or error.status != RPCStatusCode.NOT_FOUND:
                     raise
                 self._stream.base = Position(end or start)  # its retention is over
                 continue
             if run_id is None:
-                self._writing, self.total = page.get("writing"), page["total"]
+                self._writing, self.total, self.steps = page.get("writing"), page["total"], page.get("steps") or 0
                 self.sub_runs = page.get("sub_runs", [])
                 self.on_query()
             for event in page["events"]:

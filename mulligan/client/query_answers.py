@@ -89,6 +89,7 @@ class _SubRun(BaseModel):
 
 class _Events(_Page):
     events: list[_Event]
+    steps: _Count = 0
     writing: _Writing | None = None
     sub_runs: list[_SubRun] = []
 

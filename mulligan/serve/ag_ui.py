@@ -7,47 +7,40 @@ with our event as its value.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Response
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
-from sse_starlette import EventSourceResponse
 from starlette.responses import JSONResponse
 
 from mulligan.content import described
 from mulligan.run_input import RunInput
+from mulligan.run_view import changes
+from mulligan.run_view.run_view import RunView
+from mulligan.run_view.step_view import CallView, StepView
 from mulligan.serve.client_parts import as_prompt, media_part
-from mulligan.serve.http_protocol import SEND_SECONDS, Protocol, caller_of, runs_of
+from mulligan.serve.http_protocol import EventStream, Protocol, caller_of, runs_of
 from mulligan.serve.json_body import MOST_MESSAGES, JsonRoute, check_count
-from mulligan.serve.problems import Problem, problem_of
+from mulligan.serve.problems import Problem
 from mulligan.serve.replies import Reply, send_replies
 from mulligan.serve.runs import Runs
 from mulligan.serve.security import Caller
 from mulligan.serve.threads import MESSAGE_ID, Thread, Turn, UserMessage
-from mulligan.serve.turn_stream import TurnStream, Wait, open_turn
-from mulligan.values import AssistantMessage, ErrorInfo, Message, ToolCall, ToolMessage
-from mulligan.wire.event_types import (
-    Answered,
-    Event,
-    MessageReceived,
-    ModelFallback,
-    RunEnded,
-    RunStarted,
-    StepStarted,
-    TextDelta,
-    TextVoid,
-    ToolCallSettled,
-    ToolCallStarted,
-    Waiting,
-)
+from mulligan.serve.turn_stream import TurnStream, Wait, open_turn, turn_frames
+from mulligan.values import AssistantMessage, ErrorInfo, Message, ToolMessage
+from mulligan.wire.event_types import Event, MessageReceived, RunEnded
 
 PREFIX = "/ag-ui"
 OWN_ID = "mulligan-"
 """What the ids of messages begin with that no client has sent."""
 MOST_REPLIES = 1_000
 CANCELLED = {"stopped", "cancelled", "canceled", "terminated"}
+TOLD = {"step_started", "text_delta", "answered", "waiting", "tool_call_started", "tool_call_settled", "message"}
+TOLD |= {"run_started", "run_ended"}
+"""The events that AG-UI has events of its own for; RUN_STARTED, the call and the interrupt stand for some of them."""
 
 Json = dict[str, Any]
 router = APIRouter(prefix=PREFIX, tags=["ag-ui"], route_class=JsonRoute)
@@ -168,169 +161,120 @@ def _reply(entry: ResumeEntry) -> Reply:
 def _respond(
     body: RunAgentInput, translator: Translator, stream: TurnStream | None, *, snapshot: bool = False
 ) -> Response:
-    return EventSourceResponse(
-        _frames(body, translator, stream, snapshot=snapshot), sep="\n", ping=15, send_timeout=SEND_SECONDS
-    )
-
-
-async def _frames(
-    body: RunAgentInput, translator: Translator, stream: TurnStream | None, *, snapshot: bool
-) -> AsyncIterator[bytes]:
     """The run: from RUN_STARTED to RUN_FINISHED or RUN_ERROR."""
-    try:
-        yield _frame({"type": "RUN_STARTED", "threadId": body.thread_id, "runId": body.run_id})
-        end: list[Json] = []
-        for event in stream.earlier if stream else ():
-            sent = translator.translate(event)
-            end = sent[-1:] if isinstance(event, RunEnded) else []
-        translator.forget_open_parts()
-        if snapshot:
-            yield _frame(translator.snapshot())
-        for each in end:
-            yield _frame(each)
-        if end:
-            return
-        if stream is None:
-            yield _frame(translator.finished({"outcome": {"type": "success"}}))
-            return
-        async for event in stream.live():
-            for each in translator.translate(event):
-                yield _frame(each)
-        if stream.waits:
-            for each in translator.interrupted(stream.waits):
-                yield _frame(each)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the client is told that the stream ends
-        problem = problem_of(error)
-        yield _frame({"type": "RUN_ERROR", "message": problem.detail, "code": problem.code})
-
-
-def _frame(event: Json) -> bytes:
-    return b"data: " + json.dumps(event, ensure_ascii=False).encode() + b"\n\n"
+    view = translator.view
+    for event in stream.earlier if stream else ():
+        view.add(event)
+    view.leave()
+    started = {"type": "RUN_STARTED", "threadId": body.thread_id, "runId": body.run_id}
+    known = [translator.snapshot()] if snapshot else []
+    end = [translator.ended(view.end)] if stream is None or view.end else []
+    return EventStream(turn_frames([started, *known, *end], stream, translator))
 
 
 class Translator:
-    """Our events as AG-UI's. It also keeps the messages of the thread, of which MESSAGES_SNAPSHOT consists."""
+    """The changes of a run as AG-UI's events."""
 
     def __init__(self, body: RunAgentInput, turn: Turn | None) -> None:
+        self.view = RunView()
         self._body = body
-        self._messages = _history(turn.input) if turn else []
-        self._answers = sum(message["role"] == "assistant" for message in self._messages)
-        """How many answers of the model are in the messages: ids are made of it, so that each stream has the same ones."""
-        self._step: str | None = None
-        self._text: str | None = None
-        """The text that was sent of the message that is open; None: none is open."""
+        self._history = _history(turn.input) if turn else []
+        """The messages before the run's own."""
+        self._answers = sum(message["role"] == "assistant" for message in self._history)
 
-    def forget_open_parts(self) -> None:
-        """What was translated so far is not sent: the client has it, or gets it in a snapshot."""
-        self._step = self._text = None
-
-    def snapshot(self) -> Json:
-        """The messages so far."""
-        return {"type": "MESSAGES_SNAPSHOT", "messages": list(self._messages)}
+    def snapshot(self, before: StepView | None = None) -> Json:
+        """The messages so far, or those before a step."""
+        messages = list(self._history)
+        for entry in self.view.entries:
+            if entry is before:
+                break
+            match entry:
+                case StepView(answered=datetime()):
+                    calls = list(entry.calls.values())
+                    written = [_function(call.id, call.name, call.raw_arguments) for call in calls]
+                    messages.append(_assistant(self._answer_id(entry), entry.text, written))
+                    settled = sorted((call for call in calls if call.settled), key=lambda call: call.settled_at)
+                    messages += map(_result_of, settled)
+                case MessageReceived():
+                    content = described(entry.content or entry.text)
+                    messages.append({"id": _message_id(entry), "role": "user", "content": content})
+        return {"type": "MESSAGES_SNAPSHOT", "messages": messages}
 
     def translate(self, event: Event) -> list[Json]:
         """What is sent for an event."""
-        match event:
-            case StepStarted():
-                step = f"step {event.step}"
-                sent = [*self._end_step(), {"type": "STEP_STARTED", "stepName": step}]
-                self._step = step
-                return sent
-            case TextDelta():
-                return self._write(event.text)
-            case TextVoid() | ModelFallback():
-                return [*self._withdraw_text(), _custom(event)]
-            case Answered():
-                return self._answer(event)
-            case ToolCallSettled():
-                return self._settle(event)
-            case MessageReceived():
-                message_id = f"{OWN_ID}message-{event.offset}"
-                self._messages.append(
-                    {"id": message_id, "role": "user", "content": described(event.content or event.text)}
-                )
-                return _whole_text(message_id, event.text, role="user")
-            case RunStarted() | ToolCallStarted() | Waiting():
-                return []  # RUN_STARTED, the call and the interrupt say it
-            case RunEnded():
-                return [*self._withdraw_text(), *self._end_step(), self._ended(event)]
-        return [_custom(event)]
+        sent = self._sent(self.view.add(event))
+        return sent if event.type in TOLD else [*sent, _custom(event)]
 
-    def interrupted(self, waits: Sequence[Wait]) -> list[Json]:
+    def paused(self, waits: Sequence[Wait]) -> list[Json]:
         """The end of a run that waits for people."""
         outcome = {"type": "interrupt", "interrupts": [_interrupt(wait) for wait in waits]}
-        return [*self._withdraw_text(), *self._end_step(), self.finished({"outcome": outcome})]
+        return [*self._sent(self.view.leave()), self._finished({"outcome": outcome})]
 
-    def finished(self, fields: Json) -> Json:
-        """The event RUN_FINISHED."""
+    def ended(self, end: RunEnded | None) -> Json:
+        """The end of the stream with the run; None: nobody has said anything yet."""
+        if end is None:
+            return self._finished({"outcome": {"type": "success"}})
+        result = end.result.model_dump(mode="json") if end.result else {"status": end.status}
+        if end.status in CANCELLED:
+            return self._finished({"outcome": {"type": "cancelled"}, "metadata": {"mulligan": result}})
+        if end.error is not None or end.result is None:
+            error = end.error or ErrorInfo(kind=end.status, message=f"The run ended: {end.status}.")
+            return {"type": "RUN_ERROR", "message": error.message, "code": error.kind}
+        return self._finished({"result": result, "outcome": {"type": "success"}})
+
+    def failed(self, problem: Problem) -> Json:
+        """The end of a stream that cannot go on."""
+        return {"type": "RUN_ERROR", "message": problem.detail, "code": problem.code}
+
+    def _finished(self, fields: Json) -> Json:
         return {"type": "RUN_FINISHED", "threadId": self._body.thread_id, "runId": self._body.run_id, **fields}
 
-    def _ended(self, event: RunEnded) -> Json:
-        result = event.result.model_dump(mode="json") if event.result else {"status": event.status}
-        if event.status in CANCELLED:
-            return self.finished({"outcome": {"type": "cancelled"}, "metadata": {"mulligan": result}})
-        if event.error is not None or event.result is None:
-            error = event.error or ErrorInfo(kind=event.status, message=f"The run ended: {event.status}.")
-            return {"type": "RUN_ERROR", "message": error.message, "code": error.kind}
-        return self.finished({"result": result, "outcome": {"type": "success"}})
+    def _answer_id(self, step: StepView) -> str:
+        return f"{OWN_ID}answer-{self._answers + step.answer_number}"
 
-    @property
-    def _answer_id(self) -> str:
-        """The id of the message that the model writes now."""
-        return f"{OWN_ID}answer-{self._answers + 1}"
+    def _sent(self, changed: Sequence[changes.Change]) -> list[Json]:
+        return [each for change in changed for each in self._translated(change)]
 
-    def _write(self, text: str) -> list[Json]:
-        sent: list[Json] = []
-        if self._text is None:
-            self._text = ""
-            sent.append({"type": "TEXT_MESSAGE_START", "messageId": self._answer_id, "role": "assistant"})
-        if text:
-            self._text += text
-            sent.append({"type": "TEXT_MESSAGE_CONTENT", "messageId": self._answer_id, "delta": text})
-        return sent
+    def _translated(self, change: changes.Change) -> list[Json]:
+        match change:
+            case changes.StepOpened(step):
+                return [{"type": "STEP_STARTED", "stepName": f"step {step.number}"}]
+            case changes.StepClosed(step):
+                return [{"type": "STEP_FINISHED", "stepName": f"step {step.number}"}]
+            case changes.TextOpened(step):
+                return [{"type": "TEXT_MESSAGE_START", "messageId": self._answer_id(step), "role": "assistant"}]
+            case changes.TextExtended(step, text):
+                return [{"type": "TEXT_MESSAGE_CONTENT", "messageId": self._answer_id(step), "delta": text}]
+            case changes.TextClosed(step, is_void=is_void):
+                end = {"type": "TEXT_MESSAGE_END", "messageId": self._answer_id(step)}
+                return [end, self.snapshot(step)] if is_void else [end]
+            case changes.CallAnnounced(call):
+                return _call(call, self._answer_id(self.view.steps[call.step]))
+            case changes.CallSettled(call):
+                return _settled(call)
+            case changes.Noted(MessageReceived() as message):
+                return _whole_text(_message_id(message), message.text, role="user")
+            case changes.Ended(end):
+                return [self.ended(end)]
+        return []
 
-    def _end_text(self) -> list[Json]:
-        if self._text is None:
-            return []
-        self._text = None
-        return [{"type": "TEXT_MESSAGE_END", "messageId": self._answer_id}]
 
-    def _withdraw_text(self) -> list[Json]:
-        """End the text that is being written, and take it back: a snapshot does not have it."""
-        return [*self._end_text(), self.snapshot()] if self._text is not None else []
+def _message_id(message: MessageReceived) -> str:
+    return f"{OWN_ID}message-{message.offset}"
 
-    def _end_step(self) -> list[Json]:
-        step, self._step = self._step, None
-        return [{"type": "STEP_FINISHED", "stepName": step}] if step else []
 
-    def _answer(self, event: Answered) -> list[Json]:
-        sent: list[Json] = []
-        if self._text is not None and not event.text.startswith(self._text):
-            sent += self._withdraw_text()
-        if event.text:
-            sent += self._write(event.text[len(self._text or "") :])
-        sent += self._end_text()
-        message_id = self._answer_id
-        for call in event.tool_calls:
-            sent += _call(call, message_id)
-        self._answers += 1
-        self._messages.append(_assistant(message_id, event.text, event.tool_calls))
-        return sent
+def _result_of(call: CallView) -> Json:
+    return _result(call.id, call.result.text if call.result else "", call.error)
 
-    def _settle(self, event: ToolCallSettled) -> list[Json]:
-        result = _result(event.call_id, event.result.text, event.result.error)
-        self._messages.append(result)
-        sent: Json = {
-            "type": "TOOL_CALL_RESULT",
-            "messageId": result["id"],
-            "toolCallId": event.call_id,
-            "content": event.result.text,
-            "role": "tool",
-        }
-        if event.result.error is None:
-            return [sent]
-        recovered = {"call_id": event.call_id, "name": event.name, "error": event.result.error.model_dump()}
-        return [sent, {"type": "CUSTOM", "name": "mulligan.recovered_failure", "value": recovered}]
+
+def _settled(call: CallView) -> list[Json]:
+    message = _result_of(call)
+    content = {"content": message["content"], "role": "tool"}
+    sent: Json = {"type": "TOOL_CALL_RESULT", "messageId": message["id"], "toolCallId": call.id, **content}
+    if call.error is None:
+        return [sent]
+    recovered = {"call_id": call.id, "name": call.name, "error": call.error.model_dump()}
+    return [sent, {"type": "CUSTOM", "name": "mulligan.recovered_failure", "value": recovered}]
 
 
 def _custom(event: Event) -> Json:
@@ -345,15 +289,11 @@ def _whole_text(message_id: str, text: str, role: str) -> list[Json]:
     ]
 
 
-def _call(call: ToolCall, message_id: str) -> list[Json]:
-    arguments = [{"type": "TOOL_CALL_ARGS", "toolCallId": call.id, "delta": call.arguments}] if call.arguments else []
-    started = {
-        "type": "TOOL_CALL_START",
-        "toolCallId": call.id,
-        "toolCallName": call.name,
-        "parentMessageId": message_id,
-    }
-    return [started, *arguments, {"type": "TOOL_CALL_END", "toolCallId": call.id}]
+def _call(call: CallView, message_id: str) -> list[Json]:
+    start = {"type": "TOOL_CALL_START", "toolCallId": call.id, "toolCallName": call.name, "parentMessageId": message_id}
+    written = call.raw_arguments
+    arguments = [{"type": "TOOL_CALL_ARGS", "toolCallId": call.id, "delta": written}] if written else []
+    return [start, *arguments, {"type": "TOOL_CALL_END", "toolCallId": call.id}]
 
 
 def _interrupt(wait: Wait) -> Json:
@@ -395,22 +335,20 @@ def _history(run_input: RunInput) -> list[Json]:
 
 def _message(message: Message, user_id: str, answer_id: str) -> Json:
     if isinstance(message, AssistantMessage):
-        return _assistant(answer_id, message.text, message.tool_calls)
+        written = [_function(call.id, call.name, call.arguments) for call in message.tool_calls]
+        return _assistant(answer_id, message.text, written)
     if isinstance(message, ToolMessage):
         return _result(message.call_id, message.text, message.error)
     return {"id": user_id, "role": "user", "content": described(message.content or message.text)}
 
 
-def _assistant(message_id: str, text: str, calls: Sequence[ToolCall]) -> Json:
-    message: Json = {"id": message_id, "role": "assistant"}
-    if text:
-        message["content"] = text
-    if calls:
-        message["toolCalls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in calls
-        ]
-    return message
+def _assistant(message_id: str, text: str, calls: list[Json]) -> Json:
+    content = {"content": text} if text else {}
+    return {"id": message_id, "role": "assistant", **content, **({"toolCalls": calls} if calls else {})}
+
+
+def _function(call_id: str, name: str, arguments: str) -> Json:
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def _result(call_id: str, text: str, error: ErrorInfo | None) -> Json:

@@ -12,39 +12,29 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Response
 from pydantic import BaseModel, Field
-from sse_starlette import EventSourceResponse
 from starlette.responses import JSONResponse
 
+from mulligan.run_view import changes
+from mulligan.run_view.run_view import RunView
+from mulligan.run_view.step_view import DENIED, CallView
 from mulligan.serve.client_parts import as_prompt, media_part
-from mulligan.serve.http_protocol import SEND_SECONDS, Protocol, caller_of, runs_of
+from mulligan.serve.http_protocol import EventStream, Protocol, caller_of, runs_of
 from mulligan.serve.json_body import MOST_MESSAGES, JsonRoute, check_count
-from mulligan.serve.problems import Problem, problem_of
+from mulligan.serve.problems import Problem
 from mulligan.serve.replies import Reply, send_replies
 from mulligan.serve.runs import Runs
 from mulligan.serve.security import Caller
 from mulligan.serve.threads import Thread, UserMessage
-from mulligan.serve.turn_stream import TurnStream, Wait, WaitingCall, open_turn
-from mulligan.wire.event_types import (
-    Answered,
-    Decided,
-    Event,
-    MessageReceived,
-    ModelFallback,
-    RunEnded,
-    RunStarted,
-    StepStarted,
-    SubRunEvent,
-    TextDelta,
-    TextVoid,
-    ToolCallSettled,
-    ToolCallStarted,
-    Waiting,
-)
+from mulligan.serve.turn_stream import TurnStream, Wait, WaitingCall, open_turn, turn_frames
+from mulligan.wire.event_types import Decided, Event, MessageReceived, RunEnded
 
 PREFIX = "/ai-sdk"
 HEADERS = {"x-vercel-ai-ui-message-stream": "v1"}
 DONE = b"data: [DONE]\n\n"
 ABORTED = {"cancelled", "canceled", "terminated"}
+TOLD = {"step_started", "text_delta", "answered", "tool_call_started", "tool_call_settled", "message"}
+TOLD |= {"run_started", "run_ended"}
+"""The events that the AI SDK has chunks for. Those of calls that wait for approval are told too."""
 FINISH_REASONS = {"completed": "stop", "stopped": "interrupted", "truncated": "length", "refused": "content-filter"}
 
 Json = dict[str, Any]
@@ -146,85 +136,34 @@ def _object(value: Any, name: str) -> Json:
 
 def _respond(stream: TurnStream, *, is_whole: bool) -> Response:
     """`is_whole`: the message from its beginning; otherwise what comes after the part that the client has."""
-    frames = _frames(stream, Translator(is_whole=is_whole, replied=stream.decided))
-    return EventSourceResponse(frames, sep="\n", headers=HEADERS, ping=15, send_timeout=SEND_SECONDS)
+    translator = Translator(is_whole=is_whole, replied=stream.decided)
+    for event in stream.earlier:
+        translator.translate(event)
+    translator.view.leave()
+    return EventStream(_frames(stream, translator), HEADERS)
 
 
 async def _frames(stream: TurnStream, translator: Translator) -> AsyncIterator[bytes]:
-    """The chunks of the message, and the mark of the end."""
-    try:
-        yield _frame({"type": "start", "messageId": stream.run_id})
-        for event in stream.earlier:
-            translator.translate(event)
-        translator.forget_open_parts()
-        async for event in stream.live():
-            for chunk in translator.translate(event):
-                yield _frame(chunk)
-        if stream.waits:
-            for chunk in translator.paused(stream.waits):
-                yield _frame(chunk)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the client is told that the stream ends
-        yield _frame({"type": "error", "errorText": problem_of(error).detail})
+    async for each in turn_frames([{"type": "start", "messageId": stream.run_id}], stream, translator):
+        yield each
     yield DONE
 
 
-def _frame(chunk: Json) -> bytes:
-    return b"data: " + json.dumps(chunk, ensure_ascii=False).encode() + b"\n\n"
-
-
 class Translator:
-    """Our events as chunks of the AI SDK's UI message stream."""
+    """The changes of a run as chunks of the AI SDK's UI message stream."""
 
     def __init__(self, *, is_whole: bool, replied: Collection[WaitingCall] = ()) -> None:
         """`replied`: the calls that this request has decided or answered."""
-        self._is_whole = is_whole
-        self._sub_run_calls = {call for call in replied if call.sub_run}
-        """The calls of sub-agents that are parts of the message: those that waited for a person."""
-        self._is_step_open = False
-        self._text: str | None = None
-        """The text that was sent of the part that is open; None: none is open."""
-        self._texts = 0
-        self._raw: dict[str, str] = {}
-        """The arguments as the model wrote them, by the call's id."""
+        self.view = RunView(most_steps=1)
+        self._is_whole, self._replied = is_whole, replied
         self._inputs: dict[str, Any] = {}
         """The input that the client has, by the call's id."""
-        self._asked: set[str] = set()
-        """The calls that waited for an approval."""
-
-    def forget_open_parts(self) -> None:
-        """The client has what was translated so far."""
-        self._text, self._is_step_open = None, False
 
     def translate(self, event: Event) -> list[Json]:
         """What is sent for an event."""
-        match event:
-            case StepStarted():
-                sent = [*self._finish_step(), {"type": "start-step"}]
-                self._is_step_open = True
-                return sent
-            case TextDelta():
-                return self._write(event.text)
-            case TextVoid() | ModelFallback():
-                return [*self._reset_step(), _data(event)]
-            case Answered():
-                return self._answer(event)
-            case Waiting() if event.kind == "approval":
-                self._asked.add(event.call_id)
-                return self._input(event.call_id, event.name, event.arguments)
-            case Decided() if event.call_id in self._asked:
-                return [*self._decision(event), _data(event)]
-            case ToolCallStarted():
-                return self._input(event.call_id, event.name, event.arguments)
-            case ToolCallSettled():
-                return self._settle(event)
-            case MessageReceived():
-                text = {"type": "text", "text": event.text}
-                return [{"type": "steering-message", "id": f"message-{event.offset}", "parts": [text]}]
-            case SubRunEvent():
-                return [*self._sub_run_event(event), _data(event)]
-            case RunEnded():
-                return [*self._reset_step(), *self._finish_step(), _data(event), self._end(event)]
-        return [] if isinstance(event, RunStarted) else [_data(event)]
+        sent = [each for change in self.view.add(event) for each in self._translated(change)]
+        is_told = event.type in TOLD or (event.type == "waiting" and event.kind == "approval")
+        return sent if is_told else [*sent, _data(event)]
 
     def paused(self, waits: Sequence[Wait]) -> list[Json]:
         """The end of a stream at calls that wait for people."""
@@ -239,42 +178,55 @@ class Translator:
                 asked = {"wait": wait.id, "question": fields["text"]}
                 chunk = {"type": "tool-input-available", "toolCallId": wait.call.id, "toolName": fields["tool"]}
                 sent.append({**chunk, "input": fields["arguments"], "toolMetadata": {"mulligan": asked}})
-        return [*sent, *self._finish_step(), {"type": "finish", "finishReason": "tool-calls"}]
+        closed = [each for change in self.view.leave() for each in self._translated(change)]
+        return [*sent, *closed, {"type": "finish", "finishReason": "tool-calls"}]
 
-    def _write(self, text: str) -> list[Json]:
-        sent: list[Json] = []
-        if self._text is None:
-            self._text = ""
-            self._texts += 1
-            sent.append({"type": "text-start", "id": f"text-{self._texts}"})
-        if text:
-            self._text += text
-            sent.append({"type": "text-delta", "id": f"text-{self._texts}", "delta": text})
-        return sent
+    def failed(self, problem: Problem) -> Json:
+        """The end of a stream that cannot go on."""
+        return {"type": "error", "errorText": problem.detail}
 
-    def _reset_step(self) -> list[Json]:
-        """Take back the text that is being written: a step has no other parts until it is answered."""
-        was_open, self._text = self._text is not None, None
-        return [{"type": "reset-step"}] if was_open else []
+    def _translated(self, change: changes.Change) -> list[Json]:
+        match change:
+            case changes.StepOpened():
+                return [{"type": "start-step"}]
+            case changes.StepClosed():
+                return [{"type": "finish-step"}]
+            case changes.TextOpened():
+                return [{"type": "text-start", "id": self._text_id}]
+            case changes.TextExtended(text=text):
+                return [{"type": "text-delta", "id": self._text_id, "delta": text}]
+            case changes.TextClosed(is_void=True):
+                return [{"type": "reset-step"}]  # a step has no other parts until it is answered
+            case changes.TextClosed():
+                return [{"type": "text-end", "id": self._text_id}]
+            case changes.Noted(MessageReceived() as message):
+                parts = [{"type": "text", "text": message.text}]
+                return [{"type": "steering-message", "id": f"message-{message.offset}", "parts": parts}]
+            case changes.Below():
+                return self._below(change)
+            case changes.Ended(end):
+                return [_data(end), _end(end)]
+        return self._of_call(change)
 
-    def _finish_step(self) -> list[Json]:
-        was_open, self._is_step_open = self._is_step_open, False
-        return [{"type": "finish-step"}] if was_open else []
+    def _of_call(self, change: changes.Change) -> list[Json]:
+        match change:
+            case changes.CallAnnounced(call):
+                start = {"type": "tool-input-start", "toolCallId": call.id, "toolName": call.name}
+                delta = {"type": "tool-input-delta", "toolCallId": call.id, "inputTextDelta": call.raw_arguments}
+                return [start, delta]
+            case changes.WaitOpened(call, wait) if wait.asked.kind == "approval":
+                return self._input(call.id, call.name, wait.asked.arguments)
+            case changes.WaitEnded(call, wait) if wait and call.needed_approval and self._is_whole:
+                return _decision(call, wait.decided)  # otherwise the client has sent it
+            case changes.CallRunning(call):
+                return self._input(call.id, call.name, call.arguments)
+            case changes.CallSettled(call):
+                return self._settled(call)
+        return []
 
-    def _answer(self, event: Answered) -> list[Json]:
-        sent: list[Json] = []
-        if self._text is not None and not event.text.startswith(self._text):
-            sent += self._reset_step()
-        if event.text:
-            sent += self._write(event.text[len(self._text or "") :])
-        if self._text is not None:
-            sent.append({"type": "text-end", "id": f"text-{self._texts}"})
-            self._text = None
-        for call in event.tool_calls:
-            self._raw[call.id] = call.arguments
-            sent.append({"type": "tool-input-start", "toolCallId": call.id, "toolName": call.name})
-            sent.append({"type": "tool-input-delta", "toolCallId": call.id, "inputTextDelta": call.arguments})
-        return sent
+    @property
+    def _text_id(self) -> str:
+        return f"text-{self.view.texts}"
 
     def _input(self, call_id: str, name: str, arguments: Any) -> list[Json]:
         """The validated arguments of a call, unless the client has the same ones. The page does not run the tool."""
@@ -284,59 +236,57 @@ class Translator:
         chunk = {"type": "tool-input-available", "toolCallId": call_id, "toolName": name, "input": arguments}
         return [{**chunk, "providerExecuted": True}]
 
-    def _decision(self, event: Decided) -> list[Json]:
-        """A decision that the client does not know: it has sent those of its own."""
-        if not self._is_whole:
-            return []
-        approval_id = f"{event.offset}:{event.call_id}"
-        response: Json = {"type": "tool-approval-response", "approvalId": approval_id}
-        response["approved"] = event.decision == "approve"
-        if event.reason is not None:
-            response["reason"] = event.reason
-        return [{"type": "tool-approval-request", "approvalId": approval_id, "toolCallId": event.call_id}, response]
-
-    def _sub_run_event(self, event: SubRunEvent) -> list[Json]:
+    def _below(self, below: changes.Below) -> list[Json]:
         """What is sent for a call of a sub-agent that waits for a person, or has waited: it is a part of the message."""
-        inner: Event = event
-        run_id = ""
-        while isinstance(inner, SubRunEvent):
-            run_id, inner = inner.source.id, inner.event
-        match inner:
-            case Waiting() if inner.kind == "approval":
-                call = WaitingCall(inner.call_id, run_id)
-                self._sub_run_calls.add(call)
-                self._asked.add(call.id)
-                return self._input(call.id, inner.name, inner.arguments)
-            case ToolCallSettled() if (call := WaitingCall(inner.call_id, run_id)) in self._sub_run_calls:
+        run_id, change = below.source.id, below.change
+        match change:
+            case changes.WaitOpened(call, wait) if wait.asked.kind == "approval":
+                return self._input(WaitingCall(call.id, run_id).id, call.name, wait.asked.arguments)
+            case changes.CallSettled(call) if call.needed_approval or WaitingCall(call.id, run_id) in self._replied:
                 # The client has the input: it has just replied to it, or it was sent above.
-                error = inner.result.error
-                if error is None:
-                    return [{"type": "tool-output-available", "toolCallId": call.id, "output": inner.result.text}]
-                if error.kind == "denied":
-                    return [{"type": "tool-output-denied", "toolCallId": call.id}]
-                return [{"type": "tool-output-error", "toolCallId": call.id, "errorText": inner.result.text}]
+                return _output(call, WaitingCall(call.id, run_id).id, is_denied=True)
         return []
 
-    def _settle(self, event: ToolCallSettled) -> list[Json]:
-        call_id, error, text = event.call_id, event.result.error, event.result.text
-        if error is None:
-            known = call_id in self._inputs
-            announced = [] if known else self._input(call_id, event.name, _parsed(self._raw.get(call_id, "")))
-            return [*announced, {"type": "tool-output-available", "toolCallId": call_id, "output": text}]
-        if error.kind == "denied" and call_id in self._asked:
-            return [{"type": "tool-output-denied", "toolCallId": call_id}]
-        if call_id in self._inputs:
-            return [{"type": "tool-output-error", "toolCallId": call_id, "errorText": text}]
-        chunk = {"type": "tool-input-error", "toolCallId": call_id, "toolName": event.name, "errorText": text}
-        return [{**chunk, "input": _parsed(self._raw.get(call_id, "")), "providerExecuted": True}]
+    def _settled(self, call: CallView) -> list[Json]:
+        is_denied = call.needed_approval
+        if call.id in self._inputs or (is_denied and call.error and call.error.kind == DENIED):
+            return _output(call, call.id, is_denied=is_denied)
+        written = _parsed(call.raw_arguments)
+        if call.error is None:
+            return [*self._input(call.id, call.name, written), *_output(call, call.id, is_denied=False)]
+        text = call.result.text if call.result else ""
+        chunk = {"type": "tool-input-error", "toolCallId": call.id, "toolName": call.name, "errorText": text}
+        return [{**chunk, "input": written, "providerExecuted": True}]
 
-    def _end(self, event: RunEnded) -> Json:
-        if event.status in ABORTED:
-            return {"type": "abort", "reason": f"The run was {event.status}."}
-        if event.error is not None or event.result is None:
-            message = event.error.message if event.error else f"The run ended: {event.status}."
-            return {"type": "error", "errorText": message}
-        return {"type": "finish", "finishReason": FINISH_REASONS.get(event.status, "other")}
+
+def _output(call: CallView, part: str, *, is_denied: bool) -> list[Json]:
+    """The result of a call whose input the client has. `is_denied`: whether a denial is a person's decision on it."""
+    text = call.result.text if call.result else ""
+    if call.error is None:
+        return [{"type": "tool-output-available", "toolCallId": part, "output": text}]
+    if is_denied and call.error.kind == DENIED:
+        return [{"type": "tool-output-denied", "toolCallId": part}]
+    return [{"type": "tool-output-error", "toolCallId": part, "errorText": text}]
+
+
+def _decision(call: CallView, decided: Decided | None) -> list[Json]:
+    """A decision that the client does not know."""
+    assert decided is not None
+    approval_id = f"{decided.offset}:{call.id}"
+    response: Json = {"type": "tool-approval-response", "approvalId": approval_id}
+    response["approved"] = decided.decision == "approve"
+    if decided.reason is not None:
+        response["reason"] = decided.reason
+    return [{"type": "tool-approval-request", "approvalId": approval_id, "toolCallId": call.id}, response]
+
+
+def _end(end: RunEnded) -> Json:
+    if end.status in ABORTED:
+        return {"type": "abort", "reason": f"The run was {end.status}."}
+    if end.error is not None or end.result is None:
+        message = end.error.message if end.error else f"The run ended: {end.status}."
+        return {"type": "error", "errorText": message}
+    return {"type": "finish", "finishReason": FINISH_REASONS.get(end.status, "other")}
 
 
 def _data(event: Event) -> Json:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fastapi import APIRouter, Request
 from sse_starlette import EventSourceResponse
@@ -17,7 +19,7 @@ from mulligan.serve.problems import Problem
 from mulligan.serve.runs import Runs
 from mulligan.serve.security import Caller
 
-__all__ = ["SEND_SECONDS", "EventStream", "Protocol", "caller_of", "path_of", "refuse_by_rfc_9457", "runs_of"]
+__all__ = ["SEND_SECONDS", "EventStream", "Protocol", "caller_of", "frame", "path_of", "refuse_by_rfc_9457", "runs_of"]
 
 SEND_SECONDS = 30.0
 """How long a client may take to read what a stream has written, before it is cut off. What is written is little: see
@@ -31,7 +33,9 @@ _log = logging.getLogger(__name__)
 class EventStream(EventSourceResponse):
     """Server-sent events. A client that does not read them is cut off."""
 
-    def __init__(self, frames: AsyncIterator[bytes], headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, frames: AsyncIterator[bytes] | Iterator[bytes], headers: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(frames, headers=headers, sep="\n", ping=SECONDS_BETWEEN_PINGS, send_timeout=SEND_SECONDS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -42,6 +46,12 @@ class EventStream(EventSourceResponse):
             _log.info(
                 "A client of %s did not read for %g s, and was cut off.", logged_path(path_of(scope)), SEND_SECONDS
             )
+
+
+def frame(data: Mapping[str, Any], event: str = "") -> bytes:
+    """A server-sent event. JSON has no line breaks."""
+    head = f"event: {event}\n" if event else ""
+    return f"{head}data: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
 
 
 @dataclass(frozen=True, kw_only=True)

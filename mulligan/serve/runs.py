@@ -56,6 +56,7 @@ from mulligan.serve.security import Caller
 from mulligan.serve.served_request import ServedRequest, WatcherPlaces
 from mulligan.wire.agent_facts import DEFINITION_QUERY, Definition
 from mulligan.wire.compressed_input import decompress_input
+from mulligan.wire.event_types import Event
 from mulligan.wire.run_priority import TENANT_MEMO
 from mulligan.wire.updates import ANSWER, DECIDE, SEND_MESSAGE, STOP
 
@@ -65,6 +66,8 @@ MOST_WATCHERS = 5_000
 """Streams that this process serves at the same time."""
 MOST_ITEMS = 1_000
 """Entries of a page."""
+NO_END = 10**15
+"""An offset that no event has."""
 MOST_ROOTS, PARALLEL_READS = 10_000, 20
 """Runs with sub-agents whose memo is remembered, and how many are read at the same time."""
 
@@ -375,6 +378,19 @@ class Runs:
             "next": page.next,
             "ended": page.is_ended,
         }
+
+    async def stored_events(self, caller: Caller, run_id: str, end: int = NO_END) -> AsyncIterator[Event]:
+        """The stored events of a run before the offset `end`, as far as there are any."""
+        await self.describe(caller, run_id)
+        since = ""
+        while end > 0:
+            page = await read_event_page(self.client, run_id, since, min(end, MOST_ITEMS))
+            for event in page.events:
+                if getattr(event, "offset", end) < end:
+                    yield event
+            if page.is_ended or page.next == since or StreamPosition.parse(page.next).base.next >= end:
+                return
+            since = page.next
 
     # Reaching
 

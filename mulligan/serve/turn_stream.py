@@ -8,20 +8,20 @@ own; their events are not stored in the run, so `earlier` never has them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from temporalio.client import WorkflowQueryFailedError
 from temporalio.service import RPCError
 
 from mulligan.client.event_position import EventTokenError, StreamPosition
-from mulligan.serve.problems import Problem
-from mulligan.serve.runs import MOST_ITEMS, Runs
+from mulligan.serve.http_protocol import frame
+from mulligan.serve.problems import Problem, problem_of
+from mulligan.serve.runs import NO_END, Runs
 from mulligan.serve.security import Caller
 from mulligan.wire.event_types import (
-    EVENT,
     Answered,
     Decided,
     Event,
@@ -31,7 +31,9 @@ from mulligan.wire.event_types import (
     Waiting,
 )
 
-__all__ = ["TurnStream", "Wait", "WaitingCall", "open_turn", "parse_wait_id", "parse_waiting_call"]
+__all__ = [
+    "TurnStream", "Wait", "WaitingCall", "asks_person", "open_turn", "parse_wait_id", "parse_waiting_call", "turn_frames",
+]  # fmt: skip
 
 QUIET_SECONDS = 0.3
 """How long nothing must happen before a stream ends at a wait: the calls of a step that wait are asked about together."""
@@ -67,6 +69,19 @@ class Wait:
     def id(self) -> str:
         """What the client sends back with the answer."""
         return f"{self.token}:{self.call.id}"
+
+
+def asks_person(event: Event) -> bool:
+    """Whether a call of the run waits for a person from now on, or one of a run below it."""
+    return isinstance(_innermost(event)[1], Waiting)
+
+
+def _innermost(event: Event) -> tuple[str, Event]:
+    """An event, and the id of the sub-agent's run that it belongs to; "": the run's own."""
+    sub_run = ""
+    while isinstance(event, SubRunEvent):
+        sub_run, event = event.source.id, event.event
+    return sub_run, event
 
 
 def parse_waiting_call(text: str) -> WaitingCall:
@@ -120,8 +135,8 @@ class TurnStream:
 
     async def open(self, since: str | None, decided: Collection[WaitingCall]) -> None:
         """Read the events up to the token `since` (None: all that there are), and begin to watch those after it."""
-        end = 10**15 if since is None else StreamPosition.parse(since).base.next
-        self.earlier = await self._stored(end) if end else []
+        end = NO_END if since is None else StreamPosition.parse(since).base.next
+        self.earlier = [each async for each in self._runs.stored_events(self._caller, self.run_id, end)] if end else []
         for event in self.earlier:
             self._note(event)
         asked = {WaitingCall(event.call_id) for event in self.earlier if isinstance(event, Waiting)}
@@ -151,17 +166,6 @@ class TurnStream:
             call = _call_of(each, self.run_id)
             if call.sub_run and call not in self.decided:
                 self._waiting[call] = each
-
-    async def _stored(self, end: int) -> list[Event]:
-        events: list[Event] = []
-        since = ""
-        while True:
-            page = await self._runs.events(self._caller, self.run_id, since, MOST_ITEMS)
-            new = [EVENT.validate_python(each) for each in page["events"]]
-            events += [event for event in new if getattr(event, "offset", end) < end]
-            if not new or page["ended"] or len(events) >= end:
-                return events
-            since = page["next"]
 
     async def live(self) -> AsyncIterator[Event]:
         """The events as they come, until the run has ended or waits for people only."""
@@ -194,9 +198,7 @@ class TurnStream:
                 await asyncio.gather(upcoming, return_exceptions=True)
 
     def _note(self, event: Event) -> None:
-        sub_run = ""
-        while isinstance(event, SubRunEvent):
-            sub_run, event = event.source.id, event.event
+        sub_run, event = _innermost(event)
         match event:
             case Answered() if not sub_run:
                 self._unsettled = {call.id for call in event.tool_calls}
@@ -253,6 +255,40 @@ async def open_turn(
     stream = TurnStream(runs, caller, run_id)
     await stream.open(since, decided)
     return stream
+
+
+class Translator(Protocol):
+    """A protocol's form of the events of a turn."""
+
+    def translate(self, event: Event) -> list[dict[str, Any]]:
+        """What is sent for an event."""
+        ...
+
+    def paused(self, waits: Sequence[Wait]) -> list[dict[str, Any]]:
+        """The end of a stream at calls that wait for people."""
+        ...
+
+    def failed(self, problem: Problem) -> dict[str, Any]:
+        """The end of a stream that cannot go on."""
+        ...
+
+
+async def turn_frames(
+    beginning: Sequence[dict[str, Any]], stream: TurnStream | None, translator: Translator
+) -> AsyncIterator[bytes]:
+    """The frames of a turn's stream."""
+    try:
+        for each in beginning:
+            yield frame(each)
+        if stream is None:
+            return
+        async for event in stream.live():
+            for each in translator.translate(event):
+                yield frame(each)
+        for each in translator.paused(stream.waits) if stream.waits else ():
+            yield frame(each)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the client is told that the stream ends
+        yield frame(translator.failed(problem_of(error)))
 
 
 async def _next(events: AsyncIterator[Any]) -> Any:

@@ -124,7 +124,7 @@ class Pending(BaseModel):
     """The name of the tool."""
     arguments: Any
     """The validated arguments of the call."""
-    kind: Literal["approval", "question"]
+    kind: Literal["approval", "question"] | str
     """`approval` expects `decide`, `question` expects `answer`."""
     since: str
     text: str

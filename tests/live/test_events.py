@@ -19,6 +19,7 @@ import pytest
 from temporalio.client import Client
 
 from mulligan import Agent, events
+from mulligan.client.follow_events import EventFollower
 from mulligan.devserver import DevServer
 from mulligan.worker.loading import load, load_agents
 from mulligan.worker.wiring import running_worker
@@ -295,8 +296,9 @@ async def test_text_streamed_by_a_killed_worker_is_void_and_streamed_again(lab: 
 
 
 async def test_event_offsets_continue_over_a_chain_of_runs(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The run is compacted too; a late watcher gets the same events."""
+    """The run is compacted too; a late watcher gets the same events, and the events of each step alone."""
     monkeypatch.setattr(limits, "CONTINUE_AS_NEW_EVENTS", 20)
+    of_steps: dict[int, list[events.Event]] = {}
     async with streaming_lab(lab, monkeypatch, "tests.support.compaction_agents") as at:
         handle = await at.start(reading(12), agent="page_reader", prompt=PROMPT)
         live = await all_events(lab.client, handle.id)
@@ -308,6 +310,15 @@ async def test_event_offsets_continue_over_a_chain_of_runs(lab: Lab, monkeypatch
         assert await all_events(lab.client, handle.id, middle.token or "") == late[len(late) // 3 + 1 :]
         description = await lab.client.get_workflow_handle(handle.id).describe()
         assert description.run_id != handle.first_execution_run_id
+        for step in range(1, 15):
+            reader = EventFollower(lab.client, handle.id, "", 1)
+            reader.page_size = 2
+            of_steps[step] = [event async for event in reader.stored_events(step=step)]
+            assert (reader.steps, reader.total) == (13, len(late))
+    assert of_steps[14] == []
+    assert without_tokens([event for each in of_steps.values() for event in each]) == without_tokens(late[1:])
+    assert [each[0].type for each in of_steps.values() if each].count("compacted") > 1
+    assert all({getattr(event, "step", step) for event in each} <= {step} for step, each in of_steps.items())
     assert without_tokens(live) == without_tokens(late)
     assert in_order(late)
     assert late[0].type == "run_started"

@@ -3,22 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from mulligan.serve.console import run_rows
+from mulligan.client.event_position import START as START_POSITION
+from mulligan.client.watch_run import WatchedEvent
+from mulligan.run_view.run_view import Entry, RunView
+from mulligan.run_view.step_view import StepView
+from mulligan.serve.console import run_rows, step_events
 from mulligan.serve.console.argument_form import Change, changes_between, fields_of, read_fields
+from mulligan.serve.console.live_steps import live_frames
 from mulligan.serve.console.misunderstood_tool import Misunderstanding, ToolsDay, most_misunderstood
-from mulligan.serve.console.rendering import render
+from mulligan.serve.console.rendering import anchor_of, link_to, render
+from mulligan.serve.console.run_page import _entries
 from mulligan.serve.console.run_rows import Failures, RunRows, failures_in
+from mulligan.serve.console.step_events import StepEvents
 from mulligan.serve.console.timeline import WIDTH, draw_timeline
-from mulligan.serve.console.transcript import StepView, Transcript
 from mulligan.serve.problems import Problem
 from mulligan.serve.runs import RunInfo
 from mulligan.wire.event_types import EVENT, Event
+from tests.support.random_run_events import RandomRun
 
 START = datetime(2026, 11, 22, 12, tzinfo=UTC)
 SCHEMA = {
@@ -63,7 +75,7 @@ class Log:
 
 
 def steps_of(log: Log) -> list[StepView]:
-    return Transcript.of(log.events).steps
+    return list(RunView.of(log.events).steps.values())
 
 
 def test_a_mistake_is_linked_with_the_next_call_of_its_tool_that_succeeds() -> None:
@@ -84,20 +96,26 @@ def test_a_call_of_an_unknown_tool_is_corrected_by_the_next_steps_call() -> None
     log.step(2, 3, "search")
     first, second = (next(iter(step.calls.values())) for step in steps_of(log))
     assert first.corrected_by is second
-    assert (first.anchor, second.anchor) == ("step-1-call-1", "step-2-call-1")
+    assert (anchor_of(first), anchor_of(second)) == ("step-1-call-1", "step-2-call-1")
 
 
-def test_a_mistake_and_its_correction_on_different_pages_have_links_to_each_other() -> None:
+def test_a_mistake_and_its_correction_on_different_pages_have_links_to_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     log = Log()
     for number in range(1, 5):
         log.step(number, number * 3, "find", "tool_error" if number == 2 else None)
+    monkeypatch.setattr(step_events, "STEPS_OF_PAGE", 2)
     for first, last in ((1, 2), (3, 4)):
-        shown = Transcript.of(log.events)
-        shown.keep(first, last, lambda step: (step + 1) // 2)
-        assert [step.number for step in shown.steps] == [first, last]
+        steps = {number: [each for each in log.events if getattr(each, "step", 0) == number] for number in range(1, 5)}
+        page = StepEvents(
+            first, last, 4, "", [*steps[first], *steps[last]], steps.get(first - 1, []), steps.get(last + 1, [])
+        )
+        shown = [entry for entry in _entries(page, is_alone=False) if isinstance(entry, StepView)]
+        assert [step.number for step in shown] == [first, last]
         links = [
-            other.link
-            for step in shown.steps
+            link_to(other, page)
+            for step in shown
             for call in step.calls.values()
             if (other := call.corrects or call.corrected_by)
         ]
@@ -156,6 +174,61 @@ def test_one_and_many_are_written_differently(count: int) -> None:
     log.step(1, 1, "a")
     shown = render("_entry.html", "", entry=steps_of(log)[0], run_id="r")
     assert {1: "the oldest message was", 2: "the oldest 2 messages were"}[count] in shown
+
+
+class Page:
+    """What a browser has of a run's page: as the module live_run.js does it."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, str] = {}
+        self.written: dict[int, str] = {}
+        self.ended = False
+
+    def receive(self, frame: bytes) -> None:
+        lines = frame.decode().split("\n")
+        kind = next(line.removeprefix("event: ") for line in lines if line.startswith("event: "))
+        data = "\n".join(line.removeprefix("data: ") for line in lines if line.startswith("data: "))
+        match kind:
+            case "entry":
+                for article in re.findall(r"<(?:article|p) [^>]*?id=\"[^\"]+\".*?(?=<article |\Z)", data, re.DOTALL):
+                    self.entries[re.findall(r'id="([^"]+)"', article)[0]] = article.strip()
+            case "text":
+                sent = json.loads(data)
+                before = "" if sent["begins"] else self.written.get(sent["step"], "")
+                self.written[sent["step"]] = before + sent["text"]
+            case "progress":
+                assert any(json.loads(data)["call"] in entry for entry in self.entries.values())
+            case _:
+                self.ended = kind == "ended"
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(st.integers(0, 2**32).map(Random))
+async def test_a_page_that_follows_a_run_shows_what_a_page_that_is_opened_now_shows(random: Random) -> None:
+    """Each entry is the same HTML, whenever it was last sent; and the text that is being written is that of the attempt."""
+    events = RandomRun(random).make()
+    events = events[: random.randint(1, len(events))]
+    page, written = Page(), dict[int, str]()
+
+    async def watch() -> AsyncIterator[WatchedEvent]:
+        for event in events:
+            yield WatchedEvent(event, "1", START_POSITION)
+            if event.type == "text_delta":
+                written[event.step] = page.written.get(event.step, "")
+                assert written[event.step].endswith(event.text)
+            if event.type in ("text_void", "model_fallback"):
+                assert page.written.get(event.step, "") == ""
+
+    def entry(each: Entry) -> str:
+        return render("_entry.html", "", entry=each, run_id="r")
+
+    async for frame in live_frames(watch(), entry, lambda model: None):
+        page.receive(frame)
+    whole = Page()
+    for each in RunView.of(event for event in events if hasattr(event, "offset")).entries:
+        whole.receive(b"event: entry\n" + "".join(f"data: {line}\n" for line in entry(each).split("\n")).encode())
+    assert page.entries == whole.entries
+    assert page.ended
 
 
 def test_a_form_returns_the_arguments_that_nobody_has_edited() -> None:

@@ -63,6 +63,15 @@ def test_offsets_continue_after_earlier_events_were_dropped() -> None:
     assert (after.entries[-1].step, after.total) == (4, 22)
 
 
+def test_each_event_belongs_to_one_step() -> None:
+    """A message to the step before it, a compaction to the next one. What an earlier run has is not here."""
+    made = log()
+    assert [made.offsets_of(step) for step in range(1, 6)] == [(1, 7), (7, 13), (13, 19), (19, 21), (21, 21)]
+    after = EventLog.load(json.loads(json.dumps(made.dump(3))))
+    assert [after.offsets_of(step) for step in range(1, 5)] == [(-1, -1), (-1, -1), (13, 19), (19, 21)]
+    assert made.newest_step == after.newest_step == 4
+
+
 def test_the_step_being_written_lasts_from_its_start_to_its_answer() -> None:
     """From its start to its answer."""
     made = log()
@@ -125,3 +134,30 @@ async def test_a_reader_skips_events_of_a_newer_version() -> None:
     event = follower._parse({"type": "stopping", "offset": 5, "at": at})
     assert event is not None
     assert event.token == "6"
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "path"),
+    [
+        ("run_ended", {"turn": 1, "status": "new", "result": {"status": "new", "usage": {}}}, "result.status"),
+        ("waiting", {"kind": "new"}, "kind"),
+        ("decided", {"decision": "new"}, "decision"),
+        ("tool_call_deferred", {"deferred": {"kind": "new", "started": "", "since": ""}}, "deferred.kind"),
+        (
+            "tool_call_settled",
+            {"result": {"text": "", "error": {"kind": "new", "message": ""}}, "attempts": 1},
+            "result.error.kind",
+        ),
+    ],
+)
+async def test_a_reader_keeps_statuses_and_kinds_of_a_newer_version(
+    kind: str, fields: dict[str, Any], path: str
+) -> None:
+    """An event that it knows is not skipped for a value that it does not know."""
+    client = await Client.connect("localhost:1", lazy=True)
+    call = {} if kind == "run_ended" else {"step": 1, "call_id": "c", "name": "n"}
+    stored = {"type": kind, "offset": 4, "at": "2026-11-22T00:00:00Z", **call, **fields}
+    value: Any = EventFollower(client, "x", "", 1)._parse(stored)
+    for name in path.split("."):
+        value = getattr(value, name)
+    assert value == "new"

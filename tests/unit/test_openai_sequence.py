@@ -55,7 +55,7 @@ def delta(text: str, start: int, attempt: int = 1) -> Event:
 
 
 def answered(text: str) -> Event:
-    return Answered(at=AT, offset=2, step=1, text=text, tool_calls=[], usage=Usage())
+    return Answered(at=AT, offset=3, step=1, text=text, tool_calls=[], usage=Usage())
 
 
 def fallback() -> Event:

@@ -54,6 +54,22 @@ class EventLog:
         return self.first + len(self.entries)
 
     @property
+    def newest_step(self) -> int:
+        """The number of the newest step; 0 before the first."""
+        return self._step
+
+    def offsets_of(self, step: int) -> tuple[int, int]:
+        """The offset of a step's first event, and of the first one after it: what comes between two steps belongs to the
+        former. A compaction belongs to the step that follows it. -1: an earlier run has the step.
+        """
+        steps = [entry.step for entry in self.entries]
+        if self.first and (not steps or steps[0] > step):
+            return -1, -1
+        start = next((n for n, each in enumerate(steps) if each >= step), len(steps))
+        end = next((n for n in range(start, len(steps)) if steps[n] > step), len(steps))
+        return self.first + start, self.first + end
+
+    @property
     def writing(self) -> Entry | None:
         """The start of the model call that has not been answered yet; None if the model is not being called."""
         newest = next((entry for entry in reversed(self.entries) if entry.type in _MODEL_CALLED_OR_ENDED), None)

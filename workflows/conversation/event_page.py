@@ -24,27 +24,30 @@ def event_page(
     since: int,
     limit: int,
     most_bytes: int = limits.EVENT_BYTES,
+    step: int | None = None,
 ) -> dict[str, Any]:
     """The answer of the query `events`: as many events as fit.
 
     `key`: the agent's in its workflow. `result`: the result of the newest turn. `most_bytes`: of an event that is larger
-    than a page, and so is a page alone; beyond that its texts are cut.
+    than a page, and so is a page alone; beyond that its texts are cut. `step`: None for the events of all steps.
     """
     log = conversation.event_log
-    since = max(0, since)
+    first, last = (log.first, log.total) if step is None else log.offsets_of(step)
+    since = max(0, since) if step is None else max(first, since)
     model_call = log.writing
-    header: dict[str, Any] = {"total": log.total, "writing": None}
+    header: dict[str, Any] = {"total": log.total, "steps": log.newest_step, "writing": None}
     if model_call is not None:
         header["writing"] = {"conversation": key, "step": model_call.step, "at": _iso_time(model_call)}
     if sub_runs := _open_sub_runs(conversation):
         header["sub_runs"] = sub_runs
     if since < log.first and conversation.earlier is not None:
-        return {"events": [], "next": log.first, "earlier": {"run_id": conversation.earlier.run_id}, **header}
+        following = log.first if step is None else None
+        return {"events": [], "next": following, "earlier": {"run_id": conversation.earlier.run_id}, **header}
     builder = _EventBuilder(conversation, result)
     page: list[dict[str, Any]] = []
     bytes_left = limits.PAGE_BYTES
     start = max(0, since - log.first)
-    for index in range(start, min(start + max(1, limit), len(log.entries))):
+    for index in range(start, min(start + max(1, limit), last - log.first)):
         event = builder.build(log.entries[index], log.first + index)
         event_bytes = json_size(event)
         if event_bytes > bytes_left and page:
@@ -52,7 +55,7 @@ def event_page(
         page.append(event if event_bytes <= max(bytes_left, most_bytes) else shorten(event, most_bytes))
         bytes_left -= event_bytes
     end = max(since, log.first) + len(page)
-    return {"events": page, "next": end if end < log.total else None, **header}
+    return {"events": page, "next": end if end < last else None, **header}
 
 
 def _open_sub_runs(conversation: Conversation) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
     console_pages.py (what is read), console_forms.py (what people send)
       -> run_page.py, run_rows.py, misunderstood_tool.py, waiting_page.py: what a page shows, through `Runs`, as the API does
-      -> transcript.py (events as steps), timeline.py, argument_form.py
+      -> step_events.py (which events a page has; mulligan/run_view reads them), timeline.py, argument_form.py
       -> rendering.py, templates/ and assets/
     live_steps.py: the stream of a run's page; sessions.py: who has signed in
 

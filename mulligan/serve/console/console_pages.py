@@ -13,6 +13,8 @@ from fastapi import APIRouter, Depends, Header, Query, Request
 from starlette.responses import PlainTextResponse, Response
 from temporalio.client import WorkflowExecutionStatus
 
+from mulligan.run_view.run_view import Entry, RunView
+from mulligan.run_view.step_view import CallView
 from mulligan.serve.api import Serving
 from mulligan.serve.console.console_forms import forms
 from mulligan.serve.console.live_steps import live_frames
@@ -22,7 +24,6 @@ from mulligan.serve.console.run_page import first_failure, read_price_of, read_r
 from mulligan.serve.console.run_rows import RunRows
 from mulligan.serve.console.signed_in import PREFIX, Viewing, redirect, sign_in_pages
 from mulligan.serve.console.step_events import EndedRuns, page_of, read_step_events
-from mulligan.serve.console.transcript import CallView, Entry, Transcript
 from mulligan.serve.console.waiting_page import read_waiting_page
 from mulligan.serve.http_protocol import EventStream, Protocol
 from mulligan.serve.problems import Problem
@@ -173,7 +174,7 @@ async def show_text(
     described = await runs.describe(session.caller, run_id)
     ended_run = None if described.status == WorkflowExecutionStatus.RUNNING else described.run_id
     events = await read_step_events(runs.client, run_id, page_of(step), ended, ended_run)
-    found = next((each for each in Transcript.of(events.events).steps if each.number == step), None)
+    found = RunView.of(events.events).steps.get(step)
     calls = list(found.calls.values()) if found else []
     text = found.text if found and not call else _text_of(calls[call - 1], part) if 0 < call <= len(calls) else None
     if text is None:
@@ -242,7 +243,7 @@ def _time(name: str, text: str) -> datetime | None:
 
 def _text_of(call: CallView, part: str) -> str | None:
     if part == "arguments":
-        return call.raw
+        return call.raw_arguments
     return call.result.text if part == "result" and call.result else None
 
 

@@ -1,4 +1,4 @@
-"""The stream of a run's page: HTML of the step that changes, from the same events and templates as the page.
+"""The stream of a run's page: HTML of the step that changes, from the same reading and templates as the page.
 
 An id of the stream is the position before the step that is open: a browser that reconnects gets that step again as a whole,
 and replaces what it has.
@@ -7,29 +7,21 @@ and replaces what it has.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing
 
 from mulligan.client.watch_run import WatchedEvent
-from mulligan.serve.console.transcript import CallView, Entry, PriceOf, StepView, Transcript
+from mulligan.run_view import changes
+from mulligan.run_view.run_view import Entry, PriceOf, RunView
+from mulligan.run_view.step_view import CallView, StepView
+from mulligan.serve.console.rendering import anchor_of
 from mulligan.serve.problems import problem_of
-from mulligan.wire.event_types import (
-    Answered,
-    Event,
-    RunEnded,
-    StepStarted,
-    SubRunEvent,
-    TextDelta,
-    TextVoid,
-    ToolCallSettled,
-    ToolCallStarted,
-    ToolProgress,
-)
+from mulligan.wire.event_types import Compacted, ToolProgress
 
 __all__ = ["live_frames"]
 
-STEPS_KEPT = 5
-"""Steps before the open one that are kept: a call may correct a mistake in them."""
+STEPS_KEPT = 6
+"""Steps that are kept with the open one: a call may correct a mistake in them."""
 
 
 async def live_frames(
@@ -38,67 +30,75 @@ async def live_frames(
     """The frames. `entry`: the HTML of an entry, new or changed; `text`: what a model writes, and `progress`, what a call
     reports, as JSON; `ended`: the last one.
     """
-    transcript, checkpoint = Transcript(price_of), ""
+    view, checkpoint = RunView(price_of=price_of, most_steps=STEPS_KEPT), ""
     async with aclosing(watched) as events:  # type: ignore[type-var]
         try:
             async for each in events:
-                event = each.event
-                if isinstance(event, StepStarted):
-                    transcript.forget_before(event.step - STEPS_KEPT)
-                    checkpoint = str(event.offset)
-                for kind, data in _changes(transcript, event, render_entry):
+                changed = view.add(each.event)
+                if any(isinstance(change, changes.StepOpened) for change in changed):
+                    checkpoint = str(getattr(each.event, "offset", 0))
+                for kind, data in _frames(view, changed, render_entry):
                     yield _frame(kind, data, checkpoint)
-                if isinstance(event, RunEnded):
+                if any(isinstance(change, changes.Ended) for change in changed):
                     checkpoint = each.token
             yield _frame("ended", "", checkpoint)
         except Exception as error:  # noqa: BLE001 - whatever it is, the page says that the stream ends
             yield _frame("problem", problem_of(error).detail, checkpoint)
 
 
-def _changes(transcript: Transcript, event: Event, render_entry: Callable[[Entry], str]) -> list[tuple[str, str]]:
-    match event:
-        case TextDelta():
-            fields = {"step": event.step, "attempt": event.attempt, "start": event.start, "text": event.text}
-            return [("text", json.dumps(fields))]
-        case TextVoid():
-            return [("text", json.dumps({"step": event.step, "attempt": event.attempt + 1, "start": 0, "text": ""}))]
-        case ToolProgress():
-            return _progress(transcript, event.step, event.call_id, event.text)
-        case SubRunEvent():
-            step = transcript.steps[-1].number if transcript.steps else 0
-            return (
-                _progress(transcript, step, event.source.call_id, _of_sub_run(event)) if event.source.depth == 1 else []
-            )
-    entry = transcript.add(event)
-    if entry is None:
-        return []
-    transcript.link_corrections()
-    changed = [entry, *(_corrected_by(entry, event.call_id, transcript) if isinstance(event, ToolCallSettled) else [])]
-    return [("entry", render_entry(each)) for each in changed]
+def _frames(
+    view: RunView, changed: list[changes.Change], render_entry: Callable[[Entry], str]
+) -> Iterator[tuple[str, str]]:
+    for change in changed:
+        match change:
+            case changes.TextOpened(step) | changes.TextClosed(step, is_void=True) if not step.answered:
+                yield "text", json.dumps({"step": step.number, "text": "", "begins": True})
+            case changes.TextExtended(step, text, has_gap=has_gap) if not step.answered:
+                yield "text", json.dumps({"step": step.number, "text": "…" * has_gap + text, "begins": False})
+            case changes.Noted(ToolProgress(text=text, call_id=call_id), step) if step:
+                yield from _progress(step.calls.get(call_id), text)
+            case changes.Below(source) if source.depth == 1 and view.newest_step:
+                yield from _progress(view.newest_step.calls.get(source.call_id), _of_sub_run(change))
+            case _:
+                entries = [each for each in _changed(view, change) if not isinstance(each, StepView) or each.started]
+                yield from (("entry", render_entry(entry)) for entry in entries)
 
 
-def _corrected_by(entry: Entry, call_id: str, transcript: Transcript) -> list[Entry]:
-    """The step with the mistake that a call has corrected: it now has a link to that call."""
-    call = entry.calls.get(call_id) if isinstance(entry, StepView) else None
-    mistake = call.corrects if call else None
-    return [step for step in transcript.steps if mistake and step.number == mistake.step]
+def _changed(view: RunView, change: changes.Change) -> list[Entry]:
+    """The entries that look different after a change."""
+    match change:
+        case changes.StepOpened(step):
+            before = view.steps.get(step.number - 1)
+            return [before, step] if before and before.corrected_in is step else [step]
+        case changes.StepAnswered(step):
+            return [step]
+        case changes.WaitOpened(call) | changes.WaitEnded(call) | changes.CallRunning(call):
+            return [view.steps[call.step]]
+        case changes.CallSettled(call):
+            # The step with the mistake that the call has corrected has a link to it.
+            mistaken = view.steps.get(call.corrects.step) if call.corrects else None
+            return [view.steps[call.step], *([mistaken] if mistaken else [])]
+        case changes.Noted(event, step) if not isinstance(event, Compacted):
+            return [step or event]
+        case changes.Ended(end):
+            return [end]
+    return []
 
 
-def _progress(transcript: Transcript, step: int, call_id: str, text: str) -> list[tuple[str, str]]:
-    found: StepView | None = next((each for each in transcript.steps if each.number == step), None)
-    call: CallView | None = found.calls.get(call_id) if found else None
-    return [("progress", json.dumps({"call": call.anchor, "text": text}))] if call and text else []
+def _progress(call: CallView | None, text: str) -> list[tuple[str, str]]:
+    return [("progress", json.dumps({"call": anchor_of(call), "text": text}))] if call and text else []
 
 
-def _of_sub_run(event: SubRunEvent) -> str:
+def _of_sub_run(below: changes.Below) -> str:
     """A line on what a sub-agent does now."""
-    match event.event:
-        case StepStarted(step=step):
-            return f"{event.source.agent}: step {step}"
-        case ToolCallStarted(name=name, step=step):
-            return f"{event.source.agent}: step {step}, calls {name}"
-        case Answered(step=step):
-            return f"{event.source.agent}: step {step}, answered"
+    agent = below.source.agent
+    match below.change:
+        case changes.StepOpened(step):
+            return f"{agent}: step {step.number}"
+        case changes.CallRunning(call):
+            return f"{agent}: step {call.step}, calls {call.name}"
+        case changes.StepAnswered(step):
+            return f"{agent}: step {step.number}, answered"
     return ""
 
 

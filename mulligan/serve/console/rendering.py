@@ -16,18 +16,32 @@ from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
 from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from mulligan.content import described
+from mulligan.run_view.run_view import Entry
+from mulligan.run_view.step_view import CallView, StepView
 from mulligan.serve.console.sessions import Session, note_of, take_note
+from mulligan.serve.console.step_events import StepEvents, page_of
 from mulligan.serve.console.waiting_page import WaitingCall
 from mulligan.serve.problems import Problem
 
-__all__ = ["HEADERS", "SHOWN_CHARS", "ProblemPage", "fragment", "page", "render", "render_cards"]
+__all__ = [
+    "HEADERS",
+    "SHOWN_CHARS",
+    "ProblemPage",
+    "anchor_of",
+    "fragment",
+    "link_to",
+    "page",
+    "render",
+    "render_cards",
+]
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -103,6 +117,34 @@ class ProblemPage(HTMLResponse):
         self.body = html.encode("utf-8", "replace")
         self.headers["content-length"] = str(len(self.body))
         await super().__call__(scope, receive, send)
+
+
+def anchor_of(part: Entry | CallView, prefix: str = "") -> str:
+    """The id that a part of a run has in its page."""
+    if isinstance(part, StepView):
+        return f"{prefix}step-{part.number}"
+    if isinstance(part, CallView):
+        return f"{prefix}step-{part.step}-call-{part.number}"
+    return f"{prefix}event-{getattr(part, 'offset', 0)}"
+
+
+def link_to(part: StepView | CallView, shown: StepEvents | None, prefix: str = "") -> str:
+    """Where a part of a run is, from a page that shows some of its steps; None: it has all that is linked."""
+    step = part.number if isinstance(part, StepView) else part.step
+    is_here = shown is None or shown.first <= step <= shown.last
+    return f"{'' if is_here else f'?page={page_of(step)}'}#{anchor_of(part, prefix)}"
+
+
+@pass_context
+def _anchor(context: Context, part: Entry | CallView) -> str:
+    run = context.get("run")
+    return anchor_of(part, run.prefix if run else "")
+
+
+@pass_context
+def _link(context: Context, part: StepView | CallView) -> str:
+    run = context.get("run")
+    return link_to(part, run.events, run.prefix) if run else link_to(part, None)
 
 
 def _visible(text: object) -> str:
@@ -190,6 +232,8 @@ _TEMPLATES = Environment(
     undefined=StrictUndefined,
 )
 _TEMPLATES.filters |= {
+    "anchor": _anchor,
+    "link": _link,
     "described": described,
     "visible": _visible,
     "as_json": _as_json,

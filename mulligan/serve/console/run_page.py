@@ -17,9 +17,11 @@ from mulligan.client.settings import settings
 from mulligan.observe.trace_ids import trace_id_of_run
 from mulligan.prices import Prices
 from mulligan.run_input import RunInput
+from mulligan.run_view.run_view import Entry, PriceOf, RunView
+from mulligan.run_view.step_view import StepView
+from mulligan.serve.console.rendering import anchor_of
 from mulligan.serve.console.step_events import STEPS_OF_PAGE, EndedRuns, StepEvents, page_of, read_step_events
 from mulligan.serve.console.timeline import Timeline, draw_timeline
-from mulligan.serve.console.transcript import PriceOf, StepView, Transcript
 from mulligan.serve.problems import Problem, problem_of
 from mulligan.serve.runs import RunInfo, Runs
 from mulligan.serve.security import Caller
@@ -43,10 +45,18 @@ class RunPage:
     info: RunInfo | None = None
     input: RunInput | None = None
     events: StepEvents | None = None
-    transcript: Transcript = field(default_factory=Transcript)
+    entries: list[Entry] = field(default_factory=list)
+    """The steps of the page, and what happened between them."""
     timeline: Timeline | None = None
     links: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    prefix: str = ""
+    """What the ids of its steps begin with, where it is part of another page."""
+
+    @property
+    def steps(self) -> list[StepView]:
+        """The steps of the page."""
+        return [entry for entry in self.entries if isinstance(entry, StepView)]
 
     @property
     def is_open(self) -> bool:
@@ -82,20 +92,15 @@ class RunPage:
         return self.is_open and (self.page == self.pages if self.events else _NO_WORKER in self.problems)
 
     @property
-    def waiting(self) -> int:
-        """How many calls of the shown steps wait for a person."""
-        return sum(call.open_wait is not None for step in self.transcript.steps for call in step.calls.values())
-
-    @property
     def dearest(self) -> StepView | None:
         """The shown step that has cost most; None: there are no costs to compare."""
-        steps = [step for step in self.transcript.steps if step.cost]
+        steps = [step for step in self.steps if step.cost]
         return max(steps, key=lambda step: step.cost or 0.0) if len(steps) > 1 else None
 
     @property
     def mistakes(self) -> list[StepView]:
         """The shown steps in which something failed."""
-        return [step for step in self.transcript.steps if step.is_mistaken]
+        return [step for step in self.steps if step.is_mistaken]
 
     def number(self, name: str) -> Any:
         """A number of the result, or of the progress of an open run; None: not known."""
@@ -109,12 +114,12 @@ class RunPage:
 async def read_run_page(
     runs: Runs, caller: Caller, run_id: str, page: int | None, ended: EndedRuns, prefix: str = ""
 ) -> RunPage:
-    """Read the page of a run. `prefix`: what the ids of its steps begin with, where it is part of another page.
+    """Read the page of a run. `prefix`: of the page.
 
     Raises:
         Problem: there is no such run that the caller may see.
     """
-    shown = RunPage(run_id, await runs.describe(caller, run_id))
+    shown = RunPage(run_id, await runs.describe(caller, run_id), prefix=prefix)
     shown.info = await _part(shown, _read_info(runs, caller, shown.described))
     shown.input = await _part(shown, runs.input(caller, run_id))
     if shown.info and shown.info.waiting_for and shown.info.waiting_for["kind"] == "worker":
@@ -122,9 +127,9 @@ async def read_run_page(
     else:
         shown.events = await _part(shown, read_step_events(runs.client, run_id, page, ended, shown.ended_run))
     if shown.events is not None:
-        shown.transcript = _transcript(shown.events, prefix)
+        shown.entries = _entries(shown.events, is_alone=bool(prefix))
         now = shown.described.close_time or datetime.now(UTC)
-        shown.timeline = draw_timeline(shown.transcript.steps, now)
+        shown.timeline = draw_timeline(shown.steps, now)
     await _add_links(shown, runs)
     return shown
 
@@ -144,21 +149,25 @@ async def _find_failure(runs: Runs, shown: RunPage, ended: EndedRuns) -> str:
     number, pages = 1, 1
     while number <= pages:
         read = await read_step_events(runs.client, shown.id, number, ended, shown.ended_run)
-        for step in Transcript.of(read.events).steps:
-            if anchor := step.first_failure:
-                return f"?page={number}#{anchor}"
+        for step in RunView.of(read.events).steps.values():
+            if step.rejected is not None:
+                return f"?page={number}#{anchor_of(step)}-rejected"
+            if failed := next((call for call in step.calls.values() if call.error), None):
+                return f"?page={number}#{anchor_of(failed)}"
         number, pages = number + 1, page_of(max(1, read.total))
     return ""
 
 
-def _transcript(read: StepEvents, prefix: str) -> Transcript:
-    """The steps of the page, with links to those of other pages that they correct, or that correct them."""
-    if prefix:  # all steps of the other run have pages of their own
-        return Transcript.of(read.events, read_price_of(), prefix)
-    before, after = ([each for each in part if hasattr(each, "step")] for part in (read.before, read.after))
-    transcript = Transcript.of([*before, *read.events, *after], read_price_of())
-    transcript.keep(read.first, read.last, page_of)
-    return transcript
+def _entries(read: StepEvents, *, is_alone: bool) -> list[Entry]:
+    """The entries of the page. Unless it `is_alone`, its steps know those of other pages that they correct, or that
+    correct them.
+    """
+    around = (
+        [] if is_alone else [each for each in part if hasattr(each, "step")] for part in (read.before, read.after)
+    )
+    before, after = around
+    view = RunView.of([*before, *read.events, *after], read_price_of())
+    return [each for each in view.entries if not isinstance(each, StepView) or read.first <= each.number <= read.last]
 
 
 def read_price_of() -> PriceOf:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
 
-from mulligan.serve.console.transcript import CallView, StepView
+from mulligan.run_view.step_view import CallView, StepView
 
 __all__ = ["Bar", "Row", "Timeline", "draw_timeline"]
 
@@ -16,7 +16,7 @@ ROW = 22
 """Units between two rows."""
 LONGEST_PAUSE = 0.12
 """Of the time in which something ran: how long a pause is drawn at most. Nights of waiting would hide the steps."""
-_WAITS_FOR = {"callback": "its result", "timer": "a point in time"}
+_WAITS_FOR = {"timer": "a point in time"}
 SHORTEST = 3.0
 """Units that the shortest bar has."""
 
@@ -83,9 +83,9 @@ def _bar(span: _Span, scale: _Scale) -> Bar:
 
 
 def _spans(step: StepView, now: datetime) -> list[_Span]:
-    answered = step.answered or now
-    title = f"step {step.number}: model {step.model}, {_seconds(step.started, answered)}"
-    spans = [_span("model", step.started, answered, title, is_mistake=step.rejected is not None)]
+    started, answered = step.started or now, step.answered or now
+    title = f"step {step.number}: model {step.model}, {_seconds(started, answered)}"
+    spans = [_span("model", started, answered, title, is_mistake=step.rejected is not None)]
     for call in step.calls.values():
         spans += _spans_of_call(call, now)
     return spans
@@ -100,7 +100,7 @@ def _spans_of_call(call: CallView, now: datetime) -> list[_Span]:
         )
     start, end = call.started or (call.settled if call.settled else None), call.settled or now
     if call.deferred is not None:
-        returned, what = call.deferred.at, _WAITS_FOR[call.deferred.deferred.kind]
+        returned, what = call.deferred.at, _WAITS_FOR.get(call.deferred.deferred.kind, "its result")
         spans.append(_span("wait", returned, end, f"{call.name}: waits for {what}, {_seconds(returned, end)}"))
         end = returned
     if start is not None:

@@ -35,7 +35,8 @@ from mulligan.serve.mcp_api.run_tasks import new_task, runs_and_caller, wants_ta
 from mulligan.serve.problems import Problem
 from mulligan.serve.runs import RunInfo, Runs
 from mulligan.serve.security import Caller
-from mulligan.wire.event_types import Event, SubRunEvent, Waiting
+from mulligan.serve.turn_stream import asks_person
+from mulligan.wire.event_types import Event
 
 __all__ = ["call_tool"]
 
@@ -194,7 +195,7 @@ class _Call:
                     if only_after is not None and each.event.at < only_after:
                         continue
                     await self._report(run_id, each.event)
-                    if _is_waiting(each.event) and await self.runs.pending(self.caller, run_id):
+                    if asks_person(each.event) and await self.runs.pending(self.caller, run_id):
                         break
         except TimeoutError:
             pass
@@ -246,12 +247,6 @@ class _Call:
         if is_ended(info) or info.progress is None:
             return []
         return await self.runs.pending(self.caller, info.id)
-
-
-def _is_waiting(event: Event) -> bool:
-    while isinstance(event, SubRunEvent):
-        event = event.event
-    return isinstance(event, Waiting)
 
 
 def _state(run_id: str, since: str, forms: types.InputRequests) -> str:

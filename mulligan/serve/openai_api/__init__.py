@@ -2,5 +2,5 @@
 
 openai_protocol.py joins the routes, and has OpenAI's form of errors. A request is read by request_fields.py and
 input_items.py; the events of a run become OpenAI's in response_events.py (numbered by sequence.py) and chat_text.py. Both
-take the text of a step from step_text.py.
+translate the reading of a run (mulligan/run_view).
 """

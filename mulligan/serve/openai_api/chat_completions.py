@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -11,10 +10,9 @@ from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
-from sse_starlette import EventSourceResponse
 from starlette.responses import JSONResponse
 
-from mulligan.serve.http_protocol import SEND_SECONDS, caller_of, runs_of
+from mulligan.serve.http_protocol import EventStream, caller_of, frame, runs_of
 from mulligan.serve.idempotency import StartRequest
 from mulligan.serve.json_body import parse_body
 from mulligan.serve.openai_api.chat_text import ChatText, chat_usage_json, finish_reason, output_text
@@ -29,10 +27,11 @@ from mulligan.serve.openai_api.request_fields import (
     read_model,
     refuse_fields,
 )
-from mulligan.serve.openai_api.responses import SECONDS_BETWEEN_PINGS, asks_person, follow_while_connected
+from mulligan.serve.openai_api.responses import follow_while_connected
 from mulligan.serve.problems import Problem, problem_of
 from mulligan.serve.runs import Runs
 from mulligan.serve.security import Caller
+from mulligan.serve.turn_stream import asks_person
 from mulligan.wire.event_types import RunEnded
 
 __all__ = ["router"]
@@ -76,7 +75,7 @@ async def create(request: Request, runs: Serving, caller: Calling) -> Response:
     if asked.streams:
         watched = await runs.watch(caller, run_id)
         frames = _frames(head, watched, with_usage=asked.with_usage)
-        return EventSourceResponse(frames, sep="\n", ping=SECONDS_BETWEEN_PINGS, send_timeout=SEND_SECONDS)
+        return EventStream(frames)
     return JSONResponse(_completion(head, await _end(request, runs, caller, run_id)))
 
 
@@ -122,7 +121,7 @@ async def _frames(
 
     def chunk(delta: dict[str, Any], finished: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finished}
-        return _frame({**head, "object": "chat.completion.chunk", "choices": [choice], **more})
+        return frame({**head, "object": "chat.completion.chunk", "choices": [choice], **more})
 
     yield chunk({"role": "assistant", "content": "", "refusal": None})
     assert watched is not None
@@ -131,18 +130,14 @@ async def _frames(
             async for each in events:
                 for piece in chat.pieces(each.event):
                     yield chunk({"content": piece})
-                if chat.end is None:
+                if chat.view.end is None:
                     continue
-                end = _with_result(chat.end, head["id"])
+                end = _with_result(chat.view.end, head["id"])
                 yield chunk({}, finish_reason(end))
                 if with_usage:
                     usage = chat_usage_json(end)
-                    yield _frame({**head, "object": "chat.completion.chunk", "choices": [], "usage": usage})
+                    yield frame({**head, "object": "chat.completion.chunk", "choices": [], "usage": usage})
                 yield b"data: [DONE]\n\n"
                 return
         except Exception as error:  # noqa: BLE001 - whatever it is, the client is told that the stream ends
-            yield _frame(error_json(problem_of(error)))
-
-
-def _frame(data: dict[str, Any]) -> bytes:
-    return f"data: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
+            yield frame(error_json(problem_of(error)))

@@ -6,8 +6,9 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from mulligan.serve.openai_api.step_text import StepText, TextClosed, TextOpened, TextPart
-from mulligan.wire.event_types import Event, RunEnded, SubRunEvent
+from mulligan.run_view import changes
+from mulligan.run_view.run_view import RunView
+from mulligan.wire.event_types import Event, RunEnded
 
 __all__ = ["ChatText", "chat_usage_json", "finish_reason", "output_text"]
 
@@ -20,35 +21,23 @@ class ChatText:
     """The pieces of text that a client gets: the texts of all steps; at the end the output, unless it is the last one."""
 
     def __init__(self) -> None:
-        self._text = StepText()
+        self.view = RunView(joins_gaps=False, most_steps=1)
         self._before = ""
         """What comes before the next piece: steps are separated, and void text has a note."""
-        self._step_text = ""
-        self._last_text = ""
-        self.end: RunEnded | None = None
-        """The last event, once it was translated."""
 
     def pieces(self, event: Event) -> Iterator[str]:
         """The new text of an event."""
-        if isinstance(event, SubRunEvent):
-            return
-        for change in self._text.changes(event):
+        for change in self.view.add(event):
             match change:
-                case TextOpened():
-                    self._step_text = ""
-                case TextPart():
-                    self._step_text += change.text
+                case changes.TextExtended():
                     yield self._before + change.text
                     self._before = ""
-                case TextClosed(is_void=True):
-                    self._before = VOID_NOTE if self._step_text else self._before
-                case TextClosed():
-                    self._before, self._last_text = BETWEEN_STEPS, change.text
-        if isinstance(event, RunEnded):
-            self.end = event
-            output = output_text(event)
-            if output and not _is_same(output, self._last_text):
-                yield self._before + output
+                case changes.TextClosed():
+                    self._before = VOID_NOTE if change.is_void else BETWEEN_STEPS
+                case changes.Ended():
+                    output = output_text(change.end)
+                    if output and not _is_same(output, self.view.last_text):
+                        yield self._before + output
 
 
 def output_text(end: RunEnded) -> str:

@@ -13,32 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mulligan.client.event_position import START, Position
-from mulligan.serve.openai_api.sequence import (
-    FIRST_SLOT_BELOW,
-    LAST_SLOT,
-    next_slot_below,
-    number_of_live,
-    number_of_stored,
-    read_up_to,
-)
-from mulligan.serve.openai_api.step_text import StepText, TextClosed, TextOpened, TextPart
+from mulligan.run_view import changes
+from mulligan.run_view.run_view import RunView
+from mulligan.run_view.step_view import CallView
+from mulligan.serve.openai_api import sequence
 from mulligan.serve.turn_stream import WaitingCall
 from mulligan.values import Usage
-from mulligan.wire.event_types import (
-    Answered,
-    Decided,
-    Event,
-    RunEnded,
-    RunStarted,
-    StepStarted,
-    SubRunEvent,
-    TextDelta,
-    TextVoid,
-    ToolCallRepaired,
-    ToolCallSettled,
-    ToolCallStarted,
-    Waiting,
-)
+from mulligan.wire.event_types import Event, RunEnded, SubRunEvent, TextDelta, TextVoid, Waiting
 
 __all__ = ["APPROVAL_PREFIX", "SERVER_LABEL", "ResponseEvents", "ResponseHead", "usage_json"]
 
@@ -70,20 +51,16 @@ class _Numbering:
 
     def number(self, slot: int, seen: int = 0) -> int:
         if self.live is not None:
-            return number_of_live(self.live, slot, seen)
-        return number_of_stored(self.offset, slot)
+            return sequence.number_of_live(self.live, slot, seen)
+        return sequence.number_of_stored(self.offset, slot)
 
 
 @dataclass
-class _Call:
-    """A call and its item."""
+class _Item:
+    """The item of a call, and its place in the output."""
 
-    id: str
-    item: Json
+    json: Json
     index: int
-    repairs: list[Json] = field(default_factory=list)
-    has_arguments: bool = False
-    is_settled: bool = False
 
 
 class ResponseEvents:
@@ -96,30 +73,24 @@ class ResponseEvents:
         self._next_index = 0
         self._items: list[Json] = []
         """Those of the Response: without void ones."""
-        self._text = StepText()
+        self.view = RunView(joins_gaps=False)
         self._message: tuple[int, Json] | None = None
-        self._last_text = ""
-        self._calls: list[_Call] = []
-        self._usage = Usage()
-        self._step = 0
-        self._has_started = False
+        self._calls: dict[CallView, _Item] = {}
         self._waiting: dict[str, Json] = {}
         self._below: dict[str, Json] = {}
         """The items that ask for sub-agents, by the id of the call."""
-        self._slot_below = FIRST_SLOT_BELOW
-        self.end: RunEnded | None = None
-        """The last event, once it was translated."""
+        self._slot_below = sequence.FIRST_SLOT_BELOW
 
     @property
-    def is_waiting(self) -> bool:
-        """Whether a call waits for a person."""
-        return bool(self._waiting) and self.end is None
+    def end(self) -> RunEnded | None:
+        """The last event, once it was translated."""
+        return self.view.end
 
     def begin(self) -> Iterator[Json]:
         """The events with which each response begins."""
         for slot, kind in enumerate(("response.created", "response.in_progress")):
             started = {**self.to_json(), "status": "in_progress", "output": []}
-            yield {"type": kind, "sequence_number": number_of_stored(0, slot), "response": started}
+            yield {"type": kind, "sequence_number": sequence.number_of_stored(0, slot), "response": started}
 
     def translate(self, event: Event, position: Position = START) -> Iterator[Json]:
         """The events of OpenAI that one of ours becomes. `position`: of the text that is being written."""
@@ -128,46 +99,45 @@ class ResponseEvents:
         if isinstance(event, (TextDelta, TextVoid)):
             self._at.live = position
         elif (offset := getattr(event, "offset", None)) is not None:
-            self._slot_below = self._slot_below if offset == self._at.offset else FIRST_SLOT_BELOW
+            self._slot_below = self._slot_below if offset == self._at.offset else sequence.FIRST_SLOT_BELOW
             self._at = _Numbering(offset)
-        self._note(event)
-        yield from self._text_events(event)
-        match event:
-            case Answered():
-                yield from self._answered(event)
-            case Waiting():
-                yield from self._wait(event)
-            case ToolCallStarted():
-                yield from self._arguments(self._call(event.call_id), _text_of(event.arguments))
-            case ToolCallSettled():
-                yield from self._settled(event)
-            case RunEnded():
-                yield from self._ended(event)
+        for change in self.view.add(event):
+            yield from self._translated(change)
 
-    def _note(self, event: Event) -> None:
-        """Remember what an event says that becomes none of OpenAI's."""
-        match event:
-            case RunStarted():
-                self._has_started = True
-            case StepStarted():
-                self._step = event.step
-            case ToolCallRepaired():
-                self._call(event.call_id).repairs += [repair.model_dump(mode="json") for repair in event.repairs]
-            case Decided():
-                self._waiting.pop(event.call_id, None)
+    def _translated(self, change: changes.Change) -> Iterator[Json]:
+        match change:
+            case changes.TextOpened():
+                yield from self._open(change)
+            case changes.TextExtended():
+                yield self._text_event("delta", 5, change.seen, delta=change.text)
+            case changes.TextClosed():
+                slot, phase = 0 if change.is_void else 6, "commentary" if change.step.calls else "final_answer"
+                yield from self._close(change.text, slot, phase, is_void=change.is_void)
+            case changes.CallAnnounced():
+                yield from self._announced(change.call)
+            case changes.WaitOpened():
+                yield from self._wait(change.call, change.wait.asked)
+            case changes.WaitEnded():
+                self._waiting.pop(change.call.id, None)
+            case changes.CallRunning():
+                yield from self._arguments(change.call, _text_of(change.call.arguments))
+            case changes.CallSettled():
+                yield from self._settled(change.call)
+            case changes.Ended():
+                yield from self._ended(change.end)
 
     def take_over(self, number: int) -> Iterator[Json]:
         """Continue after the event with a number, which the client got from another replica."""
-        read, self._slot_below = read_up_to(number), next_slot_below(number)
+        read, self._slot_below = sequence.read_up_to(number), sequence.next_slot_below(number)
         if read.attempt:
             self._at.live = Position(read.offset + 1, read.attempt, read.seen)
-            yield from self._open(self._text.open_at(self._step, read.attempt, read.seen))
+            yield from self._open(self.view.take_over(read.attempt, read.seen))
 
     def to_json(self) -> Json:
         """The Response as it is now."""
         status, details, error = self._status()
         end = self.end.result if self.end else None
-        usage = end.usage if end else self._usage
+        usage = end.usage if end else self.view.usage
         return {
             "id": self._head.id,
             "object": "response",
@@ -204,22 +174,9 @@ class ResponseEvents:
 
     # Text
 
-    def _text_events(self, event: Event) -> Iterator[Json]:
-        for change in self._text.changes(event):
-            match change:
-                case TextOpened():
-                    yield from self._open(change)
-                case TextPart():
-                    yield self._text_event("delta", 5, change.seen, delta=change.text)
-                case TextClosed():
-                    calls = isinstance(event, Answered) and event.tool_calls
-                    yield from self._close(
-                        change, 0 if change.is_void else 6, "commentary" if calls else "final_answer"
-                    )
-
-    def _open(self, opened: TextOpened) -> Iterator[Json]:
+    def _open(self, opened: changes.TextOpened) -> Iterator[Json]:
         suffix = f"_{opened.number}" if opened.number > 1 else ""
-        yield from self._open_message(f"msg_{self._digest}_{opened.step}{suffix}")
+        yield from self._open_message(f"msg_{self._digest}_{opened.step.number}{suffix}")
 
     def _open_message(self, item_id: str) -> Iterator[Json]:
         item: Json = {"id": item_id, "type": "message", "role": "assistant", "status": "in_progress", "content": []}
@@ -227,18 +184,17 @@ class ResponseEvents:
         yield self._item_event("added", 3, *self._message)
         yield self._part_event("added", 4, "")
 
-    def _close(self, closed: TextClosed, slot: int, phase: str) -> Iterator[Json]:
+    def _close(self, text: str, slot: int, phase: str, *, is_void: bool = False) -> Iterator[Json]:
         assert self._message is not None
         index, item = self._message
-        yield self._text_event("done", slot, 0, text=closed.text)
-        yield self._part_event("done", slot + 1, closed.text)
-        status = "incomplete" if closed.is_void else "completed"
-        item = {**item, "status": status, "content": [_output_text(closed.text)], "phase": phase}
+        yield self._text_event("done", slot, 0, text=text)
+        yield self._part_event("done", slot + 1, text)
+        status = "incomplete" if is_void else "completed"
+        item = {**item, "status": status, "content": [_output_text(text)], "phase": phase}
         yield self._item_event("done", slot + 2, index, item)
         self._message = None
-        if not closed.is_void:
+        if not is_void:
             self._items.append(item)
-            self._last_text = closed.text
 
     def _text_event(self, kind: str, slot: int, seen: int, **fields: str) -> Json:
         assert self._message is not None
@@ -254,62 +210,55 @@ class ResponseEvents:
 
     # Calls
 
-    def _answered(self, event: Answered) -> Iterator[Json]:
-        self._usage += event.usage
-        for number, called in enumerate(event.tool_calls):
-            item: Json = {
-                "id": self._item_id("mcp_", called.id),
-                "type": "mcp_call",
-                "status": "in_progress",
-                "server_label": SERVER_LABEL,
-                "name": called.name,
-                "arguments": "",
-                "output": None,
-                "error": None,
-                "approval_request_id": None,
-            }
-            call = _Call(called.id, {**item, "arguments": called.arguments}, self._new_index())
-            self._calls.append(call)
-            self._items.append(call.item)
-            yield self._item_event("added", 9 + 2 * number, call.index, item)
-            yield self._call_event("mcp_call.in_progress", 10 + 2 * number, call)
-
-    def _arguments(self, call: _Call, arguments: str) -> Iterator[Json]:
-        """The arguments with which a call runs; those that the model wrote, if it never runs."""
-        if call.has_arguments:
-            return
-        call.has_arguments = True
-        call.item["arguments"] = arguments
-        yield self._call_event("mcp_call_arguments.delta", 0, call, delta=arguments)
-        yield self._call_event("mcp_call_arguments.done", 1, call, arguments=arguments)
-
-    def _settled(self, event: ToolCallSettled) -> Iterator[Json]:
-        call = self._call(event.call_id)
-        yield from self._arguments(call, call.item["arguments"])
-        error = event.result.error
-        call.is_settled = True
-        call.item["status"] = "failed" if error else "completed"
-        if error:
-            content = [{"type": "text", "text": event.result.text}]
-            call.item["error"] = {"type": "mcp_tool_execution_error", "content": content}
-        else:
-            call.item["output"] = event.result.text
-        call.item["mulligan"] = {
-            "error_kind": error.kind if error else None,
-            "attempts": event.attempts,
-            "repairs": call.repairs,
+    def _announced(self, call: CallView) -> Iterator[Json]:
+        uses = sum(each.id == call.id for each in self._calls)  # models use ids of calls again
+        added: Json = {
+            "id": f"mcp_{call.id}_{uses + 1}" if uses else f"mcp_{call.id}",
+            "type": "mcp_call",
+            "status": "in_progress",
+            "server_label": SERVER_LABEL,
+            "name": call.name,
+            "arguments": "",
+            "output": None,
+            "error": None,
+            "approval_request_id": None,
         }
-        yield self._call_event(f"mcp_call.{'failed' if error else 'completed'}", 2, call)
-        yield self._item_event("done", 3, call.index, dict(call.item))
+        item = self._calls[call] = _Item({**added, "arguments": call.raw_arguments}, self._new_index())
+        self._items.append(item.json)
+        yield self._item_event("added", 7 + 2 * call.number, item.index, added)
+        yield self._call_event("mcp_call.in_progress", 8 + 2 * call.number, item)
 
-    def _wait(self, event: Waiting) -> Iterator[Json]:
+    def _arguments(self, call: CallView, arguments: str) -> Iterator[Json]:
+        """The arguments with which a call runs; those that the model wrote, if it never runs."""
+        item = self._calls[call]
+        item.json["arguments"] = arguments
+        yield self._call_event("mcp_call_arguments.delta", 0, item, delta=arguments)
+        yield self._call_event("mcp_call_arguments.done", 1, item, arguments=arguments)
+
+    def _settled(self, call: CallView) -> Iterator[Json]:
+        if not call.started:
+            yield from self._arguments(call, call.raw_arguments)
+        item, error, result = self._calls[call], call.error, call.result
+        item.json["status"] = "failed" if error else "completed"
+        if error and result:
+            content = [{"type": "text", "text": result.text}]
+            item.json["error"] = {"type": "mcp_tool_execution_error", "content": content}
+        elif result:
+            item.json["output"] = result.text
+        item.json["mulligan"] = {
+            "error_kind": error.kind if error else None,
+            "attempts": call.attempts,
+            "repairs": [repair.model_dump(mode="json") for repair in call.repairs],
+        }
+        yield self._call_event(f"mcp_call.{'failed' if error else 'completed'}", 2, item)
+        yield self._item_event("done", 3, item.index, dict(item.json))
+
+    def _wait(self, call: CallView, asked: Waiting) -> Iterator[Json]:
         """A person is asked by an item: an approval request, or for a question a call that the client answers."""
-        item = _asking_item(event.kind, event.call_id, event.name, event.arguments, event.text)
-        if event.kind == "approval":
-            self._call(event.call_id).item["approval_request_id"] = item["id"]
-        else:
-            item["id"] = self._item_id("fc_", event.call_id)
-        self._waiting[event.call_id] = {"kind": event.kind, "call_id": event.call_id, "text": event.text}
+        item = _asking_item(asked.kind, call.id, call.name, asked.arguments, asked.text)
+        if asked.kind == "approval":
+            self._calls[call].json["approval_request_id"] = item["id"]
+        self._waiting[call.id] = {"kind": asked.kind, "call_id": call.id, "text": asked.text}
         self._items.append(item)
         yield from self._added_and_done(item, 0)
 
@@ -321,7 +270,7 @@ class ResponseEvents:
         """
         for each in pending:
             call = WaitingCall(each["call_id"], "" if each.get("id") == self._head.id else each.get("id", ""))
-            if not call.sub_run or call.id in self._below or self._slot_below + 1 >= LAST_SLOT:
+            if not call.sub_run or call.id in self._below or self._slot_below + 1 >= sequence.LAST_SLOT:
                 continue
             item = _asking_item(each["kind"], call.id, each["tool"], each["arguments"], each["text"])
             self._below[call.id] = item
@@ -334,45 +283,39 @@ class ResponseEvents:
         yield self._item_event("added", slot, index, item)
         yield self._item_event("done", slot + 1, index, item)
 
-    def _call(self, call_id: str) -> _Call:
-        """The newest call with an id that has no result yet."""
-        found = [call for call in self._calls if call.id == call_id]
-        return next((call for call in reversed(found) if not call.is_settled), found[-1])
-
-    def _call_event(self, kind: str, slot: int, call: _Call, **fields: str) -> Json:
-        place: Json = {"item_id": call.item["id"], "output_index": call.index, **fields}
+    def _call_event(self, kind: str, slot: int, item: _Item, **fields: str) -> Json:
+        place: Json = {"item_id": item.json["id"], "output_index": item.index, **fields}
         return self._event(f"response.{kind}", slot, **place)
 
     # The end
 
     def _ended(self, event: RunEnded) -> Iterator[Json]:
-        self.end = event
         result = event.result
         if result and result.status == "completed" and result.output is not None:
             yield from self._structured_output(result.output)
-        for number, call in enumerate(call for call in self._calls if not call.is_settled):
-            call.item["status"] = "incomplete"
-            yield self._item_event("done", 16 + number, call.index, dict(call.item))
+        for number, item in enumerate(item for call, item in self._calls.items() if not call.settled):
+            item.json["status"] = "incomplete"
+            yield self._item_event("done", 16 + number, item.index, dict(item.json))
         self._waiting.clear()
         self._below.clear()
         response = self.to_json()
         status = response["status"]
         kind = "incomplete" if status == "cancelled" else status
-        yield self._event(f"response.{kind}", LAST_SLOT, response=response)
+        yield self._event(f"response.{kind}", sequence.LAST_SLOT, response=response)
 
     def _structured_output(self, output: Any) -> Iterator[Json]:
         """The output as a message, unless it is the text that the model has written."""
         text = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)
-        if text == self._last_text or _loaded(self._last_text) == output:
+        if text == self.view.last_text or _loaded(self.view.last_text) == output:
             return
         yield from self._open_message(f"msg_{self._digest}_output")
         yield self._text_event("delta", 5, 0, delta=text)
-        yield from self._close(TextClosed(text, is_void=False), 6, "final_answer")
+        yield from self._close(text, 6, "final_answer")
 
     def _status(self) -> tuple[str, Json | None, Json | None]:
         """`status`, `incomplete_details` and `error`."""
         if self.end is None:
-            return "in_progress" if self._has_started else "queued", None, None
+            return "in_progress" if self.view.started else "queued", None, None
         status, error = self.end.status, self.end.error
         if status == "completed":
             return "completed", None, None
@@ -380,10 +323,10 @@ class ResponseEvents:
             return "incomplete", {"reason": "max_output_tokens"}, None
         if status == "refused":
             return "incomplete", {"reason": "content_filter"}, None
-        if status == "stopped":
-            return "incomplete", {"reason": None}, None
         if status in ("cancelled", "canceled"):
             return "cancelled", None, None
+        if self.end.result is not None and error is None:  # it was stopped, or has a status of a later version
+            return "incomplete", {"reason": None}, None
         message = f"{error.kind}: {error.message}" if error else f"The run has {status}."
         return "failed", None, {"code": "server_error", "message": message}
 
@@ -394,11 +337,6 @@ class ResponseEvents:
 
     def _item_event(self, kind: str, slot: int, index: int, item: Json) -> Json:
         return self._event(f"response.output_item.{kind}", slot, output_index=index, item=dict(item))
-
-    def _item_id(self, prefix: str, call_id: str) -> str:
-        """An id that no other item has: models use ids of calls again."""
-        uses = sum(call.id == call_id for call in self._calls) if prefix == "mcp_" else 0
-        return f"{prefix}{call_id}_{uses + 1}" if uses else f"{prefix}{call_id}"
 
     def _new_index(self) -> int:
         self._next_index += 1

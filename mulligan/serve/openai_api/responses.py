@@ -14,7 +14,6 @@ from functools import partial
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Query, Request, Response
-from sse_starlette import EventSourceResponse
 from starlette.responses import JSONResponse
 from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError
@@ -24,7 +23,7 @@ from mulligan.client.resumed_run import request_digest
 from mulligan.client.send_update import RunEndedError
 from mulligan.client.start_run import read_input
 from mulligan.client.watch_run import WatchedEvent
-from mulligan.serve.http_protocol import SEND_SECONDS, caller_of, runs_of
+from mulligan.serve.http_protocol import EventStream, caller_of, frame, runs_of
 from mulligan.serve.idempotency import StartRequest, read_key
 from mulligan.serve.json_body import parse_body
 from mulligan.serve.openai_api.input_items import Reply, input_messages, joined_prompt, replies, run_input_json
@@ -40,15 +39,14 @@ from mulligan.serve.openai_api.request_fields import (
 from mulligan.serve.openai_api.response_events import ResponseEvents, ResponseHead
 from mulligan.serve.openai_api.sequence import MOST_NUMBER, read_up_to
 from mulligan.serve.problems import Problem, problem_of
-from mulligan.serve.runs import MOST_ITEMS, Runs
+from mulligan.serve.runs import NO_END, Runs
 from mulligan.serve.security import Caller
-from mulligan.serve.turn_stream import WaitingCall, open_turn
-from mulligan.wire.event_types import EVENT, Event, SubRunEvent, Waiting
+from mulligan.serve.turn_stream import WaitingCall, asks_person, open_turn
+from mulligan.wire.event_types import SubRunEvent
 
-__all__ = ["SECONDS_BETWEEN_PINGS", "asks_person", "follow_while_connected", "router"]
+__all__ = ["follow_while_connected", "router"]
 
 ID_PREFIX = "resp_"
-SECONDS_BETWEEN_PINGS = 15
 WAIT_SECONDS = 540
 """How long a request that does not stream waits for the end of its run; then the response is `in_progress`. OpenAI's SDKs
 wait for 600 s."""
@@ -146,8 +144,8 @@ def _unread(head: ResponseHead, error: Exception, *, streams: bool) -> Response:
     if not streams:
         return JSONResponse(events.to_json())
     begun = list(events.begin())
-    frames = [*(_frame(event) for event in begun), _error_frame(error, begun[-1]["sequence_number"] + 1)]
-    return EventSourceResponse(iter(frames), sep="\n", send_timeout=SEND_SECONDS)
+    frames = [*(frame(event, event["type"]) for event in begun), _error_frame(error, begun[-1]["sequence_number"] + 1)]
+    return EventStream(iter(frames))
 
 
 @router.post("/{response_id:path}/cancel")
@@ -246,17 +244,11 @@ async def _stored(
     runs: Runs, caller: Caller, run_id: str, events: ResponseEvents, until: int | None = None
 ) -> AsyncIterator[dict[str, Any]]:
     """OpenAI's events of the stored events, of all or up to the offset `until`."""
-    since, count = "", 0
-    while until is None or count <= until:
-        limit = MOST_ITEMS if until is None else min(MOST_ITEMS, until + 1 - count)
-        page = await runs.events(caller, run_id, since, limit)
-        for each in page["events"]:
-            for event in events.translate(EVENT.validate_python(each)):
-                yield event
-            count = each["offset"] + 1
-        if page["ended"] or page["next"] == since or not page["events"]:
-            break
-        since = page["next"]
+    count = 0
+    async for each in runs.stored_events(caller, run_id, NO_END if until is None else until + 1):
+        for event in events.translate(each):
+            yield event
+        count = getattr(each, "offset", 0) + 1
     if until is not None and count <= until:
         raise invalid("starting_after", "is not the sequence_number of an event of this response.")
 
@@ -269,13 +261,6 @@ async def _wait(
     turn = await open_turn(runs, caller, run_id, since=None if decided else "", decided=decided)
     async for _ in follow_while_connected(request, turn.live()):
         continue
-
-
-def asks_person(event: Event) -> bool:
-    """Whether a call of the run waits for a person from now on, or one of a run below it."""
-    while isinstance(event, SubRunEvent):
-        event = event.event
-    return isinstance(event, Waiting)
 
 
 async def follow_while_connected(request: Request, watched: AsyncIterator[T] | None) -> AsyncIterator[T]:
@@ -316,7 +301,7 @@ async def _stream(
         since = read.token
     watched = None if events.end is not None else await runs.watch(caller, run_id, since)
     frames = _frames(begun, watched, events, lambda: runs.pending(caller, run_id))
-    return EventSourceResponse(frames, sep="\n", ping=SECONDS_BETWEEN_PINGS, send_timeout=SEND_SECONDS)
+    return EventStream(frames)
 
 
 async def _frames(
@@ -329,7 +314,7 @@ async def _frames(
     number = 0
     for event in begun:
         number = event["sequence_number"]
-        yield _frame(event)
+        yield frame(event, event["type"])
     if watched is None:
         return
     async with aclosing(watched) as stream:  # type: ignore[type-var]
@@ -340,7 +325,7 @@ async def _frames(
                     sent += events.ask_below(await read_pending())
                 for event in sent:
                     number = event["sequence_number"]
-                    yield _frame(event)
+                    yield frame(event, event["type"])
                 if events.end is not None:
                     return
         except Exception as error:  # noqa: BLE001 - whatever it is, the client is told that the stream ends
@@ -351,9 +336,4 @@ def _error_frame(error: Exception, number: int) -> bytes:
     """The event that a stream ends with if it cannot go on. `number`: its sequence number."""
     problem = problem_of(error)
     failed = {"code": problem.code, "message": problem.detail, "param": None, "sequence_number": number}
-    return _frame({"type": "error", **failed})
-
-
-def _frame(event: dict[str, Any]) -> bytes:
-    """One server-sent event. JSON has no line breaks."""
-    return f"event: {event['type']}\ndata: {json.dumps(event, ensure_ascii=False)}\n\n".encode()
+    return frame({"type": "error", **failed}, "error")

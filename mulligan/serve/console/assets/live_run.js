@@ -7,7 +7,6 @@ const PAUSE = 1500;
 class LiveRun extends HTMLElement {
   #source = null;
   #renewing = 0;
-  #text = { step: 0, attempt: 0, length: 0 };
 
   connectedCallback() {
     if (this.hasAttribute("src")) this.#follow();
@@ -65,13 +64,10 @@ class LiveRun extends HTMLElement {
     if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
   }
 
-  #showText({ step, attempt, start, text }) {
+  #showText({ step, text, begins }) {
     const place = document.querySelector(`#step-${Number(step)} .writing .text`);
-    if (!place) return;
-    const known = this.#text.step === step && this.#text.attempt === attempt ? this.#text.length : -1;
-    if (start === known) place.append(text);
-    else place.textContent = (start ? "…" : "") + text;
-    this.#text = { step, attempt, length: start + [...text].length };
+    if (begins) place?.replaceChildren();
+    place?.append(text);
   }
 
   #showProgress({ call, text }) {

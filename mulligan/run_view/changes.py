@@ -1,0 +1,107 @@
+"""How an event changes the view of a run. A door translates each change, and keeps no state of the run."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from mulligan.run_view.step_view import CallView, StepView, WaitView
+from mulligan.wire.event_types import Event, RunEnded, SubRunSource
+
+
+class StepOpened(NamedTuple):
+    """A model is called."""
+
+    step: StepView
+
+
+class StepClosed(NamedTuple):
+    """The next step begins, or the run has ended."""
+
+    step: StepView
+
+
+class TextOpened(NamedTuple):
+    """A text of the step begins. `number`: unique among the texts of the step; 1 unless an earlier one became void."""
+
+    step: StepView
+    number: int
+
+
+class TextExtended(NamedTuple):
+    """More text. `seen`: how many characters there are with it. `has_gap`: characters before it are not known yet."""
+
+    step: StepView
+    text: str
+    seen: int
+    has_gap: bool = False
+
+
+class TextClosed(NamedTuple):
+    """The text is complete; or void: its attempt was lost, and another text replaces it."""
+
+    step: StepView
+    text: str
+    is_void: bool
+
+
+class StepAnswered(NamedTuple):
+    """The step has its whole text and its calls, which are announced next."""
+
+    step: StepView
+
+
+class CallAnnounced(NamedTuple):
+    """The model has made a call."""
+
+    call: CallView
+
+
+class WaitOpened(NamedTuple):
+    """A call waits for a person."""
+
+    call: CallView
+    wait: WaitView
+
+
+class WaitEnded(NamedTuple):
+    """A call has stopped waiting for a person. `wait`: None where the reading began after it."""
+
+    call: CallView
+    wait: WaitView | None
+
+
+class CallRunning(NamedTuple):
+    """A call runs for the first time, with its validated arguments. A call that is settled without it did not run."""
+
+    call: CallView
+
+
+class CallSettled(NamedTuple):
+    """A call has its result or error."""
+
+    call: CallView
+
+
+class Noted(NamedTuple):
+    """An event that has no change of its own. `step`: the step that it belongs to; None: it stands between steps."""
+
+    event: Event
+    step: StepView | None = None
+
+
+class Below(NamedTuple):
+    """A change in the run of a sub-agent."""
+
+    source: SubRunSource
+    change: Change
+
+
+class Ended(NamedTuple):
+    """The run, or a turn of it, has ended."""
+
+    end: RunEnded
+
+
+TextChange = TextOpened | TextExtended | TextClosed
+CallChange = CallAnnounced | WaitOpened | WaitEnded | CallRunning | CallSettled
+Change = StepOpened | StepClosed | StepAnswered | TextChange | CallChange | Noted | Below | Ended

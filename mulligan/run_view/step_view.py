@@ -1,0 +1,111 @@
+"""A step of a run as its events describe it: the model call, the calls of its answer, and what these waited for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, ClassVar
+
+from mulligan.values import ErrorInfo, Repair, StepResult, SubRun, Usage
+from mulligan.wire.event_types import Compacted, Decided, ModelFallback, ToolCallDeferred, Waiting
+
+__all__ = ["CallView", "StepView", "WaitView"]
+
+DENIED = "denied"
+"""The kind of a call's error where a person, or the guard, refused it: that is no mistake of the model."""
+
+
+@dataclass(eq=False)
+class WaitView:
+    """A time for which a call waited for a person. `decided`: what ended it."""
+
+    asked: Waiting
+    decided: Decided | None = None
+    reminders: int = 0
+    """How often people were reminded of it."""
+
+
+@dataclass(eq=False)
+class CallView:
+    """A call of a step. Fields with the names of those of `StepCall` have the same values."""
+
+    id: str
+    name: str
+    step: int
+    number: int
+    """Its number in the step, from 1."""
+    raw_arguments: str = ""
+    arguments: Any = None
+    repairs: list[Repair] = field(default_factory=list)
+    waits: list[WaitView] = field(default_factory=list)
+    started: datetime | None = None
+    deferred: ToolCallDeferred | None = None
+    settled: datetime | None = None
+    settled_at: int = 0
+    """The offset of the event that settled it: calls of one step run at the same time."""
+    result: StepResult | None = None
+    attempts: int = 0
+    run: SubRun | None = None
+    corrects: CallView | None = field(default=None, repr=False)
+    """The mistake that this call corrects: the newest one of an earlier step in the same tool, or after a call of a tool
+    that does not exist."""
+    corrected_by: CallView | None = field(default=None, repr=False)
+
+    @property
+    def error(self) -> ErrorInfo | None:
+        """Why it failed."""
+        return self.result.error if self.result else None
+
+    @property
+    def is_mistake(self) -> bool:
+        """Whether it failed, other than by a person's decision."""
+        return self.error is not None and self.error.kind != DENIED
+
+    @property
+    def open_wait(self) -> WaitView | None:
+        """The person's decision or answer that it waits for now."""
+        return next((wait for wait in self.waits if wait.decided is None), None) if not self.settled else None
+
+    @property
+    def needed_approval(self) -> bool:
+        """Whether people were asked to approve it."""
+        return any(wait.asked.kind == "approval" for wait in self.waits)
+
+    def could_correct(self, mistake: CallView) -> bool:
+        """Whether its success corrects a mistake of an earlier step."""
+        is_next = mistake.error is not None and mistake.error.kind == "unknown_tool" and mistake.step == self.step - 1
+        return mistake.step < self.step and (mistake.name == self.name or is_next)
+
+
+@dataclass(eq=False)
+class StepView:
+    """A model call and the calls of its answer."""
+
+    type: ClassVar[str] = "step"
+    number: int
+    model: str = ""
+    started: datetime | None = None
+    """None: the reading began in the middle of the step."""
+    answer_number: int = 0
+    """The number of its answer among those of the run, from 1: steps that fail have none."""
+    answered: datetime | None = None
+    text: str = ""
+    usage: Usage | None = None
+    cost: float | None = None
+    calls: dict[str, CallView] = field(default_factory=dict)
+    rejected: ErrorInfo | None = None
+    corrected_in: StepView | None = field(default=None, repr=False)
+    """The step after a rejected answer."""
+    compaction: Compacted | None = None
+    fallbacks: list[ModelFallback] = field(default_factory=list)
+
+    @property
+    def is_mistaken(self) -> bool:
+        """Whether anything in it failed."""
+        return self.rejected is not None or any(call.is_mistake for call in self.calls.values())
+
+    def call(self, call_id: str, name: str) -> CallView:
+        """The call with an id, which is added where the reading has not seen the answer."""
+        if call_id not in self.calls:
+            self.calls[call_id] = CallView(call_id, name, self.number, len(self.calls) + 1)
+        return self.calls[call_id]
