@@ -98,7 +98,7 @@ class SettleDeferredActivities:
             return
         is_served = name in services.registry.agents
         async with heartbeating() as heartbeat:
-            call = call_of(request.where, activity.info().workflow_id or "", request.call.id)
+            call = call_of(request.where, request.workflow_id, request.call.id)
             context = tool_context(
                 request.where,
                 request.call,
@@ -108,6 +108,7 @@ class SettleDeferredActivities:
                 metadata=request.metadata,
                 resources=services.resources.of_agent(name) if is_served else services.resources.of_tool(tool.name),
                 attempt=activity.info().attempt,
+                workflow_id=request.workflow_id,
                 heartbeat=heartbeat.send_details,
             )
             context = replace(context, callback_token=await services.callback_tokens.seal(call))

@@ -23,6 +23,7 @@ def tool_context(  # noqa: PLR0913 - one for each field of a ToolContext
     digest: str,
     first_key: str | None = None,
     attempt: int = 1,
+    workflow_id: str | None = None,
     heartbeat: Callable[..., None] = lambda *_: None,
 ) -> ToolContext:
     """The context of one attempt at a call, in the activity that runs now.
@@ -36,10 +37,11 @@ def tool_context(  # noqa: PLR0913 - one for each field of a ToolContext
         digest: The digest of the call as the model wrote it.
         first_key: The idempotency key, where it is that of an earlier call.
         attempt: The number of the attempt. Before the tool runs, it is 1.
+        workflow_id: The run's, where the activity is that of another workflow.
         heartbeat: The function that `ctx.heartbeat` calls.
     """
     info = activity.info()
-    workflow_id = info.workflow_id or ""
+    workflow_id = workflow_id or info.workflow_id or ""
     return ToolContext(
         idempotency_key=first_key or idempotency_key(info.namespace, workflow_id, run, call.id, digest),
         attempt=attempt,

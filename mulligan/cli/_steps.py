@@ -15,7 +15,7 @@ from mulligan.schema.printable import json_line, printable, printable_lines
 if TYPE_CHECKING:
     from mulligan.client.read_run import RunEnd
     from mulligan.run_view.step_view import CallView
-    from mulligan.values import Compaction, Decision, ErrorInfo, Step, StepCall, SubRun
+    from mulligan.values import Decision, ErrorInfo, Step, StepCall, StepCompaction, SubRun
     from mulligan.wire.event_types import Compacted
 
 LONGEST = 160
@@ -45,7 +45,7 @@ def error_line(error: ErrorInfo, indent: str = "") -> Text:
     return Text(f"{indent}✗ {error.kind}: {short(error.message)}", "red")
 
 
-def compaction_line(compaction: Compaction | Compacted) -> Text:
+def compaction_line(compaction: StepCompaction | Compacted) -> Text:
     """The line for a compaction before a step, or for one that failed."""
     messages = counted(compaction.messages, "message")
     if error := compaction.error:

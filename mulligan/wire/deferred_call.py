@@ -55,10 +55,11 @@ class SettleDeferred(BaseModel):
 
     `started`: when its body began, in seconds since the epoch; `since`: when it had returned `text`. `limit`: seconds, of
     a call whose time is over. `waited`, `left`: seconds, of a call that waited for a point in time. `body`: how the body
-    failed, of a call that was completed before.
+    failed, of a call that was completed before. `workflow_id`: the run's, as another workflow may have the activity.
     """
 
     where: RunContext
+    workflow_id: str
     call: ToolCall
     arguments: JsonValue
     step: int

@@ -35,7 +35,7 @@ from mulligan import (
 from mulligan.activities.compaction.summary_prompt import transcript
 from mulligan.cli._steps import compaction_line
 from mulligan.testing import Model, run_agent, run_workflow
-from mulligan.values import Compaction
+from mulligan.values import StepCompaction
 from mulligan.wire.model_call import PreparedCall
 from mulligan.wire.shorten import shorten_middle
 from mulligan.workflows.compaction.place_of_cut import place_of_cut, tokens
@@ -427,10 +427,10 @@ async def test_feedback_does_not_refer_to_a_summarized_mistake() -> None:
 
 def test_a_compaction_has_one_line_in_the_terminal() -> None:
     assert (
-        compaction_line(Compaction(messages=7, text="Pages\nwere read.")).plain
+        compaction_line(StepCompaction(messages=7, text="Pages\nwere read.")).plain
         == "∑ 7 messages summed up: Pages were read."
     )
-    failed = Compaction(messages=7, error=ErrorInfo(kind="refused", message="No."))
+    failed = StepCompaction(messages=7, error=ErrorInfo(kind="refused", message="No."))
     assert compaction_line(failed).plain == "✗ summing up 7 messages failed: refused: No."
 
 

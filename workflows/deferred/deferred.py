@@ -165,6 +165,7 @@ class Deferred(Feature):
         completion, stop = wait.completion, self.agent.inbox.stop
         return SettleDeferred(
             where=request.where,
+            workflow_id=workflow.info().workflow_id,
             call=wait.call,
             arguments=request.arguments,
             step=request.step,

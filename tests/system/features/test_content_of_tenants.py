@@ -116,20 +116,6 @@ async def test_a_run_that_a_client_starts_past_the_door_cannot_read_another_tena
     assert encoded(SECRET) in ran.requests[0].body.decode()
 
 
-async def test_runs_from_before_tenants_had_content_of_their_own_still_read_theirs(tenants: tuple[Lab, Door]) -> None:
-    """Their content was stored by its digest alone."""
-    at, door = tenants
-    store = configured_content_store()
-    assert store is not None
-    old = png(5_000, seed=8)
-    ref = await store.put(old)
-    message = {"role": "user", "content": [{"type": "image", "ref": ref, "media_type": "image/png", "size": len(old)}]}
-    ran = await at.run([call("texts"), DONE], agent="painter", tenant="ada", prompt=None, messages=[message])
-    assert encoded(old) in ran.requests[1].body.decode()
-    refused = await start(at, door, "ada", [DONE], messages=[message])
-    assert (refused.status_code, MISSING in refused.text) == (422, True)
-
-
 async def test_the_storage_tells_nothing_about_tenants_in_its_names(tenants: tuple[Lab, Door]) -> None:
     store = configured_content_store()
     assert store is not None
