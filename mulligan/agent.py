@@ -264,7 +264,10 @@ class Agent(Generic[OutputT]):
         """Check that the features are installed that the declaration needs."""
         needs = {
             "fallback": ("a list of models", len(self.models) > 1),
-            "approvals": ("a tool with needs_approval or asks_person", any(_waits(each) for each in self.tools)),
+            "approvals": (
+                "a tool with needs_approval or asks_person",
+                any(map(_waits, self.tools)) or any(each.needs_approval for each in self.mcp),
+            ),
             "deferred": ("a deferred tool", any(each.deferred for each in self.tools)),
             "once": ("a tool with once", any(each.once for each in self.tools)),
             "sub_agents": ("an agent as a tool", any(isinstance(each, AgentTool) for each in self.tools)),

@@ -31,11 +31,13 @@ async def clean_up(
         agent: The agent whose run it is.
         activity: The activity's type.
         request: Its input.
-        name: A part of the workflow's id, unique in the run.
+        name: A part of the workflow's id, unique in the conversation.
         summary: What Temporal's UI shows of it.
         queue: The activity's own task queue, if it has one.
     """
     start = CleanUp(activity=activity, request=request.model_dump(mode="json"), queue=queue, summary=summary)
+    # A call's id is unique in its conversation only, and a run's id may be used again.
+    name = f"{name}.{agent.key}.{agent.context.trace.split('-')[1][:16]}"
     workflow_id = f"{workflow.info().workflow_id}/{name}".encode()[-limits.WORKFLOW_ID_BYTES :].decode(errors="ignore")
     try:
         await workflow.start_child_workflow(

@@ -23,6 +23,7 @@ from mulligan.workflows.clean_up import is_run_cancelled
 from mulligan.workflows.conversation.conversation import Conversation
 from mulligan.workflows.feature import EndTurn, StepAgain
 from mulligan.workflows.listed_status import list_run, set_listed_status
+from mulligan.workflows.model_errors import ModelNotCalled
 from mulligan.workflows.open_turn import open_turn
 from mulligan.workflows.running_agent import OpenStep, RunningAgent
 from mulligan.workflows.scheduling import NoResult
@@ -124,7 +125,7 @@ class DurableAgent(Generic[OutputT]):
             if agent.open_step is None:
                 if not agent.is_answering:
                     self._check_turn()
-                await agent.around("step", self._call_model)()
+                await self._answer()
             await StepCalls(agent).run()
             await self._take_answer(turn)
             if agent.is_stopped:
@@ -145,6 +146,17 @@ class DurableAgent(Generic[OutputT]):
             raise
         finally:
             agent.open_step, agent.is_answering = None, False
+
+    async def _answer(self) -> None:
+        """Get the model's answer.
+
+        Raises:
+            ModelUnavailableError: it was not called, for a reason that no feature of this worker knows.
+        """
+        try:
+            await self._agent.around("step", self._call_model)()
+        except ModelNotCalled as not_called:
+            raise ModelUnavailableError(f"{self._agent.turn.model} was not called ({not_called.kind}).") from not_called
 
     def _check_turn(self) -> None:
         self._agent.add_new_messages()

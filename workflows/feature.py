@@ -1,4 +1,4 @@
-"""A feature: something that an agent can do beside its loop, in a folder of its own (mulligan/features.py lists them)."""
+"""A feature: something that an agent can do beside its loop, in a folder of its own (docs/features.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The features of an agent in a workflow: the classes of mulligan/features.py's list, and chains of their methods."""
+"""The features of an agent in a workflow: the classes of the list in mulligan/features/__init__.py."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from mulligan.errors import ToolCallError, from_json
 from mulligan.values import ToolMessage
 from mulligan.wire.tool_call import CallTool, ToolOutcome, digest_of_call, tool_message
 from mulligan.workflows import limits
-from mulligan.workflows.people.decided_call import refuse_if_stopped
+from mulligan.workflows.people.decided_call import decide_on_call, refuse_if_stopped
 from mulligan.workflows.running_agent import OpenStep, RunningAgent
 from mulligan.workflows.step_call import StepCall
 from mulligan.workflows.tool_activity import call_tool
@@ -61,6 +61,8 @@ class StepCalls:
     async def _run_side_by_side(self, calls: Sequence[StepCall]) -> dict[str, ToolMessage]:
         """The result of each call, by its id."""
         batch_size = max(1, limits.max_scheduled_at_once(len(calls), self._agent.turn.input.metadata))
+        if batch_size < len(calls):  # people are asked at once
+            calls = sorted(calls, key=lambda each: each.prepared.waits is None)
         tasks: dict[str, asyncio.Task[ToolMessage]] = {}
         try:
             for start in range(0, len(calls), batch_size):
@@ -87,9 +89,12 @@ class StepCalls:
             return failed or all(tasks[each].done() or (or_waiting and waits.is_waiting(each)) for each in ids)
 
         await workflow.wait_condition(is_over)
-        for task in tasks.values():
-            if task.done():
-                task.result()
+        ended = [task for task in tasks.values() if task.done()]
+        for task in ended:
+            if not task.cancelled():
+                task.exception()  # asyncio reports one that nobody has looked at
+        for task in ended:
+            task.result()
 
     async def _cancel(self, tasks: Iterable[asyncio.Task[ToolMessage]]) -> None:
         """Cancel the calls, and wait until each has ended: an activity learns of it with its next heartbeat."""
@@ -135,6 +140,10 @@ class StepCalls:
         for feature in self._agent.with_method("before_call"):
             if (refused := await feature.before_call(call)) is not None:
                 return refused
+        decision = call.record.decision
+        if call.prepared.waits is not None and (decision is None or decision.decision != "approve"):
+            # Whatever features there are, nothing runs that people must be asked about.
+            return await decide_on_call(self._agent, call) or await self._refusal(call)
         if (stopped := await refuse_if_stopped(self._agent, call)) is not None:
             return stopped
         for feature in self._agent.with_method("before_run"):

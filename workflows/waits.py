@@ -95,7 +95,7 @@ class Waits:
         self.open: dict[tuple[str, str], Wait] = {}
         """The waits by name and key, the oldest first."""
         self.abandoned: list[Wait] = []
-        """Those that ended without what they waited for, as the run was cancelled or has failed."""
+        """Those for people that ended without a decision, as the run was cancelled or has failed."""
         self.is_due: Callable[[], bool] = lambda: False
         """Whether the run is to continue as new, if the agent only waits. It changes nothing."""
         self.leave: Callable[[], Callable[[], NoReturn] | None] = lambda: None
@@ -146,7 +146,7 @@ class Waits:
         finally:
             if self._leave is None or not is_interrupted:
                 del self.open[at]
-                if is_interrupted and not wait.is_over:
+                if is_interrupted and not wait.is_over and wait.kind == "person":
                     self.abandoned.append(wait)
         if wait.kind == "person" and self._count_people() == 0 and memo_json(_MEMO):
             workflow.upsert_memo({_MEMO: 0})
@@ -196,9 +196,9 @@ class Waits:
     def _is_due(self) -> bool:
         """Whether everything that the agent does waits for what has not come, and the run is to continue as new."""
         return (
-            len(self._idle) == self.open_threads()
+            self.is_due()
+            and len(self._idle) == self.open_threads()
             and all(self.open[key].may_leave and not is_over() for key, is_over in self._idle.items())
-            and self.is_due()
         )
 
     def stop(self, stop: Stop) -> None:

@@ -159,12 +159,7 @@ class AgentActivities:
             RecordDecisionActivity(services).record_decision,
             *(CheckEditActivity(services).check_edit, CheckAnswerActivity(services).check_answer),
             ListAgentsActivity(services).list_agents,
-            *(
-                each
-                for feature in parts("activities")
-                if hasattr(feature, "activities")
-                for each in feature.activities(services)
-            ),
+            *(each for feature in parts("activities") for each in _activities(feature, services)),
         ]
 
     def stop_without_threads(self, group: WorkerGroup) -> None:

@@ -76,7 +76,7 @@ ROWS = {
     "an approval with reminders": Row(agent="signer", detail="approval of `sign`", result="signed", done=("signed",), stopped="denied", cancelled="denied"),
     "a question": Row(agent="asker", detail="an answer to `ask_person`", result="blue", stopped="denied", cancelled="denied"),
     "a background response": Row(agent="thinker", detail="background response resp_", steps=2),
-    "a batch": Row(agent="batcher", detail="in a batch", steps=2, continues_while_waiting=False),
+    "a batch": Row(agent="batcher", detail="in a batch", steps=2),
     "a tenant's budget": Row(agent="spender", detail="USD of the day", steps=2),
     "a sub-agent": Row(
         agent="chief", detail="the result of `begin`", result="done", effects=("begun",), withdrawn=("withdrawn",), stopped="tool_exception", cancelled="tool_lost",
@@ -341,7 +341,7 @@ async def test_the_run_continues_as_new(office: Office) -> None:
         number = 0
         while (await size_of_chain(office.client, wait.waiting_id)).runs <= before:
             number += 1
-            if wait.row.agent in ("orderer", "asker", "chief"):
+            if wait.row.agent in ("orderer", "asker", "chief", "batcher"):
                 message = {"text": f"message {number}", "id": str(number)}
                 await office.waiting(wait).execute_update("send_message", message)
             await asyncio.sleep(0.05)

@@ -237,6 +237,7 @@ class Background(Feature):
         summary = f"{'cancel' if cancel else 'delete'} {response.id}"
         if is_run_cancelled():
             await clean_up(self.agent, END_RESPONSE, end, name=f"end-{response.id}", summary=summary)
+            response.id = None
             return
         try:
             await self.agent.activity(END_RESPONSE, end, NoResult, summary=summary)

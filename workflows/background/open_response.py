@@ -57,6 +57,11 @@ class OpenResponse(Wait):
         return "model"
 
     @property
+    def may_leave(self) -> bool:
+        """A pause before another response is made is not carried over."""
+        return self.id is not None
+
+    @property
     def retried_for(self) -> float | None:
         """The patience, while the response is created."""
         return self.patience if self.id is None else None

@@ -51,13 +51,14 @@ class BatchWait(Wait):
 
     `number`: of the request in its step; `failures`: how many batches had no answer; `plain`: whether the request is sent
     without what the model has refused. `request`: the key of the request that is in a batch, None until it is. `collector`:
-    the workflow that has it. `started`: when it was prepared, in seconds since the epoch.
+    the workflow that has it. `started`: when it was prepared, in seconds since the epoch. `patience`: of the model call.
     """
 
     name: ClassVar[str] = "batch"
 
     model: str
     step: int
+    patience: float
     number: int = 1
     failures: int = 0
     plain: bool = False
@@ -70,6 +71,16 @@ class BatchWait(Wait):
     def kind(self) -> WaitKind:
         """A model ends it."""
         return "model"
+
+    @property
+    def may_leave(self) -> bool:
+        """A pause before the request is handed over is not carried over."""
+        return self.request is not None
+
+    @property
+    def retried_for(self) -> float | None:
+        """The patience, until the request is handed over."""
+        return self.patience if self.request is None else None
 
     def describe(self, others: Sequence[Wait], key: str) -> tuple[str, str]:
         """The model, the step and the request."""
@@ -124,7 +135,9 @@ class Batch(Feature):
         """
         if self.agent.pinned(self, BatchFacts) is None or not can_be_batched([call.model]):
             return await then(call)
-        wait = self.agent.waits.carried(BatchWait) or BatchWait(key="", model=call.model, step=call.step)
+        wait = self.agent.waits.carried(BatchWait) or BatchWait(
+            key="", model=call.model, step=call.step, patience=call.patience
+        )
         with self.agent.waits.entered(wait):
             while True:
                 request = PrepareBatchCall(**dict(call), number=wait.number, plain=wait.plain)
@@ -157,6 +170,7 @@ class Batch(Feature):
         wait.started = workflow.time()
         prepared = await self._schedule(PREPARE_BATCH_CALL, request, PreparedBatchCall)
         wait.request, wait.collector, wait.answer = prepared.added.call.key, prepared.collector, None
+        wait.since = workflow.time()
         if not await _signal(prepared.collector, ADD_CALL, prepared.added):
             wait.request = None
             await self._pause(wait, limits.COLLECTOR_RETRY)

@@ -40,7 +40,7 @@ class PersonWait(Wait):
     call: ToolCall
     index: int
     reason: Literal["approval", "question"]
-    arguments: JsonValue
+    arguments: JsonValue = None
     text: str
     step: int
     timeout: float | None = None
@@ -56,7 +56,7 @@ class PersonWait(Wait):
 
     @property
     def kind(self) -> WaitKind | None:
-        """A person ends it, until one has."""
+        """A person ends it."""
         return "person"
 
     @property

@@ -76,6 +76,11 @@ class ServerQuestions(Feature):
         """Set the handler of the update by which a running activity asks."""
         _AskHandler(agents)
 
+    def begin_calls(self) -> None:
+        """Forget the questions of earlier steps, whose calls a stop has ended."""
+        if not any(call.is_carried for call in self.agent.calls):
+            self._asked = {}
+
     async def run_call(self, call: StepCall, then: Callable[[StepCall], Awaitable[ToolOutcome]]) -> ToolOutcome:
         """Run the call, and continue it with people's replies for as long as its server asks."""
         if call.facts is None or not call.facts.asks:
