@@ -48,7 +48,7 @@ FACTS: dict[str, Any] = {
     "model_timeout": 60.0,
     "model_patience": 60.0,
     "model_attempts": 3,
-    "features": {"compaction": {"at": 20, "model": None}, "background": {"timeout": 5.0}, "batch": {}},
+    "features": {"compaction": {"at": 20, "model": None}},
     "carry_bytes": None,
     "tools": {
         "plain": {"timeout": 5.0, "attempts": 2, "queue_timeout": 9.0, "task_queue": "q"},

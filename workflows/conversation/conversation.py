@@ -308,11 +308,12 @@ class Conversation:
             "steps": [record.model_dump(mode="json", exclude_defaults=True) for record in moved],
             "asked": self.request_span,
             "again_at": self.compact_again_at,
-            "compaction": self.pending_compaction.model_dump(mode="json") if self.pending_compaction else None,
             "events": self.event_log.dump(self.first_step + len(self.steps) - len(steps) + 1),
         }
         if self._early_results:
             state["early"] = _RESULTS.dump_python(self._early_results, mode="json")
+        if self.pending_compaction:
+            state["compaction"] = self.pending_compaction.model_dump(mode="json")
         earlier = self.earlier
         if self.cut:
             dropped = len(self.steps) - len(steps)
@@ -334,7 +335,7 @@ class Conversation:
             conversation.append(message)
         conversation.steps = [StepRecord.model_validate(record) for record in state["steps"]]
         share_field_sets(conversation.steps)
-        if state["compaction"] is not None:
+        if "compaction" in state:
             conversation.pending_compaction = StepCompaction.model_validate(state["compaction"])
         conversation.request_span = tuple(state["asked"])
         conversation.compact_again_at = state["again_at"]
