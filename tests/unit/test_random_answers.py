@@ -17,6 +17,7 @@ from pydantic import BaseModel
 from mulligan import (
     Agent,
     Call,
+    CallsInText,
     InvalidToolInput,
     ProviderStrategy,
     Say,
@@ -99,10 +100,10 @@ KINDS: dict[str, tuple[dict[str, Any], Any]] = {
     "plain": ({}, None),
     "guarded": ({"guard": no_hashes, "repair": rubbish}, None),
     "told by a function": ({"handle_errors": texts}, None),
-    "in text": ({"calls_in_text": True}, None),
+    "in text": ({"features": [CallsInText()]}, None),
     "a call of a union": ({"output": ToolStrategy(Plan | Choice), "repair": rubbish}, Plan | Choice),
     "written": ({"output": ProviderStrategy(Plan)}, Plan),
-    "written, of a union": ({"output": ProviderStrategy(Plan | Choice), "calls_in_text": True}, Plan | Choice),
+    "written, of a union": ({"output": ProviderStrategy(Plan | Choice), "features": [CallsInText()]}, Plan | Choice),
     "a JSON schema": ({"output": SCHEMA, "guard": no_hashes}, SCHEMA),
     "a list": ({"output": list[int]}, list[int]),
 }

@@ -22,6 +22,7 @@ import pytest
 from fastapi.routing import APIRoute
 
 import mulligan
+from mulligan.serve.arriving_body import BodyLimits
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import Lab
@@ -148,7 +149,7 @@ async def door(lab: Lab) -> AsyncIterator[Door]:
     loaded = load(["tests.support.console_agents"])
     async with (
         running_worker(lab.client, loaded, lab.telemetry, QUEUE),
-        http_server(lab.client, tokens=TOKENS, task_queue=QUEUE, body_bytes=1_000_000) as served,
+        http_server(lab.client, tokens=TOKENS, task_queue=QUEUE, bodies=BodyLimits(most_bytes=1_000_000)) as served,
     ):
         yield served
 
