@@ -215,7 +215,8 @@ class DurableAgent(Generic[OutputT]):
         """Close the turn's trace and return its result."""
         turn = self._agent.turn
         self._agent.inbox.end_turn()
-        await self._close_trace(turn, turn.result.status)
+        await self._finish(turn, turn.result.status)
+        self._log_end(turn, turn.result.status)
         return with_typed_output(turn.result, self._output)
 
     def is_continue_as_new_suggested(self) -> bool:
@@ -261,20 +262,25 @@ class DurableAgent(Generic[OutputT]):
     async def _close_failed_turn(self, turn: Turn, error: BaseException) -> None:
         """Close the trace of a turn that failed or was cancelled, and add to a typed error what the turn has used."""
         agent, info = self._agent, None
-        agent.status = "cancelled" if is_cancelled_exception(error) else "failed"
-        agent.add_new_messages()
+        status: Literal["cancelled", "failed"] = "cancelled" if is_cancelled_exception(error) else "failed"
         agent.inbox.is_closed = True
-        if agent.status == "failed":
+        if status == "failed":
             typed = error_of(error)
             kind = getattr(typed, "kind", None) or type(typed or error).__name__
             info = ErrorInfo(kind=kind, message=typed.message if typed else str(error))
             if typed is not None:
                 typed.took = turn.consumption
-        await self._close_trace(turn, agent.status, info)
+        # First the activity: a worker that only drops the run from its cache cancels its tasks, too, and nothing may change.
+        await self._finish(turn, status, info)
+        agent.status = status
+        agent.add_new_messages()
+        self._log_end(turn, status, info)
 
-    async def _close_trace(self, turn: Turn, status: str, error: ErrorInfo | None = None) -> None:
+    async def _finish(self, turn: Turn, status: str, error: ErrorInfo | None = None) -> None:
         request = turn.finish_request(self._agent.context, status)
         request.error_type = error.kind if error else None
         await self._agent.activity(FINISH_RUN, request, NoResult, summary=status)
+
+    def _log_end(self, turn: Turn, status: str, error: ErrorInfo | None = None) -> None:
         self._agent.conversation.event_log.run_ended(turn.number, status, error)
         set_listed_status(status)
