@@ -420,12 +420,18 @@ async def test_the_run_is_ended_and_then_resumed(
 
     async def ends(wait: Wait) -> None:
         await end(office, wait)
+        while len(wait.done()) < len(wait.row.effects) + len(
+            wait.row.withdrawn
+        ):  # a cancelled run does not wait for it
+            await asyncio.sleep(0.05)
         assert wait.done() == (*wait.row.effects, *wait.row.withdrawn)
         if wait.row.agent in ("orderer", "chief"):
             late = await office.complete(wait)
             assert (late.status_code, late.json()["code"]) == (409, "run_ended")
         if wait.row.agent == "thinker":
             *_, stored = office.lab.model.background.of(wait.id)
+            while not stored.is_deleted:
+                await asyncio.sleep(0.05)
             assert (stored.is_cancelled, stored.is_deleted) == (True, True)
 
     async def resumes(wait: Wait) -> None:
