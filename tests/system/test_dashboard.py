@@ -150,7 +150,7 @@ async def exposed(
         await run_all_kinds(client, model)
         found: Series = []
         try:
-            async with asyncio.timeout(200):
+            async with asyncio.timeout(600):  # the server says after two minutes that nobody polls
                 asked = [one for query in QUERIES.values() for one in selectors(query)]
                 while not all(matching(found, one) for one in asked) or len(workers_of(found, "agents")) < 2:
                     found = [*await scrape(port["METRICS_PORT"]), *await scrape(port["SERVER"])]
