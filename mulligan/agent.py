@@ -241,8 +241,17 @@ class Agent(Generic[OutputT]):
                     f"{context}: features[{index}] is {each!r}, which is not a feature; give an object such as "
                     "Compaction(at=60_000)."
                 )
-            if any(type(other) is type(each) for other in self.features[:index]):
-                raise DeclarationError(f"{context}: {type(each).__name__} is in features twice; leave one out.")
+            kind = type(each).__name__
+            if same := next((other for other in self.features[:index] if other.name == each.name), None):
+                both = (
+                    "is in features twice" if type(same) is type(each) else f"and {type(same).__name__} have one name"
+                )
+                raise DeclarationError(f"{context}: {kind} {both}; leave one out.")
+            if each.in_workflow is None and each.name not in FEATURES:
+                raise DeclarationError(
+                    f"{context}: {kind} says not what it does in a workflow; set its in_workflow to a class of "
+                    "mulligan.feature.Feature."
+                )
         for each in self.features:
             if fault := next((text for text, is_present in each.faults(self).items() if is_present), None):
                 raise DeclarationError(f"{context}: {fault}.")

@@ -19,7 +19,7 @@ from mulligan.features import FEATURES
 ROOT = Path(__file__).parent.parent
 LINKED = ("workflows", "activities", "tools")
 """Folders of the checkout that the package takes in: `workflows/turn.py` is the module `mulligan.workflows.turn`."""
-FACADES = {"mulligan", "mulligan.events", "mulligan.providers"}
+FACADES = {"mulligan", "mulligan.events", "mulligan.feature", "mulligan.providers"}
 """Modules that only hand on what users import. An import from one of them counts as one from where the name is defined."""
 DOORS = {"mulligan.cli", "mulligan.testing", "mulligan.__main__", *FACADES}
 LAYERS = [
@@ -38,7 +38,17 @@ LAYERS = [
     DOORS,
 ]
 """The rooms from the bottom to the top: each may import from itself, its neighbours and what is below it."""
-GROUND_FLOOR = {"durations", "extras", "model_name", "once", "policy", "prices", "provider_plugin", "providers"}
+GROUND_FLOOR = {
+    "durations",
+    "extras",
+    "feature",
+    "model_name",
+    "once",
+    "policy",
+    "prices",
+    "provider_plugin",
+    "providers",
+}
 """Files of mulligan/ that define nothing that users import, beside those that do: several rooms need each of them."""
 TOOLS_MAY_SHARE = {"mulligan.tools.workspace", "mulligan.tools.web_address"}
 """What confines the tools. Otherwise no tool imports another one."""
@@ -261,8 +271,9 @@ def test_no_file_is_a_crumb() -> None:
 
 
 def test_no_two_files_have_the_same_name() -> None:
-    """But for `__init__.py`, the commands, whose files are named as they are, and the parts of a feature."""
-    names = Counter(path.stem for path in FILES if path.parent != ROOT / "mulligan/cli")
+    """But for `__init__.py`, the commands and the facades, whose files are named as they are, and the parts of a feature."""
+    facades = {MODULES[name] for name in FACADES}
+    names = Counter(path.stem for path in FILES if path.parent != ROOT / "mulligan/cli" and path not in facades)
     assert {name for name, count in names.items() if count > 1} - {*FEATURES} == {"__init__"}
 
 
@@ -278,11 +289,11 @@ def test_each_exported_name_can_be_imported() -> None:
     assert [name for name in mulligan.__all__ if getattr(mulligan, name) is None] == []
 
 
-ALLOWED_IMPORT = re.compile(r"(?:from|import) mulligan\.(?!tools\b|testing\b|providers\b)")
+ALLOWED_IMPORT = re.compile(r"(?:from|import) mulligan\.(?!tools\b|testing\b|providers\b|feature\b)")
 
 
-def test_readers_of_docs_and_examples_import_four_modules() -> None:
-    """`mulligan`, `mulligan.tools`, `mulligan.testing`, `mulligan.providers`, and nothing deeper."""
+def test_readers_of_docs_and_examples_import_five_modules() -> None:
+    """`mulligan`, `mulligan.tools`, `mulligan.testing`, `mulligan.providers`, `mulligan.feature`, and nothing deeper."""
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*.py")]
     pages += [*(ROOT / "deploy/example").rglob("*.py"), *(ROOT / "mulligan/cli/new_project").glob("*.py")]
     assert len(pages) > 20

@@ -12,7 +12,7 @@ from temporalio.exceptions import ActivityError
 from mulligan.wire.clean_up_request import CLEAN_UP, CleanUp
 from mulligan.wire.read_payload import read_payloads
 from mulligan.workflows.agent_route import AgentRoute
-from mulligan.workflows.features import SCHEDULES
+from mulligan.workflows.features import installed
 from mulligan.workflows.scheduling import NoResult, run_activity
 
 __all__ = ["CleanUpWorkflow"]
@@ -30,7 +30,7 @@ class CleanUpWorkflow:
     async def run(self, start: RawValue) -> None:
         """Run the activity. If it fails, the log says so: nobody waits for this workflow."""
         [clean_up] = read_payloads(workflow.payload_converter(), [start.payload], [CleanUp])
-        row = SCHEDULES[clean_up.activity]
+        row = installed().schedules[clean_up.activity]
         if clean_up.queue is not None:
             row = replace(row, queue=clean_up.queue, is_routed=False)
         request, route = _Request.model_validate(clean_up.request), AgentRoute(lambda: False)

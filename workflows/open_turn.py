@@ -48,6 +48,7 @@ async def open_turn(agent: RunningAgent, run_input: RunInput) -> Turn:
     try:
         with agent.waits.entered(WorkerWait(key="", agent=agent.name, opens=True)):
             opened = await agent.activity(OPEN_RUN, request, OpenedRun, summary=run_input.agent)
+            agent.take_features(opened.facts)
             _check_features(agent, opened)
     except FailureError as error:
         agent.add_new_messages()

@@ -31,7 +31,7 @@ from mulligan.workflows.conversation.continue_as_new import (
 )
 from mulligan.workflows.conversation.conversation import Conversation
 from mulligan.workflows.feature import Feature
-from mulligan.workflows.features import FEATURE_CLASSES, SCHEDULES, WAITS
+from mulligan.workflows.features import FEATURE_CLASSES, installed
 from mulligan.workflows.model_errors import raise_model_error
 from mulligan.workflows.people.inbox import Inbox
 from mulligan.workflows.scheduling import Schedule, run_activity
@@ -95,7 +95,10 @@ class RunningAgent:
         self._worker_waits = 0
         self.route = AgentRoute(lambda: inbox.stop is not None, self._waiting_for_worker)
         self.route.priority = run_priority(self._turn.input if self._turn else None)
-        self.features = [each(self) for each in FEATURE_CLASSES]
+        self._installed = installed()
+        self.features: list[Feature] = [each(self) for each in FEATURE_CLASSES]
+        if self._turn:
+            self.take_features(self._turn.facts)
         inbox.on_stop = self.conversation.event_log.stopping
         self.waits.is_due, self.waits.leave = self._is_due_while_waiting, self._leave
         self.waits.open_threads = self._open_threads
@@ -104,7 +107,7 @@ class RunningAgent:
 
     def _load(self, carried: dict[str, Any]) -> None:
         self.inbox.load(carried["inbox"])
-        self.waits.load(carried["waits"], WAITS)
+        self.waits.load(carried["waits"], self._installed.waits)
         self.is_answering = carried["answering"]
         states = carried["features"]
         for feature in self.features:
@@ -181,6 +184,16 @@ class RunningAgent:
 
     # Features
 
+    def take_features(self, facts: AgentFacts) -> None:
+        """Add the features of loaded modules that a turn's agent is declared with. They are the innermost of each chain.
+
+        Raises:
+            MissingFeatureError: this worker lacks one of its features.
+        """
+        former = {type(each): each for each in self.features}
+        declared = self._installed.declared(facts.features)
+        self.features = [former.get(each) or each(self) for each in (*FEATURE_CLASSES, *declared)]
+
     def feature(self, kind: type[F]) -> F:
         """The agent's feature of a class."""
         return next(each for each in self.features if isinstance(each, kind))
@@ -216,7 +229,7 @@ class RunningAgent:
         Raises:
             ActivityError: it has failed, or its result is none that the run can use.
         """
-        row = schedule or SCHEDULES[name]
+        row = schedule or self._installed.schedules[name]
         return await run_activity(name, request, result_type, row, route=self.route, summary=summary)
 
     async def model_activity(
@@ -235,7 +248,7 @@ class RunningAgent:
         Raises:
             ActivityError: it has failed, or its result is none that the run can use.
         """
-        schedule = replace(self.model_schedule(SCHEDULES[name]), retry=limits.model_retry(attempts))
+        schedule = replace(self.model_schedule(self._installed.schedules[name]), retry=limits.model_retry(attempts))
         return await run_activity(
             name, request, result_type, schedule, route=self.route, summary=summary, wait=self.inbox.unless_stopped
         )

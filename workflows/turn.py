@@ -150,14 +150,16 @@ class Turn(BaseModel):
     def take_output(self, answer: ModelAnswer, record: StepRecord) -> bool:
         """Set the result's output from an answer. Returns whether the answer is a final one.
 
-        Unless it is final, an answer in plain text is not the output of an agent with a structured one.
+        Unless it is final, an answer in plain text is not the output of an agent with a structured one. What a feature has
+        rejected is no output.
         """
         result = self.result
-        if answer.output is not None:
+        if answer.output is not None and answer.rejected is None:
             result.output, result.output_type = _output_value(answer, record), answer.output.type
             return True
         is_final = not answer.message.tool_calls and answer.rejected is None
-        result.output = None if self.facts.structured and not is_final else answer.message.text
+        is_output = answer.rejected is None and (is_final or not self.facts.structured)
+        result.output = answer.message.text if is_output else None
         return is_final
 
     def model_request(self, context: RunContext, conversation: Conversation, known: int) -> ModelCall:

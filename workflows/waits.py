@@ -241,10 +241,10 @@ class Waits:
             self._ended[name, key] = how
 
 
-_ADAPTERS: dict[str, TypeAdapter[Any]] = {}
+_ADAPTERS: dict[type[Wait], TypeAdapter[Any]] = {}
 
 
 def _adapter(kind: type[Wait]) -> TypeAdapter[Any]:
-    if kind.name not in _ADAPTERS:
-        _ADAPTERS[kind.name] = TypeAdapter(kind)
-    return _ADAPTERS[kind.name]
+    if kind not in _ADAPTERS:
+        _ADAPTERS[kind] = TypeAdapter(kind)
+    return _ADAPTERS[kind]

@@ -11,7 +11,7 @@ from mulligan.workflows import limits
 from mulligan.workflows.agent_queries import AgentQueries
 from mulligan.workflows.conversation.conversation import messages_that_fit
 from mulligan.workflows.current_details import current_details, show_details
-from mulligan.workflows.features import FEATURE_CLASSES
+from mulligan.workflows.features import FEATURE_CLASSES, installed
 from mulligan.workflows.people.decision_handlers import DecisionHandlers
 from mulligan.workflows.people.update_handlers import UpdateHandlers
 from mulligan.workflows.running_agent import RunningAgent
@@ -27,7 +27,7 @@ class WorkflowAgents:
         self.queries = AgentQueries(self._agents)
         self.handlers = UpdateHandlers(self._name_of)
         DecisionHandlers(self)
-        for feature in FEATURE_CLASSES:
+        for feature in (*FEATURE_CLASSES, *installed().loaded.values()):
             feature.listen(self)
 
     @classmethod

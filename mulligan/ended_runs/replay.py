@@ -1,7 +1,8 @@
 """Replays the history of an ended run of `AgentWorkflow` in this process, to ask the workflow what a worker would be asked.
 
 Nothing of a run is code of users: what an agent declared is in the history, and tools and models run in activities, which a
-replay does not repeat. So any process with Mulligan can do it, and needs only the keys of an encrypted run.
+replay does not repeat. So any process with Mulligan can do it, and needs only the keys of an encrypted run. The exception is
+a run with a feature of a loaded module: only a worker that has it can answer for such a run.
 """
 
 from __future__ import annotations

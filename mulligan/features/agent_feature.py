@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import JsonValue
 
@@ -11,6 +11,7 @@ from mulligan.endpoint import Model
 
 if TYPE_CHECKING:
     from mulligan.agent import Agent
+    from mulligan.workflows.feature import Feature
 
 __all__ = ["AgentFeature"]
 
@@ -20,12 +21,19 @@ class AgentFeature:
 
     An agent has at most one of each class. Subclasses are frozen dataclasses whose fields are the feature's options. The
     feature's name is that of the module.
+
+    Attributes:
+        in_workflow: What a feature of one's own does in the workflow (docs/features.md). Mulligan's own are found by name.
+        activities: The activities of a feature of one's own: functions `async def` with `@activity.defn`.
     """
+
+    in_workflow: ClassVar[type[Feature] | None] = None
+    activities: ClassVar[Sequence[Callable[..., Any]]] = ()
 
     @property
     def name(self) -> str:
         """The name in the list of features."""
-        return type(self).__module__.rpartition(".")[2]
+        return self.in_workflow.name() if self.in_workflow else type(self).__module__.rpartition(".")[2]
 
     def faults(self, agent: Agent) -> dict[str, bool]:
         """The sentences that refuse a declaration, each with whether it applies. `agent`: whose feature it is."""

@@ -45,7 +45,10 @@ _IGNORED = {"set_patch_marker", "upsert_workflow_search_attributes", "modify_wor
 
 
 class Engine:
-    """One execution of a workflow. `caller`: the id of the parent workflow, if it is a child; `memo`: from the parent."""
+    """One execution of a workflow.
+
+    `caller`: the id of the parent workflow, if it is a child; `memo`: from the parent; `features`: those of loaded modules.
+    """
 
     def __init__(
         self,
@@ -56,11 +59,12 @@ class Engine:
         caller: str | None = None,
         memo: Mapping[str, Payload] | None = None,
         person: PersonDriver | None = None,
+        features: tuple[type, ...] = (),
     ) -> None:
         self._definition = workflow._Definition.must_from_class(kind)
         self._activities = Activities(activities, self, workflow_id, self._definition.name or "")
         self.workflow_id = workflow_id
-        self._person = person
+        self._person, self._features = person, features
         self._updates: dict[str, asyncio.Future[Any]] = {}
         self._caller, self._memo = caller, dict(memo or {})
         self._now = datetime.now(UTC)
@@ -77,7 +81,9 @@ class Engine:
         # The workflow has its own event loop, so it runs in a thread without one.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="workflow")
         instance = UnsandboxedWorkflowRunner().create_instance(
-            instance_details(self._definition, workflow_id, self._now, caller=caller, memo=dict(memo or {}))
+            instance_details(
+                self._definition, workflow_id, self._now, caller=caller, memo=self._memo, features=features
+            )
         )
         is_agent_run = issubclass(kind, AgentWorkflow)
         self._activate_workflow = with_one_argument(instance.activate) if is_agent_run else instance.activate
@@ -256,7 +262,13 @@ class Engine:
             )
         functions = self._activities.functions
         child = Engine(
-            kind, functions, request.workflow_id, caller=self.workflow_id, memo=request.memo, person=self._person
+            kind,
+            functions,
+            request.workflow_id,
+            caller=self.workflow_id,
+            memo=request.memo,
+            person=self._person,
+            features=self._features,
         )
         self._children[request.seq] = child
         self._start("child", request.seq, _run_child(child, request))

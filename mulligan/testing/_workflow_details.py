@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -14,12 +14,21 @@ from temporalio.worker import WorkflowInstanceDetails
 
 from mulligan.client.connect import data_converter
 from mulligan.testing._activities import NAMESPACE, PAYLOADS, RUN_ID, TASK_QUEUE
+from mulligan.workflows.features import LOADED_FEATURES
 
 
 def instance_details(
-    definition: Any, workflow_id: str, now: datetime, *, caller: str | None, memo: Mapping[str, Payload]
+    definition: Any,
+    workflow_id: str,
+    now: datetime,
+    *,
+    caller: str | None,
+    memo: Mapping[str, Payload],
+    features: Sequence[type] = (),
 ) -> WorkflowInstanceDetails:
-    """The details of a workflow that starts `now`. `caller`: the id of the parent workflow, if it is a child."""
+    """The details of a workflow that starts `now`. `caller`: the id of the parent workflow, if it is a child; `features`:
+    the classes of loaded modules.
+    """
     info = workflow.Info(
         attempt=1,
         continued_run_id=None,
@@ -53,7 +62,7 @@ def instance_details(
         info=info,
         randomness_seed=random.Random(7).randint(0, 2**32),  # noqa: S311 - the same in each run
         # The SDK checks here whether the worker has a local activity. `Activities` reports a missing one itself.
-        extern_functions={"__temporal_assert_local_activity_valid": lambda _: None},
+        extern_functions={"__temporal_assert_local_activity_valid": lambda _: None, LOADED_FEATURES: lambda: features},
         disable_eager_activity_execution=False,
         worker_level_failure_exception_types=[],
         patch_activation_callback=None,

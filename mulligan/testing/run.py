@@ -217,13 +217,14 @@ async def _engine(
     from mulligan.observe.telemetry import Telemetry
     from mulligan.testing._engine import Engine
     from mulligan.testing.person import PersonDriver
-    from mulligan.worker.wiring import AgentActivities
+    from mulligan.worker.wiring import AgentActivities, LoadedFeatures
 
     reset_models(models)
     telemetry = Telemetry(SimpleSpanProcessor(spans), content=True, exports=False)
     async with AgentActivities(loaded, telemetry, tokens=CallbackTokens(_random_key)).opened() as activities:
         driver = PersonDriver(person) if person is not None else None
-        engine = Engine(workflow, activities, f"test-{uuid.uuid4().hex[:8]}", person=driver)
+        features = LoadedFeatures(loaded).classes
+        engine = Engine(workflow, activities, f"test-{uuid.uuid4().hex[:8]}", person=driver, features=features)
         try:
             yield engine
         except Exception:

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar, cast
+from typing import Any, TypeGuard, TypeVar, cast
 
 from mulligan.activities.registry import Registry
 from mulligan.agent import Agent
 from mulligan.endpoint import Model
 from mulligan.errors import DeclarationError
+from mulligan.features.agent_feature import AgentFeature
 from mulligan.provider_plugin import ProviderPlugin
 from mulligan.script import Script
 from mulligan.tool import Tool
@@ -70,6 +71,8 @@ class LoadedModules:
     """The module of each agent, by the agent's name."""
     modules_of_tools: dict[str, str] = field(default_factory=dict)
     """The module of each tool, by the tool's name."""
+    features: tuple[type[AgentFeature], ...] = ()
+    """The features of the agents, and those of the modules, that are not Mulligan's own."""
     warnings: tuple[str, ...] = ()
     """Sentences on what is valid, but probably a mistake."""
 
@@ -136,10 +139,13 @@ def load(
         if getattr(value, "__module__", None) == module.__name__
     ]
     workflows = [each for each in defined if inspect.isclass(each) and "__temporal_workflow_definition" in vars(each)]
-    activities = [each for each in defined if inspect.isfunction(each) and hasattr(each, DEFINITION)]
-    all_modules = {module.__name__: module for module in [*imported, *agent_modules.values()]}
-    _check_activity_types(activities)
     registry = Registry(all_agents.values(), all_scripts.values(), all_tools.values(), _of_type(Model, values))
+    features = _features(registry, values)
+    activities = [each for each in defined if inspect.isfunction(each) and hasattr(each, DEFINITION)]
+    activities += [each for feature in features for each in feature.activities]
+    _check_activity_types(activities)
+    of_features = [sys.modules[kind.__module__] for each in features for kind in (each, each.in_workflow) if kind]
+    all_modules = {module.__name__: module for module in [*imported, *agent_modules.values(), *of_features]}
     return LoadedModules(
         registry=registry,
         workflows=tuple(dict.fromkeys(workflows)),
@@ -149,8 +155,29 @@ def load(
         modules_of_agents={name: module.__name__ for name, module in agent_modules.items()}
         | _modules_by_name(Agent, imported),
         modules_of_tools=_modules_by_name(Tool, imported),
+        features=features,
         warnings=(*_warnings_of_modules(imported), *declaration_warnings(registry)),
     )
+
+
+def _features(registry: Registry, values: Iterable[object]) -> tuple[type[AgentFeature], ...]:
+    """The features that are not Mulligan's own: those of the agents, and those that loaded modules define or import.
+
+    Raises:
+        DeclarationError: an activity of a feature is not `async def`.
+    """
+    declared = [type(each) for agent in registry.agents.values() for each in agent.features]
+    features = tuple(filter(_is_own_feature, dict.fromkeys([*declared, *filter(inspect.isclass, values)])))
+    for each in (activity for feature in features for activity in feature.activities):
+        if not hasattr(each, DEFINITION) or not inspect.iscoroutinefunction(each):
+            raise DeclarationError(
+                f"{each!r} is among the activities of a feature; make it an `async def` function with @activity.defn."
+            )
+    return features
+
+
+def _is_own_feature(value: object) -> TypeGuard[type[AgentFeature]]:
+    return inspect.isclass(value) and issubclass(value, AgentFeature) and value.in_workflow is not None
 
 
 def _warnings_of_modules(modules: Iterable[ModuleType]) -> list[str]:
@@ -167,6 +194,7 @@ def _is_served(value: object, module: ModuleType) -> bool:
     if isinstance(value, Agent | Tool | Script | Model | ProviderPlugin):
         return True
     is_definition = inspect.isclass(value) and "__temporal_workflow_definition" in vars(value)
+    is_definition = is_definition or _is_own_feature(value)
     is_definition = is_definition or (inspect.isfunction(value) and hasattr(value, DEFINITION))
     return is_definition and getattr(value, "__module__", None) == module.__name__
 

@@ -46,16 +46,15 @@ from mulligan.worker.wiring import (
     ACTIVITIES,
     CACHED_WORKFLOWS,
     SECONDS_AFTER_GRACE,
+    WORKFLOWS,
     AgentActivities,
+    LoadedFeatures,
     activity_worker,
     with_agents,
     with_passthrough,
     without_duplicates,
 )
 from mulligan.worker.workflow_cache import WorkflowCache
-from mulligan.workflows.agent_list_workflow import AgentListWorkflow
-from mulligan.workflows.agent_workflow import AgentWorkflow
-from mulligan.workflows.clean_up_workflow import CleanUpWorkflow
 
 __all__ = ["MulliganPlugin"]
 
@@ -154,9 +153,10 @@ class MulliganPlugin(ClientPlugin, WorkerPlugin):
     def configure_replayer(self, config: ReplayerConfig) -> ReplayerConfig:
         """Add workflows and the data converter."""
         config["data_converter"] = _add_converter(config.get("data_converter") or DataConverter.default)
-        config["workflows"] = without_duplicates(
-            config.get("workflows"), [AgentWorkflow, AgentListWorkflow, CleanUpWorkflow, *self._loaded.workflows]
-        )
+        features = LoadedFeatures(self._loaded)
+        workflows = [*WORKFLOWS, *features.workflows, *self._loaded.workflows]
+        config["workflows"] = without_duplicates(config.get("workflows"), workflows)
+        config["interceptors"] = [*(config.get("interceptors") or ()), features]
         config["workflow_runner"] = with_passthrough(config.get("workflow_runner"), self._loaded)
         return config
 

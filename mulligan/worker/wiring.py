@@ -14,7 +14,14 @@ from typing import Any, cast
 
 from temporalio import activity
 from temporalio.client import Client
-from temporalio.worker import Interceptor, UnsandboxedWorkflowRunner, Worker, WorkerConfig, WorkflowRunner
+from temporalio.worker import (
+    Interceptor,
+    UnsandboxedWorkflowRunner,
+    Worker,
+    WorkerConfig,
+    WorkflowInterceptorClassInput,
+    WorkflowRunner,
+)
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from mulligan.activities.call_model import CallModelActivity
@@ -65,11 +72,14 @@ from mulligan.worker.workflow_cache import WorkflowCache
 from mulligan.workflows.agent_list_workflow import AgentListWorkflow
 from mulligan.workflows.agent_workflow import AgentWorkflow
 from mulligan.workflows.clean_up_workflow import CleanUpWorkflow
-from mulligan.workflows.features import FEATURE_CLASSES, SCHEDULES
+from mulligan.workflows.feature import Feature
+from mulligan.workflows.features import FEATURE_CLASSES, LOADED_FEATURES, with_loaded
 
 PASSED_THROUGH = (
     # Values and errors must be the same classes inside and outside of workflows, and these modules have no side effects.
-    # Workflow code does not pass through: the sandbox imports it again, and checks it.
+    # Workflow code does not pass through: the sandbox imports it again, and checks it. But the features of loaded modules,
+    # which do, are derived from this class.
+    "mulligan.workflows.feature",
     *(
         f"mulligan.{module.name}"
         for module in iter_modules([str(Path(__file__).parents[1])])
@@ -93,8 +103,6 @@ WORKFLOWS = [
     *(AgentWorkflow, AgentListWorkflow, CleanUpWorkflow),
     *(each for feature in FEATURE_CLASSES for each in feature.workflows),
 ]
-MODEL_CALLS = [name for name, row in SCHEDULES.items() if row.calls_model]
-"""The activities that the limits of model calls apply to."""
 MODELS_SUFFIX = "-models"
 SECONDS_AFTER_GRACE = 10
 """Seconds beyond the grace time that a failed worker may take to stop."""
@@ -107,6 +115,34 @@ def sandbox(
     # A second import of a loaded module in the sandbox would declare its agents twice.
     passed_through = restrictions.with_passthrough_modules(*PASSED_THROUGH, *loaded.modules)
     return SandboxedWorkflowRunner(restrictions=passed_through)
+
+
+class LoadedFeatures(Interceptor):
+    """Gives a worker's workflows the features of its loaded modules.
+
+    Raises:
+        DeclarationError: one has a name that another feature has.
+    """
+
+    def __init__(self, loaded: LoadedModules) -> None:
+        self.classes: tuple[type[Feature], ...] = tuple(
+            dict.fromkeys(each.in_workflow for each in loaded.features if each.in_workflow)
+        )
+        self._installed = with_loaded(self.classes)
+
+    @property
+    def workflows(self) -> list[type]:
+        """The workflows that they start beside the run."""
+        return [each for feature in self.classes for each in feature.workflows]
+
+    @property
+    def model_calls(self) -> list[str]:
+        """The activities that the limits of model calls apply to, by their types; Mulligan's own too."""
+        return [name for name, row in self._installed.schedules.items() if row.calls_model]
+
+    def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> None:  # noqa: A002 - Temporal's name
+        """Set the function that returns them."""
+        input.unsafe_extern_functions[LOADED_FEATURES] = lambda: self.classes
 
 
 class AgentActivities:
@@ -160,6 +196,7 @@ class AgentActivities:
             *(CheckEditActivity(services).check_edit, CheckAnswerActivity(services).check_answer),
             ListAgentsActivity(services).list_agents,
             *(each for feature in parts("activities") for each in _activities(feature, services)),
+            *dict.fromkeys(each for feature in loaded.features for each in feature.activities),
         ]
 
     def stop_without_threads(self, group: WorkerGroup) -> None:
@@ -216,8 +253,10 @@ def with_agents(
         slots = config.get("max_concurrent_activities") or ACTIVITIES
         config["activity_executor"] = ThreadPoolExecutor(slots, thread_name_prefix="activity")
     unsandboxed = config.get("unsandboxed_workflow_runner") or UnsandboxedWorkflowRunner()
-    config["workflows"] = without_duplicates(config.get("workflows"), [*WORKFLOWS, *loaded.workflows])
-    config["interceptors"] = [*(config.get("interceptors") or ()), ActivityLogFields()]
+    features = LoadedFeatures(loaded)
+    workflows = [*WORKFLOWS, *features.workflows, *loaded.workflows]
+    config["workflows"] = without_duplicates(config.get("workflows"), workflows)
+    config["interceptors"] = [*(config.get("interceptors") or ()), ActivityLogFields(), features]
     config["activities"] = without_duplicates(config.get("activities"), [*activities, *loaded.activities])
     sandboxed, on_task = with_passthrough(config.get("workflow_runner"), loaded), link.send_run if link else None
     config["workflow_runner"] = RecordedStateRunner(sandboxed, cache, on_task)
@@ -258,7 +297,7 @@ async def running_worker(
     worker_settings = settings()
     served = served_agents(loaded, task_queue) if not worker_settings.build_id else None
     model_task_queue = f"{task_queue}{MODELS_SUFFIX}" if worker_settings.limits_model_calls else None
-    cache = WorkflowCache(worker_settings.max_cached_workflows)
+    cache, model_calls = WorkflowCache(worker_settings.max_cached_workflows), LoadedFeatures(loaded).model_calls
     reported: list[Interceptor] = [link] if link else []
     group = WorkerGroup(say, seconds_to_stop=worker_settings.grace_seconds + SECONDS_AFTER_GRACE)
     agent_activities = AgentActivities(loaded, telemetry, model_task_queue, served)
@@ -279,7 +318,7 @@ async def running_worker(
         workers, monitors = [worker], [PollMonitor(client, task_queue, "workflow", say)]
         monitors += [activity_monitor(client, task_queue, say, slots, worker_settings.max_activities_per_second)]
         for queue in (task_queue, *([served.queue] if served is not None and served.tag else [])):
-            for name, of_queue, options in _activity_queues(queue, activities, worker_settings):
+            for name, of_queue, options in _activity_queues(queue, activities, model_calls, worker_settings):
                 if name == task_queue:
                     continue  # the worker above takes these
                 queue_slots = ActivitySlots(options["max_concurrent_activities"])
@@ -291,15 +330,15 @@ async def running_worker(
 
 
 def _activity_queues(
-    task_queue: str, activities: Sequence[Callable[..., Any]], chosen: Settings
+    task_queue: str, activities: Sequence[Callable[..., Any]], model_calls: Sequence[str], chosen: Settings
 ) -> list[tuple[str, Sequence[Callable[..., Any]], dict[str, Any]]]:
     """The queues for the activities of a task queue, with the activities and the worker options of each.
 
-    Model calls have a queue of their own where they have limits of their own.
+    Model calls (`model_calls`: their types) have a queue of their own where they have limits of their own.
     """
     queues = [(task_queue, activities, activity_worker_options(chosen))]
     if chosen.limits_model_calls:
-        of_models = [each for each in activities if each.__name__ in MODEL_CALLS]
+        of_models = [each for each in activities if each.__name__ in model_calls]
         queues += [(f"{task_queue}-models", of_models, model_worker_options(chosen))]
     return queues
 

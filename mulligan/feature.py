@@ -1,0 +1,25 @@
+"""What the author of a feature imports for its part in the workflow (docs/features.md). Provisional until 0.1.0."""
+
+from mulligan.wire.model_call import ModelAnswer, ModelCall, RejectedAnswer
+from mulligan.wire.tool_call import ToolOutcome
+from mulligan.workflows.feature import EndTurn, Feature, StepAgain
+from mulligan.workflows.running_agent import RunningAgent
+from mulligan.workflows.scheduling import NoResult, Schedule
+from mulligan.workflows.step_call import StepCall
+from mulligan.workflows.waits import Wait, WaitKind
+
+__all__ = [
+    "EndTurn",
+    "Feature",
+    "ModelAnswer",
+    "ModelCall",
+    "NoResult",
+    "RejectedAnswer",
+    "RunningAgent",
+    "Schedule",
+    "StepAgain",
+    "StepCall",
+    "ToolOutcome",
+    "Wait",
+    "WaitKind",
+]
