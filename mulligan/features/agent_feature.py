@@ -11,7 +11,6 @@ from mulligan.endpoint import Model
 
 if TYPE_CHECKING:
     from mulligan.agent import Agent
-    from mulligan.workflows.feature import Feature
 
 __all__ = ["AgentFeature"]
 
@@ -23,11 +22,12 @@ class AgentFeature:
     feature's name is that of the module.
 
     Attributes:
-        in_workflow: What a feature of one's own does in the workflow (docs/features.md). Mulligan's own are found by name.
-        activities: The activities of a feature of one's own: functions `async def` with `@activity.defn`.
+        in_workflow: A subclass of `mulligan.feature.Feature`: what a feature of your own does in the workflow
+            (docs/features.md). Mulligan's own are found by their names.
+        activities: The activities of a feature of your own: functions `async def` with `@activity.defn`.
     """
 
-    in_workflow: ClassVar[type[Feature] | None] = None
+    in_workflow: ClassVar[type[Any] | None] = None
     activities: ClassVar[Sequence[Callable[..., Any]]] = ()
 
     @property

@@ -141,8 +141,8 @@ def load(
     workflows = [each for each in defined if inspect.isclass(each) and "__temporal_workflow_definition" in vars(each)]
     registry = Registry(all_agents.values(), all_scripts.values(), all_tools.values(), _of_type(Model, values))
     features = _features(registry, values)
-    activities = [each for each in defined if inspect.isfunction(each) and hasattr(each, DEFINITION)]
-    activities += [each for feature in features for each in feature.activities]
+    activities: list[Callable[..., Any]] = [each for feature in features for each in feature.activities]
+    activities += [each for each in defined if inspect.isfunction(each) and hasattr(each, DEFINITION)]
     _check_activity_types(activities)
     of_features = [sys.modules[kind.__module__] for each in features for kind in (each, each.in_workflow) if kind]
     all_modules = {module.__name__: module for module in [*imported, *agent_modules.values(), *of_features]}
