@@ -8,10 +8,8 @@ from mulligan.cli._terminal import escape_output
 from mulligan.cli.agents import agents
 from mulligan.cli.answer import answer
 from mulligan.cli.approve import approve
-from mulligan.cli.budget import budget
 from mulligan.cli.cancel import cancel
 from mulligan.cli.codec_server import codec_server
-from mulligan.cli.complete import complete
 from mulligan.cli.content import content
 from mulligan.cli.demo import demo
 from mulligan.cli.deny import deny
@@ -30,6 +28,7 @@ from mulligan.cli.start import start
 from mulligan.cli.stop import stop
 from mulligan.cli.tail import tail
 from mulligan.cli.worker import worker
+from mulligan.features import parts
 
 __all__ = ["app", "main"]
 
@@ -54,14 +53,14 @@ app.command()(pending)
 app.command()(approve)
 app.command()(deny)
 app.command()(answer)
-app.command()(complete)
 app.command()(send)
 app.command()(stop)
 app.command()(cancel)
 app.command()(agents)
-app.command()(budget)
 app.command()(serve)
 app.command()(codec_server)
+for part in parts("cli"):
+    app.command()(part.COMMAND)
 app.add_typer(schedule, name="schedule")
 app.add_typer(content, name="content")
 app.add_typer(mcp, name="mcp")

@@ -18,13 +18,18 @@ FEATURES = (
     "batch",
     "calls_in_text",
 )
-"""The names of the features. A feature has a folder or a file of its name where it has a part: here, in `workflows/` and in
-`activities/`. They stand around a step, a model call and a tool call in this order: the first is the outermost."""
+"""The names of the features. A feature has a folder or a file of its name where it has a part (docs/features.md). They stand
+around a step, a model call and a tool call in this order: the first is the outermost."""
 
 
 def parts(room: str) -> Iterator[ModuleType]:
-    """The modules of the features' parts in a room (`workflows`, `activities`), in the order of the list."""
+    """The modules of the features' parts in a room (`workflows`, `cli` …), in the order of the list.
+
+    A part is a file, or a folder with a file of the same name.
+    """
     for name in FEATURES:
-        package = f"mulligan.{room}.{name}"
-        if find_spec(package) is not None and find_spec(f"{package}.{name}") is not None:
-            yield import_module(f"{package}.{name}")
+        module = f"mulligan.{room}.{name}"
+        if (spec := find_spec(module)) is not None:
+            module = f"{module}.{name}" if spec.submodule_search_locations else module
+            if find_spec(module) is not None:
+                yield import_module(module)

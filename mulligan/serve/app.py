@@ -19,12 +19,12 @@ from temporalio.service import RetryConfig
 from mulligan.client.connect import connect
 from mulligan.client.settings import settings
 from mulligan.ended_runs.query_interceptor import with_ended_runs
+from mulligan.features import parts
 from mulligan.schema.fault_text import required_form
 from mulligan.serve.ag_ui import AG_UI
 from mulligan.serve.ai_sdk import AI_SDK
 from mulligan.serve.api import API
 from mulligan.serve.arriving_body import BodyLimits
-from mulligan.serve.callbacks import CALLBACKS
 from mulligan.serve.clean_text import hide_secrets_in_logs, logged_path
 from mulligan.serve.console.console_pages import CONSOLE
 from mulligan.serve.gate import Gate
@@ -35,12 +35,14 @@ from mulligan.serve.problems import KNOWN_ERRORS, Problem, after_start, problem_
 from mulligan.serve.runs import MOST_WATCHERS, Runs
 from mulligan.serve.security import Access, parse_tokens
 from mulligan.serve.served_request import ServedRequest
-from mulligan.serve.webhooks import WEBHOOKS
 
 __all__ = ["PROTOCOLS", "create_app"]
 
-PROTOCOLS: Sequence[Protocol] = (API, CALLBACKS, WEBHOOKS, OPENAI, AG_UI, AI_SDK, MCP, CONSOLE)
-"""All protocols: a new one is a file beside api.py, and a name here."""
+PROTOCOLS: Sequence[Protocol] = (
+    *(API, *(part.PROTOCOL for part in parts("serve"))),
+    *(OPENAI, AG_UI, AI_SDK, MCP, CONSOLE),
+)
+"""All protocols: a new one is a file beside api.py, and a name here. Those of features are found by the features' names."""
 RETRY = RetryConfig(max_elapsed_time_millis=3_000)
 """How long a request is tried again while Temporal does not answer; then the client is told so, with Retry-After."""
 SHOWN_CHARS = 80

@@ -14,7 +14,7 @@ from temporalio.testing import ActivityEnvironment
 
 from mulligan.activities.budgets import tenant_budgets
 from mulligan.activities.budgets.tenant_budgets import TenantBudgets
-from mulligan.cli.budget import _usd
+from mulligan.cli.budgets import _usd
 from mulligan.client.budget_file import MAX_FILE_BYTES, BudgetFile
 from mulligan.errors import DeclarationError
 from mulligan.prices import Prices

@@ -138,3 +138,6 @@ async def _spent(client: Client, tenant: str, day: date, limit: asyncio.Semaphor
     except WorkflowQueryFailedError as error:
         print_progress(f"no worker says what {tenant} has spent: {error}")
     return None
+
+
+COMMAND = budget

@@ -22,8 +22,6 @@ from mulligan.serve.json_body import read_json
 from mulligan.serve.problems import Problem
 from mulligan.wire.background_response import METADATA, RESPONSE_ENDED
 
-__all__ = ["WEBHOOKS"]
-
 PREFIX = "/api/webhooks"
 RETRIEVE_TIMEOUT = 15.0
 """Seconds to read the response at OpenAI, which waits for the answer to its webhook meanwhile."""
@@ -138,4 +136,4 @@ async def _wake(client: Any, run: DeferredCallId, response_id: str) -> None:
             raise
 
 
-WEBHOOKS = Protocol(prefix=PREFIX, router=router, refuse=refuse_by_rfc_9457, public=[f"{PREFIX}/"])
+PROTOCOL = Protocol(prefix=PREFIX, router=router, refuse=refuse_by_rfc_9457, public=[f"{PREFIX}/"])

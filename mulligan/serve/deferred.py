@@ -15,8 +15,6 @@ from mulligan.serve.json_body import MOST_RESULT_VALUES, json_object, parse_body
 from mulligan.serve.problems import Problem
 from mulligan.wire.deferred_call import COMPLETE
 
-__all__ = ["CALLBACKS"]
-
 PREFIX = "/api/callbacks"
 router = APIRouter(prefix=PREFIX, tags=["callbacks"])
 
@@ -70,4 +68,4 @@ async def complete(token: str, request: Request) -> dict[str, Any]:
     return {"accepted": True}
 
 
-CALLBACKS = Protocol(prefix=PREFIX, router=router, refuse=refuse_by_rfc_9457, public=[f"{PREFIX}/"])
+PROTOCOL = Protocol(prefix=PREFIX, router=router, refuse=refuse_by_rfc_9457, public=[f"{PREFIX}/"])

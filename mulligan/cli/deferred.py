@@ -55,3 +55,6 @@ async def _complete(run_id: str, fields: dict[str, Any], *, as_json: bool) -> in
         keep_none=True,
         message=f"{fields['call_id']} of {run_id} was completed.",
     )
+
+
+COMMAND = complete
