@@ -37,7 +37,7 @@ from mulligan.wire.agent_facts import (
 )
 from mulligan.wire.conversation_ref import INPUT_MESSAGES_QUERY, Page, PageRequest
 from mulligan.wire.search_attributes import AGENT_ATTRIBUTE
-from mulligan.wire.sub_run import AGENT_WORKFLOW
+from mulligan.wire.sub_agents import AGENT_WORKFLOW
 
 INSTRUCTIONS_LIMIT = 50.0
 """Seconds that an `instructions` function may take."""

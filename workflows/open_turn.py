@@ -16,7 +16,7 @@ from mulligan.wire.agent_facts import OPEN_RUN, OpenedRun, OpenRun
 from mulligan.wire.compressed_input import LONGEST_MESSAGE
 from mulligan.wire.run_context import TRACE_HEADER
 from mulligan.wire.run_priority import run_priority
-from mulligan.wire.sub_run import CALL_MEMO
+from mulligan.wire.sub_agents import CALL_MEMO
 from mulligan.workflows import limits
 from mulligan.workflows.agent_route import is_declined
 from mulligan.workflows.memo import memo_json

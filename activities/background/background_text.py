@@ -14,7 +14,7 @@ from mulligan.activities.models.live_text import LiveTextHeartbeats
 from mulligan.activities.models.openai_responses import OpenAIResponses, sequence_of
 from mulligan.activities.models.protocol import Unavailable
 from mulligan.errors import ModelRequestError
-from mulligan.wire.background_response import ReadResponse
+from mulligan.wire.background import ReadResponse
 from mulligan.wire.event_types import LIVE_TEXT, LiveText, TextCursor
 from mulligan.wire.live_text_in import live_text_in
 

@@ -31,7 +31,7 @@ from mulligan.client.callback_tokens import RESPONSE, call_of
 from mulligan.errors import ModelRequestError
 from mulligan.schema.error_text import error_text, type_name
 from mulligan.values import ErrorInfo, Usage
-from mulligan.wire.background_response import (
+from mulligan.wire.background import (
     END_RESPONSE,
     METADATA,
     READ_RESPONSE,

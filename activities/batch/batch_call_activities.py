@@ -26,7 +26,7 @@ from mulligan.client.worker_versions import unpinned
 from mulligan.errors import ModelRequestError
 from mulligan.schema.error_text import error_text, type_name
 from mulligan.values import ErrorInfo
-from mulligan.wire.batch_call import (
+from mulligan.wire.batch import (
     BATCH_COLLECTOR,
     COLLECTOR_PREFIX,
     PREPARE_BATCH_CALL,

@@ -28,7 +28,7 @@ from mulligan.client.worker_versions import unpin
 from mulligan.errors import ModelRequestError
 from mulligan.model_name import ModelName
 from mulligan.values import ErrorInfo
-from mulligan.wire.batch_call import (
+from mulligan.wire.batch import (
     BATCH_ANSWERED,
     DELETE_BATCH_FILES,
     DELIVER_BATCH,

@@ -24,8 +24,7 @@ from mulligan.client.budget_file import BudgetFile
 from mulligan.client.worker_versions import unpinned
 from mulligan.prices import Prices, cost_of
 from mulligan.values import Usage
-from mulligan.wire.run_context import RunContext
-from mulligan.wire.tenant_budget import (
+from mulligan.wire.budgets import (
     ADD_COST,
     OVER_BUDGET,
     SPENT_QUERY,
@@ -35,6 +34,7 @@ from mulligan.wire.tenant_budget import (
     Spent,
     budget_id,
 )
+from mulligan.wire.run_context import RunContext
 
 TIMEOUT = timedelta(seconds=10)
 TRIES, PAUSE = 3, 1.0

@@ -24,7 +24,7 @@ from mulligan.observe.spans import ChatAttempt
 from mulligan.provider_plugin import BUILT_IN
 from mulligan.values import ErrorInfo, Message, Usage, UserMessage
 from mulligan.wire.agent_facts import Definition
-from mulligan.wire.compaction_request import COMPACT_CONVERSATION, CompactConversation, Compacted
+from mulligan.wire.compaction import COMPACT_CONVERSATION, CompactConversation, Compacted
 
 BYTES_PER_TOKEN = 4
 """A rough estimate, the same as the workflow's."""

@@ -22,7 +22,7 @@ from mulligan.observe.spans import ToolCallAttempt
 from mulligan.observe.tool_call_span import ToolCallSpan
 from mulligan.schema.error_text import type_name
 from mulligan.tool import MAX_RESULT_CHARS, Tool
-from mulligan.wire.deferred_call import CANCEL_DEFERRED, SETTLE_DEFERRED, SettledCall, SettleDeferred
+from mulligan.wire.deferred import CANCEL_DEFERRED, SETTLE_DEFERRED, SettledCall, SettleDeferred
 from mulligan.wire.tool_call import ToolOutcome
 
 _log = logging.getLogger(__name__)

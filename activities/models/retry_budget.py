@@ -18,7 +18,7 @@ from mulligan.activities.models.protocol import Unavailable
 from mulligan.errors import ModelUnavailableError, truncated
 from mulligan.observe.metrics import Metrics
 from mulligan.schema.error_text import error_text, type_name
-from mulligan.wire.compaction_request import CompactConversation
+from mulligan.wire.compaction import CompactConversation
 from mulligan.wire.model_call import ModelCall
 
 TOO_MANY_REQUESTS = 429

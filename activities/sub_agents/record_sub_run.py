@@ -19,7 +19,7 @@ from mulligan.observe.spans import ToolCallAttempt
 from mulligan.observe.tool_call_span import ToolCallSpan
 from mulligan.tool import MAX_RESULT_CHARS
 from mulligan.values import ErrorInfo
-from mulligan.wire.sub_run import RECORD_SUB_RUN, RecordSubRun, SubRunOutcome
+from mulligan.wire.sub_agents import RECORD_SUB_RUN, RecordSubRun, SubRunOutcome
 
 _WHY = {
     "max_steps": "it used up its steps",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from temporalio.client import Client
 
-    from mulligan.wire.tenant_budget import Spent
+    from mulligan.wire.budgets import Spent
 
 MOST_TENANTS, PARALLEL_QUERIES = 1_000, 20
 
@@ -102,7 +102,7 @@ async def _tenants(client: Client, day: date) -> list[str]:
     """The tenants that have spent something on a day."""
     from temporalio.service import RPCError
 
-    from mulligan.wire.tenant_budget import TENANT_BUDGET, budget_id
+    from mulligan.wire.budgets import TENANT_BUDGET, budget_id
 
     prefix, suffix = budget_id("\0", day).split("\0")
     query = f"WorkflowType = '{TENANT_BUDGET}' AND WorkflowId STARTS_WITH '{prefix}'"
@@ -125,7 +125,7 @@ async def _spent(client: Client, tenant: str, day: date, limit: asyncio.Semaphor
     from temporalio.service import RPCError, RPCStatusCode
 
     from mulligan.client.read_run import query_run
-    from mulligan.wire.tenant_budget import SPENT_QUERY, Spent, budget_id
+    from mulligan.wire.budgets import SPENT_QUERY, Spent, budget_id
 
     try:
         async with limit:

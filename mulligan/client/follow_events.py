@@ -20,7 +20,7 @@ from mulligan.client.event_position import Position, StreamPosition
 from mulligan.client.heartbeat_details import heartbeat_details
 from mulligan.client.read_run import NO_WORKER_STATUSES, query_run, wait_for_end
 from mulligan.values import ErrorInfo, RunResult
-from mulligan.wire.background_response import READ_RESPONSE
+from mulligan.wire.background import READ_RESPONSE
 from mulligan.wire.event_types import (
     EVENT,
     EVENT_TYPES,

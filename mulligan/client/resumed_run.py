@@ -24,7 +24,7 @@ from mulligan.values import UserMessage
 from mulligan.wire.agent_facts import OPEN_RUN
 from mulligan.wire.run_end import FINISH_RUN
 from mulligan.wire.run_priority import TENANT_MEMO
-from mulligan.wire.sub_run import AGENT_WORKFLOW
+from mulligan.wire.sub_agents import AGENT_WORKFLOW
 
 __all__ = ["MOST_TAKEN_IDS", "ResumedRun", "Source", "continuation_ids", "newest_continuation", "request_digest"]
 

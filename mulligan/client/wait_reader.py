@@ -29,8 +29,8 @@ from mulligan.client.served_agents import untagged
 from mulligan.client.sub_runs import open_children
 from mulligan.values import WaitingFor
 from mulligan.wire.agent_facts import OPEN_RUN
-from mulligan.wire.background_response import READ_RESPONSE, START_RESPONSE
-from mulligan.wire.compaction_request import COMPACT_CONVERSATION
+from mulligan.wire.background import READ_RESPONSE, START_RESPONSE
+from mulligan.wire.compaction import COMPACT_CONVERSATION
 from mulligan.wire.event_types import INTERNAL_DETAILS
 from mulligan.wire.model_call import CALL_MODEL
 from mulligan.wire.tool_call import CALL_TOOL

@@ -20,7 +20,7 @@ from mulligan.serve.arriving_body import read_body
 from mulligan.serve.http_protocol import Protocol, refuse_by_rfc_9457, runs_of
 from mulligan.serve.json_body import read_json
 from mulligan.serve.problems import Problem
-from mulligan.wire.background_response import METADATA, RESPONSE_ENDED
+from mulligan.wire.background import METADATA, RESPONSE_ENDED
 
 PREFIX = "/api/webhooks"
 RETRIEVE_TIMEOUT = 15.0

@@ -13,7 +13,7 @@ from mulligan.serve.http_protocol import Protocol, refuse_by_rfc_9457, runs_of
 from mulligan.serve.idempotency import read_update_id
 from mulligan.serve.json_body import MOST_RESULT_VALUES, json_object, parse_body
 from mulligan.serve.problems import Problem
-from mulligan.wire.deferred_call import COMPLETE
+from mulligan.wire.deferred import COMPLETE
 
 PREFIX = "/api/callbacks"
 router = APIRouter(prefix=PREFIX, tags=["callbacks"])

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 
 from mulligan.serve.problems import Problem
-from mulligan.wire.batch_call import COLLECTOR_PREFIX
-from mulligan.wire.tenant_budget import BUDGET_PREFIX
+from mulligan.wire.batch import COLLECTOR_PREFIX
+from mulligan.wire.budgets import BUDGET_PREFIX
 
 __all__ = ["check_chosen_id", "check_id"]
 

@@ -17,7 +17,7 @@ from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError
 
 from mulligan.wire.agent_facts import OPEN_RUN, OpenedRun, OpenRun
-from mulligan.wire.background_response import (
+from mulligan.wire.background import (
     END_RESPONSE,
     READ_RESPONSE,
     START_RESPONSE,
@@ -27,11 +27,11 @@ from mulligan.wire.background_response import (
     StartedResponse,
     StartResponse,
 )
-from mulligan.wire.compaction_request import COMPACT_CONVERSATION, CompactConversation, Compacted
-from mulligan.wire.deferred_call import SETTLE_DEFERRED, SettledCall
+from mulligan.wire.compaction import COMPACT_CONVERSATION, CompactConversation, Compacted
+from mulligan.wire.deferred import SETTLE_DEFERRED, SettledCall
 from mulligan.wire.model_call import CALL_MODEL, ModelAnswer, ModelCall
 from mulligan.wire.run_end import FINISH_RUN
-from mulligan.wire.sub_run import AGENT_WORKFLOW, CALL_MEMO, RECORD_SUB_RUN, SubRunOutcome
+from mulligan.wire.sub_agents import AGENT_WORKFLOW, CALL_MEMO, RECORD_SUB_RUN, SubRunOutcome
 from mulligan.wire.tool_call import CALL_TOOL, RECORD_FAILED_CALL, CallTool, RecordedFailure, ToolOutcome
 from mulligan.wire.updates import RECORD_DECISION, RecordedDecision
 

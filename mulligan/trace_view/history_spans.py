@@ -22,12 +22,12 @@ from mulligan.trace_view.history_events import Activity, Execution, type_and_mes
 from mulligan.trace_view.trace_span import TraceSpan
 from mulligan.values import Decision, ToolCall, Usage
 from mulligan.wire.agent_facts import AgentFacts, OpenedRun, OpenRun
-from mulligan.wire.background_response import EndResponse, ReadResponse, ResponseState
-from mulligan.wire.compaction_request import CompactConversation, Compacted
-from mulligan.wire.deferred_call import SettledCall
+from mulligan.wire.background import EndResponse, ReadResponse, ResponseState
+from mulligan.wire.compaction import CompactConversation, Compacted
+from mulligan.wire.deferred import SettledCall
 from mulligan.wire.model_call import ModelAnswer, ModelCall, PreparedCall
 from mulligan.wire.run_end import FINISH_RUN
-from mulligan.wire.sub_run import AGENT_WORKFLOW, SubRunOutcome
+from mulligan.wire.sub_agents import AGENT_WORKFLOW, SubRunOutcome
 from mulligan.wire.tool_call import CALL_TOOL, CallTool, RecordedFailure, ToolOutcome
 from mulligan.wire.updates import RecordedDecision
 

@@ -22,8 +22,8 @@ from mulligan.provider_plugin import ProviderPlugin
 from mulligan.script import Script
 from mulligan.tool import Tool
 from mulligan.wire.agent_facts import OPEN_RUN
-from mulligan.wire.background_response import END_RESPONSE, READ_RESPONSE, START_RESPONSE
-from mulligan.wire.batch_call import (
+from mulligan.wire.background import END_RESPONSE, READ_RESPONSE, START_RESPONSE
+from mulligan.wire.batch import (
     DELETE_BATCH_FILES,
     DELIVER_BATCH,
     POLL_BATCH,
@@ -31,11 +31,11 @@ from mulligan.wire.batch_call import (
     READ_BATCH_ANSWER,
     SUBMIT_BATCH,
 )
-from mulligan.wire.compaction_request import COMPACT_CONVERSATION
+from mulligan.wire.compaction import COMPACT_CONVERSATION
 from mulligan.wire.model_call import CALL_MODEL
 from mulligan.wire.questions import CHECK_ANSWER
 from mulligan.wire.run_end import FINISH_RUN
-from mulligan.wire.sub_run import RECORD_SUB_RUN
+from mulligan.wire.sub_agents import RECORD_SUB_RUN
 from mulligan.wire.tool_call import CALL_TOOL, RECORD_FAILED_CALL
 from mulligan.wire.updates import CHECK_EDIT, RECORD_DECISION
 from mulligan.worker.declaration_warnings import declaration_warnings

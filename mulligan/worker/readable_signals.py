@@ -16,9 +16,9 @@ from temporalio.bridge.proto.workflow_completion import WorkflowActivationComple
 from temporalio.converter import PayloadConverter
 from temporalio.worker import WorkflowInstanceDetails
 
-from mulligan.wire.batch_call import ADD_CALL, BATCH_ANSWERED, REMOVE_CALL
+from mulligan.wire.batch import ADD_CALL, BATCH_ANSWERED, REMOVE_CALL
+from mulligan.wire.budgets import ADD_COST
 from mulligan.wire.read_payload import read_payloads
-from mulligan.wire.tenant_budget import ADD_COST
 from mulligan.wire.updates import STOP
 from mulligan.worker.unreadable_payloads import NOT_HERE, NOT_NOW
 

@@ -13,8 +13,8 @@ import pytest
 from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError
 
 from mulligan.devserver import DevServer
+from mulligan.wire.budgets import SPENT_QUERY, Spent, budget_id
 from mulligan.wire.event_types import LIVE_TEXT
-from mulligan.wire.tenant_budget import SPENT_QUERY, Spent, budget_id
 from mulligan.workflows import limits
 from tests.support.openai_stream import Break
 from tests.support.openai_turn import Failure, Turn, Usage

@@ -18,7 +18,7 @@ from temporalio.client import WorkflowExecutionStatus, WorkflowFailureError, Wor
 from mulligan import InvalidRunInputError, error_of
 from mulligan.activities.budgets import tenant_budgets
 from mulligan.devserver import DevServer
-from mulligan.wire.tenant_budget import SPENT_QUERY, budget_id
+from mulligan.wire.budgets import SPENT_QUERY, budget_id
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits

@@ -16,7 +16,7 @@ from mulligan.activities.heartbeat import heartbeating
 from mulligan.activities.models.openai_responses import CreatedResponse, OpenAIResponses
 from mulligan.activities.models.protocol import Request
 from mulligan.wire.agent_facts import Definition
-from mulligan.wire.background_response import ReadResponse
+from mulligan.wire.background import ReadResponse
 from mulligan.wire.event_types import LIVE_TEXT, LiveText, TextCursor
 from tests.support.openai_server import Turn
 from tests.support.provider_fixtures import GO, Bench

@@ -18,8 +18,8 @@ from mulligan.cli.budgets import _usd
 from mulligan.client.budget_file import MAX_FILE_BYTES, BudgetFile
 from mulligan.errors import DeclarationError
 from mulligan.prices import Prices
+from mulligan.wire.budgets import Spent
 from mulligan.wire.run_context import RunContext
-from mulligan.wire.tenant_budget import Spent
 
 GOOD = '[usd_per_day]\nacme = 20\n"*" = 5.5\n'
 

@@ -18,7 +18,7 @@ from temporalio.exceptions import ActivityError, CancelledError, FailureError, i
 from mulligan.errors import ModelUnavailableError, error_of
 from mulligan.model_name import ModelName
 from mulligan.values import ErrorInfo
-from mulligan.wire.background_response import (
+from mulligan.wire.background import (
     END_RESPONSE,
     READ_RESPONSE,
     START_RESPONSE,

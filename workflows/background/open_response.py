@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from mulligan.wire.background_response import ResponseState, StartedResponse
+from mulligan.wire.background import ResponseState, StartedResponse
 from mulligan.wire.event_types import TextCursor
 from mulligan.workflows import limits
 from mulligan.workflows.waits import Wait, WaitKind

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from temporalio import workflow
 
 from mulligan.errors import UpdateRefusedError
-from mulligan.wire.background_response import RESPONSE_ENDED, ResponseEnded
+from mulligan.wire.background import RESPONSE_ENDED, ResponseEnded
 from mulligan.workflows.background.open_response import OpenResponse
 from mulligan.workflows.people.parse_update import parse_update
 

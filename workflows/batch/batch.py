@@ -17,7 +17,7 @@ from temporalio.exceptions import ActivityError, CancelledError, FailureError, i
 
 from mulligan.errors import ModelUnavailableError
 from mulligan.model_name import can_be_batched
-from mulligan.wire.batch_call import (
+from mulligan.wire.batch import (
     ADD_CALL,
     BATCH_ANSWERED,
     PREPARE_BATCH_CALL,

@@ -9,7 +9,7 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.workflow import ParentClosePolicy
 
-from mulligan.wire.batch_call import (
+from mulligan.wire.batch import (
     ADD_CALL,
     BATCH_COLLECTOR,
     BATCH_WORKFLOW,

@@ -11,7 +11,7 @@ from temporalio.exceptions import ActivityError
 
 from mulligan.errors import ModelRequestError, error_of
 from mulligan.values import ErrorInfo
-from mulligan.wire.batch_call import (
+from mulligan.wire.batch import (
     BATCH_WORKFLOW,
     DELETE_BATCH_FILES,
     DELIVER_BATCH,

@@ -10,8 +10,8 @@ from temporalio import workflow
 from temporalio.common import RawValue
 
 from mulligan.prices import round_usd
+from mulligan.wire.budgets import ADD_COST, SPENT_QUERY, TENANT_BUDGET, Cost, Spent
 from mulligan.wire.read_payload import read_payloads
-from mulligan.wire.tenant_budget import ADD_COST, SPENT_QUERY, TENANT_BUDGET, Cost, Spent
 from mulligan.workflows import limits
 
 __all__ = ["TenantBudget"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import ValidationError
 from temporalio import workflow
 
-from mulligan.wire.tenant_budget import OVER_BUDGET, OverBudgetDetails
+from mulligan.wire.budgets import OVER_BUDGET, OverBudgetDetails
 from mulligan.workflows import limits
 from mulligan.workflows.budgets.budget_workflow import TenantBudget
 from mulligan.workflows.feature import EndTurn, Feature, StepAgain

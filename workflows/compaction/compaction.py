@@ -13,7 +13,7 @@ from mulligan.content import MAX_PARTS, media_of
 from mulligan.errors import error_of
 from mulligan.values import AssistantMessage, ErrorInfo, StepCompaction, UserMessage
 from mulligan.wire.checked_result import MOST_COUNT
-from mulligan.wire.compaction_request import COMPACT_CONVERSATION, CompactConversation, Compacted
+from mulligan.wire.compaction import COMPACT_CONVERSATION, CompactConversation, Compacted
 from mulligan.wire.shorten import shorten_middle
 from mulligan.workflows import limits
 from mulligan.workflows.compaction.place_of_cut import BYTES_PER_TOKEN, PARTS, place_of_cut, size_of, tokens

@@ -8,7 +8,7 @@ from temporalio import workflow
 
 from mulligan.errors import UpdateRefusedError
 from mulligan.schema.json_limits import MOST_DEPTH, is_deeper
-from mulligan.wire.deferred_call import COMPLETE, Complete, has_result
+from mulligan.wire.deferred import COMPLETE, Complete, has_result
 from mulligan.workflows.deferred.deferred_wait import DeferredWait
 from mulligan.workflows.people.parse_update import check_size, parse_update
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
-from mulligan.wire.deferred_call import CANCEL_DEFERRED, SETTLE_DEFERRED, DeferredEnd, SettledCall, SettleDeferred
+from mulligan.wire.deferred import CANCEL_DEFERRED, SETTLE_DEFERRED, DeferredEnd, SettledCall, SettleDeferred
 from mulligan.wire.tool_call import ToolOutcome
 from mulligan.wire.ui_summary import ui_summary
 from mulligan.wire.updates import iso

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from temporalio import workflow
 
 from mulligan.values import ToolCall
-from mulligan.wire.deferred_call import Complete
+from mulligan.wire.deferred import Complete
 from mulligan.wire.tool_call import Deferral
 from mulligan.wire.updates import iso
 from mulligan.workflows.waits import Wait, WaitKind

@@ -13,7 +13,7 @@ from temporalio.worker import Worker
 
 from mulligan.activities.batch.submit_batch import SIGNALS, SubmitBatchActivities
 from mulligan.values import ErrorInfo
-from mulligan.wire.batch_call import (
+from mulligan.wire.batch import (
     ADD_CALL,
     BATCH_ANSWERED,
     BATCH_COLLECTOR,
