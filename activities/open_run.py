@@ -36,8 +36,8 @@ from mulligan.wire.agent_facts import (
     ToolFacts,
 )
 from mulligan.wire.conversation_ref import INPUT_MESSAGES_QUERY, Page, PageRequest
+from mulligan.wire.run_context import AGENT_WORKFLOW
 from mulligan.wire.search_attributes import AGENT_ATTRIBUTE
-from mulligan.wire.sub_agents import AGENT_WORKFLOW
 
 INSTRUCTIONS_LIMIT = 50.0
 """Seconds that an `instructions` function may take."""

@@ -277,6 +277,22 @@ def test_no_two_files_have_the_same_name() -> None:
     assert {name for name, count in names.items() if count > 1} - {*FEATURES} == {"__init__"}
 
 
+def feature_of(module: str) -> str | None:
+    """The feature whose part a module is: its file, or a file in its folder, has the name."""
+    parts = module.split(".")
+    return parts[2] if len(parts) > 2 and parts[2] in FEATURES else None
+
+
+def test_nothing_but_a_feature_imports_its_parts() -> None:
+    """Only the package's exports do: what else needs a feature finds it by its name, in a room (`parts`)."""
+    assert [
+        (module, target)
+        for module, targets in graph().items()
+        for target in targets
+        if (feature := feature_of(target)) and feature_of(module) != feature and module not in FACADES
+    ] == []
+
+
 def test_the_ground_floor_has_what_users_import() -> None:
     """A file of mulligan/ defines a name of `mulligan.__all__`, or is one of the few that several rooms need."""
     exported = {_defining_module("mulligan", name) for name in mulligan.__all__}

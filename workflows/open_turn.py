@@ -14,9 +14,8 @@ from mulligan.errors import InvalidActivityResultError, InvalidRunInputError, er
 from mulligan.run_input import TRACEPARENT, RunInput
 from mulligan.wire.agent_facts import OPEN_RUN, OpenedRun, OpenRun
 from mulligan.wire.compressed_input import LONGEST_MESSAGE
-from mulligan.wire.run_context import TRACE_HEADER
+from mulligan.wire.run_context import CALL_MEMO, TRACE_HEADER
 from mulligan.wire.run_priority import run_priority
-from mulligan.wire.sub_agents import CALL_MEMO
 from mulligan.workflows import limits
 from mulligan.workflows.agent_route import is_declined
 from mulligan.workflows.memo import memo_json

@@ -18,14 +18,11 @@ from mulligan.activities.models.protocol import Unavailable
 from mulligan.errors import ModelUnavailableError, truncated
 from mulligan.observe.metrics import Metrics
 from mulligan.schema.error_text import error_text, type_name
-from mulligan.wire.compaction import CompactConversation
-from mulligan.wire.model_call import ModelCall
+from mulligan.wire.model_call import ModelRequest
 
 TOO_MANY_REQUESTS = 429
 MAX_DELAY = 60.0
 """Seconds between two attempts at most, unless the endpoint asks for more by Retry-After."""
-
-ModelRequest = ModelCall | CompactConversation
 
 
 class RetryBudget:

@@ -9,13 +9,12 @@ from temporalio.exceptions import ApplicationError
 
 from mulligan.activities.heartbeat import Heartbeat
 from mulligan.activities.models.protocol import Provider
-from mulligan.activities.models.retry_budget import ModelRequest
 from mulligan.activities.run_data.conversation_cache import CachedConversation, conversation_key
 from mulligan.activities.run_data.query_workflow import query_this_workflow
 from mulligan.activities.run_data.read_content import ContentUnavailable, read_content
 from mulligan.activities.services import Services
 from mulligan.wire.conversation_ref import CONVERSATION_QUERY, Page, PageRequest
-from mulligan.wire.model_call import ConversationRequest
+from mulligan.wire.model_call import ConversationRequest, ModelRequest
 
 
 @asynccontextmanager

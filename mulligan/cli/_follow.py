@@ -75,7 +75,7 @@ class RunFollower:
         """
         from temporalio.client import WorkflowExecutionStatus
 
-        from mulligan.wire.sub_agents import AGENT_WORKFLOW
+        from mulligan.wire.run_context import AGENT_WORKFLOW
 
         description = await self._client.get_workflow_handle(self._run_id).describe()
         self._is_open = description.status == WorkflowExecutionStatus.RUNNING

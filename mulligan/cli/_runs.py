@@ -45,7 +45,7 @@ async def is_open_run(client: Client, run_id: str) -> bool:
 
 async def fail_as_ended(handle: WorkflowHandle[Any, Any]) -> NoReturn:
     """End the command because the run is closed. A workflow of a user's own cannot be resumed."""
-    from mulligan.wire.sub_agents import AGENT_WORKFLOW
+    from mulligan.wire.run_context import AGENT_WORKFLOW
 
     if (kind := (await handle.describe()).workflow_type) != AGENT_WORKFLOW:
         fail(f"the workflow {handle.id!r} ({kind}) has ended; `mulligan show {handle.id}` shows how.")

@@ -18,9 +18,9 @@ from mulligan.client.read_run import UNDECODABLE
 from mulligan.client.registered_attributes import RegisteredAttributes
 from mulligan.values import Status
 from mulligan.wire.agent_list import AGENTS_WORKFLOW
+from mulligan.wire.run_context import AGENT_WORKFLOW
 from mulligan.wire.run_priority import TENANT_MEMO
 from mulligan.wire.search_attributes import AGENT_ATTRIBUTE, STATUS_ATTRIBUTE
-from mulligan.wire.sub_agents import AGENT_WORKFLOW
 
 __all__ = [
     "CursorError",

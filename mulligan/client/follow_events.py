@@ -19,8 +19,8 @@ from temporalio.service import RPCError, RPCStatusCode
 from mulligan.client.event_position import Position, StreamPosition
 from mulligan.client.heartbeat_details import heartbeat_details
 from mulligan.client.read_run import NO_WORKER_STATUSES, query_run, wait_for_end
+from mulligan.features import parts
 from mulligan.values import ErrorInfo, RunResult
-from mulligan.wire.background import READ_RESPONSE
 from mulligan.wire.event_types import (
     EVENT,
     EVENT_TYPES,
@@ -45,6 +45,8 @@ _MAX_WAIT, _MAX_WAIT_FOR_TEXT, _MAX_WAIT_FOR_PROGRESS = 60.0, 2.0, 5.0
 that a model begins to write, or that a tool reports its progress."""
 MOST_REPORT_CHARS = 2_000
 """Characters of a call's progress in an event."""
+_WITH_LIVE_TEXT = {CALL_MODEL, *(name for part in parts("wire") for name in getattr(part, "LIVE_TEXT_ACTIVITIES", ()))}
+"""The activities that report what a model writes."""
 _ROUNDING = timedelta(milliseconds=2)
 """Times in events are rounded to milliseconds."""
 
@@ -212,7 +214,7 @@ class EventFollower:
         since = datetime.fromisoformat(self._writing["at"]) - _ROUNDING
         for activity in run.raw_description.pending_activities:
             scheduled = activity.scheduled_time.ToDatetime(tzinfo=since.tzinfo)
-            if activity.activity_type.name in (CALL_MODEL, READ_RESPONSE) and scheduled >= since:
+            if activity.activity_type.name in _WITH_LIVE_TEXT and scheduled >= since:
                 return activity
         return None
 

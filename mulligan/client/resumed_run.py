@@ -22,9 +22,9 @@ from mulligan.client.connect import explain_unreadable_data
 from mulligan.run_input import RESUMED_FROM_MEMO, ResumedFrom, parse_prompt
 from mulligan.values import UserMessage
 from mulligan.wire.agent_facts import OPEN_RUN
+from mulligan.wire.run_context import AGENT_WORKFLOW
 from mulligan.wire.run_end import FINISH_RUN
 from mulligan.wire.run_priority import TENANT_MEMO
-from mulligan.wire.sub_agents import AGENT_WORKFLOW
 
 __all__ = ["MOST_TAKEN_IDS", "ResumedRun", "Source", "continuation_ids", "newest_continuation", "request_digest"]
 

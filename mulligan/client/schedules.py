@@ -24,8 +24,8 @@ from mulligan.client.callback_tokens import KEY_SCHEDULE
 from mulligan.client.start_run import start_argument, start_memo
 from mulligan.errors import DeclarationError
 from mulligan.run_input import RunInput
+from mulligan.wire.run_context import AGENT_WORKFLOW
 from mulligan.wire.run_priority import run_priority
-from mulligan.wire.sub_agents import AGENT_WORKFLOW
 from mulligan.wire.ui_summary import task_of
 
 __all__ = ["OVERLAPS", "Timing", "create_schedule", "describe_schedule", "list_schedules", "parse_interval"]

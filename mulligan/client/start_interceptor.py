@@ -27,9 +27,8 @@ from mulligan.client.store_content import store_content, store_parts
 from mulligan.content import ContentError, media_of
 from mulligan.errors import UpdateRefusedError
 from mulligan.run_input import RunInput
-from mulligan.wire.run_context import TRACE_HEADER
+from mulligan.wire.run_context import AGENT_WORKFLOW, TRACE_HEADER
 from mulligan.wire.run_priority import TENANT_MEMO
-from mulligan.wire.sub_agents import AGENT_WORKFLOW
 from mulligan.wire.ui_summary import run_summary, task_of
 from mulligan.wire.updates import SEND_MESSAGE, SendMessage
 

@@ -19,8 +19,8 @@ from mulligan.client.store_content import store_content
 from mulligan.errors import InvalidRunInputError
 from mulligan.run_input import RESUMED_FROM_MEMO, RunInput, parse_run_input
 from mulligan.wire.compressed_input import LONGEST_MESSAGE, PACKED_BYTES, compress_input, decompress_input
+from mulligan.wire.run_context import AGENT_WORKFLOW
 from mulligan.wire.run_priority import TENANT_MEMO, run_priority
-from mulligan.wire.sub_agents import AGENT_WORKFLOW
 
 __all__ = [
     "IdTakenError",

@@ -16,7 +16,7 @@ from temporalio.client import Client, WorkflowExecutionDescription, WorkflowQuer
 from temporalio.service import RPCError
 
 from mulligan.client.read_run import query_run
-from mulligan.wire.sub_agents import AGENT_WORKFLOW
+from mulligan.wire.run_context import AGENT_WORKFLOW
 
 __all__ = ["PendingCalls", "open_children", "read_pending"]
 

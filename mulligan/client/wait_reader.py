@@ -27,10 +27,9 @@ from mulligan.client.pollers import RECENT_POLL, last_polls
 from mulligan.client.read_run import ask_once
 from mulligan.client.served_agents import untagged
 from mulligan.client.sub_runs import open_children
+from mulligan.features import parts
 from mulligan.values import WaitingFor
 from mulligan.wire.agent_facts import OPEN_RUN
-from mulligan.wire.background import READ_RESPONSE, START_RESPONSE
-from mulligan.wire.compaction import COMPACT_CONVERSATION
 from mulligan.wire.event_types import INTERNAL_DETAILS
 from mulligan.wire.model_call import CALL_MODEL
 from mulligan.wire.tool_call import CALL_TOOL
@@ -56,7 +55,7 @@ SHOWN_SUB_RUNS = 3
 _NO_WORKER = "no worker polls task queue"
 _CLOCK_TOLERANCE = timedelta(milliseconds=2)
 _ACTIVITY_OF_KIND = {
-    "model": (CALL_MODEL, COMPACT_CONVERSATION, START_RESPONSE, READ_RESPONSE),
+    "model": (CALL_MODEL, *(name for part in parts("wire") for name in getattr(part, "MODEL_ACTIVITIES", ()))),
     "tool": (CALL_TOOL,),
     "worker": (OPEN_RUN,),
 }

@@ -29,7 +29,7 @@ from temporalio.service import RPCError
 
 from mulligan.client.read_run import NO_WORKER_STATUSES, QUERY_TIMEOUT
 from mulligan.wire.resume_page import RESUME_STATE_QUERY
-from mulligan.wire.sub_agents import AGENT_WORKFLOW
+from mulligan.wire.run_context import AGENT_WORKFLOW
 
 if TYPE_CHECKING:
     from mulligan.workflows.agent_workflow import AgentWorkflow

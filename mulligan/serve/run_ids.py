@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 
 from mulligan.serve.problems import Problem
-from mulligan.wire.batch import COLLECTOR_PREFIX
-from mulligan.wire.budgets import BUDGET_PREFIX
 
 __all__ = ["check_chosen_id", "check_id"]
 
@@ -19,7 +17,7 @@ MOST_ID_CHARS = 500
 parent's."""
 
 _RESERVED = {
-    re.compile(rf"({BUDGET_PREFIX}|{COLLECTOR_PREFIX}).*"): "Mulligan's own workflows",
+    re.compile("mulligan-.*"): "Mulligan's own workflows",
     re.compile(r".+-resumed(-\d+)?"): "continuations of runs",
     re.compile(r".*-thread-[0-9a-f]{32}(-\d+)?"): "conversations of chat pages",
     re.compile(r"(resp_|chatcmpl-|keyed-)[0-9a-f]{32}(-\d+)?"): "runs that are started for repeatable requests",

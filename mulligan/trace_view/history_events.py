@@ -16,22 +16,11 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError
 
+from mulligan.features import parts
 from mulligan.wire.agent_facts import OPEN_RUN, OpenedRun, OpenRun
-from mulligan.wire.background import (
-    END_RESPONSE,
-    READ_RESPONSE,
-    START_RESPONSE,
-    EndResponse,
-    ReadResponse,
-    ResponseState,
-    StartedResponse,
-    StartResponse,
-)
-from mulligan.wire.compaction import COMPACT_CONVERSATION, CompactConversation, Compacted
-from mulligan.wire.deferred import SETTLE_DEFERRED, SettledCall
 from mulligan.wire.model_call import CALL_MODEL, ModelAnswer, ModelCall
+from mulligan.wire.run_context import AGENT_WORKFLOW, CALL_MEMO
 from mulligan.wire.run_end import FINISH_RUN
-from mulligan.wire.sub_agents import AGENT_WORKFLOW, CALL_MEMO, RECORD_SUB_RUN, SubRunOutcome
 from mulligan.wire.tool_call import CALL_TOOL, RECORD_FAILED_CALL, CallTool, RecordedFailure, ToolOutcome
 from mulligan.wire.updates import RECORD_DECISION, RecordedDecision
 
@@ -40,16 +29,16 @@ __all__ = ["AGENT_WORKFLOW", "Activity", "Execution", "Reader", "Unreadable", "s
 _INPUTS_AND_RESULTS: Mapping[str, tuple[type[BaseModel] | None, type[BaseModel] | None]] = {
     OPEN_RUN: (OpenRun, OpenedRun),
     CALL_MODEL: (ModelCall, ModelAnswer),
-    START_RESPONSE: (StartResponse, StartedResponse),
-    READ_RESPONSE: (ReadResponse, ResponseState),
-    END_RESPONSE: (EndResponse, None),
-    COMPACT_CONVERSATION: (CompactConversation, Compacted),
     CALL_TOOL: (CallTool, ToolOutcome),
     RECORD_FAILED_CALL: (None, RecordedFailure),
     RECORD_DECISION: (None, RecordedDecision),
-    SETTLE_DEFERRED: (None, SettledCall),
-    RECORD_SUB_RUN: (None, SubRunOutcome),
     FINISH_RUN: (None, None),
+    **{
+        name: types
+        for part in parts("wire")
+        for name, types in getattr(part, "ACTIVITIES", {}).items()
+        if types is not None
+    },
 }
 """The input and the result of each activity type. None: history does not contain it, or it is not needed."""
 _ENDS = {

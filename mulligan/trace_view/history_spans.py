@@ -6,14 +6,15 @@ models that repair arguments are missing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
 
 from mulligan.content import Media, media_of
 from mulligan.errors import error_of
+from mulligan.features import parts
 from mulligan.model_name import ModelName
 from mulligan.observe import spans
 from mulligan.observe.spans import AgentRun, ChatAttempt, RunSummary, SpanFailure, ToolCallAttempt
@@ -22,22 +23,24 @@ from mulligan.trace_view.history_events import Activity, Execution, type_and_mes
 from mulligan.trace_view.trace_span import TraceSpan
 from mulligan.values import Decision, ToolCall, Usage
 from mulligan.wire.agent_facts import AgentFacts, OpenedRun, OpenRun
-from mulligan.wire.background import EndResponse, ReadResponse, ResponseState
-from mulligan.wire.compaction import CompactConversation, Compacted
-from mulligan.wire.deferred import SettledCall
-from mulligan.wire.model_call import ModelAnswer, ModelCall, PreparedCall
+from mulligan.wire.model_call import ConversationRequest, ModelAnswer, ModelCall, PreparedCall
+from mulligan.wire.run_context import AGENT_WORKFLOW
 from mulligan.wire.run_end import FINISH_RUN
-from mulligan.wire.sub_agents import AGENT_WORKFLOW, SubRunOutcome
-from mulligan.wire.tool_call import CALL_TOOL, CallTool, RecordedFailure, ToolOutcome
+from mulligan.wire.tool_call import CALL_TOOL, CallTool, RecordedCall, RecordedFailure, ToolOutcome
 from mulligan.wire.updates import RecordedDecision
 
-__all__ = ["spans_of"]
+__all__ = ["ExecutionSpans", "spans_of"]
+
+_OF_FEATURES: Mapping[type, Callable[[ExecutionSpans, Activity], None]] = {
+    kind: add for part in parts("trace_view") for kind, add in part.ADD_SPANS.items()
+}
+"""What adds the spans of an activity of a feature, by the class of its input or its result."""
 
 
 def spans_of(executions: Sequence[Execution]) -> list[TraceSpan]:
     """The spans of a chain of workflow runs, the first one first."""
     turns = _Turns()
-    return [span for execution in executions for span in _ExecutionSpans(execution, turns).rebuild()]
+    return [span for execution in executions for span in ExecutionSpans(execution, turns).rebuild()]
 
 
 class _Turns:
@@ -85,13 +88,13 @@ class _CallResult:
     media: Sequence[Media] = ()
 
 
-class _ExecutionSpans:
+class ExecutionSpans:
     """The spans of one workflow run."""
 
     def __init__(self, execution: Execution, turns: _Turns) -> None:
-        self._execution = execution
+        self.execution = execution
         self._turns = turns
-        self._spans: dict[tuple[str, ...], TraceSpan] = {}
+        self.spans: dict[tuple[str, ...], TraceSpan] = {}
         # The workflow's order: the SDK's numbers count up as the workflow schedules activities.
         local = sorted((activity for activity in execution.activities if activity.local), key=lambda one: one.sequence)
         self._local_calls = [activity for activity in local if activity.type == CALL_TOOL]
@@ -100,7 +103,7 @@ class _ExecutionSpans:
             for activity in execution.activities
             if isinstance(activity.outcome, RecordedFailure)
         }
-        self._decisions = {
+        self.decisions = {
             (activity.outcome.trace, activity.outcome.call_id): activity.outcome
             for activity in local
             if isinstance(activity.outcome, RecordedDecision) and _settles(activity.outcome)
@@ -113,30 +116,27 @@ class _ExecutionSpans:
 
     def rebuild(self) -> list[TraceSpan]:
         """All spans. A later record of a call (it was lost, or its sub-agent's run ended) replaces its earlier span."""
-        for activity in sorted(self._execution.activities, key=lambda one: one.event_id):
+        for activity in sorted(self.execution.activities, key=lambda one: one.event_id):
             self._add(activity)
-        return list(self._spans.values())
+        return list(self.spans.values())
 
     def _add(self, activity: Activity) -> None:
         request, outcome = activity.request, activity.outcome
-        if isinstance(request, (ModelCall, CompactConversation, CallTool)):
+        if isinstance(request, (ConversationRequest, CallTool)):
             self._turns.touch(request.where.trace)
-        if isinstance(request, OpenRun):
+        of_feature = _OF_FEATURES.get(type(request)) or _OF_FEATURES.get(type(outcome))
+        if of_feature is not None:
+            of_feature(self, activity)
+        elif isinstance(request, OpenRun):
             self._add_run(activity, request)
-        elif isinstance(request, (ReadResponse, EndResponse)):
-            self._add_response(activity, request)
         elif isinstance(request, ModelCall):
             self._add_model_call(activity, request)
-        elif isinstance(request, CompactConversation):
-            self._add_compaction(activity, request)
         elif isinstance(request, CallTool):
             self._add_tool_call(activity, request)
         elif activity.type == FINISH_RUN:
             self._add_finish(activity)
-        elif isinstance(outcome, SettledCall) or (isinstance(outcome, RecordedFailure) and self._is_excluded(outcome)):
-            self._add_settled_call(outcome, activity.ended)
-        elif isinstance(outcome, SubRunOutcome):
-            self._add_ended_sub_run(outcome, activity.ended)
+        elif isinstance(outcome, RecordedFailure) and self._is_excluded(outcome):
+            self.add_recorded_call(outcome, activity.ended)
         elif isinstance(outcome, RecordedDecision):
             call = ToolCall(id=outcome.call_id, name=outcome.name, arguments="")
             number = outcome.question or 0
@@ -144,11 +144,11 @@ class _ExecutionSpans:
                 outcome.trace, call, step=outcome.step, decision=outcome.decision, question=number
             )
             at = spans.decision_time(outcome.decision)
-            self._spans[outcome.trace, "decision", call.id, str(number)] = TraceSpan.from_definition(definition, at, at)
+            self.spans[outcome.trace, "decision", call.id, str(number)] = TraceSpan.from_definition(definition, at, at)
             if number:
                 asked = spans.agent_request(outcome.trace, call, step=outcome.step, kind="question", question=number)
                 start = outcome.started
-                self._spans[outcome.trace, "request", call.id, str(number)] = TraceSpan.from_definition(
+                self.spans[outcome.trace, "request", call.id, str(number)] = TraceSpan.from_definition(
                     asked, start, start
                 )
 
@@ -159,8 +159,8 @@ class _ExecutionSpans:
         self._turns.open(trace, request.turn, activity.outcome.facts)
         run = AgentRun(
             agent=request.agent,
-            workflow_id=self._execution.workflow_id,
-            run_id=self._execution.run_id,
+            workflow_id=self.execution.workflow_id,
+            run_id=self.execution.run_id,
             first_run_id=request.first_run_id,
             conversation=request.conversation,
             turn=request.turn,
@@ -170,66 +170,28 @@ class _ExecutionSpans:
             resumed_from=request.input.resumed_from if request.input else None,
         )
         at = activity.scheduled
-        self._spans["root", trace] = TraceSpan.from_definition(spans.invoke_agent(run), at, at)
+        self.spans["root", trace] = TraceSpan.from_definition(spans.invoke_agent(run), at, at)
 
     def _add_model_call(self, activity: Activity, request: ModelCall) -> None:
         trace, step = request.where.trace, request.step
         if begins_group(step) and not getattr(request, "failed", 0):
             at = activity.scheduled
-            self._spans["group", trace, str(step)] = TraceSpan.from_definition(spans.agent_steps(trace, step), at, at)
+            self.spans["group", trace, str(step)] = TraceSpan.from_definition(spans.agent_steps(trace, step), at, at)
         attempt = ChatAttempt(
             model=ModelName.parse(request.model).name, step=step, attempt=activity.attempt, fallback=request.fallback
         )
         key = (trace, "chat", str(step), str(request.fallback))
-        self._spans[key] = self._chat(activity, trace, attempt, self._failure(activity))
+        self.spans[key] = self.chat(activity, trace, attempt, self.failure(activity))
         if isinstance(activity.outcome, ModelAnswer) and activity.ended is not None:
-            self._add_calls(request, activity.outcome, activity.ended)
+            self.add_calls(request, activity.outcome, activity.ended)
 
-    def _add_response(self, activity: Activity, request: ReadResponse | EndResponse) -> None:
-        """Add the attempt that a background response is: from its creation until it was read, or ended by the run."""
-        state, trace = activity.outcome, request.where.trace
-        error = request.error if isinstance(request, EndResponse) else None
-        if isinstance(request, EndResponse) and error is None:
-            return
-        failure, end, waits = self._failure(activity), activity.ended, ""
-        if isinstance(state, ResponseState):
-            error = state.error if state.status in ("failed", "expired") else None
-            if state.status in ("running", "unknown"):
-                end, waits = self._execution.closed, "its background response"
-        if error is not None:
-            failure = SpanFailure(kind=error.kind, text=error.message)
-        attempt = ChatAttempt(
-            model=ModelName.parse(request.model).name,
-            step=request.step,
-            attempt=request.attempt,
-            fallback=request.fallback,
-        )
-        key = (trace, "chat", str(request.step), str(request.fallback))
-        self._spans[key] = TraceSpan.from_definition(
-            spans.chat(trace, attempt), request.started, end, failure, "" if end else waits
-        )
-        if isinstance(request, ReadResponse) and isinstance(state, ResponseState) and state.answer and activity.ended:
-            self._add_calls(request, state.answer, activity.ended)
-
-    def _add_compaction(self, activity: Activity, request: CompactConversation) -> None:
-        trace, failure = request.where.trace, self._failure(activity)
-        if isinstance(activity.outcome, Compacted) and (error := activity.outcome.error) is not None:
-            failure = SpanFailure(kind=error.kind, text=error.message)
-        attempt = ChatAttempt(
-            model=ModelName.parse(request.model).name,
-            step=request.step,
-            attempt=activity.attempt,
-            compacted_messages=request.cut,
-        )
-        key = (trace, "compaction", str(request.step), str(request.cut))
-        self._spans[key] = self._chat(activity, trace, attempt, failure)
-
-    def _chat(self, activity: Activity, trace: str, attempt: ChatAttempt, failure: SpanFailure | None) -> TraceSpan:
+    def chat(self, activity: Activity, trace: str, attempt: ChatAttempt, failure: SpanFailure | None) -> TraceSpan:
+        """The span of an activity that calls a model."""
         start, end = self._times(activity)
         definition = spans.chat(trace, attempt)
         return TraceSpan.from_definition(definition, start, end, failure, self._waits_for(activity))
 
-    def _add_calls(self, request: ModelCall, answer: ModelAnswer, at: float) -> None:
+    def add_calls(self, request: ModelCall, answer: ModelAnswer, at: float) -> None:
         """Add the calls of an answer, but for those that ran as activities whose input is in history."""
         is_fatal = any(prepared.failure is not None for prepared in answer.prepared)
         for call, prepared in zip(answer.message.tool_calls, answer.prepared, strict=True):
@@ -245,12 +207,12 @@ class _ExecutionSpans:
     ) -> None:
         trace = request.where.trace
         repaired_by = [repair.by for repair in prepared.repairs]
-        recorded, failed = self._decisions.get((trace, call.id)), self._failures.get((trace, call.id))
+        recorded, failed = self.decisions.get((trace, call.id)), self._failures.get((trace, call.id))
         is_excluded = failed is not None and self._is_excluded(failed.outcome)
         if prepared.waits is not None and (recorded is not None or not is_excluded):
             asked_at = recorded.started if recorded is not None else at
             definition = spans.agent_request(trace, call, step=request.step, kind=prepared.waits)
-            self._spans[trace, "request", call.id] = TraceSpan.from_definition(definition, asked_at, asked_at)
+            self.spans[trace, "request", call.id] = TraceSpan.from_definition(definition, asked_at, asked_at)
         if is_excluded:
             return
         if recorded is not None and recorded.decision.decision != "approve":
@@ -271,31 +233,21 @@ class _ExecutionSpans:
     def _add_open_sub_run(self, request: ModelCall, call: ToolCall, repaired_by: list[str], at: float) -> None:
         """Add the call of a sub-agent. Where its run ends before the calling run, its record replaces this span."""
         failure = None
-        if self._execution.closed is not None:
-            failure = spans.tool_call_failure(self._execution.status, "", recovered=False)
-        self._put_call(request, call, repaired_by, _CallResult(start=at, end=self._execution.closed, failure=failure))
-
-    def _add_ended_sub_run(self, outcome: SubRunOutcome, ended: float | None) -> None:
-        recorded = self._decisions.get((outcome.trace, outcome.call_id))
-        attempt = ToolCallAttempt(
-            call=ToolCall(id=outcome.call_id, name=outcome.name, arguments=""),
-            step=outcome.step,
-            attempt=outcome.attempts,
-            repaired_by=outcome.repaired_by,
-            decision=recorded.decision if recorded else None,
-            sub_run=outcome.sub_run,
-        )
-        failure = None
-        if (error := outcome.error) is not None:
-            failure = spans.tool_call_failure(error.kind, error.message, recovered=outcome.failure is None)
-        self._put_attempt(outcome.trace, attempt, _CallResult(start=outcome.started, end=ended, failure=failure))
+        if self.execution.closed is not None:
+            failure = spans.tool_call_failure(self.execution.status, "", recovered=False)
+        self._put_call(request, call, repaired_by, _CallResult(start=at, end=self.execution.closed, failure=failure))
 
     def _is_excluded(self, outcome: RecordedFailure) -> bool:
         """Whether a call was not run, so that its record is all that history has of it."""
         return outcome.attempts == 0 and (outcome.trace, outcome.call_id) not in self._scheduled_calls
 
-    def _add_settled_call(self, outcome: SettledCall | RecordedFailure, ended: float | None) -> None:
-        """Add the call of a deferred tool, in place of the open one that its body's activity has added; or one not run."""
+    def add_recorded_call(
+        self, outcome: RecordedCall, ended: float | None, *, is_over: bool = False, **more: Any
+    ) -> None:
+        """Add a call of which only its record is in history, or in place of the span that its activity has added.
+
+        `is_over`: the model never reads its result. `more`: fields of `ToolCallAttempt` in place of the record's.
+        """
         attempt = ToolCallAttempt(
             call=ToolCall(id=outcome.call_id, name=outcome.name, arguments=""),
             step=outcome.step,
@@ -305,17 +257,17 @@ class _ExecutionSpans:
         )
         failure = None
         if (error := outcome.error) is not None:
-            is_over = isinstance(outcome, SettledCall) and outcome.end in ("stopped", "cancelled")
             recovered = outcome.failure is None and not is_over
             failure = spans.tool_call_failure(error.kind, error.message, recovered=recovered)
-        self._put_attempt(outcome.trace, attempt, _CallResult(start=outcome.started, end=ended, failure=failure))
+        result = _CallResult(start=outcome.started, end=ended, failure=failure)
+        self._put_attempt(outcome.trace, replace(attempt, **more), result)
 
     def _add_local_call(self, request: ModelCall, call: ToolCall, repaired_by: list[str], at: float) -> None:
         """Add a call that ran as a local activity, of which history contains the result only."""
         if self._local_calls:
             activity = self._local_calls.pop(0)
             self._put_call(request, call, repaired_by, self._activity_result(activity, request.where.trace, call))
-        elif self._execution.closed is None:
+        elif self.execution.closed is None:
             self._put_call(request, call, repaired_by, _CallResult(start=at, end=None))
 
     def _add_tool_call(self, activity: Activity, request: CallTool) -> None:
@@ -329,10 +281,10 @@ class _ExecutionSpans:
         start, end = self._times(activity)
         record = self._failures.get((trace, call.id), activity)
         if isinstance(record.outcome, ToolOutcome) and record.outcome.deferred is not None:
-            return _CallResult(start=start, end=self._execution.closed, attempt=activity.attempt, message="its result")
+            return _CallResult(start=start, end=self.execution.closed, attempt=activity.attempt, message="its result")
         if isinstance(record.outcome, ToolOutcome):
             return self._result(record.outcome, start, end)
-        failure = self._failure(record)
+        failure = self.failure(record)
         if failure is not None:
             failure = spans.tool_call_failure(failure.kind, failure.text, recovered=False)
         message = self._waits_for(record)
@@ -357,7 +309,7 @@ class _ExecutionSpans:
         self, request: ModelCall | CallTool, call: ToolCall, repaired_by: list[str], result: _CallResult
     ) -> None:
         trace = request.where.trace
-        recorded = self._decisions.get((trace, call.id))
+        recorded = self.decisions.get((trace, call.id))
         decision: Decision | None = recorded.decision if recorded else None
         attempt = ToolCallAttempt(
             call=call, step=request.step, attempt=result.attempt, repaired_by=repaired_by, decision=decision
@@ -368,7 +320,7 @@ class _ExecutionSpans:
         definition = spans.tool_call(trace, attempt)
         definition.attributes.update(spans.content_attributes(result.media))
         key = (trace, "tool", str(attempt.step), attempt.call.id)
-        self._spans[key] = TraceSpan.from_definition(
+        self.spans[key] = TraceSpan.from_definition(
             definition, result.start, result.end, result.failure, result.message
         )
 
@@ -376,7 +328,7 @@ class _ExecutionSpans:
         trace = self._turns.close()
         if trace is None:
             return
-        execution = self._execution
+        execution = self.execution
         turn, failure = self._turns.numbers.get(trace, 1), None
         summary = RunSummary(turn=turn, workflow_type=execution.workflow_type)
         if execution.workflow_type == AGENT_WORKFLOW:
@@ -395,20 +347,18 @@ class _ExecutionSpans:
                 error_type = getattr(typed, "kind", None) or type(typed or execution.failure).__name__
                 failure = spans.finish_failure(error_type)
         definition = spans.agent_finish(trace, summary)
-        self._spans["finish", trace] = TraceSpan.from_definition(
-            definition, activity.scheduled, activity.ended, failure
-        )
+        self.spans["finish", trace] = TraceSpan.from_definition(definition, activity.scheduled, activity.ended, failure)
 
     def _times(self, activity: Activity) -> tuple[float, float | None]:
         """From when a worker took the activity until its end. An activity that is open as the run ends, ends with it."""
         start = activity.scheduled if activity.started is None else activity.started
-        end = self._execution.closed if activity.ended is None else activity.ended
+        end = self.execution.closed if activity.ended is None else activity.ended
         return start, end
 
-    def _failure(self, activity: Activity) -> SpanFailure | None:
+    def failure(self, activity: Activity) -> SpanFailure | None:
         """Why an activity failed, or was ended; None if it runs or has completed."""
         if activity.ended is None:
-            return None if self._execution.closed is None else SpanFailure(kind=self._execution.status, text="")
+            return None if self.execution.closed is None else SpanFailure(kind=self.execution.status, text="")
         if activity.status == "cancelled":
             return SpanFailure(kind="cancelled", text="The run was cancelled.")
         kind, message = type_and_message(activity.failure)
@@ -416,7 +366,7 @@ class _ExecutionSpans:
 
     def _waits_for(self, activity: Activity) -> str:
         """What a running activity waits for, and why its last attempt failed."""
-        if activity.ended is not None or self._execution.closed is not None:
+        if activity.ended is not None or self.execution.closed is not None:
             return ""
         return ": ".join(filter(None, [activity.waits, type_and_message(activity.failure)[1]]))
 

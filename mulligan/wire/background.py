@@ -5,13 +5,14 @@ All of it is in history: fields may be added if they are optional; none may be r
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import ErrorInfo
-from mulligan.wire.checked_result import MOST_INT, CheckedResult
+from mulligan.wire.checked_result import MOST_INT, CheckedResult, TypesOfActivity
 from mulligan.wire.event_types import TextCursor
 from mulligan.wire.model_call import ModelAnswer, ModelCall
 from mulligan.wire.run_context import RunContext
@@ -132,3 +133,12 @@ class ResponseEnded(BaseModel):
     """The number of the agent in its workflow."""
     trace_id: Annotated[str, Field(max_length=100)]
     """The trace id of the run that has created the response; a run with another one refuses."""
+
+
+ACTIVITIES: Mapping[str, TypesOfActivity] = {
+    START_RESPONSE: (StartResponse, StartedResponse),
+    READ_RESPONSE: (ReadResponse, ResponseState),
+    END_RESPONSE: (EndResponse, None),
+}
+MODEL_ACTIVITIES = (START_RESPONSE, READ_RESPONSE)
+LIVE_TEXT_ACTIVITIES = (READ_RESPONSE,)

@@ -5,10 +5,13 @@ All of it is in history: fields may be added if they are optional; none may be r
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pydantic import BaseModel
 
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import ErrorInfo
+from mulligan.wire.checked_result import TypesOfActivity
 from mulligan.wire.model_call import ModelAnswer, ModelCall
 
 __all__ = [
@@ -181,3 +184,9 @@ class BatchFiles(BaseModel):
     model: str
     id: str
     files: list[str] = optional_field([])
+
+
+ACTIVITIES: Mapping[str, TypesOfActivity] = dict.fromkeys(
+    (PREPARE_BATCH_CALL, READ_BATCH_ANSWER, SUBMIT_BATCH, POLL_BATCH, DELIVER_BATCH, DELETE_BATCH_FILES)
+)
+SIGNALS = (ADD_CALL, REMOVE_CALL, BATCH_ANSWERED)

@@ -78,3 +78,6 @@ class OverBudgetDetails(BaseModel):
 def budget_id(tenant: str, day: date) -> str:
     """The workflow id of a tenant's day."""
     return f"{BUDGET_PREFIX}{tenant}-{day.isoformat()}"
+
+
+SIGNALS = (ADD_COST,)

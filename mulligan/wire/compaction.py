@@ -5,10 +5,12 @@ All of it is in history: fields may be added if they are optional; none may be r
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import ErrorInfo, Usage
-from mulligan.wire.checked_result import CheckedResult, are_tokens
-from mulligan.wire.model_call import ConversationRequest
+from mulligan.wire.checked_result import CheckedResult, TypesOfActivity, are_tokens
+from mulligan.wire.model_call import ModelRequest
 
 __all__ = ["COMPACT_CONVERSATION", "CompactConversation", "Compacted"]
 
@@ -16,21 +18,16 @@ COMPACT_CONVERSATION = "compact_conversation"
 """Temporal's activity type."""
 
 
-class CompactConversation(ConversationRequest):
+class CompactConversation(ModelRequest):
     """Input of `compact_conversation`: summarize the first `cut` messages of a conversation.
 
     `model` writes the summary; `run_model` is the run's model, in whose format the worker caches the conversation.
-    `compact_at`: the agent's limit, in tokens. `step`: the next step. `patience` and `timeout` are seconds.
+    `compact_at`: the agent's limit, in tokens. `step`: the next step.
     """
 
-    model: str
     run_model: str
-    step: int
     cut: int
     compact_at: int
-    patience: float
-    timeout: float
-    attempts: int | None = optional_field()
 
 
 class Compacted(CheckedResult):
@@ -44,3 +41,7 @@ class Compacted(CheckedResult):
     def fault(self) -> str | None:
         """Its usage is added to the run's."""
         return None if are_tokens(self.usage) else "its usage is no number of tokens"
+
+
+ACTIVITIES: Mapping[str, TypesOfActivity] = {COMPACT_CONVERSATION: (CompactConversation, Compacted)}
+MODEL_ACTIVITIES = (COMPACT_CONVERSATION,)

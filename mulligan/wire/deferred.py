@@ -5,15 +5,16 @@ Any client sends the update as JSON, and all of it is in history: only optional 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from mulligan.schema.optional_field import optional_field
 from mulligan.schema.well_formed import WellFormedText
 from mulligan.values import Decision, ToolCall
+from mulligan.wire.checked_result import TypesOfActivity
 from mulligan.wire.run_context import RunContext
-from mulligan.wire.tool_call import ToolOutcome
+from mulligan.wire.tool_call import RecordedCall, ToolOutcome
 
 __all__ = ["CANCEL_DEFERRED", "COMPLETE", "SETTLE_DEFERRED", "Complete", "DeferredEnd", "SettleDeferred", "SettledCall"]
 
@@ -83,19 +84,15 @@ class SettleDeferred(BaseModel):
     first_key: str | None = None
 
 
-class SettledCall(ToolOutcome):
-    """Result of `settle_deferred`. Its fields name the call, as history has no inputs of local activities."""
+class SettledCall(RecordedCall):
+    """Result of `settle_deferred`."""
 
-    trace: str
-    call_id: str
-    name: str
-    step: int
-    started: float
     end: DeferredEnd
-    repaired_by: list[str] = optional_field([])
-    decision: Decision | None = optional_field()
 
 
 def has_result(argument: Any) -> bool:
     """Whether the argument of the update has a result, which may be null."""
     return isinstance(argument, dict) and "result" in argument
+
+
+ACTIVITIES: Mapping[str, TypesOfActivity] = {SETTLE_DEFERRED: (None, SettledCall), CANCEL_DEFERRED: None}

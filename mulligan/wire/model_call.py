@@ -25,6 +25,7 @@ __all__ = [
     "GuardContext",
     "ModelAnswer",
     "ModelCall",
+    "ModelRequest",
     "PreparedCall",
     "RejectedAnswer",
 ]
@@ -57,19 +58,24 @@ class GuardContext(BaseModel):
     metadata: dict[str, str]
 
 
-class ModelCall(ConversationRequest):
-    """Input of `call_model`. Times are seconds; common values are left out, as this is in history for each step.
+class ModelRequest(ConversationRequest):
+    """Input of an activity that calls a model. Times are seconds; common values are left out, as it is in history."""
+
+    model: str
+    step: int
+    patience: float = optional_field(3600.0)
+    timeout: float = optional_field(300.0)
+    attempts: int | None = optional_field()
+
+
+class ModelCall(ModelRequest):
+    """Input of `call_model`.
 
     `definition`: the digest of the pinned definition. `summed_up`: how many answers of the model a compaction has removed
     from the conversation; the ids of their calls are taken. `fallback`: how many models were called for this step before.
     """
 
-    model: str
     definition: str
-    step: int
-    patience: float = optional_field(3600.0)
-    timeout: float = optional_field(300.0)
-    attempts: int | None = optional_field()
     on_invalid_tool_input: str | None = optional_field()
     guard: GuardContext | None = optional_field()
     summed_up: int | None = optional_field()

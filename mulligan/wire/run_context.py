@@ -6,8 +6,12 @@ from pydantic import BaseModel
 
 from mulligan.schema.optional_field import optional_field
 
-__all__ = ["TRACE_HEADER", "RunContext"]
+__all__ = ["AGENT_WORKFLOW", "CALL_MEMO", "TRACE_HEADER", "RunContext"]
 
+AGENT_WORKFLOW = "AgentWorkflow"
+"""The workflow type of a run."""
+CALL_MEMO = "mulligan_call"
+"""The key, in the memo of a run that another run's call has started, of that call."""
 TRACE_HEADER = "_tracer-data"
 """The Temporal header in which the SDK's own OpenTelemetry interceptors carry the W3C context."""
 

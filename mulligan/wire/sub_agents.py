@@ -5,23 +5,21 @@ All of it is in history: fields may be added if they are optional; none may be r
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel
 
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import Decision, SubRun, ToolCall
+from mulligan.wire.checked_result import TypesOfActivity
 from mulligan.wire.run_context import RunContext
-from mulligan.wire.tool_call import ToolOutcome
+from mulligan.wire.tool_call import RecordedCall
 
-__all__ = ["AGENT_WORKFLOW", "CALL_MEMO", "RECORD_SUB_RUN", "RecordSubRun", "SubRunOutcome"]
+__all__ = ["RECORD_SUB_RUN", "RecordSubRun", "SubRunOutcome"]
 
 RECORD_SUB_RUN = "record_sub_run"
 """Temporal's activity type."""
-AGENT_WORKFLOW = "AgentWorkflow"
-"""The workflow type of a run."""
-CALL_MEMO = "mulligan_call"
-"""The key, in the memo of a sub-agent's run, of the call that started it."""
 
 
 class RecordSubRun(BaseModel):
@@ -47,18 +45,14 @@ class RecordSubRun(BaseModel):
     cancelled: bool = False
 
 
-class SubRunOutcome(ToolOutcome):
+class SubRunOutcome(RecordedCall):
     """Result of `record_sub_run`. `text` is left out, and `as_given` set, where it equals the text of the input.
 
-    The other fields name the call for readers of the history, which has no inputs of local activities. `sub_run`: the
-    run's id.
+    `sub_run`: the run's id.
     """
 
-    trace: str
-    call_id: str
-    name: str
-    step: int
-    started: float
-    repaired_by: list[str] = optional_field([])
     sub_run: str = optional_field("")
     as_given: bool = optional_field(False)
+
+
+ACTIVITIES: Mapping[str, TypesOfActivity] = {RECORD_SUB_RUN: (None, SubRunOutcome)}

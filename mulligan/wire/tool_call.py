@@ -137,8 +137,8 @@ class FailedCall(BaseModel):
     on_invalid_tool_input: str | None = optional_field()
 
 
-class RecordedFailure(ToolOutcome):
-    """Result of `record_failed_call`. Its fields name the call, as history has no inputs of local activities."""
+class RecordedCall(ToolOutcome):
+    """Result of a local activity that writes the span of a call. Its fields name the call: history has no input of it."""
 
     trace: str
     call_id: str
@@ -147,3 +147,7 @@ class RecordedFailure(ToolOutcome):
     started: float
     repaired_by: list[str] = optional_field([])
     decision: Decision | None = optional_field()
+
+
+class RecordedFailure(RecordedCall):
+    """Result of `record_failed_call`."""

@@ -17,25 +17,15 @@ from mulligan.activities.registry import Registry
 from mulligan.agent import Agent
 from mulligan.endpoint import Model
 from mulligan.errors import DeclarationError
+from mulligan.features import parts
 from mulligan.features.agent_feature import AgentFeature
 from mulligan.provider_plugin import ProviderPlugin
 from mulligan.script import Script
 from mulligan.tool import Tool
 from mulligan.wire.agent_facts import OPEN_RUN
-from mulligan.wire.background import END_RESPONSE, READ_RESPONSE, START_RESPONSE
-from mulligan.wire.batch import (
-    DELETE_BATCH_FILES,
-    DELIVER_BATCH,
-    POLL_BATCH,
-    PREPARE_BATCH_CALL,
-    READ_BATCH_ANSWER,
-    SUBMIT_BATCH,
-)
-from mulligan.wire.compaction import COMPACT_CONVERSATION
 from mulligan.wire.model_call import CALL_MODEL
 from mulligan.wire.questions import CHECK_ANSWER
 from mulligan.wire.run_end import FINISH_RUN
-from mulligan.wire.sub_agents import RECORD_SUB_RUN
 from mulligan.wire.tool_call import CALL_TOOL, RECORD_FAILED_CALL
 from mulligan.wire.updates import CHECK_EDIT, RECORD_DECISION
 from mulligan.worker.declaration_warnings import declaration_warnings
@@ -44,10 +34,8 @@ T = TypeVar("T")
 DEFINITION = "__temporal_activity_definition"
 """The attribute that `@activity.defn` sets on a function. Importing temporalio to ask for it would take half a second."""
 ACTIVITY_TYPES = {
-    *(OPEN_RUN, CALL_MODEL, CALL_TOOL, FINISH_RUN, RECORD_FAILED_CALL),
-    *(PREPARE_BATCH_CALL, READ_BATCH_ANSWER, SUBMIT_BATCH, POLL_BATCH, DELIVER_BATCH, DELETE_BATCH_FILES),
-    *(START_RESPONSE, READ_RESPONSE, END_RESPONSE),
-    *(COMPACT_CONVERSATION, RECORD_DECISION, CHECK_EDIT, CHECK_ANSWER, RECORD_SUB_RUN),
+    *(OPEN_RUN, CALL_MODEL, CALL_TOOL, FINISH_RUN, RECORD_FAILED_CALL, RECORD_DECISION, CHECK_EDIT, CHECK_ANSWER),
+    *(name for part in parts("wire") for name in getattr(part, "ACTIVITIES", ())),
 }
 """The types of Mulligan's own activities."""
 SHIPPED = ("mulligan.workflows.agents.assistant", "mulligan.workflows.agents.demo")

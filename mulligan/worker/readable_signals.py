@@ -16,8 +16,7 @@ from temporalio.bridge.proto.workflow_completion import WorkflowActivationComple
 from temporalio.converter import PayloadConverter
 from temporalio.worker import WorkflowInstanceDetails
 
-from mulligan.wire.batch import ADD_CALL, BATCH_ANSWERED, REMOVE_CALL
-from mulligan.wire.budgets import ADD_COST
+from mulligan.features import parts
 from mulligan.wire.read_payload import read_payloads
 from mulligan.wire.updates import STOP
 from mulligan.worker.unreadable_payloads import NOT_HERE, NOT_NOW
@@ -29,7 +28,7 @@ __all__ = ["waits_of_signal", "with_readable_signals"]
 
 _Activate = Callable[[WorkflowActivation], WorkflowActivationCompletion]
 _log = logging.getLogger(__name__)
-_WITH_CONTENT = frozenset({BATCH_ANSWERED, ADD_COST, ADD_CALL, REMOVE_CALL})
+_WITH_CONTENT = frozenset(each for part in parts("wire") for each in getattr(part, "SIGNALS", ()))
 """The other signals of Mulligan's own workflows."""
 _UNREADABLE_STOP = Payload(
     metadata={"encoding": b"json/plain"}, data=b'{"reason": "The content of the stop signal could not be read."}'

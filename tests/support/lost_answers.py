@@ -10,7 +10,7 @@ from typing import Any
 from temporalio.client import Client, Interceptor, OutboundInterceptor, StartWorkflowInput
 from temporalio.service import RPCError, RPCStatusCode
 
-from mulligan.wire.sub_agents import AGENT_WORKFLOW
+from mulligan.wire.run_context import AGENT_WORKFLOW
 
 __all__ = ["Faults", "unavailable", "with_faults"]
 

@@ -16,6 +16,7 @@ from mulligan.features import FEATURES
 ROOT = Path(__file__).parents[2]
 RUNS = """
 import asyncio
+import mulligan.client.follow_events, mulligan.client.wait_reader, mulligan.ended_runs.replay, mulligan.trace_view.history_spans
 import mulligan.cli.app, mulligan.doctor, mulligan.serve.app, mulligan.worker.temporal_plugin, mulligan.worker.wiring
 from pydantic import BaseModel
 from mulligan import Agent, Call, DeclarationError, McpServer, Say, tool
@@ -59,21 +60,32 @@ for name, declare in needs.items():
         assert name not in FEATURES and f"needs the feature {name!r}" in str(error), error
     else:
         assert name in FEATURES, name
+commands = [each.name or each.callback.__name__ for each in mulligan.cli.app.app.registered_commands]
+paths = [protocol.prefix for protocol in mulligan.serve.app.PROTOCOLS]
+own = {"deferred": ("complete", "/api/callbacks"), "budgets": ("budget",), "background": ("/api/webhooks",)}
+for name, entrances in own.items():
+    assert [each in (*commands, *paths) for each in entrances] == [name in FEATURES] * len(entrances), entrances
 print(*FEATURES)
 """
 
 
 def without(name: str, folder: Path) -> Path:
-    """A copy of the product without a feature: its folders, its files of that name, its line and its exports."""
+    """A copy of the product without a feature: its folders and files of that name, its line and its exports."""
     hidden = shutil.ignore_patterns("__pycache__")
     for room in ("workflows", "activities", "tools"):
         shutil.copytree(ROOT / room, folder / room, ignore=hidden)
     shutil.copytree(ROOT / "mulligan", folder / "mulligan", symlinks=True, ignore=hidden)
-    parts = [folder / room / name for room in ("workflows", "activities")]
-    parts += [folder / "mulligan/features" / f"{name}.py"]
-    assert any(part.exists() for part in parts)
+    rooms = [
+        folder / "workflows",
+        folder / "activities",
+        *(each for each in (folder / "mulligan").iterdir() if each.is_dir()),
+    ]
+    parts = [
+        part for room in rooms for part in (room / name, room / f"{name}.py") if part.exists() and not room.is_symlink()
+    ]
+    assert parts
     for part in parts:
-        shutil.rmtree(part) if part.is_dir() else part.unlink(missing_ok=True)
+        shutil.rmtree(part) if part.is_dir() else part.unlink()
     names = folder / "mulligan/features/__init__.py"
     names.write_text(_replaced(names.read_text(), f'    "{name}",\n'))
     exports = folder / "mulligan/__init__.py"

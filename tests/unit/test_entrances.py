@@ -46,7 +46,7 @@ from mulligan.wire.agent_facts import DEFINITION_QUERY, INPUT_QUERY
 from mulligan.wire.compressed_input import decompress_input
 from mulligan.wire.conversation_ref import CONVERSATION_QUERY, INPUT_MESSAGES_QUERY
 from mulligan.wire.resume_page import RESUME_STATE_QUERY
-from mulligan.wire.sub_agents import CALL_MEMO
+from mulligan.wire.run_context import CALL_MEMO
 from mulligan.worker.readable_failures import with_readable_failures
 from mulligan.worker.start_arguments import with_one_argument
 from mulligan.workflows.agent_workflow import AgentWorkflow

@@ -28,8 +28,9 @@ from mulligan.observe.trace_ids import parent_of_step
 from mulligan.run_input import RunInput
 from mulligan.values import RunResult, SubRun, Usage
 from mulligan.wire.agent_facts import ToolFacts
+from mulligan.wire.run_context import AGENT_WORKFLOW, CALL_MEMO
 from mulligan.wire.run_priority import TENANT_MEMO, run_priority
-from mulligan.wire.sub_agents import AGENT_WORKFLOW, CALL_MEMO, RECORD_SUB_RUN, RecordSubRun, SubRunOutcome
+from mulligan.wire.sub_agents import RECORD_SUB_RUN, RecordSubRun, SubRunOutcome
 from mulligan.wire.tool_call import CallTool, ToolOutcome
 from mulligan.wire.ui_summary import run_summary
 from mulligan.wire.updates import STOP
