@@ -293,6 +293,20 @@ def test_nothing_but_a_feature_imports_its_parts() -> None:
     ] == []
 
 
+def test_the_page_says_in_which_rooms_a_feature_has_a_part() -> None:
+    rooms = ["workflows", "activities"]
+    rooms += sorted(_id(each) for each in (ROOT / "mulligan").iterdir() if each.is_dir() and not each.is_symlink())
+    has = {
+        name: [f"`{room}`" for room in rooms if (ROOT / room / name).is_dir() or (ROOT / room / f"{name}.py").is_file()]
+        for name in FEATURES
+    }
+    page = (ROOT / "docs/features.md").read_text()
+    rows = dict(
+        re.findall(r"^\| `(\w+)` \| ((?:`(?:workflows|activities|mulligan)[\w/]*`(?:, )?)+) \|$", page, re.MULTILINE)
+    )
+    assert rows == {name: ", ".join(rooms) for name, rooms in has.items()}
+
+
 def test_the_ground_floor_has_what_users_import() -> None:
     """A file of mulligan/ defines a name of `mulligan.__all__`, or is one of the few that several rooms need."""
     exported = {_defining_module("mulligan", name) for name in mulligan.__all__}

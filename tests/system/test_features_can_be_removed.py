@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -69,12 +70,18 @@ print(*FEATURES)
 """
 
 
-def without(name: str, folder: Path) -> Path:
-    """A copy of the product without a feature: its folders and files of that name, its line and its exports."""
+def without(names: Sequence[str], folder: Path) -> Path:
+    """A copy of the product without some features: their folders and files, their lines and their exports."""
     hidden = shutil.ignore_patterns("__pycache__")
     for room in ("workflows", "activities", "tools"):
         shutil.copytree(ROOT / room, folder / room, ignore=hidden)
     shutil.copytree(ROOT / "mulligan", folder / "mulligan", symlinks=True, ignore=hidden)
+    for name in names:
+        _remove(name, folder)
+    return folder
+
+
+def _remove(name: str, folder: Path) -> None:
     rooms = [
         folder / "workflows",
         folder / "activities",
@@ -86,14 +93,13 @@ def without(name: str, folder: Path) -> Path:
     assert parts
     for part in parts:
         shutil.rmtree(part) if part.is_dir() else part.unlink()
-    names = folder / "mulligan/features/__init__.py"
-    names.write_text(_replaced(names.read_text(), f'    "{name}",\n'))
+    listed = folder / "mulligan/features/__init__.py"
+    listed.write_text(_replaced(listed.read_text(), f'    "{name}",\n'))
     exports = folder / "mulligan/__init__.py"
     text = exports.read_text()
     for line, exported in re.findall(rf"(from mulligan\.features\.{name} import (\w+)\n)", text):
         text = _replaced(_replaced(text, line), f'    "{exported}",\n')
     exports.write_text(text)
-    return folder
 
 
 def _replaced(text: str, line: str) -> str:
@@ -103,7 +109,7 @@ def _replaced(text: str, line: str) -> str:
 
 @pytest.mark.parametrize("name", FEATURES)
 def test_what_is_left_without_a_feature_runs(name: str, tmp_path: Path) -> None:
-    copy = without(name, tmp_path)
+    copy = without([name], tmp_path)
     environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
     ran = subprocess.run(
         [sys.executable, "-c", RUNS], cwd=copy, env=environment, capture_output=True, text=True, check=False

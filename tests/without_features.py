@@ -1,0 +1,53 @@
+"""Run the core's unit tests on a copy of the product that has no feature: `make test-without-features`.
+
+Tests of features are left out: those whose file has a feature's name, or imports a feature's part or declaration.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import mulligan.features
+from mulligan.features import FEATURES
+from tests.system.test_features_can_be_removed import ROOT, without
+
+DECLARATIONS = [
+    "".join(word.title() for word in name.split("_"))
+    for name in FEATURES
+    if (Path(mulligan.features.__file__).parent / f"{name}.py").exists()
+]
+NEEDED = re.compile(
+    rf"mulligan\.\w+\.({'|'.join(FEATURES)})\b|\b({'|'.join(DECLARATIONS)})\b"
+    r"|needs_approval|asks_person|as_tool\(|deferred=True|once=|McpServer|model=\["
+)
+"""What a file of tests has in its text that cannot be collected, or declared, without features."""
+
+
+def is_of_core(path: Path) -> bool:
+    """Whether the tests of a file need no feature."""
+    return not any(name in path.stem for name in FEATURES) and NEEDED.search(path.read_text()) is None
+
+
+def main() -> int:
+    """Returns the exit code of pytest."""
+    with tempfile.TemporaryDirectory() as name:
+        copy = without(FEATURES, Path(name))
+        shutil.copytree(ROOT / "tests", copy / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+        for file in ("pyproject.toml", "README.md"):
+            shutil.copy(ROOT / file, copy / file)
+        files = [
+            str(path.relative_to(ROOT)) for path in sorted((ROOT / "tests/unit").glob("test_*.py")) if is_of_core(path)
+        ]
+        print(f"{len(files)} files of tests without features", flush=True)
+        command = [sys.executable, "-m", "pytest", "-q", "-n", "0", *files, *sys.argv[1:]]
+        return subprocess.run(command, cwd=copy, env={**os.environ, "PYTHONPATH": str(copy)}, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
