@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 
 import mulligan.features
@@ -29,16 +30,27 @@ NEEDED = re.compile(
 """What a file of tests has in its text that cannot be collected, or declared, without features."""
 
 
+@cache
 def is_of_core(path: Path) -> bool:
-    """Whether the tests of a file need no feature."""
-    return not any(name in path.stem for name in FEATURES) and NEEDED.search(path.read_text()) is None
+    """Whether the tests of a file, and what they import of other files of tests, need no feature."""
+    text = path.read_text()
+    modules = [*re.findall(r"^ *from tests\.([\w.]+) import", text, re.MULTILINE)]
+    modules += [
+        f"support.{name}"
+        for names in re.findall(r"from tests\.support import (.+)", text)
+        for name in names.split(", ")
+    ]
+    files = [ROOT / "tests" / f"{module.replace('.', '/')}.py" for module in modules]
+    is_own = not any(name in path.stem for name in FEATURES) and NEEDED.search(text) is None
+    return is_own and all(is_of_core(file) for file in files if file.is_file())
 
 
 def main() -> int:
     """Returns the exit code of pytest."""
     with tempfile.TemporaryDirectory() as name:
         copy = without(FEATURES, Path(name))
-        shutil.copytree(ROOT / "tests", copy / "tests", ignore=shutil.ignore_patterns("__pycache__"))
+        for folder in ("tests", "docs", "examples"):
+            shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__"))
         for file in ("pyproject.toml", "README.md"):
             shutil.copy(ROOT / file, copy / file)
         files = [
