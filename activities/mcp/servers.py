@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import JsonValue
 
 from mulligan.activities.mcp.call_result import result_parts, result_text
-from mulligan.activities.mcp.tool_schema import checkable_schema, isolated_faults, provider_schema
+from mulligan.activities.mcp.isolated_faults import isolated_faults
 from mulligan.activities.tool_running.isolated import ChildProcesses
 from mulligan.agent import Agent
 from mulligan.content import Part
@@ -24,6 +24,7 @@ from mulligan.mcp import SEPARATOR, McpError, McpServer, McpUnavailable, matches
 from mulligan.mcp_auth import LoginNeeded
 from mulligan.schema.json_schema import NotOfSchema, schema_faults, schema_validator
 from mulligan.schema.schema_cost import check_size, is_cheap
+from mulligan.schema.tool_schema import checkable_schema, provider_schema
 from mulligan.tool import Tool, ToolContext, ToolError
 from mulligan.wire.agent_facts import ToolDefinition
 from mulligan.wire.questions import Questions

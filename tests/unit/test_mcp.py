@@ -23,7 +23,6 @@ from mulligan.activities.answers.prepare_call import ValidArguments, prepare
 from mulligan.activities.mcp.http_client import HttpOutcome
 from mulligan.activities.mcp.response_limit import LINES, MAX_RESPONSE_BYTES, TOO_LARGE
 from mulligan.activities.mcp.servers import McpServers, _Arguments, _schemas
-from mulligan.activities.mcp.tool_schema import provider_schema
 from mulligan.activities.registry import Registry
 from mulligan.activities.run_data.definitions import define
 from mulligan.activities.tool_running.find_tool import ToolFinder
@@ -31,6 +30,7 @@ from mulligan.errors import InvalidToolInputError
 from mulligan.mcp import expand_variables, qualified_name, server_name_of
 from mulligan.schema.json_schema import schema_faults, schema_validator
 from mulligan.schema.schema_cost import check_size, is_cheap
+from mulligan.schema.tool_schema import provider_schema
 from mulligan.tool import Tool, is_legal_name
 from mulligan.wire.agent_facts import Definition, ToolDefinition
 from tests.support.openai_schemas import check_schema
@@ -374,7 +374,7 @@ async def ticks(during: Awaitable[Any]) -> tuple[int, Any]:
 async def test_a_validation_that_takes_too_long_is_ended_and_does_not_hold_up_the_worker(
     part: dict[str, Any], value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mulligan.activities.mcp.tool_schema.CHECK_SECONDS", 1.0)
+    monkeypatch.setattr("mulligan.activities.mcp.isolated_faults.CHECK_SECONDS", 1.0)
     definition = ToolDefinition(
         name="files__find",
         description="",
