@@ -85,7 +85,7 @@ class BackgroundResponseActivities:
             ApplicationError: Temporal retries after the delay in the error; or this worker does not serve the agent.
         """
         services, where = self.services, request.where
-        agent = await served_agent(services, where.agent)
+        agent = await served_agent(services, where)
         await services.budgets.check(where)
         attempt = ModelAttempt(services, request, request.failed)
         await attempt.open_spans()
@@ -152,7 +152,7 @@ class BackgroundResponseActivities:
             ModelRequestError: the provider refuses to show it, or it has failed and would fail again.
             ApplicationError: this worker does not serve the agent; or Temporal retries.
         """
-        await served_agent(self.services, request.where.agent)
+        await served_agent(self.services, request.where)
         provider, telemetry = self._provider(request.model), self.services.telemetry
         chat = ModelAttempt(self.services, request).chat(request.attempt)
         async with heartbeating() as heartbeat:
@@ -184,7 +184,7 @@ class BackgroundResponseActivities:
     ) -> ResponseState:
         """The state of a response that has ended."""
         services, attempt = self.services, ModelAttempt(self.services, request)
-        agent = await served_agent(services, request.where.agent)
+        agent = await served_agent(services, request.where)
         definition = await services.definitions.find(request.definition, request.where)
         async with conversation_of(request, provider, services, heartbeat) as conversation:
             provider_request = attempt.provider_request(agent, definition, conversation)
@@ -221,7 +221,7 @@ class BackgroundResponseActivities:
             ApplicationError: the provider cannot be reached, and Temporal retries; or this worker does not serve the agent.
         """
         services = self.services
-        await served_agent(services, request.where.agent)
+        await served_agent(services, request.where)
         provider = self._provider(request.model)
         if request.error is not None and activity.info().attempt == 1:
             model, where = request.model, request.where

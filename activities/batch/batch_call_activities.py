@@ -64,7 +64,7 @@ class BatchCallActivities:
             ApplicationError: Temporal retries; or this worker does not serve the agent.
         """
         services, where, info = self.services, request.where, activity.info()
-        agent = await served_agent(services, where.agent)
+        agent = await served_agent(services, where)
         await services.budgets.check(where)
         attempt = ModelAttempt(services, request, request.number - 1)
         await attempt.open_spans()
@@ -119,7 +119,7 @@ class BatchCallActivities:
             ApplicationError: Temporal retries; or this worker does not serve the agent.
         """
         services, where = self.services, request.where
-        agent = await served_agent(services, where.agent)
+        agent = await served_agent(services, where)
         attempt = ModelAttempt(services, request, request.number - 1)
         async with heartbeating() as heartbeat:
             ref = request.answer.ref
