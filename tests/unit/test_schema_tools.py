@@ -116,7 +116,7 @@ def test_the_options_have_the_defaults_and_the_values_of_a_functions() -> None:
         ('{"order": 7}', {"order": 7}, []),
         ('{"order": "7", "many": ["1.5"]}', {"order": 7, "many": [1.5]}, ["schema:integer+number"]),
         ('{"order": 7, "note": null}', {"order": 7}, ["schema:null"]),
-        ('{"order": 7,', {"order": 7}, ["json:brackets"]),
+        ('{"order": 7', {"order": 7}, ["json:missing_closers"]),
     ],
 )
 async def test_arguments_are_mended_and_converted_by_the_schema(
@@ -137,8 +137,8 @@ async def test_arguments_are_mended_and_converted_by_the_schema(
 @pytest.mark.parametrize(
     ("written", "kind", "says"),
     [
-        ('{"order": 0}', "invalid_arguments", "order: violates minimum"),
-        ('{"note": "x"}', "invalid_arguments", "order: is required"),
+        ('{"order": 0}', "invalid_arguments", "`order` violates minimum: 1"),
+        ('{"note": "x"}', "invalid_arguments", "`order` is required, but missing"),
         ('{"order": 13}', "tool_error", "there is no order 13"),
     ],
 )
@@ -157,7 +157,7 @@ async def test_a_person_is_asked_before_it_runs() -> None:
         agent,
         "Go.",
         model=model('{"order": 7}'),
-        person=lambda call: asked.append(call) or Decide(call.call_id, "deny"),
+        person=lambda call: asked.append(call) or Decide(call_id=call.call_id, decision="deny"),
     )
     assert [call.arguments for call in asked] == [{"order": 7}]
     assert run.calls[0].result is not None
