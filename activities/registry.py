@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from mulligan.agent import Agent, with_sub_agents
-from mulligan.endpoint import Model, endpoints_of, merge_endpoints
+from mulligan.endpoint import merge_endpoints
+from mulligan.endpoint_model import Model, endpoints_of
 from mulligan.errors import DeclarationError
 from mulligan.script import Script
 from mulligan.tool import Tool

@@ -14,7 +14,8 @@ from typing import Annotated, Any, Generic, TypeVar
 from pydantic import Field
 
 from mulligan.durations import as_timedelta
-from mulligan.endpoint import Endpoint, Model, endpoints_of, model_name
+from mulligan.endpoint import Endpoint
+from mulligan.endpoint_model import Model, endpoints_of, model_name
 from mulligan.errors import DeclarationError
 from mulligan.features import FEATURES
 from mulligan.features.agent_feature import AgentFeature

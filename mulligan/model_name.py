@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mulligan.endpoint import ENDPOINT_NAME
 from mulligan.errors import DeclarationError
 from mulligan.extras import require_extra
 from mulligan.provider_plugin import ProviderTraits, find_traits, known_prefixes
@@ -13,7 +13,6 @@ from mulligan.provider_plugin import ProviderTraits, find_traits, known_prefixes
 SCRIPTED = "scripted"
 BATCH_PROVIDERS = ("openai", "openai-chat")
 """The providers whose models can be called in batches."""
-ENDPOINT_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mulligan.endpoint import Endpoint
 from mulligan.errors import DeclarationError
 
 if TYPE_CHECKING:
     from mulligan.activities.models.protocol import Provider
-    from mulligan.endpoint import Endpoint
 
 __all__ = ["ProviderPlugin", "register_provider"]
 

@@ -25,7 +25,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from mulligan.content import Part, Parts
-from mulligan.endpoint import Model
+from mulligan.endpoint_model import Model
 from mulligan.errors import InvalidRunInputError
 from mulligan.once import MOST_CALLS, OnceCall
 from mulligan.schema.fault_text import required_form

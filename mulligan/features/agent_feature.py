@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
-from mulligan.endpoint import Model
+from mulligan.endpoint_model import Model
 
 if TYPE_CHECKING:
     from mulligan.agent import Agent

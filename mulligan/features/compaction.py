@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
-from mulligan.endpoint import Model, model_name
+from mulligan.endpoint_model import Model, model_name
 from mulligan.features.agent_feature import AgentFeature
 from mulligan.model_name import SCRIPTED, ModelName
 

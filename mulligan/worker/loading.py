@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 
 from mulligan.activities.registry import Registry
 from mulligan.agent import Agent
-from mulligan.endpoint import Model
+from mulligan.endpoint_model import Model
 from mulligan.errors import DeclarationError
 from mulligan.provider_plugin import ProviderPlugin
 from mulligan.script import Script
