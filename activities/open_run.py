@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -107,7 +107,7 @@ class OpenRunActivity:
         trace = services.telemetry.open_run(run, at=info.scheduled_time.timestamp())
         services.agents.keep(trace, agent)
         await services.telemetry.wait_for_parent_spans()
-        facts = _facts(agent, model, models, definition, services.definitions.keep(definition), offered)
+        facts = _facts(agent, own_models, models, definition, services.definitions.keep(definition), offered)
         facts.carry_bytes = services.carry_bytes
         facts.model_task_queue = services.model_task_queue
         facts.search_attributes = attributes
@@ -203,7 +203,12 @@ def _check_size(what: str, length: int, most: int) -> None:
 
 
 def _facts(
-    agent: Agent, model: str, models: ModelFacts, definition: Definition, digest: str, offered: OfferedTools
+    agent: Agent,
+    own_models: Sequence[str],
+    models: ModelFacts,
+    definition: Definition,
+    digest: str,
+    offered: OfferedTools,
 ) -> AgentFacts:
     tools = [*agent.listed_tools, *offered.tools]
     return AgentFacts(
@@ -215,7 +220,7 @@ def _facts(
         model_timeout=seconds(agent.model_timeout),
         model_patience=model_patience(agent),
         model_attempts=agent.model_attempts,
-        features={each.name: dict(each.facts(model)) for each in agent.features},
+        features={each.name: dict(each.facts(own_models)) for each in agent.features},
         tools={tool.name: _tool_facts(agent, tool, offered.originals.get(tool.name)) for tool in tools},
         definition=definition,
         digest=digest,

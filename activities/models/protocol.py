@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from pydantic import JsonValue
 
 from mulligan.content import Media
-from mulligan.errors import truncated
+from mulligan.errors import ModelRequestError, truncated
 from mulligan.values import Message, ToolCall, Usage
 from mulligan.wire.agent_facts import Definition
 
@@ -98,11 +100,132 @@ class Unavailable(Exception):
         self.retry_after = retry_after
 
 
+@dataclass(frozen=True)
+class CreatedResponse:
+    """A background response, just created, as JSON with its `id` and `status`.
+
+    `sequence`: the number of the event of its stream that created it; None: it cannot be streamed.
+    """
+
+    response: dict[str, Any]
+    sequence: int | None = None
+
+
+class AnswersInBackground(Protocol):
+    """The part of a provider that stores an answer until it is deleted (the feature `Background`).
+
+    A response is JSON with `id` and `status`: `queued` or `in_progress`, or another one once it has ended. Each method
+    raises ModelRequestError (404 if there is no such response) and Unavailable as `Provider.complete`.
+    """
+
+    async def start_in_background(
+        self, request: Request, *, key: str, metadata: Mapping[str, str], streamed: bool = False
+    ) -> CreatedResponse:
+        """Create a response. `key`: a second request with it is answered with the first one's response, if that is possible.
+
+        `metadata` is added to the response. `streamed`: whether its text shall be readable while the model writes it.
+        """
+        ...
+
+    def background_events(
+        self, response_id: str, after: int, timeout: float
+    ) -> AbstractAsyncContextManager[AsyncIterator[dict[str, Any]]]:
+        """Open the stream of a response's events after the one with a `sequence_number`."""
+        ...
+
+    async def background_response(
+        self, response_id: str, method: Literal["get", "delete"], timeout: float
+    ) -> dict[str, Any]:
+        """Read or delete a response."""
+        ...
+
+    async def cancel_background_response(self, response_id: str, timeout: float) -> dict[str, Any]:
+        """Cancel a response, and return it."""
+        ...
+
+    def reply_of(self, response: dict[str, Any]) -> Reply:
+        """Return the answer in a response that has ended."""
+        ...
+
+
+class ProviderBatches(Protocol):
+    """The batches of an endpoint, and their files of lines of JSON. Its methods raise as those of `AnswersInBackground`."""
+
+    async def upload(self, file: Path, name: str) -> str:
+        """Upload the requests of a batch, one a line, and return the file's id."""
+        ...
+
+    async def create(self, input_file: str, path: str, metadata: dict[str, str]) -> dict[str, Any]:
+        """Create a batch of the requests of a file, and return its state: `id`, `status`, `output_file_id` …"""
+        ...
+
+    async def find(self, key: str, value: str, since: float) -> dict[str, Any] | None:
+        """Return the batch whose metadata has a value, of those created after `since` (seconds since the epoch)."""
+        ...
+
+    async def read(self, batch_id: str) -> dict[str, Any]:
+        """Return the state of a batch."""
+        ...
+
+    async def delete_file(self, file: str) -> None:
+        """Delete a file."""
+        ...
+
+    def lines(self, file: str) -> AsyncIterator[bytes]:
+        """Iterate over the lines of a file, each with the `custom_id` of a request, as they arrive."""
+        ...
+
+    def response_in(self, line: bytes) -> dict[str, Any]:
+        """Return the response in a line, or raise the error that it has."""
+        ...
+
+    def error_of(self, status: int, message: str) -> ModelRequestError | Unavailable:
+        """Return the error of a request that was answered with a status."""
+        ...
+
+
+class AnswersInBatches(Protocol):
+    """The part of a provider that answers requests in batches (the feature `Batch`)."""
+
+    batch_path: str
+    """The path that the requests of a batch are for: `/v1/responses`."""
+
+    def batch_body(self, request: Request, *, plain: bool) -> bytes:
+        """Return a request as JSON. `plain`: without what a model may refuse."""
+        ...
+
+    def may_take_plain(self, request: Request, error: ModelRequestError | Unavailable) -> bool:
+        """Whether a request that was refused may be sent again in its plain form."""
+        ...
+
+    @property
+    def batches(self) -> ProviderBatches:
+        """The batches of the endpoint."""
+        ...
+
+    def reply_of(self, response: dict[str, Any]) -> Reply:
+        """Return the answer in a response."""
+        ...
+
+
 class Provider(Protocol):
-    """A provider of models."""
+    """A provider of models.
+
+    Two parts are optional: an attribute that is None, or missing, says that the provider cannot do that.
+    """
 
     name: str
     """For `gen_ai.provider.name`."""
+
+    @property
+    def background(self) -> AnswersInBackground | None:
+        """The part that stores answers at the provider. Its plugin says so, too: `in_background`."""
+        return None
+
+    @property
+    def batch(self) -> AnswersInBatches | None:
+        """The part that answers in batches. Its plugin says so, too: `in_batches`."""
+        return None
 
     def encode(self, message: Message) -> list[Any]:
         """Return the message as the provider's own items, best as JSON texts.

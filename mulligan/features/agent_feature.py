@@ -37,9 +37,9 @@ class AgentFeature:
         del model
         return ()
 
-    def facts(self, model: str) -> Mapping[str, JsonValue]:
-        """What a run is scheduled by: pinned when it opens, for its whole life. `model`: the run's (`provider:NAME`)."""
-        del model
+    def facts(self, models: Sequence[str]) -> Mapping[str, JsonValue]:
+        """What a run is scheduled by: pinned when it opens, for its whole life. `models`: the run's (`provider:NAME`)."""
+        del models
         return {}
 
     def tool_defaults(self) -> Mapping[str, float | None]:

@@ -15,6 +15,7 @@ from mulligan import (
     Decide,
     DeclarationError,
     InvalidRunInputError,
+    Pending,
     RunInput,
     Say,
     Tool,
@@ -89,8 +90,9 @@ def test_a_fault_of_the_schema_is_refused_at_the_declaration(schema: Any, says: 
     ],
 )
 def test_an_option_that_cannot_work_is_refused_like_that_of_a_function(options: dict[str, Any], says: str) -> None:
+    declared: dict[str, Any] = {"name": "send", "description": "Send it.", "schema": ORDER, "call": send}
     with pytest.raises(DeclarationError, match="tool ") as refused:
-        Tool.from_schema(**{"name": "send", "description": "Send it.", "schema": ORDER, "call": send} | options)
+        Tool.from_schema(**declared | options)
     assert says in str(refused.value)
 
 
@@ -152,12 +154,18 @@ async def test_what_is_wrong_is_told_to_the_model(written: str, kind: str, says:
 
 
 async def test_a_person_is_asked_before_it_runs() -> None:
-    agent, asked = shop(needs_approval=True), []
+    asked: list[Pending] = []
+
+    def deny(call: Pending) -> Decide:
+        asked.append(call)
+        return Decide(call_id=call.call_id, decision="deny")
+
+    agent = shop(needs_approval=True)
     run = await run_agent(
         agent,
         "Go.",
         model=model('{"order": 7}'),
-        person=lambda call: asked.append(call) or Decide(call_id=call.call_id, decision="deny"),
+        person=deny,
     )
     assert [call.arguments for call in asked] == [{"order": 7}]
     assert run.calls[0].result is not None

@@ -119,8 +119,11 @@ async def user_of(lab: Lab, run_id: str) -> str | None:
 async def test_the_user_of_a_run_is_the_header_or_the_name_of_the_token(lab: Lab, door: Door) -> None:
     """Of a continuation too; an operator's continuation works for whom the run did. Only an operator names another one."""
 
-    async def post(path: str, caller: str, user: str | None, **body: Any) -> tuple[int, dict[str, Any]]:
-        headers = {**door.by(caller), **({} if user is None else {"Mulligan-User": user.encode()})}
+    async def post(path: str, caller: str, says: str | None, **body: Any) -> tuple[int, dict[str, Any]]:
+        headers: list[tuple[bytes, bytes]] = [
+            (name.encode(), value.encode()) for name, value in door.by(caller).items()
+        ]
+        headers += [] if says is None else [(b"Mulligan-User", says.encode())]
         answer = await door.http.post(path, json=body, headers=headers)
         return answer.status_code, answer.json()
 
