@@ -38,7 +38,17 @@ LAYERS = [
     DOORS,
 ]
 """The rooms from the bottom to the top: each may import from itself, its neighbours and what is below it."""
-GROUND_FLOOR = {"durations", "extras", "model_name", "once", "policy", "prices", "provider_plugin", "providers"}
+GROUND_FLOOR = {
+    "durations",
+    "endpoint",
+    "extras",
+    "model_name",
+    "once",
+    "policy",
+    "prices",
+    "provider_plugin",
+    "providers",
+}
 """Files of mulligan/ that define nothing that users import, beside those that do: several rooms need each of them."""
 TOOLS_MAY_SHARE = {"mulligan.tools.workspace", "mulligan.tools.web_address"}
 """What confines the tools. Otherwise no tool imports another one."""

@@ -102,13 +102,12 @@ class Unavailable(Exception):
 
 @dataclass(frozen=True)
 class CreatedResponse:
-    """A background response, just created, as JSON with its `id` and `status`.
-
-    `sequence`: the number of the event of its stream that created it; None: it cannot be streamed.
-    """
+    """A background response, just created."""
 
     response: dict[str, Any]
+    """As JSON, with its `id` and `status`."""
     sequence: int | None = None
+    """The number of the event of its stream that created it; None: it cannot be streamed."""
 
 
 class AnswersInBackground(Protocol):
@@ -121,30 +120,55 @@ class AnswersInBackground(Protocol):
     async def start_in_background(
         self, request: Request, *, key: str, metadata: Mapping[str, str], streamed: bool = False
     ) -> CreatedResponse:
-        """Create a response. `key`: a second request with it is answered with the first one's response, if that is possible.
+        """Create a response.
 
-        `metadata` is added to the response. `streamed`: whether its text shall be readable while the model writes it.
+        Args:
+            request: What to ask.
+            key: Of the request: a second one with it is answered with the first one's response, where that is possible.
+            metadata: Added to the response's metadata.
+            streamed: Whether its text shall be readable while the model writes it.
         """
         ...
 
     def background_events(
         self, response_id: str, after: int, timeout: float
     ) -> AbstractAsyncContextManager[AsyncIterator[dict[str, Any]]]:
-        """Open the stream of a response's events after the one with a `sequence_number`."""
+        """Open the stream of a response's events, which have numbers (`sequence_number`).
+
+        Args:
+            response_id: The response's id.
+            after: The number of the event after which the stream begins.
+            timeout: Seconds for each read.
+        """
         ...
 
     async def background_response(
         self, response_id: str, method: Literal["get", "delete"], timeout: float
     ) -> dict[str, Any]:
-        """Read or delete a response."""
+        """Read or delete a response.
+
+        Args:
+            response_id: Its id.
+            method: `get` or `delete`.
+            timeout: Seconds.
+        """
         ...
 
     async def cancel_background_response(self, response_id: str, timeout: float) -> dict[str, Any]:
-        """Cancel a response, and return it."""
+        """Cancel a response, and return it.
+
+        Args:
+            response_id: Its id.
+            timeout: Seconds.
+        """
         ...
 
     def reply_of(self, response: dict[str, Any]) -> Reply:
-        """Return the answer in a response that has ended."""
+        """Return the answer.
+
+        Args:
+            response: A response that has ended.
+        """
         ...
 
 
@@ -152,35 +176,73 @@ class ProviderBatches(Protocol):
     """The batches of an endpoint, and their files of lines of JSON. Its methods raise as those of `AnswersInBackground`."""
 
     async def upload(self, file: Path, name: str) -> str:
-        """Upload the requests of a batch, one a line, and return the file's id."""
+        """Upload the requests of a batch, and return the file's id.
+
+        Args:
+            file: The requests, one a line.
+            name: The file's name at the provider.
+        """
         ...
 
     async def create(self, input_file: str, path: str, metadata: dict[str, str]) -> dict[str, Any]:
-        """Create a batch of the requests of a file, and return its state: `id`, `status`, `output_file_id` …"""
+        """Create a batch, and return its state: `id`, `status`, `output_file_id` …
+
+        Args:
+            input_file: The id of the file with its requests.
+            path: `batch_path`.
+            metadata: Of the batch.
+        """
         ...
 
     async def find(self, key: str, value: str, since: float) -> dict[str, Any] | None:
-        """Return the batch whose metadata has a value, of those created after `since` (seconds since the epoch)."""
+        """Return the state of a batch; None if there is none.
+
+        Args:
+            key: A key of its metadata.
+            value: The value of that key.
+            since: Seconds since the epoch: older batches need not be found.
+        """
         ...
 
     async def read(self, batch_id: str) -> dict[str, Any]:
-        """Return the state of a batch."""
+        """Return the state of a batch.
+
+        Args:
+            batch_id: Its id.
+        """
         ...
 
     async def delete_file(self, file: str) -> None:
-        """Delete a file."""
+        """Delete a file.
+
+        Args:
+            file: Its id.
+        """
         ...
 
     def lines(self, file: str) -> AsyncIterator[bytes]:
-        """Iterate over the lines of a file, each with the `custom_id` of a request, as they arrive."""
+        """Iterate over the lines of a file as they arrive, each with the `custom_id` of a request.
+
+        Args:
+            file: Its id.
+        """
         ...
 
     def response_in(self, line: bytes) -> dict[str, Any]:
-        """Return the response in a line, or raise the error that it has."""
+        """Return the response in a line, or raise the error that it has.
+
+        Args:
+            line: A line of a file of answers or errors.
+        """
         ...
 
     def error_of(self, status: int, message: str) -> ModelRequestError | Unavailable:
-        """Return the error of a request that was answered with a status."""
+        """Return the error of a request.
+
+        Args:
+            status: The HTTP status of its answer.
+            message: What the answer says.
+        """
         ...
 
 
@@ -191,11 +253,21 @@ class AnswersInBatches(Protocol):
     """The path that the requests of a batch are for: `/v1/responses`."""
 
     def batch_body(self, request: Request, *, plain: bool) -> bytes:
-        """Return a request as JSON. `plain`: without what a model may refuse."""
+        """Return a request as JSON.
+
+        Args:
+            request: What to ask.
+            plain: Whether to leave out what a model may refuse.
+        """
         ...
 
     def may_take_plain(self, request: Request, error: ModelRequestError | Unavailable) -> bool:
-        """Whether a request that was refused may be sent again in its plain form."""
+        """Whether a request may be sent again in its plain form.
+
+        Args:
+            request: What was asked.
+            error: Why it was refused.
+        """
         ...
 
     @property
@@ -204,7 +276,11 @@ class AnswersInBatches(Protocol):
         ...
 
     def reply_of(self, response: dict[str, Any]) -> Reply:
-        """Return the answer in a response."""
+        """Return the answer.
+
+        Args:
+            response: A response.
+        """
         ...
 
 

@@ -281,7 +281,8 @@ class ProviderSuite:
             for name, protocol in (("background", AnswersInBackground), ("batch", AnswersInBatches)):
                 part = getattr(endpoint.provider, name, None)
                 needed = [] if part is None else [each for each in dir(protocol) if not each.startswith("_")]
-                assert [f"{name}: {each}" for each in needed if not hasattr(part, each)] == []
+                missing = [each for each in needed if not hasattr(part, each)]
+                assert not missing, f"{name}: {', '.join(missing)} missing"
 
         self._run(check)
 

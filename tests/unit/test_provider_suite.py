@@ -225,8 +225,8 @@ def test_the_suite_fails_for_a_provider_with_half_a_part() -> None:
         @asynccontextmanager
         async def open_endpoint(self) -> AsyncIterator[Any]:
             endpoint = ScriptedEndpoint()
-            endpoint.provider.batch = object()
+            vars(endpoint.provider)["batch"] = object()
             yield endpoint
 
-    with pytest.raises(AssertionError, match="batch: may_take_plain"):
+    with pytest.raises(AssertionError, match=r"batch: .*may_take_plain.* missing"):
         Suite().test_a_part_that_it_has_is_whole()
