@@ -12,25 +12,26 @@ from mulligan.activities.services import Services
 from mulligan.agent import Agent
 from mulligan.client.served_agents import read_other_workers
 from mulligan.wire.agent_facts import AGENT_NOT_SERVED
+from mulligan.wire.run_context import RunContext
 
 __all__ = ["decline", "other_queues", "served_agent", "unknown_agent"]
 
 _MAY_NOT_LIST = (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED, RPCStatusCode.UNIMPLEMENTED)
 
 
-async def served_agent(services: Services, name: str) -> Agent:
-    """The agent of that name.
+async def served_agent(services: Services, context: RunContext) -> Agent:
+    """The agent of a run.
 
     Raises:
         ApplicationError: this worker does not serve it. See `decline`.
     """
-    agent = services.registry.agents.get(name)
+    agent = await services.agents.find(context)
     if agent is None:
         try:
             queues = await other_queues(services)
         except RPCError:
             queues = []  # the workflow tries its own queue again
-        raise decline(services, name, queues)
+        raise decline(services, context.agent, queues)
     return agent
 
 

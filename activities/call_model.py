@@ -38,7 +38,7 @@ class CallModelActivity:
             ApplicationError: Temporal retries after the delay in the error; or this worker does not serve the agent.
         """
         services, context = self.services, request.where
-        agent = await served_agent(services, context.agent)
+        agent = await served_agent(services, context)
         await services.budgets.check(context)
         attempt = ModelAttempt(services, request)
         await attempt.open_spans()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, replace
+from typing import Any
 
 from opentelemetry import trace
+from pydantic import JsonValue
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
@@ -60,19 +62,21 @@ class CallToolActivity:
 
     async def _run_attempt(self, request: CallTool) -> ToolOutcome:
         services, attempt = self.services, activity.info().attempt
-        agent = services.registry.agents.get(request.where.agent)
-        tool = services.tools.find(request.where.agent, request.call.name, mcp=request.mcp)
+        agent = await services.agents.find(request.where)
+        tool = services.tools.find(agent, request.call.name, mcp=request.mcp)
         if agent is None and tool is None and not request.has_own_queue:
-            await served_agent(services, request.where.agent)
+            await served_agent(services, request.where)
         may_retry = tool is not None and attempt < tool.attempts
         self._record_lost_attempts(request, tool)
         span = self._start_span(request, tool, attempt, request.decision)
         try:
             async with heartbeating() as heartbeat:
+                if tool is None and agent is not None and agent.is_of_run:
+                    raise feedback.tool_gone(request.call)
                 if tool is None:
                     # This worker's code differs from that of the worker that prepared the call: the tool has a task queue
                     # of its own, or a rolling deploy is under way.
-                    names = [known.name for known in agent.tools] if agent else sorted(services.registry.tools)
+                    names = [known.name for known in agent.listed_tools] if agent else sorted(services.registry.tools)
                     raise feedback.tool_missing_on_worker(
                         request.call, activity.info().task_queue, names, attempt=attempt
                     )
@@ -138,7 +142,7 @@ class CallToolActivity:
         call, services, attempt = request.call, self.services, activity.info().attempt
         try:
             # From JSON to Python values.
-            arguments = tool.arguments.validate(request.arguments)
+            arguments = await _validated(tool, request.arguments)
         except BaseException as error:
             reason = error if isinstance(error, Exception) else RuntimeError(type_name(error))
             target = Target(tool.name, tool.arguments)
@@ -204,6 +208,11 @@ class CallToolActivity:
         failure.end_span(span)
         text = cut(failure.text, tool.max_result_chars if tool else MAX_RESULT_CHARS, max_bytes)
         return ToolOutcome(text=text, error=failure.error, failure=failure.failure, attempts=attempts)
+
+
+async def _validated(tool: Tool, arguments: JsonValue) -> Any:
+    validate = tool.arguments.validate
+    return await asyncio.to_thread(validate, arguments) if tool.arguments.blocks else validate(arguments)
 
 
 def _deferral(value: object, result: ToolResult) -> Deferral:

@@ -36,9 +36,9 @@ class CheckEditActivity:
             ApplicationError: this worker does not serve the agent.
         """
         services = self.services
-        agent = await served_agent(services, request.where.agent)
+        agent = await served_agent(services, request.where)
         definition = await services.definitions.find(request.definition, request.where)
-        tool = services.tools.find(request.where.agent, request.call.name, definition=definition)
+        tool = services.tools.find(agent, request.call.name, definition=definition)
         if tool is None:
             return CheckedEdit(
                 refused=f"The worker does not know the tool `{request.call.name}`, so it cannot check them."

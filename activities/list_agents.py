@@ -10,6 +10,7 @@ from temporalio import activity
 from mulligan.activities.agent_not_served import other_queues
 from mulligan.activities.services import Services
 from mulligan.agent import Agent, AgentTool
+from mulligan.schema.plain_function import callable_name
 from mulligan.wire.agent_list import LIST_AGENTS, AgentList
 from mulligan.wire.shorten import json_size
 
@@ -36,7 +37,10 @@ class ListAgentsActivity:
 
 
 def agent_json(agent: Agent) -> dict[str, Any]:
-    """An agent as JSON: its models, tools with their schemas, MCP servers, and output types."""
+    """An agent as JSON: its models, tools with their schemas, MCP servers, and output types.
+
+    `tools_function` is the name of the function that returns the tools, where they are not listed.
+    """
     return {
         "name": agent.name,
         "model": agent.models[0],
@@ -53,8 +57,9 @@ def agent_json(agent: Agent) -> dict[str, Any]:
                 **({"once": tool.once} if tool.once else {}),
                 **({"agent": tool.agent.name} if isinstance(tool, AgentTool) else {}),
             }
-            for tool in agent.tools
+            for tool in agent.listed_tools
         ],
+        **({"tools_function": callable_name(agent.tools)} if callable(agent.tools) else {}),
         "mcp": [
             {
                 "name": server.name,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -73,17 +73,9 @@ class OpenRunActivity:
             ApplicationError: this worker does not serve the agent, but another one may.
         """
         services, info = self.services, activity.info()
-        agent = await self._agent(request.agent)
-        if services.carry_bytes is None:
-            # Before the query for the input, which could not be answered.
-            _check_size("a message", request.longest_message or 0, QUERIED_MESSAGE)
-        run_input = request.input or await _query_input(
-            request.conversation, whole=not isinstance(agent.instructions, str)
-        )
-        if run_input.model is not None:
-            _check_model(run_input.model, services.providers)
-        if services.carry_bytes is None:
-            _check_size("metadata", _json_bytes(run_input.metadata), METADATA_BYTES)
+        declared = await self._agent(request.agent)
+        run_input = await self._input(request, declared)
+        agent = await services.agents.opened(declared, run_input)
         model = run_input.model or agent.models[0]
         has_budget = services.budgets.is_limited(run_input.tenant)
         models = resolve_models(agent, run_input, services.prices, has_budget=has_budget)
@@ -113,8 +105,9 @@ class OpenRunActivity:
             resumed_from=run_input.resumed_from,
         )
         trace = services.telemetry.open_run(run, at=info.scheduled_time.timestamp())
+        services.agents.keep(trace, agent)
         await services.telemetry.wait_for_parent_spans()
-        facts = _facts(agent, model, models, definition, services.definitions.keep(definition), offered)
+        facts = _facts(agent, own_models, models, definition, services.definitions.keep(definition), offered)
         facts.carry_bytes = services.carry_bytes
         facts.model_task_queue = services.model_task_queue
         facts.search_attributes = attributes
@@ -134,6 +127,27 @@ class OpenRunActivity:
         if queues := await other_queues(self.services):
             raise decline(self.services, name, queues)
         raise InvalidRunInputError(unknown_agent(self.services, name))
+
+    async def _input(self, request: OpenRun, agent: Agent) -> RunInput:
+        """The run's input, of which nothing is too large.
+
+        Raises:
+            InvalidRunInputError: a message or the metadata is too large, or the worker does not know the model.
+        """
+        is_limited = self.services.carry_bytes is None
+        if is_limited:
+            # Before the query for the input, which could not be answered.
+            _check_size("a message", request.longest_message or 0, QUERIED_MESSAGE)
+        run_input = request.input or await _query_input(
+            request.conversation, whole=not isinstance(agent.instructions, str)
+        )
+        if run_input.model is not None:
+            _check_model(run_input.model, self.services.providers)
+        if is_limited:
+            # A call's input has it twice where any worker must be able to call the function of the tools.
+            most = METADATA_BYTES // 2 if callable(agent.tools) else METADATA_BYTES
+            _check_size("metadata", _json_bytes(run_input.metadata), most)
+        return run_input
 
     async def _search_attributes(self) -> list[str]:
         """Those that the run sets. A workflow of a user's own decides about its attributes itself."""
@@ -189,9 +203,14 @@ def _check_size(what: str, length: int, most: int) -> None:
 
 
 def _facts(
-    agent: Agent, model: str, models: ModelFacts, definition: Definition, digest: str, offered: OfferedTools
+    agent: Agent,
+    own_models: Sequence[str],
+    models: ModelFacts,
+    definition: Definition,
+    digest: str,
+    offered: OfferedTools,
 ) -> AgentFacts:
-    tools = [*agent.tools, *offered.tools]
+    tools = [*agent.listed_tools, *offered.tools]
     return AgentFacts(
         **dict(models),
         max_steps=agent.max_steps,
@@ -201,11 +220,12 @@ def _facts(
         model_timeout=seconds(agent.model_timeout),
         model_patience=model_patience(agent),
         model_attempts=agent.model_attempts,
-        features={each.name: dict(each.facts(model)) for each in agent.features},
+        features={each.name: dict(each.facts(own_models)) for each in agent.features},
         tools={tool.name: _tool_facts(agent, tool, offered.originals.get(tool.name)) for tool in tools},
         definition=definition,
         digest=digest,
         structured=agent.declared_output is not None,
+        tools_by_function=agent.is_of_run,
         guarded=agent.guard is not None or any(callable(tool.needs_approval) for tool in tools),
     )
 

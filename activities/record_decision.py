@@ -32,7 +32,7 @@ class RecordDecisionActivity:
             ApplicationError: the agent's policy is needed, and this worker does not serve the agent.
         """
         if not request.run and request.decision.decision != "stopped":
-            await served_agent(self.services, request.where.agent)
+            await served_agent(self.services, request.where)
         telemetry = self.services.telemetry
         if request.question is not None or request.with_request:
             telemetry.record_request(
@@ -65,8 +65,8 @@ class RecordDecisionActivity:
     async def _result(self, request: RecordDecision) -> dict[str, Any]:
         """The result of a call that does not run: `text`, `error` and `failure`. Its span is written."""
         services = self.services
-        agent = services.registry.agents.get(request.where.agent)
-        tool = services.tools.find(request.where.agent, request.call.name) if agent else None
+        agent = await services.agents.find(request.where)
+        tool = services.tools.find(agent, request.call.name) if agent else None
         attempt = ToolCallAttempt(
             call=request.call,
             step=request.step,

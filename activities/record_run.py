@@ -33,8 +33,8 @@ class RecordRunActivities:
             ApplicationError: this worker does not serve the agent.
         """
         services = self.services
-        agent = await served_agent(services, failed.where.agent)
-        tool = services.tools.find(failed.where.agent, failed.call.name)
+        agent = await served_agent(services, failed.where)
+        tool = services.tools.find(agent, failed.call.name)
         error = _error(failed)
         attempt = ToolCallAttempt(
             call=failed.call,

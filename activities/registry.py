@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from mulligan.agent import Agent, with_sub_agents
-from mulligan.endpoint import Model, endpoints_of, merge_endpoints
+from mulligan.endpoint import merge_endpoints
+from mulligan.endpoint_model import Model, endpoints_of
 from mulligan.errors import DeclarationError
 from mulligan.script import Script
 from mulligan.tool import Tool
@@ -34,17 +35,12 @@ class Registry:
         for agent in self.agents.values():
             agent.check()
         self.scripts = _by_name(scripts, "scripts")
-        owned = {id(tool) for agent in self.agents.values() for tool in agent.tools}
+        owned = {id(tool) for agent in self.agents.values() for tool in agent.listed_tools}
         self.tools = _by_name((tool for tool in tools if id(tool) not in owned), "tools")
         """Tools for agents that this worker does not know: by a tool's `task_queue`, calls come from other workers."""
         own = [endpoint for agent in self.agents.values() for endpoint in agent.endpoints()]
         self.endpoints = merge_endpoints([*own, *endpoints_of(models)])
         """The endpoints that are declared in code, by their names."""
-
-    def tool(self, agent: str, name: str) -> Tool | None:
-        """The tool that a call names: the agent's own, or a separate one if this worker does not know the agent."""
-        known = self.agents.get(agent)
-        return known.tool(name) if known is not None else self.tools.get(name)
 
 
 _T = TypeVar("_T", Agent, Script, Tool)

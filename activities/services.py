@@ -8,6 +8,7 @@ from mulligan.activities.mcp.servers import McpServers
 from mulligan.activities.models.available_providers import AvailableProviders
 from mulligan.activities.models.retry_budget import RetryBudget
 from mulligan.activities.registry import Registry
+from mulligan.activities.run_agents import RunAgents
 from mulligan.activities.run_data.conversation_cache import ConversationCache, conversation_key
 from mulligan.activities.run_data.definitions import Definitions
 from mulligan.activities.spending import Spending
@@ -39,6 +40,7 @@ class Services:
     """
 
     registry: Registry
+    agents: RunAgents
     providers: AvailableProviders
     definitions: Definitions
     conversations: ConversationCache

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from mulligan.agent import Agent
 from mulligan.content import Audio, ContentError, File, Image, Media, Part, Text
-from mulligan.endpoint import Model
+from mulligan.endpoint_model import Model
 from mulligan.errors import (
     DeclarationError,
     InvalidActivityResultError,

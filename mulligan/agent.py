@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -13,7 +14,8 @@ from typing import Annotated, Any, Generic, TypeVar
 from pydantic import Field
 
 from mulligan.durations import as_timedelta
-from mulligan.endpoint import Endpoint, Model, endpoints_of, model_name
+from mulligan.endpoint import Endpoint
+from mulligan.endpoint_model import Model, endpoints_of, model_name
 from mulligan.errors import DeclarationError
 from mulligan.features import FEATURES
 from mulligan.features.agent_feature import AgentFeature
@@ -54,7 +56,9 @@ class Agent(Generic[OutputT]):
             `scripted:NAME`, at an endpoint of the operator's with `provider@endpoint:NAME`; a `Model`, which has an endpoint
             of its own; or a list of them: the next one is called where one refuses a request or is unavailable.
         instructions: The system prompt: a text, or a function of the RunInput, called once a run.
-        tools: The tools that the model may call.
+        tools: The tools that the model may call: a list, or a function, sync or async, of the RunInput without the
+            conversation (`prompt`, `messages`, `resumed_from`) that returns it. The function is called when a run opens, and
+            again on each other worker that works on the run: it must return the same tools for the same input.
         mcp: Servers of the Model Context Protocol; the model may call their tools too, as `server__tool`.
         output: The type of its answer: a pydantic model, dataclass, TypedDict, a union of them, a JSON schema as a dict,
             or a `ToolStrategy` or `ProviderStrategy` of one. None: text.
@@ -85,7 +89,7 @@ class Agent(Generic[OutputT]):
     name: str
     model: str | Model | Sequence[str | Model]
     instructions: Instructions = ""
-    tools: Sequence[Tool] = ()
+    tools: Sequence[Tool] | Callable[[RunInput], Sequence[Tool] | Awaitable[Sequence[Tool]]] = ()
     mcp: Sequence[McpServer] = ()
     output: type[OutputT] | ToolStrategy[OutputT] | ProviderStrategy[OutputT] | UnionType | Mapping[str, Any] | None = (
         None
@@ -111,6 +115,8 @@ class Agent(Generic[OutputT]):
     """`output`, as types with their schemas; None where the answer is text."""
     models: tuple[str, ...] = field(default=(), init=False, repr=False)
     """The names of `model`, as a list in the order in which the models are called."""
+    is_of_run: bool = field(default=False, init=False, repr=False)
+    """Whether its tools are those that a function has returned for one run."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "source", _declaring_file())
@@ -126,12 +132,33 @@ class Agent(Generic[OutputT]):
             raise DeclarationError(f"{self.source}: an agent has no name; give it one.")
         context = f"{self.source}: agent {self.name!r}"
         object.__setattr__(self, "models", _parse_models(self.model, context))
+        self._check_limits(context)
+        object.__setattr__(self, "declared_output", self._parse_output(context))
+        self.check_tools()
+
+    def check_tools(self) -> None:
+        """Check the tools, and what they have to fit to.
+
+        Raises:
+            DeclarationError: one of them cannot be used with this agent.
+        """
+        context = f"{self.source}: agent {self.name!r}"
         self._check_models(context)
         self._check_tools(context)
-        self._check_limits(context)
         self._check_features(context)
         self._check_needs(context)
-        object.__setattr__(self, "declared_output", self._parse_output(context))
+
+    @property
+    def listed_tools(self) -> Sequence[Tool]:
+        """The tools; none where a function returns them, which is called for each run."""
+        return () if callable(self.tools) else self.tools
+
+    def with_tools(self, tools: Sequence[Tool]) -> Agent[OutputT]:
+        """The agent for one run, with the tools that the function has returned for it. They are not checked."""
+        agent = copy.copy(self)
+        object.__setattr__(agent, "tools", tools)
+        object.__setattr__(agent, "is_of_run", True)
+        return agent
 
     def feature(self, kind: type[F]) -> F | None:
         """The feature of a class that the agent is declared with, or None."""
@@ -143,7 +170,7 @@ class Agent(Generic[OutputT]):
 
     def tool(self, name: str) -> Tool | None:
         """The tool of that name, or None."""
-        return next((tool for tool in self.tools if tool.name == name), None)
+        return next((tool for tool in self.listed_tools if tool.name == name), None)
 
     def mcp_server(self, name: str) -> McpServer | None:
         """The MCP server of that name, or None."""
@@ -208,7 +235,7 @@ class Agent(Generic[OutputT]):
     def callable_names(self, strategy: Strategy) -> list[str]:
         """The names that the model may call: the tools, and the output types where the strategy is `tool`."""
         outputs = self.declared_output.types if self.declared_output and strategy == "tool" else ()
-        return [*(tool.name for tool in self.tools), *(kind.name for kind in outputs)]
+        return [*(tool.name for tool in self.listed_tools), *(kind.name for kind in outputs)]
 
     def all_models(self, models: Iterable[str]) -> list[str]:
         """All models that a run may call whose own are `models`: also those that summarize and that repair arguments."""
@@ -223,7 +250,7 @@ class Agent(Generic[OutputT]):
         return [*endpoints_of([*_as_sequence(self.model), *of_features]), *of_fixers]
 
     def _model_fixers(self) -> list[AskModel]:
-        fixers = (self.repair, *(getattr(tool, "fix", None) for tool in self.tools))
+        fixers = (self.repair, *(getattr(tool, "fix", None) for tool in self.listed_tools))
         return [fixer for fixer in fixers if isinstance(fixer, AskModel)]
 
     def _check_models(self, context: str) -> None:
@@ -259,14 +286,17 @@ class Agent(Generic[OutputT]):
                 check_model(model_name(model), f"{context}, {type(each).__name__}")
 
     def _check_tools(self, context: str) -> None:
-        for index, thing in enumerate(self.tools):
+        for index, thing in enumerate(self.listed_tools):
             if not isinstance(thing, Tool):
                 what = getattr(thing, "__name__", None) or repr(thing)
                 raise DeclarationError(f"{context}: tools[{index}] ({what}) is not a tool; declare it with @tool.")
-        names = [tool.name for tool in self.tools]
+        names = [tool.name for tool in self.listed_tools]
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            files = ", ".join(sorted({tool.source for tool in self.tools if tool.name == twice[0]}))
+            files = ", ".join(sorted({tool.source for tool in self.listed_tools if tool.name == twice[0]}))
             raise DeclarationError(f"{context}: two tools are named {twice[0]!r} (in {files}).")
+        outputs = self.declared_output.types if self.declared_output else ()
+        if taken := sorted({each.name for each in outputs} & {*names}):
+            raise DeclarationError(f"{context}: {taken[0]!r} is the name of a tool and of its output; rename one.")
         check_servers(self.mcp, names, context)
 
     def _check_needs(self, context: str) -> None:
@@ -275,11 +305,11 @@ class Agent(Generic[OutputT]):
             "fallback": ("a list of models", len(self.models) > 1),
             "approvals": (
                 "a tool with needs_approval or asks_person",
-                any(map(_waits, self.tools)) or any(each.needs_approval for each in self.mcp),
+                any(map(_waits, self.listed_tools)) or any(each.needs_approval for each in self.mcp),
             ),
-            "deferred": ("a deferred tool", any(each.deferred for each in self.tools)),
-            "once": ("a tool with once", any(each.once for each in self.tools)),
-            "sub_agents": ("an agent as a tool", any(isinstance(each, AgentTool) for each in self.tools)),
+            "deferred": ("a deferred tool", any(each.deferred for each in self.listed_tools)),
+            "once": ("a tool with once", any(each.once for each in self.listed_tools)),
+            "sub_agents": ("an agent as a tool", any(isinstance(each, AgentTool) for each in self.listed_tools)),
             "server_questions": ("an MCP server that asks people", any(each.questions for each in self.mcp)),
         }
         for name, (what, is_present) in needs.items():
@@ -312,12 +342,9 @@ class Agent(Generic[OutputT]):
         if self.output is None or self.output is str:
             return None
         try:
-            output = Output.from_declaration(self.output)
+            return Output.from_declaration(self.output)
         except TypeError as error:
             raise DeclarationError(f"{context}: {error}") from error
-        if taken := sorted({each.name for each in output.types} & {tool.name for tool in self.tools}):
-            raise DeclarationError(f"{context}: {taken[0]!r} is the name of a tool and of its output; rename one.")
-        return output
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -352,7 +379,7 @@ def with_sub_agents(agents: Iterable[Agent], tools: Iterable[Tool] = ()) -> list
         agent = queue.pop(0)
         if id(agent) not in reached:
             reached[id(agent)] = agent
-            queue += [each.agent for each in agent.tools if isinstance(each, AgentTool)]
+            queue += [each.agent for each in agent.listed_tools if isinstance(each, AgentTool)]
     return list(reached.values())
 
 

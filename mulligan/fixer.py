@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from mulligan.endpoint import Endpoint, Model, model_name
+from mulligan.endpoint import Endpoint
+from mulligan.endpoint_model import Model, model_name
 from mulligan.errors import DeclarationError, InvalidToolInputError, StructuredOutputError
 
 __all__ = ["AskModel", "Fixer", "InvalidToolInput", "ask_model"]

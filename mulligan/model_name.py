@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mulligan.endpoint import ENDPOINT_NAME
 from mulligan.errors import DeclarationError
 from mulligan.extras import require_extra
 from mulligan.provider_plugin import ProviderTraits, find_traits, known_prefixes
 
 SCRIPTED = "scripted"
-BATCH_PROVIDERS = ("openai", "openai-chat")
-"""The providers whose models can be called in batches."""
-ENDPOINT_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 
 
 @dataclass(frozen=True)
@@ -71,4 +68,4 @@ def check_model(model: str, context: str) -> None:
 
 def can_be_batched(models: Sequence[str]) -> bool:
     """Whether any of the models (`provider:NAME`) has an API for batches."""
-    return any(ModelName.parse(model).provider in BATCH_PROVIDERS for model in models)
+    return any(ModelName.parse(model).traits.in_batches for model in models)

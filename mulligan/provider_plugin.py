@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mulligan.endpoint import Endpoint
 from mulligan.errors import DeclarationError
 
 if TYPE_CHECKING:
     from mulligan.activities.models.protocol import Provider
-    from mulligan.endpoint import Endpoint
 
 __all__ = ["ProviderPlugin", "register_provider"]
 
@@ -25,6 +25,14 @@ _PREFIX = re.compile(r"[a-z][a-z0-9-]{0,31}")
 class ProviderTraits:
     """What declarations and prices need to know of a provider; its code is loaded by workers only."""
 
+    module: str = ""
+    """The module of `activities/models/` whose `create` makes the provider; workers load it. "" for a plugin."""
+    sdk: str = ""
+    """The package that it uses; "" if none."""
+    in_background: bool = False
+    """Whether its models have background responses."""
+    in_batches: bool = False
+    """Whether its models can be called in batches."""
     writes_to_schema: bool = False
     """Whether its models constrain their answer to a JSON schema. A server that speaks Chat Completions may or may not, so
     agents get output tools there, which all servers take; `ProviderStrategy` says otherwise."""
@@ -42,10 +50,24 @@ class ProviderTraits:
 
 BUILT_IN: Mapping[str, ProviderTraits] = {
     "openai": ProviderTraits(
-        writes_to_schema=True, key_variables=("OPENAI_API_KEY",), url_variables=("OPENAI_BASE_URL",)
+        module="openai_responses",
+        sdk="openai",
+        in_background=True,
+        in_batches=True,
+        writes_to_schema=True,
+        key_variables=("OPENAI_API_KEY",),
+        url_variables=("OPENAI_BASE_URL",),
     ),
-    "openai-chat": ProviderTraits(key_variables=("OPENAI_API_KEY",), url_variables=("OPENAI_BASE_URL",)),
+    "openai-chat": ProviderTraits(
+        module="openai_chat",
+        sdk="openai",
+        in_batches=True,
+        key_variables=("OPENAI_API_KEY",),
+        url_variables=("OPENAI_BASE_URL",),
+    ),
     "anthropic": ProviderTraits(
+        module="anthropic",
+        sdk="anthropic",
         writes_to_schema=True,
         extra="anthropic",
         key_variables=(
@@ -58,6 +80,8 @@ BUILT_IN: Mapping[str, ProviderTraits] = {
     ),
     # Its models before Gemini 3 cannot constrain an answer where they have tools.
     "google": ProviderTraits(
+        module="google",
+        sdk="google.genai",
         extra="google",
         key_variables=(
             "GEMINI_API_KEY",
@@ -67,9 +91,9 @@ BUILT_IN: Mapping[str, ProviderTraits] = {
         ),
         url_variables=("GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL"),
     ),
-    "scripted": ProviderTraits(is_free=True, has_endpoints=False),
+    "scripted": ProviderTraits(module="scripted", is_free=True, has_endpoints=False),
 }
-"""The built-in providers. `activities/models/available_providers.py` creates each of them, and fails if one is missing."""
+"""The built-in providers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +107,8 @@ class ProviderPlugin:
         writes_to_schema: Whether its models constrain their answer to a JSON schema (`Definition.output`). If not, a
             structured answer is requested as a tool.
         is_free: Whether its models cost nothing, unless a price table says otherwise.
+        in_background: Whether its provider has the part `background`, for the feature `Background`.
+        in_batches: Whether its provider has the part `batch`, for the feature `Batch`.
 
     Raises:
         DeclarationError: the prefix is invalid, or `create` is not callable.
@@ -92,6 +118,8 @@ class ProviderPlugin:
     create: Callable[[Endpoint | None], Provider]
     writes_to_schema: bool = False
     is_free: bool = False
+    in_background: bool = False
+    in_batches: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.prefix, str) or not _PREFIX.fullmatch(self.prefix):
@@ -152,7 +180,8 @@ def find_traits(prefix: str, context: str | None = None) -> ProviderTraits | Non
     if prefix not in _plugins and context is not None and _PREFIX.fullmatch(prefix):
         _load_entry_point(prefix, context)
     plugin = _plugins.get(prefix)
-    return ProviderTraits(writes_to_schema=plugin.writes_to_schema, is_free=plugin.is_free) if plugin else None
+    names = ("writes_to_schema", "is_free", "in_background", "in_batches")
+    return ProviderTraits(**{name: getattr(plugin, name) for name in names}) if plugin else None
 
 
 def known_prefixes() -> list[str]:

@@ -1,8 +1,12 @@
 """What the author of a provider imports: the protocol, the plugin, and what both contain (docs/models.md)."""
 
 from mulligan.activities.models.protocol import (
+    AnswersInBackground,
+    AnswersInBatches,
+    CreatedResponse,
     FinishReason,
     Provider,
+    ProviderBatches,
     Reply,
     Request,
     TakesContent,
@@ -14,11 +18,15 @@ from mulligan.provider_plugin import ProviderPlugin, register_provider
 from mulligan.wire.agent_facts import Definition, OutputFormat, ToolDefinition
 
 __all__ = [
+    "AnswersInBackground",
+    "AnswersInBatches",
+    "CreatedResponse",
     "Definition",
     "Endpoint",
     "FinishReason",
     "OutputFormat",
     "Provider",
+    "ProviderBatches",
     "ProviderPlugin",
     "Reply",
     "Request",

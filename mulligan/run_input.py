@@ -25,7 +25,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from mulligan.content import Part, Parts
-from mulligan.endpoint import Model
+from mulligan.endpoint_model import Model
 from mulligan.errors import InvalidRunInputError
 from mulligan.once import MOST_CALLS, OnceCall
 from mulligan.schema.fault_text import required_form
@@ -37,6 +37,7 @@ __all__ = ["RESUMED_FROM_MEMO", "TRACEPARENT", "Prompt", "ResumedFrom", "RunInpu
 
 RESUMED_FROM_MEMO = "resumed_from"
 """The key in a run's memo of the run that it continues: `ResumedFrom.identity`."""
+USER_CHARS = 128
 _ROLES = ("user", "assistant", "tool")
 _PARTS = ("text", "image", "file", "audio")
 Prompt = Annotated[
@@ -116,7 +117,10 @@ class RunInput(BaseModel):
     resumed_from: ResumedFrom | None = optional_field()
     """Set by `resume_run`: the run whose conversation this one continues. Refused from clients of the HTTP server."""
     tenant: str | None = optional_field(min_length=1, max_length=64)
-    """Temporal's fairness key: workers serve tenants in turn, however much work each of them has."""
+    """Temporal's fairness key: workers serve tenants in turn, however much work each of them has. A tool reads it as
+    `ctx.tenant`. It is on no span."""
+    user: str | None = optional_field(min_length=1, max_length=USER_CHARS)
+    """For whom the run works, within its tenant; a tool reads it as `ctx.user`. It is on no span."""
     priority: int | None = optional_field(ge=1, le=5, strict=True)
     """Temporal's priority, from 1 (first) to 5."""
 
@@ -126,6 +130,11 @@ class RunInput(BaseModel):
         if isinstance(model, dict):
             raise PydanticCustomError("model_is_object", "a run's input has no address and no key of a model")
         return model.name if isinstance(model, Model) else model
+
+    @property
+    def without_conversation(self) -> RunInput:
+        """The input without what the conversation begins with: what a `tools` function gets."""
+        return self.model_copy(update={"prompt": None, "messages": [], "resumed_from": None})
 
     @property
     def new_messages(self) -> list[Message]:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Generic, ParamSpec, TypeVar, cast, overload
+from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack, cast, overload
 
 from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
 
@@ -22,6 +22,7 @@ from mulligan.once import Once
 from mulligan.policy import HandleErrors
 from mulligan.schema.arguments_model import Arguments, ArgumentsModel, arguments_model
 from mulligan.schema.plain_function import callable_name, plain_function
+from mulligan.schema.schema_arguments import SchemaArguments
 
 __all__ = ["Tool", "ToolContext", "ToolError", "tool"]
 
@@ -64,6 +65,10 @@ class ToolContext:
     """Of a deferred tool: who has it may end the call, once, by `POST /api/callbacks/{token}`. The same on each attempt."""
     metadata: Mapping[str, str] = field(default_factory=dict)
     """The `metadata` of the run's input."""
+    tenant: str | None = None
+    """The run's tenant; None: it has none."""
+    user: str | None = None
+    """For whom the run works: the `user` of its input; None: nobody has said it."""
     resources: Any = None
     """What `resources()` of the loaded module yields; None without it."""
     _heartbeat: Callable[..., None] = field(default=lambda *_: None, repr=False)
@@ -87,9 +92,34 @@ class UntilTime:
     at: float
 
 
+class ToolOptions(TypedDict, total=False):
+    """The options of `tool` that tools of functions and of schemas have in common."""
+
+    timeout: float | timedelta | None
+    attempts: int
+    retry_on: type[BaseException] | tuple[type[BaseException], ...]
+    fix: Fixer | None
+    handle_errors: HandleErrors | None
+    needs_approval: bool | Callable[..., Any]
+    approval_timeout: float | timedelta | None
+    approval_reminder: float | timedelta | None
+    asks_person: bool
+    task_queue: str | None
+    queue_timeout: float | timedelta
+    max_result_chars: int
+    local: bool
+    once: Once
+    isolated: bool
+    isolated_env: Sequence[str]
+    deferred: bool
+    deferred_timeout: float | timedelta | None
+    result_type: Any
+    on_cancel: Callable[..., Any] | None
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Tool:
-    """A function and what a model and Temporal must know about it. `@tool` makes one.
+    """A function and what a model and Temporal must know about it. `@tool` makes one, and `from_schema`.
 
     The options of `tool` are fields: `name`, `description`, `timeout`, `attempts`, `retry_on`, `fix`, `handle_errors`,
     `needs_approval`, `approval_timeout`, `approval_reminder`, `task_queue`, `queue_timeout`, `max_result_chars`, `local`,
@@ -130,6 +160,41 @@ class Tool:
     """The name of the MCP server that serves it; None for a tool of this process."""
     asks: bool = False
     """Whether its MCP server may ask a person during a call."""
+
+    @staticmethod
+    def from_schema(
+        *,
+        name: str,
+        description: str,
+        schema: Mapping[str, Any],
+        call: Callable[[dict[str, Any], ToolContext], Any],
+        **options: Unpack[ToolOptions],
+    ) -> Tool:
+        """A tool whose arguments are described by a JSON Schema: for tools that are known only while a program runs.
+
+        Args:
+            name: The tool's name: 1 to 64 of `a-z A-Z 0-9 _ -`.
+            description: What it is good for; the model reads it.
+            schema: The JSON Schema of the arguments, an object. The model gets it without what not every provider accepts.
+            call: The function, `async def` or `def`, of (arguments: valid by the schema, as JSON values; ToolContext). What
+                it returns is the result.
+            **options: The other options of `tool`, but for `isolated`.
+
+        Raises:
+            DeclarationError: the schema is not one, or an option cannot work.
+        """
+        where = f"{source_file(call)}: tool {name!r}"
+        if not isinstance(name, str) or not isinstance(description, str):
+            raise DeclarationError(f"{where}: name and description must be texts.")
+        if not callable(call):
+            raise DeclarationError(f"{where}: call is {call!r}; give a function of (arguments, ToolContext).")
+        if unknown := sorted(options.keys() - ToolOptions.__annotations__):
+            raise DeclarationError(f"{where}: {unknown[0]!r} is no option of a tool.")
+        try:
+            arguments = SchemaArguments.declared(schema)
+        except (TypeError, RecursionError) as error:
+            raise DeclarationError(f"{where}: its schema {error}") from error
+        return _declared(call, name, description, arguments, options)
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -315,29 +380,7 @@ def source_file(thing: Any) -> str:
 def tool(function: Callable[P, R], /) -> TypedTool[P, R]: ...
 @overload
 def tool(
-    *,
-    name: str | None = None,
-    description: str | None = None,
-    timeout: float | timedelta | None = None,
-    attempts: int = 1,
-    retry_on: type[BaseException] | tuple[type[BaseException], ...] = (),
-    fix: Fixer | None = None,
-    handle_errors: HandleErrors | None = None,
-    needs_approval: bool | Callable[..., Any] = False,
-    approval_timeout: float | timedelta | None = None,
-    approval_reminder: float | timedelta | None = None,
-    asks_person: bool = False,
-    task_queue: str | None = None,
-    queue_timeout: float | timedelta = timedelta(hours=1),
-    max_result_chars: int = MAX_RESULT_CHARS,
-    local: bool = False,
-    once: Once = False,
-    isolated: bool = False,
-    isolated_env: Sequence[str] = (),
-    deferred: bool = False,
-    deferred_timeout: float | timedelta | None = None,
-    result_type: Any = None,
-    on_cancel: Callable[..., Any] | None = None,
+    *, name: str | None = None, description: str | None = None, **options: Unpack[ToolOptions]
 ) -> Callable[[Callable[P, R]], TypedTool[P, R]]: ...
 def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's options
     function: Callable[P, R] | None = None,
@@ -413,37 +456,38 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
     Raises:
         DeclarationError: no schema can be made of the signature, or an option cannot work.
     """
-    options = {option: value for option, value in locals().items() if option != "function"}
+    options = {each: value for each, value in locals().items() if each in ToolOptions.__annotations__}
 
     def declare(function: Callable[P, R]) -> TypedTool[P, R]:
-        return _declared(function, options)
+        function = function.function if isinstance(function, Tool) else function
+        tool_name = name if name is not None else callable_name(function)
+        arguments = _arguments_of(function, tool_name)
+        text = description if description is not None else arguments.description
+        return _declared(function, tool_name, text, arguments, options)
 
     return declare if function is None else declare(function)
 
 
-def _declared(function: Callable[P, R], options: Mapping[str, Any]) -> TypedTool[P, R]:
-    """A tool of a function, with the options of `tool` as they were given."""
-    name, description, timeout, retry_on, isolated_env = (
-        options[each] for each in ("name", "description", "timeout", "retry_on", "isolated_env")
-    )
-    function = function.function if isinstance(function, Tool) else function
-    tool_name = name if name is not None else callable_name(function)
-    arguments = _arguments_of(function, tool_name)
-    default_timeout = MAX_LOCAL_TIMEOUT if options["local"] else DEFAULT_TIMEOUT
+def _declared(
+    function: Callable[P, R], name: str, description: str, arguments: Arguments, options: Mapping[str, Any]
+) -> TypedTool[P, R]:
+    """A tool, with the options of `tool` as they were given."""
     limits = {
-        each: None if options[each] is None else as_timedelta(options[each])
-        for each in ("queue_timeout", "approval_timeout", "approval_reminder", "deferred_timeout")
+        each: as_timedelta(options[each])
+        for each in ("queue_timeout", "approval_timeout", "approval_reminder", "deferred_timeout", "timeout")
+        if options.get(each) is not None
     }
+    retry_on, isolated_env = options.get("retry_on", ()), options.get("isolated_env", ())
     values = {
-        **options,
+        "timeout": MAX_LOCAL_TIMEOUT if options.get("local") else DEFAULT_TIMEOUT,
+        **{option: value for option, value in options.items() if option != "timeout"},
         **limits,
-        "name": tool_name,
-        "description": description if description is not None else arguments.description,
-        "timeout": default_timeout if timeout is None else as_timedelta(timeout),
         "retry_on": retry_on if isinstance(retry_on, tuple) else (retry_on,),
         "isolated_env": tuple(isolated_env) if isinstance(isolated_env, list) else isolated_env,
     }
-    declared: TypedTool[P, R] = TypedTool(function=function, arguments=arguments, **values)
+    declared: TypedTool[P, R] = TypedTool(
+        function=function, name=name, description=description, arguments=arguments, **values
+    )
     declared.check()
     return declared
 

@@ -40,6 +40,7 @@ LAYERS = [
 """The rooms from the bottom to the top: each may import from itself, its neighbours and what is below it."""
 GROUND_FLOOR = {
     "durations",
+    "endpoint",
     "extras",
     "feature",
     "model_name",

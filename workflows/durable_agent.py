@@ -11,7 +11,7 @@ from temporalio.exceptions import FailureError, is_cancelled_exception
 
 from mulligan.agent import Agent
 from mulligan.content import Media, Part, Text
-from mulligan.endpoint import Model, model_name
+from mulligan.endpoint_model import Model, model_name
 from mulligan.errors import ModelRequestError, ModelUnavailableError, error_of, from_json
 from mulligan.output import with_typed_output
 from mulligan.run_input import RunInput

@@ -175,7 +175,15 @@ class RunningAgent:
     def context(self) -> RunContext:
         """What identifies the turn in the inputs of its activities."""
         turn = self.turn
-        return RunContext(agent=self.name, conversation=self.key, trace=turn.trace, tenant=turn.input.tenant)
+        given = turn.input
+        return RunContext(
+            agent=self.name,
+            conversation=self.key,
+            trace=turn.trace,
+            tenant=given.tenant,
+            user=given.user,
+            input=given.without_conversation if turn.facts.tools_by_function else None,
+        )
 
     @property
     def is_stopped(self) -> bool:

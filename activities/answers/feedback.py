@@ -20,6 +20,7 @@ from mulligan.errors import (
     InvalidToolInputError,
     MultipleStructuredOutputsError,
     StructuredOutputValidationError,
+    ToolExecutionError,
     UnknownToolError,
 )
 from mulligan.output import NotOfSchema
@@ -135,6 +136,16 @@ def quote_unreadable(error: Mistake, call: ToolCall) -> None:
     is_cut_off = error.kind == "truncated_call"
     sent = _sent(call.arguments, len(call.arguments) if is_cut_off else 0)
     error.detail = "\n".join(filter(None, (error.detail, sent)))
+
+
+def tool_gone(call: ToolCall) -> ToolExecutionError:
+    """The run had the tool when it opened, and the function that returns its tools does not return it now."""
+    return ToolExecutionError(
+        f"The tool `{call.name}` is gone: it was there when this run began. Continue without it.",
+        kind="tool_exception",
+        tool_name=call.name,
+        call_id=call.id,
+    )
 
 
 def tool_missing_on_worker(

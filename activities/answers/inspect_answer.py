@@ -242,7 +242,8 @@ class _Inspection:
         if index in self.oversized:
             raise feedback.too_long(call, len(self.raw_calls[index].arguments), size_limits.ARGUMENTS_BYTES)
         if self._output_type(call.name) is None and self.tools.find(call.name) is None:
-            raise feedback.unknown_tool(call, self.tools.names)
+            gone = self.tools.is_gone(call.name)
+            raise feedback.tool_gone(call) if gone else feedback.unknown_tool(call, self.tools.names)
         is_last = index == len(self.message.tool_calls) - 1
         if is_last and self.finish_reason in _CUT_OFF and not _is_json_object(call.arguments):
             raise feedback.truncated_call(call, _CUT_OFF[self.finish_reason])

@@ -11,8 +11,8 @@ from temporalio import activity
 from mulligan.activities.heartbeat import Heartbeat
 from mulligan.activities.models._responses_assembler import FINAL_EVENTS, TEXT_EVENTS
 from mulligan.activities.models.live_text import LiveTextHeartbeats
-from mulligan.activities.models.openai_responses import OpenAIResponses, sequence_of
-from mulligan.activities.models.protocol import Unavailable
+from mulligan.activities.models.openai_responses import sequence_of
+from mulligan.activities.models.protocol import AnswersInBackground, Unavailable
 from mulligan.errors import ModelRequestError
 from mulligan.wire.background import ReadResponse
 from mulligan.wire.event_types import LIVE_TEXT, LiveText, TextCursor
@@ -50,7 +50,7 @@ class BackgroundText:
             heartbeat.send_live({LIVE_TEXT: sent.model_dump()})
         self._pause = min(seconds, LONGEST_INTERVAL) + PAUSE
 
-    async def read(self, provider: OpenAIResponses) -> ReadText:
+    async def read(self, provider: AnswersInBackground) -> ReadText:
         """Send the text to the run's followers as it comes, until the response ends, the model pauses, or LONGEST is over.
 
         A connection that fails counts as a pause. Events that a server repeats are left out.

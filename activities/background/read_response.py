@@ -23,8 +23,7 @@ from mulligan.activities.models._responses_assembler import usage_of
 from mulligan.activities.models.call_provider import record_reply
 from mulligan.activities.models.checked_reply import checked_id
 from mulligan.activities.models.estimated_usage import estimated_input, tokens_of
-from mulligan.activities.models.openai_responses import CreatedResponse, OpenAIResponses
-from mulligan.activities.models.protocol import Reply, Request, Unavailable
+from mulligan.activities.models.protocol import AnswersInBackground, CreatedResponse, Reply, Request, Unavailable
 from mulligan.activities.run_data.find_conversation import conversation_of
 from mulligan.activities.services import Services
 from mulligan.client.callback_tokens import RESPONSE, call_of
@@ -85,7 +84,7 @@ class BackgroundResponseActivities:
             ApplicationError: Temporal retries after the delay in the error; or this worker does not serve the agent.
         """
         services, where = self.services, request.where
-        agent = await served_agent(services, where.agent)
+        agent = await served_agent(services, where)
         await services.budgets.check(where)
         attempt = ModelAttempt(services, request, request.failed)
         await attempt.open_spans()
@@ -93,7 +92,9 @@ class BackgroundResponseActivities:
             with attempt.span_if_unsent():
                 definition = await services.definitions.find(request.definition, where)
                 provider = self._provider(request.model)
-                async with conversation_of(request, provider, services, heartbeat) as conversation:
+                async with conversation_of(
+                    request, services.providers.of(request.model), services, heartbeat
+                ) as conversation:
                     provider_request = attempt.provider_request(agent, definition, conversation)
             timeout = min(provider_request.timeout, CREATE_TIMEOUT)
             asked = replace(provider_request, timeout=timeout)
@@ -111,7 +112,7 @@ class BackgroundResponseActivities:
         self,
         request: StartResponse,
         attempt: ModelAttempt,
-        provider: OpenAIResponses,
+        provider: AnswersInBackground,
         asked: Request,
         heartbeat: Heartbeat,
         is_streamed: bool,
@@ -152,7 +153,7 @@ class BackgroundResponseActivities:
             ModelRequestError: the provider refuses to show it, or it has failed and would fail again.
             ApplicationError: this worker does not serve the agent; or Temporal retries.
         """
-        await served_agent(self.services, request.where.agent)
+        await served_agent(self.services, request.where)
         provider, telemetry = self._provider(request.model), self.services.telemetry
         chat = ModelAttempt(self.services, request).chat(request.attempt)
         async with heartbeating() as heartbeat:
@@ -173,20 +174,21 @@ class BackgroundResponseActivities:
                 return ResponseState(status="running", detail=running, cursor=text.cursor, is_writing=writing)
             return await self._take(request, provider, response, heartbeat)
 
-    async def _read_text(self, request: ReadResponse, provider: OpenAIResponses, heartbeat: Heartbeat) -> ReadText:
+    async def _read_text(self, request: ReadResponse, provider: AnswersInBackground, heartbeat: Heartbeat) -> ReadText:
         seconds = self.services.live_text_seconds
         if request.cursor is None or not seconds:
             return ReadText(request.cursor)
         return await BackgroundText(request, request.cursor, heartbeat, seconds).read(provider)
 
     async def _take(
-        self, request: ReadResponse, provider: OpenAIResponses, response: dict[str, Any], heartbeat: Heartbeat
+        self, request: ReadResponse, provider: AnswersInBackground, response: dict[str, Any], heartbeat: Heartbeat
     ) -> ResponseState:
         """The state of a response that has ended."""
         services, attempt = self.services, ModelAttempt(self.services, request)
-        agent = await served_agent(services, request.where.agent)
+        agent = await served_agent(services, request.where)
         definition = await services.definitions.find(request.definition, request.where)
-        async with conversation_of(request, provider, services, heartbeat) as conversation:
+        of_model = services.providers.of(request.model)
+        async with conversation_of(request, of_model, services, heartbeat) as conversation:
             provider_request = attempt.provider_request(agent, definition, conversation)
             try:
                 reply = self._reply(request, provider, provider_request, response)
@@ -198,7 +200,7 @@ class BackgroundResponseActivities:
         return ResponseState(status="completed", answer=answer)
 
     def _reply(
-        self, request: ReadResponse, provider: OpenAIResponses, asked: Request, response: dict[str, Any]
+        self, request: ReadResponse, provider: AnswersInBackground, asked: Request, response: dict[str, Any]
     ) -> Reply:
         """The reply in a response that has ended, and the span of its attempt, with the reply or the failure."""
         attempt, telemetry = ModelAttempt(self.services, request), self.services.telemetry
@@ -209,7 +211,9 @@ class BackgroundResponseActivities:
                 telemetry.add_server(span, *server)
             if response.get("status") == "cancelled":
                 raise Unavailable("the response was cancelled at the provider")
-            reply = record_reply(provider, asked, provider.reply_of(response), telemetry, span)
+            reply = record_reply(
+                self.services.providers.of(request.model), asked, provider.reply_of(response), telemetry, span
+            )
             attempt.add_content(span, asked, reply)
             return reply
 
@@ -221,7 +225,7 @@ class BackgroundResponseActivities:
             ApplicationError: the provider cannot be reached, and Temporal retries; or this worker does not serve the agent.
         """
         services = self.services
-        await served_agent(services, request.where.agent)
+        await served_agent(services, request.where)
         provider = self._provider(request.model)
         if request.error is not None and activity.info().attempt == 1:
             model, where = request.model, request.where
@@ -245,16 +249,16 @@ class BackgroundResponseActivities:
         budgets = self.services.budgets
         await budgets.add(request.where, request.model, usage, key=(request.id,), estimated=True)
 
-    def _provider(self, model: str) -> OpenAIResponses:
-        provider = self.services.providers.of(model)
-        if not isinstance(provider, OpenAIResponses):
+    def _provider(self, model: str) -> AnswersInBackground:
+        provider = self.services.providers.background_of(model)
+        if provider is None:
             raise ApplicationError(
                 f"This worker cannot call {model}: it does not know the endpoint.", type="ModelUnavailable"
             )
         return provider
 
 
-async def _cancelled(provider: OpenAIResponses, response_id: str) -> dict[str, Any]:
+async def _cancelled(provider: AnswersInBackground, response_id: str) -> dict[str, Any]:
     """Cancel a response, and return it: as it is if it has ended meanwhile, empty if the provider has forgotten it."""
     try:
         return await provider.cancel_background_response(response_id, END_TIMEOUT)
@@ -264,7 +268,7 @@ async def _cancelled(provider: OpenAIResponses, response_id: str) -> dict[str, A
     return {}
 
 
-async def _to_its_end(provider: OpenAIResponses, creating: asyncio.Future[CreatedResponse]) -> CreatedResponse:
+async def _to_its_end(provider: AnswersInBackground, creating: asyncio.Future[CreatedResponse]) -> CreatedResponse:
     """The created response. If the activity is cancelled meanwhile, the response is used, or withdrawn: none is lost."""
     try:
         return await asyncio.shield(creating)

@@ -16,9 +16,7 @@ from mulligan.activities.heartbeat import attempt_was_abandoned, heartbeating
 from mulligan.activities.model_attempt import ModelAttempt
 from mulligan.activities.models._json_fields import to_json
 from mulligan.activities.models.call_provider import record_reply
-from mulligan.activities.models.openai_chat import OpenAIChat
-from mulligan.activities.models.openai_responses import OpenAIResponses
-from mulligan.activities.models.protocol import Reply, Request, Unavailable
+from mulligan.activities.models.protocol import AnswersInBatches, Reply, Request, Unavailable
 from mulligan.activities.run_data.find_conversation import conversation_of
 from mulligan.activities.services import Services
 from mulligan.client.settings import settings
@@ -64,19 +62,18 @@ class BatchCallActivities:
             ApplicationError: Temporal retries; or this worker does not serve the agent.
         """
         services, where, info = self.services, request.where, activity.info()
-        agent = await served_agent(services, where.agent)
+        agent = await served_agent(services, where)
         await services.budgets.check(where)
         attempt = ModelAttempt(services, request, request.number - 1)
         await attempt.open_spans()
         async with heartbeating() as heartbeat:
             definition = await services.definitions.find(request.definition, where)
-            provider = batch_provider(services, request.model)
+            part, provider = batch_provider(services, request.model), services.providers.of(request.model)
             async with conversation_of(request, provider, services, heartbeat) as conversation:
                 asked = attempt.provider_request(agent, definition, conversation)
-            http = provider.batch_request(asked, plain=request.plain)
-            body = http.content({})
+            body = part.batch_body(asked, plain=request.plain)
             key = self._key(request, body)
-            head = to_json({"custom_id": key, "method": "POST", "url": f"/v1{http.path}"})[:-1]
+            head = to_json({"custom_id": key, "method": "POST", "url": part.batch_path})[:-1]
             line = f'{head},"body":'.encode() + body + b"}\n"
             most = settings().batch_bytes
             if len(line) > most:
@@ -119,19 +116,19 @@ class BatchCallActivities:
             ApplicationError: Temporal retries; or this worker does not serve the agent.
         """
         services, where = self.services, request.where
-        agent = await served_agent(services, where.agent)
+        agent = await served_agent(services, where)
         attempt = ModelAttempt(services, request, request.number - 1)
         async with heartbeating() as heartbeat:
             ref = request.answer.ref
             line = await contents_for(services, where.tenant).get(ref) if ref else None
             definition = await services.definitions.find(request.definition, where)
-            provider = batch_provider(services, request.model)
+            part, provider = batch_provider(services, request.model), services.providers.of(request.model)
             async with conversation_of(request, provider, services, heartbeat) as conversation:
                 asked = attempt.provider_request(agent, definition, conversation)
                 try:
-                    reply = self._reply(request, attempt, provider, asked, line)
+                    reply = self._reply(request, attempt, part, asked, line)
                 except (ModelRequestError, Unavailable) as error:
-                    if not request.plain and provider.may_take_plain(asked, error):
+                    if not request.plain and part.may_take_plain(asked, error):
                         return BatchOutcome(plain=True)
                     if isinstance(error, ModelRequestError):
                         raise
@@ -146,12 +143,13 @@ class BatchCallActivities:
         self,
         request: ReadBatchAnswer,
         attempt: ModelAttempt,
-        provider: OpenAIResponses | OpenAIChat,
+        part: AnswersInBatches,
         asked: Request,
         line: bytes | None,
     ) -> Reply:
         """The model's reply; its span has the reply, or the failure."""
-        services, batches = self.services, provider.batches
+        services, batches = self.services, part.batches
+        provider = services.providers.of(request.model)
         endpoint, chat = services.providers.endpoint_of(request.model), attempt.chat(1)
         with services.telemetry.chat(request.where, chat, is_void=attempt_was_abandoned, start=request.started) as span:
             if endpoint is not None and (server := endpoint.server()) is not None:
@@ -160,9 +158,7 @@ class BatchCallActivities:
                 answer = request.answer
                 message = answer.error.message if answer.error else "the batch has no answer to the request"
                 raise batches.error_of(answer.status, message) if answer.status else Unavailable(message)
-            reply = record_reply(
-                provider, asked, provider.reply_of(batches.response_in(line)), services.telemetry, span
-            )
+            reply = record_reply(provider, asked, part.reply_of(batches.response_in(line)), services.telemetry, span)
             attempt.add_content(span, asked, reply)
             return reply
 

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from temporalio.exceptions import ApplicationError
 
-from mulligan.activities.models.openai_chat import OpenAIChat
-from mulligan.activities.models.openai_responses import OpenAIResponses
+from mulligan.activities.models.protocol import AnswersInBatches
 from mulligan.activities.services import Services
 from mulligan.client.content_store import ContentStore
 
 
-def batch_provider(services: Services, model: str) -> OpenAIResponses | OpenAIChat:
-    """The provider of a model.
+def batch_provider(services: Services, model: str) -> AnswersInBatches:
+    """The part of a model's provider that answers in batches.
 
     Raises:
         ApplicationError: this worker does not know its endpoint. Temporal retries: another one may know it.
     """
-    provider = services.providers.of(model)
-    if not isinstance(provider, OpenAIResponses | OpenAIChat):
+    part = services.providers.batch_of(model)
+    if part is None:
         raise ApplicationError(f"This worker cannot call {model}: it does not know the endpoint.", type="NoEndpoint")
-    return provider
+    return part
 
 
 def contents_for(services: Services, tenant: str | None) -> ContentStore:

@@ -19,14 +19,12 @@ from mulligan.activities.batch.batch_providers import batch_provider, contents_f
 from mulligan.activities.heartbeat import heartbeating
 from mulligan.activities.models._http_errors import PERMANENT_ERROR_CODES
 from mulligan.activities.models._json_fields import as_text
-from mulligan.activities.models._openai_batches import OpenAIBatches
 from mulligan.activities.models.checked_reply import checked_id
-from mulligan.activities.models.protocol import Unavailable
+from mulligan.activities.models.protocol import ProviderBatches, Unavailable
 from mulligan.activities.services import Services
 from mulligan.client.content_store import ChangedContentError, MissingContentError
 from mulligan.client.worker_versions import unpin
 from mulligan.errors import ModelRequestError
-from mulligan.model_name import ModelName
 from mulligan.values import ErrorInfo
 from mulligan.wire.batch import (
     BATCH_ANSWERED,
@@ -45,7 +43,6 @@ from mulligan.wire.batch import (
 _log = logging.getLogger(__name__)
 METADATA = "mulligan_batch"
 """The key in a batch's metadata of its name."""
-PATHS = {"openai": "/v1/responses", "openai-chat": "/v1/chat/completions"}
 OLDEST_BATCH = 26 * 3_600.0
 """Seconds after which a batch has ended, in whatever way: an earlier attempt has not created an older one."""
 SIGNALS = 20
@@ -77,8 +74,8 @@ class SubmitBatchActivities:
             ModelRequestError: the provider refuses the file or the batch. Temporal does not retry.
             ApplicationError: Temporal retries.
         """
-        batches = batch_provider(self.services, request.model).batches
-        info = activity.info()
+        part = batch_provider(self.services, request.model)
+        batches, info = part.batches, activity.info()
         since = info.scheduled_time.timestamp() - OLDEST_BATCH
         async with heartbeating():
             if info.workflow_id and info.workflow_run_id:
@@ -96,9 +93,8 @@ class SubmitBatchActivities:
                     if not file.stat().st_size:
                         return BatchProgress(id="", status=LOST)  # else the empty file would be refused
                     uploaded = await batches.upload(file, request.name.rpartition("-")[2] or "batch")
-                path = PATHS[ModelName.parse(request.model).provider]
                 try:
-                    created = await batches.create(uploaded, path, {METADATA: request.name})
+                    created = await batches.create(uploaded, part.batch_path, {METADATA: request.name})
                 except ModelRequestError:
                     await self._delete(batches, uploaded)
                     raise
@@ -106,7 +102,7 @@ class SubmitBatchActivities:
                 raise _retried(error) from error
         return _progress(created)
 
-    async def _delete(self, batches: OpenAIBatches, file: str) -> None:
+    async def _delete(self, batches: ProviderBatches, file: str) -> None:
         """Delete the requests of a batch that was refused. If that fails as well, the file stays at the provider."""
         try:
             await batches.delete_file(file)

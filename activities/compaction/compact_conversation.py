@@ -60,7 +60,7 @@ class CompactConversationActivity:
             ApplicationError: Temporal retries after the delay in the error; or this worker does not serve the agent.
         """
         services = self.services
-        await served_agent(services, request.where.agent)
+        await served_agent(services, request.where)
         await services.budgets.check(request.where)
         scheduled = activity.info().scheduled_time.timestamp()
         for attempt in lost_attempts():

@@ -45,8 +45,8 @@ class SettleDeferredActivities:
             ApplicationError: this worker does not serve the agent.
         """
         services = self.services
-        agent = await served_agent(services, request.where.agent)
-        tool = services.tools.find(request.where.agent, request.call.name, mcp=request.mcp)
+        agent = await served_agent(services, request.where)
+        tool = services.tools.find(agent, request.call.name, mcp=request.mcp)
         most_chars = tool.max_result_chars if tool else MAX_RESULT_CHARS
         span = self._span(request)
         try:
@@ -91,12 +91,12 @@ class SettleDeferredActivities:
             ApplicationError: this worker does not serve the agent.
         """
         services, name = self.services, request.where.agent
-        tool = services.tools.find(name, request.call.name, mcp=request.mcp)
+        agent = await services.agents.find(request.where)
+        tool = services.tools.find(agent, request.call.name, mcp=request.mcp)
         if tool is None:
-            await served_agent(services, name)
+            await served_agent(services, request.where)
         if tool is None or tool.on_cancel is None:
             return
-        is_served = name in services.registry.agents
         async with heartbeating() as heartbeat:
             call = call_of(request.where, request.workflow_id, request.call.id)
             context = tool_context(
@@ -106,7 +106,7 @@ class SettleDeferredActivities:
                 digest=request.digest,
                 first_key=request.first_key,
                 metadata=request.metadata,
-                resources=services.resources.of_agent(name) if is_served else services.resources.of_tool(tool.name),
+                resources=services.resources.of_agent(name) if agent else services.resources.of_tool(tool.name),
                 attempt=activity.info().attempt,
                 workflow_id=request.workflow_id,
                 heartbeat=heartbeat.send_details,

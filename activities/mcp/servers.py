@@ -5,25 +5,27 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
 from mulligan.activities.mcp.call_result import result_parts, result_text
-from mulligan.activities.mcp.tool_schema import checkable_schema, isolated_faults, provider_schema
-from mulligan.activities.tool_running.isolated import ChildProcesses
+from mulligan.activities.tool_running.isolated import ChildProcesses, ProcessDied
+from mulligan.activities.tool_running.thread_bounds import TookTooLong
 from mulligan.agent import Agent
 from mulligan.content import Part
 from mulligan.durations import seconds
 from mulligan.mcp import SEPARATOR, McpError, McpServer, McpUnavailable, matches_any, qualified_name
 from mulligan.mcp_auth import LoginNeeded
-from mulligan.schema.json_schema import NotOfSchema, schema_faults, schema_validator
+from mulligan.schema.json_schema import schema_validator
+from mulligan.schema.schema_arguments import ANY_OBJECT, SchemaArguments, validator_of
 from mulligan.schema.schema_cost import check_size, is_cheap
+from mulligan.schema.tool_schema import checkable_schema, provider_schema
 from mulligan.tool import Tool, ToolContext, ToolError
 from mulligan.wire.agent_facts import ToolDefinition
 from mulligan.wire.questions import Questions
@@ -53,6 +55,9 @@ LIST_TIMEOUT = 50.0
 LONGEST_QUESTION = 86_400.0
 """Seconds for which a call is held open while a person is asked. It takes a place of the worker, and the worker's next
 deploy ends it anyway. A server of the protocol's newest version waits without that, and without this limit."""
+CHECK_SECONDS = 5.0
+"""Limit of one validation. An ordinary one takes milliseconds."""
+_FAULTS_BY = "mulligan.activities.mcp.faults_by:faults_by"
 
 
 @dataclass
@@ -98,7 +103,7 @@ class McpServers:
         """List the tools of all of an agent's servers at once. For those that do not answer, the model gets a note."""
         offered = OfferedTools()
         listings = await asyncio.gather(*(self._list_tools(server) for server in agent.mcp))
-        room, size = MAX_TOOLS - len(agent.tools), 0
+        room, size = MAX_TOOLS - len(agent.listed_tools), 0
         for server, listing in zip(agent.mcp, listings, strict=True):
             if isinstance(listing, Exception):
                 why = "it did not answer"
@@ -149,7 +154,7 @@ class McpServers:
             checked_by: The schema by which its arguments are validated; the definition's where None.
         """
 
-        async def call(context: ToolContext, arguments: dict[str, Any]) -> Any:
+        async def call(arguments: dict[str, Any], context: ToolContext) -> Any:
             return await self._call(server, original, context, arguments)
 
         return Tool(
@@ -174,12 +179,12 @@ class McpServers:
             asks=server.questions,
         )
 
-    def _arguments(self, definition: ToolDefinition, checked_by: dict[str, Any] | None) -> _Arguments:
+    def _arguments(self, definition: ToolDefinition, checked_by: dict[str, Any] | None) -> SchemaArguments:
         schema = definition.parameters
-        validator = _validator(json.dumps(schema if checked_by is None else checked_by))
-        return _Arguments(schema, validator, self._check_isolated)
+        validator = validator_of(json.dumps(schema if checked_by is None else checked_by))
+        return SchemaArguments(schema, validator, self.check_isolated)
 
-    def _check_isolated(self, schema: dict[str, Any], value: JsonValue) -> list[tuple[str, str]]:
+    def check_isolated(self, schema: dict[str, Any], value: JsonValue) -> list[tuple[str, str]]:
         """What is wrong with a value. Child processes belong to the worker's event loop, so other threads call this."""
         assert self._loop is not None
         check = isolated_faults(self._children, schema, value)
@@ -256,70 +261,6 @@ def _longest_call(server: McpServer) -> float:
     return seconds(server.timeout) + seconds(server.start_timeout) + asking
 
 
-@dataclass(frozen=True)
-class _Arguments:
-    """Arguments by a JSON schema. Valid ones are sent to the server as the model wrote them, or as they were converted."""
-
-    schema: dict[str, Any]
-    """The schema that the model gets. That of the validator may accept less."""
-    validator: Any = None
-    check_isolated: Callable[[dict[str, Any], JsonValue], list[tuple[str, str]]] | None = None
-
-    @property
-    def blocks(self) -> bool:
-        """Whether `validate` may wait for a child process, so that it must run in a thread."""
-        return self.check_isolated is not None
-
-    @property
-    def conversion_schema(self) -> dict[str, Any]:
-        """The schema by which they are converted: the one by which they are validated."""
-        return self.schema if self.validator is None else cast("dict[str, Any]", self.validator.schema)
-
-    @property
-    def coerces(self) -> bool:
-        """Whether `validate` also accepts values of other types: it never does."""
-        return False
-
-    @property
-    def required(self) -> list[str]:
-        """The names of the required fields."""
-        return list(self.schema.get("required", []))
-
-    def validate(self, value: JsonValue) -> dict[str, Any]:
-        """Return the arguments.
-
-        Raises:
-            NotOfSchema: they do not match the schema.
-        """
-        faults: list[tuple[str, str]] = []
-        if self.validator is not None:
-            if self.check_isolated is None or is_cheap(self.validator.schema, value):
-                faults = schema_faults(self.validator, value)
-            else:
-                faults = self.check_isolated(self.validator.schema, value)
-        if faults:
-            raise NotOfSchema(faults)
-        if not isinstance(value, dict):
-            raise NotOfSchema([("", "should be an object")])
-        return value
-
-    def to_json(self, validated: dict[str, Any]) -> JsonValue:
-        """Return the arguments unchanged."""
-        return cast(JsonValue, validated)
-
-    def bind(self, values: dict[str, Any], context: ToolContext) -> tuple[list[Any], dict[str, Any]]:
-        """Return the context and the arguments, as the positional arguments of the tool's function."""
-        return [context, values], {}
-
-
-ANY_OBJECT = _Arguments({"type": "object", "properties": {}})
-
-
-@lru_cache(maxsize=1_000)
-def _validator(schema: str) -> Any:
-    return schema_validator(json.loads(schema))
-
-
 def _schemas(schema: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """The schema of a tool's arguments as the model gets it, and the one that validates them, where that is another.
 
@@ -332,3 +273,21 @@ def _schemas(schema: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | N
         check_size(each)
         schema_validator(each)
     return shown, None if {"properties": {}, **checked_by} == shown else checked_by
+
+
+async def isolated_faults(children: ChildProcesses, schema: dict[str, Any], value: Any) -> list[tuple[str, str]]:
+    """The faults of a value, as (path, what is wrong), found in a process of its own unless that takes little time anyway.
+
+    A value that cannot be checked within the limits is at fault itself.
+    """
+    try:
+        if is_cheap(schema, value):
+            from mulligan.activities.mcp.faults_by import faults_by
+
+            return faults_by(schema, value)
+        text = await children.run(_FAULTS_BY, (schema, value), limit=CHECK_SECONDS)
+        return [(str(path), str(says)) for path, says in json.loads(text)]
+    except TookTooLong:
+        return [("", f"could not be checked within {CHECK_SECONDS:g} s: give a shorter or simpler value")]
+    except (ProcessDied, RecursionError, ValueError) as error:
+        return [("", f"could not be checked: {error}. Give a shorter or simpler value")]

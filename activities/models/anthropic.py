@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import JsonValue
 
@@ -21,9 +21,13 @@ from mulligan.activities.models._strict_schema import schema_in_words, strict
 from mulligan.activities.models.fit_content import without_content
 from mulligan.activities.models.protocol import FinishReason, Reply, Request, Unavailable
 from mulligan.content import Media
+from mulligan.endpoint import Endpoint
 from mulligan.errors import ModelRequestError
 from mulligan.values import Message, ToolCall
 from mulligan.wire.agent_facts import OutputFormat
+
+if TYPE_CHECKING:
+    from mulligan.activities.models.available_providers import AvailableProviders
 
 DATA_KEY = "anthropic"
 """The key of this provider in a message's `provider_data` (that of an endpoint has its name as well): the answer's blocks,
@@ -56,6 +60,7 @@ class Anthropic:
     """The Messages API, at the client's endpoint. The client reads its key at the first request."""
 
     name = "anthropic"
+    background = batch = None
 
     def __init__(self, client: AnthropicClient | None = None) -> None:
         self._client = client or AnthropicClient()
@@ -160,6 +165,11 @@ class Anthropic:
         if instructions.strip():
             body["system"] = [{"type": "text", "text": instructions, "cache_control": CACHED}]
         return body
+
+
+def create(_worker: AvailableProviders, endpoint: Endpoint | None) -> Anthropic:
+    """The provider of an endpoint; None: the default one."""
+    return Anthropic(AnthropicClient(endpoint))
 
 
 def _set_max_tokens(body: dict[str, Any], limit: int) -> None:

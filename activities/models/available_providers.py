@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from importlib import import_module
 from typing import Any
 
-from mulligan.activities.models._anthropic_client import AnthropicClient
-from mulligan.activities.models._google_client import GoogleClient
 from mulligan.activities.models._openai_client import OpenAIClient
-from mulligan.activities.models.anthropic import Anthropic
-from mulligan.activities.models.google import Google
-from mulligan.activities.models.openai_chat import OpenAIChat
-from mulligan.activities.models.openai_responses import OpenAIResponses
-from mulligan.activities.models.protocol import Provider, Reply, Request, Unavailable
-from mulligan.activities.models.scripted import Scripted
+from mulligan.activities.models.protocol import (
+    AnswersInBackground,
+    AnswersInBatches,
+    Provider,
+    Reply,
+    Request,
+    Unavailable,
+)
 from mulligan.endpoint import Endpoint
 from mulligan.errors import ModelRequestError
-from mulligan.model_name import SCRIPTED, ModelName
+from mulligan.model_name import ModelName
 from mulligan.provider_plugin import BUILT_IN, find_plugin
 from mulligan.schema.error_text import error_text, type_name
 from mulligan.script import Script
 from mulligan.values import Message
-
-SDKS = {"openai": "openai", "openai-chat": "openai", "anthropic": "anthropic", "google": "google.genai"}
-"""The package of each provider that has one."""
 
 
 def import_sdks(models: Iterable[str]) -> None:
@@ -32,9 +30,9 @@ def import_sdks(models: Iterable[str]) -> None:
 
     What a package imports only with its first HTTP client takes 0.1 s more of CPU time, and of the event loop's.
     """
-    providers = {ModelName.parse(model).provider for model in models}
-    for package in dict.fromkeys(SDKS[provider] for provider in SDKS if provider in providers):
-        new_http_client = getattr(importlib.import_module(package), "DefaultAsyncHttpxClient", None)
+    packages = (ModelName.parse(model).traits.sdk for model in models)
+    for package in filter(None, dict.fromkeys(packages)):
+        new_http_client = getattr(import_module(package), "DefaultAsyncHttpxClient", None)
         if new_http_client is not None:
             new_http_client()
 
@@ -49,18 +47,8 @@ class AvailableProviders:
 
     def __init__(self, scripts: Mapping[str, Script], endpoints: Mapping[str, Endpoint] | None = None) -> None:
         self.endpoints = dict(endpoints or {})
+        self.scripts = scripts
         self._clients: dict[str, OpenAIClient] = {}
-        self._built_in: dict[str, Callable[[Endpoint | None], Provider]] = {
-            "openai": lambda endpoint: OpenAIResponses(self._client(endpoint)),
-            "openai-chat": lambda endpoint: OpenAIChat(self._client(endpoint)),
-            "anthropic": lambda endpoint: Anthropic(AnthropicClient(endpoint)),
-            "google": lambda endpoint: Google(GoogleClient(endpoint)),
-            SCRIPTED: lambda _: Scripted(scripts),
-        }
-        if self._built_in.keys() != BUILT_IN.keys():
-            raise AssertionError(
-                f"available_providers.py creates {list(self._built_in)}, mulligan/provider_plugin.py has {list(BUILT_IN)}"
-            )
         self._created: dict[tuple[str, str], Provider] = {}
 
     def of(self, model: str) -> Provider:
@@ -85,6 +73,14 @@ class AvailableProviders:
             self._created[key] = create(self.endpoints.get(parsed.endpoint))
         return self._created[key]
 
+    def background_of(self, model: str) -> AnswersInBackground | None:
+        """The part of a model's provider that stores answers; None: this worker knows none."""
+        return getattr(self.of(model), "background", None)
+
+    def batch_of(self, model: str) -> AnswersInBatches | None:
+        """The part of a model's provider that answers in batches; None: this worker knows none."""
+        return getattr(self.of(model), "batch", None)
+
     def endpoint_of(self, model: str) -> Endpoint | None:
         """The endpoint that a model names, if this worker knows it."""
         return self.endpoints.get(ModelName.parse(model).endpoint)
@@ -99,13 +95,13 @@ class AvailableProviders:
         for provider in self._created.values():
             await provider.close()
 
-    def _client(self, endpoint: Endpoint | None) -> OpenAIClient:
+    def openai_client(self, endpoint: Endpoint | None) -> OpenAIClient:
         """One client for each endpoint: both of OpenAI's APIs share it."""
         return self._clients.setdefault(endpoint.name if endpoint else "", OpenAIClient(endpoint))
 
     def _factory(self, prefix: str) -> Callable[[Endpoint | None], Provider] | None:
-        if prefix in self._built_in:
-            return self._built_in[prefix]
+        if (traits := BUILT_IN.get(prefix)) is not None:
+            return partial(import_module(f"{__package__}.{traits.module}").create, self)
         plugin = find_plugin(prefix)
         if plugin is None:
             return None
@@ -124,6 +120,9 @@ class AvailableProviders:
                     f"The provider {prefix!r} is a {type(provider).__name__} without the name and the methods of "
                     "mulligan.providers.Provider."
                 )
+            for part, is_said in (("background", plugin.in_background), ("batch", plugin.in_batches)):
+                if is_said and getattr(provider, part, None) is None:
+                    raise ModelRequestError(f"The provider {prefix!r} has no part {part!r}, though its plugin says so.")
             return provider
 
         return create
@@ -134,6 +133,7 @@ class _Missing:
 
     def __init__(self, name: str, reason: str) -> None:
         self.name = name
+        self.background = self.batch = None
         self._reason = reason
 
     def encode(self, message: Message) -> list[Any]:  # noqa: ARG002 - the protocol's

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import JsonValue
 
@@ -22,8 +22,12 @@ from mulligan.activities.models._strict_schema import schema_in_words
 from mulligan.activities.models.fit_content import without_content
 from mulligan.activities.models.protocol import FinishReason, Reply, Request, Unavailable
 from mulligan.content import Media
+from mulligan.endpoint import Endpoint
 from mulligan.errors import ModelRequestError
 from mulligan.values import Message, ToolCall
+
+if TYPE_CHECKING:
+    from mulligan.activities.models.available_providers import AvailableProviders
 
 DATA_KEY = "google"
 """The key of this provider in a message's `provider_data` (that of an endpoint has its name as well): the answer's parts, in
@@ -65,6 +69,7 @@ class Google:
     """Gemini's API, at the client's endpoint. The client reads its key at the first request."""
 
     name = "gcp.gemini"
+    background = batch = None
 
     def __init__(self, client: GoogleClient | None = None) -> None:
         self._client = client or GoogleClient()
@@ -162,6 +167,11 @@ class Google:
         if request.definition.tools:
             body |= _tools(request, choice)
         return body
+
+
+def create(_worker: AvailableProviders, endpoint: Endpoint | None) -> Google:
+    """The provider of an endpoint; None: the default one."""
+    return Google(GoogleClient(endpoint))
 
 
 def _tools(request: Request, choice: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import JsonValue
 
@@ -21,10 +21,14 @@ from mulligan.activities.models._openai_client import OpenAIClient, json_schema_
 from mulligan.activities.models._read_response import wrong_types_are_unavailable
 from mulligan.activities.models._refused_content import RefusedContent, without_content
 from mulligan.activities.models._sdk_client import HttpRequest
-from mulligan.activities.models.protocol import FinishReason, Reply, Request, Unavailable
+from mulligan.activities.models.protocol import AnswersInBatches, FinishReason, Reply, Request, Unavailable
 from mulligan.content import Media, Part, Text, media_of
+from mulligan.endpoint import Endpoint
 from mulligan.errors import ModelRequestError
 from mulligan.values import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
+
+if TYPE_CHECKING:
+    from mulligan.activities.models.available_providers import AvailableProviders
 
 DATA_KEY = "openai-chat"
 """The key of this provider in a message's `provider_data`; that of an endpoint has its name as well."""
@@ -44,12 +48,19 @@ class OpenAIChat:
     """Chat Completions, at the client's endpoint. The client reads its key at the first request."""
 
     name = "openai"
+    background = None
+    batch_path = "/v1/chat/completions"
 
     def __init__(self, client: OpenAIClient | None = None) -> None:
         self._client = client or OpenAIClient()
         self._data_key = self._client.data_key(DATA_KEY)
         self._models_without_tools: set[str] = set()
         self._refused_content = RefusedContent()
+
+    @property
+    def batch(self) -> AnswersInBatches:
+        """It answers in batches."""
+        return self
 
     def encode(self, message: Message) -> list[Any]:
         """Return the message in Chat Completions' form, as JSON."""
@@ -109,12 +120,12 @@ class OpenAIChat:
         self._models_without_tools.add(request.model)
         return reply
 
-    def batch_request(self, request: Request, *, plain: bool) -> HttpRequest:
-        """The request as part of a batch. `plain`: without tools, where calls may be in the text."""
+    def batch_body(self, request: Request, *, plain: bool) -> bytes:
+        """The body of the request as part of a batch. `plain`: without tools, where calls may be in the text."""
         if refused := self._refused_content.of(request.model):
             request = replace(request, items=without_content(request.items, refused))
         without_tools = request.calls_in_text and (plain or request.model in self._models_without_tools)
-        return self._http_request(request, with_tools=not without_tools)
+        return self._http_request(request, with_tools=not without_tools).content({})
 
     def may_take_plain(self, request: Request, error: ModelRequestError | Unavailable) -> bool:
         """Whether a batch's request that was refused may be sent again without tools, images or files."""
@@ -166,6 +177,11 @@ class OpenAIChat:
             timeout=request.timeout,
             new_assembler=partial(ChatAssembler, request.on_text, request.written) if request.on_text else None,
         )
+
+
+def create(worker: AvailableProviders, endpoint: Endpoint | None) -> OpenAIChat:
+    """The provider of an endpoint; None: the default one."""
+    return OpenAIChat(worker.openai_client(endpoint))
 
 
 def _without_tool_messages(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

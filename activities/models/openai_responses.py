@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import quote
 
 from mulligan.activities.models._http_errors import has_permanent_code
@@ -20,10 +20,22 @@ from mulligan.activities.models._read_response import wrong_types_are_unavailabl
 from mulligan.activities.models._refused_content import RefusedContent, without_content
 from mulligan.activities.models._responses_assembler import ResponsesAssembler, usage_of
 from mulligan.activities.models._sdk_client import MENTIONS_STREAMING, HttpRequest
-from mulligan.activities.models.protocol import FinishReason, Reply, Request, Unavailable
+from mulligan.activities.models.protocol import (
+    AnswersInBackground,
+    AnswersInBatches,
+    CreatedResponse,
+    FinishReason,
+    Reply,
+    Request,
+    Unavailable,
+)
 from mulligan.content import Media, Part, Text
+from mulligan.endpoint import Endpoint
 from mulligan.errors import ModelRequestError
 from mulligan.values import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
+
+if TYPE_CHECKING:
+    from mulligan.activities.models.available_providers import AvailableProviders
 
 T = TypeVar("T")
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
@@ -61,21 +73,11 @@ PERMANENT_CODES = frozenset(
 """The codes of a failed response that would fail again (openai.types.responses.ResponseError). Any other may be retried."""
 
 
-@dataclass(frozen=True)
-class CreatedResponse:
-    """A background response, just created, as JSON.
-
-    `sequence`: the number of the event of its stream that created it; None: it cannot be streamed.
-    """
-
-    response: dict[str, Any]
-    sequence: int | None = None
-
-
 class OpenAIResponses:
     """The Responses API, at the client's endpoint. The client reads its key at the first request."""
 
     name = "openai"
+    batch_path = "/v1/responses"
 
     def __init__(self, client: OpenAIClient | None = None) -> None:
         self._client = client or OpenAIClient()
@@ -83,6 +85,16 @@ class OpenAIResponses:
         self._models_without_reasoning: set[str] = set()
         self._not_streamed_in_background: set[str] = set()
         self._refused_content = RefusedContent()
+
+    @property
+    def background(self) -> AnswersInBackground:
+        """It stores answers."""
+        return self
+
+    @property
+    def batch(self) -> AnswersInBatches:
+        """It answers in batches."""
+        return self
 
     def encode(self, message: Message) -> list[Any]:
         """Return the message as input items, as JSON: an assistant's message may be several."""
@@ -198,11 +210,12 @@ class OpenAIResponses:
         """
         return await self._client.call("post", f"/responses/{quote(response_id, safe='')}/cancel", timeout)
 
-    def batch_request(self, request: Request, *, plain: bool) -> HttpRequest:
-        """The request as part of a batch. `plain`: without reasoning."""
+    def batch_body(self, request: Request, *, plain: bool) -> bytes:
+        """The body of the request as part of a batch. `plain`: without reasoning."""
         if refused := self._refused_content.of(request.model):
             request = replace(request, items=without_content(request.items, refused))
-        return self._http_request(request, not plain and request.model not in self._models_without_reasoning)
+        reasoning = not plain and request.model not in self._models_without_reasoning
+        return self._http_request(request, reasoning).content({})
 
     def may_take_plain(self, request: Request, error: ModelRequestError | Unavailable) -> bool:
         """Whether a batch's request that was refused may be sent again without reasoning, images or files."""
@@ -271,6 +284,11 @@ class OpenAIResponses:
             timeout=request.timeout,
             new_assembler=partial(ResponsesAssembler, request.on_text, request.written) if request.on_text else None,
         )
+
+
+def create(worker: AvailableProviders, endpoint: Endpoint | None) -> OpenAIResponses:
+    """The provider of an endpoint; None: the default one."""
+    return OpenAIResponses(worker.openai_client(endpoint))
 
 
 def sequence_of(event: Mapping[str, Any]) -> int | None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from pydantic import JsonValue
 
 from mulligan.content import Media
-from mulligan.errors import truncated
+from mulligan.errors import ModelRequestError, truncated
 from mulligan.values import Message, ToolCall, Usage
 from mulligan.wire.agent_facts import Definition
 
@@ -98,11 +100,208 @@ class Unavailable(Exception):
         self.retry_after = retry_after
 
 
+@dataclass(frozen=True)
+class CreatedResponse:
+    """A background response, just created."""
+
+    response: dict[str, Any]
+    """As JSON, with its `id` and `status`."""
+    sequence: int | None = None
+    """The number of the event of its stream that created it; None: it cannot be streamed."""
+
+
+class AnswersInBackground(Protocol):
+    """The part of a provider that stores an answer until it is deleted (the feature `Background`).
+
+    A response is JSON with `id` and `status`: `queued` or `in_progress`, or another one once it has ended. Each method
+    raises ModelRequestError (404 if there is no such response) and Unavailable as `Provider.complete`.
+    """
+
+    async def start_in_background(
+        self, request: Request, *, key: str, metadata: Mapping[str, str], streamed: bool = False
+    ) -> CreatedResponse:
+        """Create a response.
+
+        Args:
+            request: What to ask.
+            key: Of the request: a second one with it is answered with the first one's response, where that is possible.
+            metadata: Added to the response's metadata.
+            streamed: Whether its text shall be readable while the model writes it.
+        """
+        ...
+
+    def background_events(
+        self, response_id: str, after: int, timeout: float
+    ) -> AbstractAsyncContextManager[AsyncIterator[dict[str, Any]]]:
+        """Open the stream of a response's events, which have numbers (`sequence_number`).
+
+        Args:
+            response_id: The response's id.
+            after: The number of the event after which the stream begins.
+            timeout: Seconds for each read.
+        """
+        ...
+
+    async def background_response(
+        self, response_id: str, method: Literal["get", "delete"], timeout: float
+    ) -> dict[str, Any]:
+        """Read or delete a response.
+
+        Args:
+            response_id: Its id.
+            method: `get` or `delete`.
+            timeout: Seconds.
+        """
+        ...
+
+    async def cancel_background_response(self, response_id: str, timeout: float) -> dict[str, Any]:
+        """Cancel a response, and return it.
+
+        Args:
+            response_id: Its id.
+            timeout: Seconds.
+        """
+        ...
+
+    def reply_of(self, response: dict[str, Any]) -> Reply:
+        """Return the answer.
+
+        Args:
+            response: A response that has ended.
+        """
+        ...
+
+
+class ProviderBatches(Protocol):
+    """The batches of an endpoint, and their files of lines of JSON. Its methods raise as those of `AnswersInBackground`."""
+
+    async def upload(self, file: Path, name: str) -> str:
+        """Upload the requests of a batch, and return the file's id.
+
+        Args:
+            file: The requests, one a line.
+            name: The file's name at the provider.
+        """
+        ...
+
+    async def create(self, input_file: str, path: str, metadata: dict[str, str]) -> dict[str, Any]:
+        """Create a batch, and return its state: `id`, `status`, `output_file_id` …
+
+        Args:
+            input_file: The id of the file with its requests.
+            path: `batch_path`.
+            metadata: Of the batch.
+        """
+        ...
+
+    async def find(self, key: str, value: str, since: float) -> dict[str, Any] | None:
+        """Return the state of a batch; None if there is none.
+
+        Args:
+            key: A key of its metadata.
+            value: The value of that key.
+            since: Seconds since the epoch: older batches need not be found.
+        """
+        ...
+
+    async def read(self, batch_id: str) -> dict[str, Any]:
+        """Return the state of a batch.
+
+        Args:
+            batch_id: Its id.
+        """
+        ...
+
+    async def delete_file(self, file: str) -> None:
+        """Delete a file.
+
+        Args:
+            file: Its id.
+        """
+        ...
+
+    def lines(self, file: str) -> AsyncIterator[bytes]:
+        """Iterate over the lines of a file as they arrive, each with the `custom_id` of a request.
+
+        Args:
+            file: Its id.
+        """
+        ...
+
+    def response_in(self, line: bytes) -> dict[str, Any]:
+        """Return the response in a line, or raise the error that it has.
+
+        Args:
+            line: A line of a file of answers or errors.
+        """
+        ...
+
+    def error_of(self, status: int, message: str) -> ModelRequestError | Unavailable:
+        """Return the error of a request.
+
+        Args:
+            status: The HTTP status of its answer.
+            message: What the answer says.
+        """
+        ...
+
+
+class AnswersInBatches(Protocol):
+    """The part of a provider that answers requests in batches (the feature `Batch`)."""
+
+    batch_path: str
+    """The path that the requests of a batch are for: `/v1/responses`."""
+
+    def batch_body(self, request: Request, *, plain: bool) -> bytes:
+        """Return a request as JSON.
+
+        Args:
+            request: What to ask.
+            plain: Whether to leave out what a model may refuse.
+        """
+        ...
+
+    def may_take_plain(self, request: Request, error: ModelRequestError | Unavailable) -> bool:
+        """Whether a request may be sent again in its plain form.
+
+        Args:
+            request: What was asked.
+            error: Why it was refused.
+        """
+        ...
+
+    @property
+    def batches(self) -> ProviderBatches:
+        """The batches of the endpoint."""
+        ...
+
+    def reply_of(self, response: dict[str, Any]) -> Reply:
+        """Return the answer.
+
+        Args:
+            response: A response.
+        """
+        ...
+
+
 class Provider(Protocol):
-    """A provider of models."""
+    """A provider of models.
+
+    Two parts are optional: an attribute that is None, or missing, says that the provider cannot do that.
+    """
 
     name: str
     """For `gen_ai.provider.name`."""
+
+    @property
+    def background(self) -> AnswersInBackground | None:
+        """The part that stores answers at the provider. Its plugin says so, too: `in_background`."""
+        return None
+
+    @property
+    def batch(self) -> AnswersInBatches | None:
+        """The part that answers in batches. Its plugin says so, too: `in_batches`."""
+        return None
 
     def encode(self, message: Message) -> list[Any]:
         """Return the message as the provider's own items, best as JSON texts.

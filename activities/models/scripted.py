@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, cast, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from mulligan.activities.models.protocol import FinishReason, Reply, Request
+from mulligan.endpoint import Endpoint
 from mulligan.errors import ModelRequestError
 from mulligan.schema.error_text import error_text, type_name
 from mulligan.script import Say, Script
 from mulligan.values import AssistantMessage, Message, ToolCall, Usage, UserMessage
+
+if TYPE_CHECKING:
+    from mulligan.activities.models.available_providers import AvailableProviders
 
 SUMMARY = "summary"
 """The script that writes summaries in a run with a scripted model: the run's own script has no turn for them."""
@@ -22,6 +26,7 @@ class Scripted:
     """Answers by the scripts that the worker has loaded, and by two built-in ones, `echo` and `summary`."""
 
     name = "scripted"
+    background = batch = None
 
     def __init__(self, scripts: Mapping[str, Script]) -> None:
         self._scripts = {"echo": Script("echo", [_echo]), SUMMARY: Script(SUMMARY, [_sum_up]), **scripts}
@@ -62,6 +67,11 @@ class Scripted:
             response_id=f"{script.name}-{step}",
             model=script.name,
         )
+
+
+def create(worker: AvailableProviders, _endpoint: Endpoint | None) -> Scripted:
+    """The provider of an endpoint; None: the default one."""
+    return Scripted(worker.scripts)
 
 
 async def _stream_text(say: Say, request: Request) -> None:

@@ -47,7 +47,8 @@ def define(agent: Agent, instructions: str, model: str, offered: OfferedTools | 
     """The definition for a run that begins with `model`: the model decides how the output is requested."""
     offered = offered or OfferedTools()
     tools = [
-        ToolDefinition(name=tool.name, description=tool.description, parameters=tool.schema) for tool in agent.tools
+        ToolDefinition(name=tool.name, description=tool.description, parameters=tool.schema)
+        for tool in agent.listed_tools
     ]
     tools += offered.definitions
     output = None

@@ -49,10 +49,8 @@ class RecordSubRunActivity:
             ApplicationError: this worker does not serve the agent.
         """
         # A cancelled run ends without the agent's policy.
-        agents = self.services.registry.agents
-        agent = (
-            agents.get(ended.where.agent) if ended.cancelled else await served_agent(self.services, ended.where.agent)
-        )
+        find = self.services.agents.find
+        agent = await (find(ended.where) if ended.cancelled else served_agent(self.services, ended.where))
         tool = agent.tool(ended.call.name) if agent else None
         outcome = SubRunOutcome(
             attempts=1 if ended.run.run_id else 0,

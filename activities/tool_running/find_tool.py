@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mulligan.activities.mcp.servers import McpServers
 from mulligan.activities.registry import Registry
 from mulligan.agent import Agent
 from mulligan.mcp import SEPARATOR, server_name_of
 from mulligan.output import Strategy
+from mulligan.schema.schema_arguments import SchemaArguments
 from mulligan.tool import Tool
 from mulligan.wire.agent_facts import Definition
 
@@ -21,21 +22,20 @@ class ToolFinder:
     servers: McpServers
 
     def find(
-        self, agent: str, name: str, *, definition: Definition | None = None, mcp: str | None = None
+        self, agent: Agent | None, name: str, *, definition: Definition | None = None, mcp: str | None = None
     ) -> Tool | None:
         """The tool of that name, for an agent.
 
         Args:
-            agent: The agent's name.
+            agent: The run's agent; None: this worker does not serve it, and may have the tool alone.
             name: The name by which the model calls it.
             definition: The run's definition. With it, a tool of an MCP server is returned as it was when the run opened.
             mcp: The tool's name on its MCP server, if `name` does not end with that. `definition` contains it too.
         """
-        own = self.registry.tool(agent, name)
-        known = self.registry.agents.get(agent)
-        server = known.mcp_server(server_name_of(name)) if known is not None and own is None else None
+        own = self.registry.tools.get(name) if agent is None else agent.tool(name)
+        server = agent.mcp_server(server_name_of(name)) if agent is not None and own is None else None
         if server is None:
-            return own
+            return own and self._isolated(own)
         shown = checked_by = None
         if definition is not None:
             shown = next((tool for tool in definition.tools if tool.name == name), None)
@@ -44,6 +44,13 @@ class ToolFinder:
             mcp = definition.mcp.get(name)
             checked_by = definition.mcp_schemas.get(name)
         return self.servers.tool(server, name, mcp or name.partition(SEPARATOR)[2], shown, checked_by)
+
+    def _isolated(self, tool: Tool) -> Tool:
+        """The tool, so that a value whose check by a JSON schema may take long is checked in a process of its own."""
+        arguments = tool.arguments
+        if not isinstance(arguments, SchemaArguments):
+            return tool
+        return replace(tool, arguments=replace(arguments, check_isolated=self.servers.check_isolated))
 
     def of_run(self, agent: Agent, definition: Definition) -> RunTools:
         """The tools of one run."""
@@ -60,7 +67,7 @@ class RunTools:
 
     def find(self, name: str) -> Tool | None:
         """The tool of that name."""
-        return self.finder.find(self.agent.name, name, definition=self.definition)
+        return self.finder.find(self.agent, name, definition=self.definition)
 
     @property
     def output_by(self) -> Strategy:
@@ -72,4 +79,12 @@ class RunTools:
         """The names that the model may call: its tools, and its types of output if the output is a call."""
         names = self.agent.callable_names(self.output_by)
         more = (tool.name for tool in self.definition.tools if tool.name not in names)
-        return [*names, *(name for name in more if self.agent.mcp_server(server_name_of(name)) is not None)]
+        is_of_run = self.agent.is_of_run  # then the definition has names of tools that may be gone
+        return [
+            *names,
+            *(name for name in more if is_of_run or self.agent.mcp_server(server_name_of(name)) is not None),
+        ]
+
+    def is_gone(self, name: str) -> bool:
+        """Whether the run had a tool of that name when it opened, which the function of its tools does not return now."""
+        return self.agent.is_of_run and any(tool.name == name for tool in self.definition.tools)

@@ -50,6 +50,8 @@ def tool_context(  # noqa: PLR0913 - one for each field of a ToolContext
         call_id=call.id,
         step=step,
         metadata=metadata,
+        tenant=run.tenant,
+        user=run.user,
         resources=resources,
         _heartbeat=heartbeat,
     )

@@ -67,6 +67,8 @@ def _print_agent(agent: dict[str, Any]) -> None:
         first_line = tool["description"].split("\n")[0]
         runs = f"→ agent {tool['agent']}  " if "agent" in tool else ""
         out.print(Text.assemble("  ", (tool["name"], "cyan"), f"({fields})  ", runs, (first_line, "dim")))
+    if "tools_function" in agent:
+        out.print(Text.assemble("  ", (agent["tools_function"], "cyan"), "  returns the tools of each run"))
     for server in agent["mcp"]:
         out.print(Text.assemble("  ", (f"{server['name']}__…", "cyan"), f"  MCP: {server['address']}"))
     for kind in agent["output"]:

@@ -154,7 +154,8 @@ async def continue_run(
     Args:
         client: A client of the server.
         workflow_id: The earlier run.
-        options: Those of `resume_run`: `prompt`, `max_steps`, `model`, `metadata`, `task_queue`.
+        options: Those of `resume_run`: `prompt`, `max_steps`, `model`, `metadata`, `task_queue`; and `user`, in place of the
+            earlier run's.
         new_id: The continuation's id, chosen by the caller; None: one that is made from the earlier run's.
         server_id: An id that the HTTP server has made from the request. A continuation with this id that ended before its
             first model call is made again under `server_id-2`, and so on.

@@ -52,10 +52,12 @@ def continuation_ids(workflow_id: str) -> Iterator[str]:
 def request_digest(options: Mapping[str, Any]) -> str:
     """A digest of what a run is continued with: equal for equal requests. An option that is None is one that is not given.
 
+    The `user` does not count: whoever sends a message again in its tenant means the same continuation.
+
     Raises:
         InvalidRunInputError: the prompt is invalid.
     """
-    given = {name: value for name, value in options.items() if value is not None}
+    given = {name: value for name, value in options.items() if value is not None and name != "user"}
     if isinstance(prompt := given.get("prompt"), list | tuple):
         given["prompt"] = UserMessage.of(parse_prompt(list(prompt))).model_dump(mode="json")
     text = json.dumps(given, sort_keys=True, default=str)

@@ -68,7 +68,7 @@ def _task_queues(loaded: LoadedModules | None, task_queue: str) -> list[str]:
     if settings().limits_model_calls:
         queues.append(f"{task_queue}-models")
     if loaded:
-        tools = [tool for agent in loaded.registry.agents.values() for tool in agent.tools]
+        tools = [tool for agent in loaded.registry.agents.values() for tool in agent.listed_tools]
         queues += sorted({tool.task_queue for tool in tools if tool.task_queue})
     return list(dict.fromkeys(queues))
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import JsonValue
 
-from mulligan.endpoint import Model
+from mulligan.endpoint_model import Model
 
 if TYPE_CHECKING:
     from mulligan.agent import Agent
@@ -45,9 +45,9 @@ class AgentFeature:
         del model
         return ()
 
-    def facts(self, model: str) -> Mapping[str, JsonValue]:
-        """What a run is scheduled by: pinned when it opens, for its whole life. `model`: the run's (`provider:NAME`)."""
-        del model
+    def facts(self, models: Sequence[str]) -> Mapping[str, JsonValue]:
+        """What a run is scheduled by: pinned when it opens, for its whole life. `models`: the run's (`provider:NAME`)."""
+        del models
         return {}
 
     def tool_defaults(self) -> Mapping[str, float | None]:

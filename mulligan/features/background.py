@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -37,10 +37,13 @@ class Background(AgentFeature):
         return {
             "Background: timeout must be more than 0 seconds": as_timedelta(self.timeout) <= timedelta(0),
             f"Background is for models of 'openai:' (the Responses API), but the model is {named}; name one of 'openai:', "
-            "or leave Background out": not any(ModelName.parse(model).provider == "openai" for model in agent.models),
+            "or leave Background out": not any(map(_has_background, agent.models)),
         }
 
-    def facts(self, model: str) -> Mapping[str, JsonValue]:
-        """The limit of a response in seconds. `model`: the run's."""
-        del model
-        return {"timeout": seconds(self.timeout)}
+    def facts(self, models: Sequence[str]) -> Mapping[str, JsonValue]:
+        """The limit of a response in seconds, and those of the run's `models` that are called so."""
+        return {"timeout": seconds(self.timeout), "models": [*filter(_has_background, models)]}
+
+
+def _has_background(model: str) -> bool:
+    return ModelName.parse(model).traits.in_background

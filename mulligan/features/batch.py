@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from pydantic import JsonValue
 
 from mulligan.features.agent_feature import AgentFeature
 from mulligan.model_name import can_be_batched
@@ -31,3 +34,7 @@ class Batch(AgentFeature):
             f"Batch is for models of 'openai:' and 'openai-chat:', but the model is {named}; name one of these, or leave "
             "Batch out": not can_be_batched(agent.models),
         }
+
+    def facts(self, models: Sequence[str]) -> Mapping[str, JsonValue]:
+        """Those of the run's `models` that are called so."""
+        return {"models": [model for model in models if can_be_batched([model])]}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
-from mulligan.endpoint import Model, model_name
+from mulligan.endpoint_model import Model, model_name
 from mulligan.features.agent_feature import AgentFeature
 from mulligan.model_name import SCRIPTED, ModelName
 
@@ -47,7 +47,7 @@ class Compaction(AgentFeature):
             return (self.model,)
         return (SCRIPTED_SUMMARY,) if ModelName.parse(model).provider == SCRIPTED else ()
 
-    def facts(self, model: str) -> Mapping[str, JsonValue]:
-        """The limit and the model that summarizes; None: the run's. `model`: the run's."""
-        others = self.models(model)
+    def facts(self, models: Sequence[str]) -> Mapping[str, JsonValue]:
+        """The limit and the model that summarizes; None: the run's. `models`: the run's."""
+        others = self.models(models[0])
         return {"at": self.at, "model": model_name(others[0]) if others else None}

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from mulligan.serve.arriving_body import ArrivingBody, BodyLimits, too_large
 from mulligan.serve.http_protocol import path_of
 from mulligan.serve.problems import Problem
-from mulligan.serve.security import Access
+from mulligan.serve.security import USER_HEADER, Access
 from mulligan.serve.served_request import ServedRequest
 from mulligan.serve.tenant_shares import TenantShares
 
@@ -57,7 +57,9 @@ class Gate:
         body.tenant = path  # where nobody knows yet who calls
         try:
             if path not in self._public and not path.startswith(self._public_prefixes):
-                caller = scope["mulligan.caller"] = self._access.authenticate(headers.get("authorization"))
+                caller = scope["mulligan.caller"] = self._access.authenticate(
+                    headers.get("authorization"), headers.get(USER_HEADER)
+                )
                 body.tenant = caller.name
             self._check_length(headers.get("content-length"))
             _check_encoding(headers.get("content-encoding", "identity"))

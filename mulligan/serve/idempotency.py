@@ -5,11 +5,11 @@ the same body again. No server keeps anything for that: it follows from the ids 
 once.
 
 - The id for a key is a digest of the tenant, the path and the key. The memo of the run has a digest of the body.
-- The id for an SDK's request is a digest of tenant, path, body, the ten minutes of the clock in which it is started, and a
-  number, as equal requests are different runs. A first attempt takes the next free number; a repeated request takes the
-  newest run of the last ten minutes, or starts the next number. So a first attempt that is still in flight and its repeated
-  request compete for one number, and Temporal decides. If the first attempt finds a run that a repeated request has started
-  meanwhile, it uses that one.
+- The id for an SDK's request is a digest of tenant, user, path, body, the ten minutes of the clock in which it is started,
+  and a number, as equal requests are different runs. A first attempt takes the next free number; a repeated request takes
+  the newest run of the last ten minutes, or starts the next number. So a first attempt that is still in flight and its
+  repeated request compete for one number, and Temporal decides. If the first attempt finds a run that a repeated request
+  has started meanwhile, it uses that one.
 - Any other request is a new run. If it is not known whether the run was started, no status says that it may be repeated.
 """
 
@@ -64,11 +64,11 @@ REQUEST_MEMO = "request"
 class StartRequest:
     """A request that starts a run. `keyed_id`: the run's id, made from its key; `attempt`: of an SDK; None: it has none.
 
-    `prefix`: of the ids of runs. `scope`: the tenant and the path. `body`: a digest of it, if it is needed.
+    `prefix`: of the ids of runs. `scope`: the tenant, the user and the path. `body`: a digest of it, if it is needed.
     """
 
     prefix: str
-    scope: tuple[str | None, str] = (None, "")
+    scope: tuple[str | None, ...] = ()
     body: str = ""
     keyed_id: str | None = None
     attempt: int | None = None
@@ -81,7 +81,7 @@ class StartRequest:
         Raises:
             Problem: the key is invalid.
         """
-        scope = caller.name, request.url.path
+        scope = caller.name, caller.user, request.url.path
         keyed_id, count = read_key(request, caller, prefix), request.headers.get(RETRY_HEADER, "")
         attempt = int(count) if count.isascii() and count.isdigit() and len(count) < 10 else None
         is_repeatable = keyed_id is not None or attempt is not None

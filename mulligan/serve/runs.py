@@ -52,7 +52,7 @@ from mulligan.serve.idempotency import StartRequest, Starts, key_reused
 from mulligan.serve.off_loop import off_loop
 from mulligan.serve.problems import Problem, no_such_run
 from mulligan.serve.run_ids import check_chosen_id, check_id
-from mulligan.serve.security import Caller
+from mulligan.serve.security import USER_HEADER, Caller
 from mulligan.serve.served_request import ServedRequest, WatcherPlaces
 from mulligan.wire.agent_facts import DEFINITION_QUERY, Definition
 from mulligan.wire.compressed_input import decompress_input
@@ -149,7 +149,7 @@ class Runs:
         if run_id is not None:
             check_chosen_id(run_id)
         run_id = run_id or server_id
-        run_input = _in_tenant(caller, run_input)
+        run_input = _of_caller(caller, run_input)
         await self.agent(caller, run_input.agent)
         if run_id is None:
             request = request or StartRequest(f"{run_input.agent[:80]}-")
@@ -183,6 +183,8 @@ class Runs:
         if chosen := options.get("id"):
             check_chosen_id(chosen)
         given = {name: value for name, value in options.items() if name != "id"}
+        # The continuation of an operator works for whom the run did, as it keeps the run's tenant.
+        given["user"] = caller.user or (None if caller.is_operator else caller.name)
         try:
             started = await continue_run(self.client, run_id, given, new_id=chosen, server_id=server_id, key=key or "")
         except WorkflowAlreadyStartedError as error:
@@ -478,15 +480,17 @@ def _parse_input(body: bytes) -> RunInput:
     return parse_run_input(decompress_input(body))
 
 
-def _in_tenant(caller: Caller, run_input: RunInput) -> RunInput:
-    """The input with the caller's tenant."""
-    if caller.name is None:
-        return run_input
-    named = {run_input.tenant, run_input.metadata.get("tenant")} - {None, caller.name}
-    if named and not caller.is_operator:
-        raise Problem(403, "foreign_tenant", f'"tenant" is another one than this token\'s, which is {caller.name!r}.')
-    tenant = run_input.tenant or run_input.metadata.get("tenant") or caller.name
-    return run_input.model_copy(update={"tenant": tenant, "metadata": {**run_input.metadata, "tenant": tenant}})
+def _of_caller(caller: Caller, run_input: RunInput) -> RunInput:
+    """The input with the caller's tenant and user. Only an operator may name others in it."""
+    tenant, user = run_input.tenant or caller.name, caller.user or run_input.user or caller.name
+    if not caller.is_operator:
+        if tenant != caller.name:
+            raise Problem(
+                403, "foreign_tenant", f'"tenant" is another one than this token\'s, which is {caller.name!r}.'
+            )
+        if run_input.user not in (None, caller.user or caller.name):
+            raise Problem(403, "foreign_user", f'"user" is set by this server; send the header {USER_HEADER}.')
+    return run_input.model_copy(update={"tenant": tenant, "user": user})
 
 
 def _check_token(since: str) -> None:

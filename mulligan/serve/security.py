@@ -5,16 +5,18 @@ from __future__ import annotations
 import hmac
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mulligan.client.web_origin import is_loopback, parse_origin
 from mulligan.errors import DeclarationError
-from mulligan.run_input import TENANT_BYTES
+from mulligan.run_input import TENANT_BYTES, USER_CHARS
 from mulligan.schema.url_parts import url_parts
 from mulligan.serve.problems import Problem
 
-__all__ = ["ANYBODY", "Access", "Caller", "parse_tokens"]
+__all__ = ["ANYBODY", "USER_HEADER", "Access", "Caller", "parse_tokens"]
 
+USER_HEADER = "Mulligan-User"
+"""For whom a request is sent, within the tenant of its token: who has the token speaks for all users of the tenant."""
 _NAME = re.compile(r"[\w.@+-]+")
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::(\d{1,5}))?")
@@ -25,13 +27,15 @@ _EXAMPLE = "name:token or name:token:agent|agent, several separated by commas"
 class Caller:
     """Who sends a request.
 
-    `name`: of its token; None: the server has no tokens. `agents`: the only agents it may use; None: all. `is_operator`:
+    `name`: of its token; None: the server has no tokens. `user`: for whom it speaks, by its header; None: it has not said
+    that. `agents`: the only agents it may use; None: all. `is_operator`:
     it sees the runs of all tenants.
     """
 
     name: str | None = None
     agents: frozenset[str] | None = None
     is_operator: bool = True
+    user: str | None = None
 
     def may_use(self, agent: str | None) -> bool:
         """Whether it may start runs of an agent, and see them."""
@@ -132,14 +136,18 @@ class Access:
             403, "foreign_origin", f"Pages of {origin[:200]!r} may not call this server; start it with --allow-origin."
         )
 
-    def authenticate(self, authorization: str | None) -> Caller:
+    def authenticate(self, authorization: str | None, user: str | None = None) -> Caller:
         """The caller with the token in an Authorization header. All tokens are compared, each in constant time.
 
+        `user`: the header `Mulligan-User`, as the server decodes headers.
+
         Raises:
-            Problem: there is no such token.
+            Problem: there is no such token, or no such user can be.
         """
-        if not self._tokens:
-            return ANYBODY
+        caller = self._by_token(authorization) if self._tokens else ANYBODY
+        return caller if user is None else replace(caller, user=_parse_user(user))
+
+    def _by_token(self, authorization: str | None) -> Caller:
         scheme, _, secret = (authorization or "").partition(" ")
         given = secret.strip().encode("utf-8", "surrogatepass")
         found = [token.caller for token in self._tokens if hmac.compare_digest(given, token.secret)]
@@ -152,6 +160,20 @@ class Access:
                 {"WWW-Authenticate": "Bearer"},
             )
         return found[0]
+
+
+def _parse_user(header: str) -> str:
+    try:
+        user = header.encode("latin-1").decode().strip()
+    except UnicodeError:
+        raise Problem(400, "invalid_user", f"The header {USER_HEADER} is not UTF-8.") from None
+    if not 0 < len(user) <= USER_CHARS:
+        raise Problem(
+            400,
+            "invalid_user",
+            f"The header {USER_HEADER} has {len(user):,} characters; it must have 1 to {USER_CHARS}.",
+        )
+    return user
 
 
 def _parse_host(text: str) -> tuple[str, str]:

@@ -17,7 +17,14 @@ from typing import Protocol
 
 import pytest
 
-from mulligan.activities.models.protocol import Provider, Reply, Request, Unavailable
+from mulligan.activities.models.protocol import (
+    AnswersInBackground,
+    AnswersInBatches,
+    Provider,
+    Reply,
+    Request,
+    Unavailable,
+)
 from mulligan.errors import ModelRequestError
 from mulligan.values import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 from mulligan.wire.agent_facts import Definition, ToolDefinition
@@ -264,6 +271,18 @@ class ProviderSuite:
         async def check(endpoint: FakeEndpoint) -> None:
             endpoint.answer(FakeAnswer(text="ok"))
             assert [reply.text for reply in await asyncio.gather(*(_ask(endpoint) for _ in range(8)))] == ["ok"] * 8
+
+        self._run(check)
+
+    def test_a_part_that_it_has_is_whole(self) -> None:
+        """`background` and `batch` are None, or have all that the run uses."""
+
+        async def check(endpoint: FakeEndpoint) -> None:
+            for name, protocol in (("background", AnswersInBackground), ("batch", AnswersInBatches)):
+                part = getattr(endpoint.provider, name, None)
+                needed = [] if part is None else [each for each in dir(protocol) if not each.startswith("_")]
+                missing = [each for each in needed if not hasattr(part, each)]
+                assert not missing, f"{name}: {', '.join(missing)} missing"
 
         self._run(check)
 

@@ -151,6 +151,8 @@ class AgentFacts(ModelFacts):
     digest: str
     structured: bool = optional_field(False)
     guarded: bool = optional_field(False)
+    tools_by_function: bool = optional_field(False)
+    """Whether a function has returned the agent's tools for this run."""
     carry_bytes: int | None = optional_field()
     """How many bytes continue-as-new may carry, where there is external storage; None: one of Temporal's payloads."""
     model_task_queue: str | None = optional_field()

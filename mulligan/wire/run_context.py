@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel
+from typing import Annotated, Any
 
+from pydantic import BaseModel, PlainSerializer
+
+from mulligan.run_input import RunInput
 from mulligan.schema.optional_field import optional_field
 
 __all__ = ["AGENT_WORKFLOW", "CALL_MEMO", "TRACE_HEADER", "RunContext"]
@@ -16,13 +19,20 @@ TRACE_HEADER = "_tracer-data"
 """The Temporal header in which the SDK's own OpenTelemetry interceptors carry the W3C context."""
 
 
+def _without_defaults(value: BaseModel) -> dict[str, Any]:
+    return value.model_dump(mode="json", exclude_defaults=True)
+
+
 class RunContext(BaseModel):
     """The agent's name, the number of its conversation in the workflow, and the parent of the run's spans.
 
-    `trace` is a W3C traceparent. `tenant`: that of the run, whose content its references name.
+    `trace` is a W3C traceparent. `tenant`: that of the run, whose content its references name. `user`: for whom it works.
+    `input`: the run's, without the conversation, where a function returns the agent's tools: any worker can call it again.
     """
 
     agent: str
     conversation: str = optional_field("0")
     trace: str
     tenant: str | None = optional_field()
+    user: str | None = optional_field()
+    input: Annotated[RunInput, PlainSerializer(_without_defaults)] | None = optional_field()

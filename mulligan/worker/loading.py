@@ -15,7 +15,7 @@ from typing import Any, TypeGuard, TypeVar, cast
 
 from mulligan.activities.registry import Registry
 from mulligan.agent import Agent
-from mulligan.endpoint import Model
+from mulligan.endpoint_model import Model
 from mulligan.errors import DeclarationError
 from mulligan.features import parts
 from mulligan.features.agent_feature import AgentFeature

@@ -35,6 +35,7 @@ from mulligan.activities.models.retry_budget import RetryBudget
 from mulligan.activities.open_run import OpenRunActivity
 from mulligan.activities.record_decision import RecordDecisionActivity
 from mulligan.activities.record_run import RecordRunActivities
+from mulligan.activities.run_agents import RunAgents
 from mulligan.activities.run_data.conversation_cache import ConversationCache
 from mulligan.activities.run_data.definitions import Definitions
 from mulligan.activities.services import Services
@@ -164,13 +165,15 @@ class AgentActivities:
         endpoints = all_endpoints(registry, worker_settings.endpoints)
         children = ChildProcesses(secret_names=secret_names(registry, endpoints.values()))
         servers, prices = McpServers(children), Prices.load(worker_settings.prices)
+        runtime = ToolRuntime(telemetry.metrics.change_hung_threads)
         self._services = services = Services(
             registry=registry,
+            agents=RunAgents(registry, runtime, endpoints),
             providers=AvailableProviders(registry.scripts, endpoints),
             definitions=Definitions(registry),
             conversations=ConversationCache(worker_settings.prefix_cache_bytes, telemetry.metrics.change_cache_size),
             telemetry=telemetry,
-            runtime=ToolRuntime(telemetry.metrics.change_hung_threads),
+            runtime=runtime,
             child_processes=children,
             resources=Resources(loaded.resources, loaded.modules_of_agents, loaded.modules_of_tools),
             tools=ToolFinder(registry, servers),

@@ -14,11 +14,12 @@ from mulligan import Tool, ToolCall, ToolCallError, tool
 from mulligan.activities.answers.calls_in_text import find_calls
 from mulligan.activities.answers.feedback import Target
 from mulligan.activities.answers.prepare_call import prepare, valid
-from mulligan.activities.mcp.servers import _Arguments, _schemas
+from mulligan.activities.mcp.servers import _schemas
 from mulligan.errors import StructuredOutputError
 from mulligan.output import Output
 from mulligan.schema.arguments_model import JsonType
 from mulligan.schema.json_schema import schema_validator
+from mulligan.schema.schema_arguments import SchemaArguments
 
 NAME = "send"
 """The name of the tool or output."""
@@ -179,9 +180,9 @@ def _tool(fields: dict[str, Any]) -> Tool:
     return tool(name=NAME)(function)
 
 
-def _server_arguments(schema: dict[str, Any]) -> _Arguments:
+def _server_arguments(schema: dict[str, Any]) -> SchemaArguments:
     offered, checked_by = _schemas(schema)
-    return _Arguments(offered, schema_validator(checked_by or offered))
+    return SchemaArguments(offered, schema_validator(checked_by or offered))
 
 
 async def accepted(call: WrittenCall, end: int) -> list[Any]:

@@ -43,7 +43,7 @@ async def prepare_for(call: ToolCall, agent: Agent, runtime: ToolRuntime) -> Val
     """
     tool = agent.tool(call.name)
     if tool is None:
-        raise feedback.unknown_tool(call, [known.name for known in agent.tools])
+        raise feedback.unknown_tool(call, [known.name for known in agent.listed_tools])
 
     async def ask(fixer: Fixer, invalid: InvalidToolInput) -> Any:
         assert not isinstance(fixer, AskModel)

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 from mulligan.activities.answers.prepare_call import valid
-from mulligan.activities.mcp.servers import _Arguments, _schemas
+from mulligan.activities.mcp.servers import _schemas
 from mulligan.activities.models._strict_schema import strict
 from mulligan.output import Output
 from mulligan.schema.json_schema import NotOfSchema, schema_faults, schema_validator
+from mulligan.schema.schema_arguments import SchemaArguments
 from tests.support.cut_off_calls import WrittenCall, check_each_cut
 from tests.support.expected_failures import check_failures
 from tests.support.openai_schemas import check_schema
@@ -132,13 +133,13 @@ def test_each_schema_is_accepted_and_each_correct_call_is_valid(cases: list[Case
     """As the schemas of a server's tools."""
     failed: set[str] = set()
     passed: set[str] = set()
-    schemas: dict[str, _Arguments] = {}
+    schemas: dict[str, SchemaArguments] = {}
     for case in cases:
         for name, schema in case.tools.items():
             if (key := json.dumps(schema)) not in schemas:
                 shown, checked_by = _schemas(schema)
                 check_schema(shown, f"function {name!r}", "tools", None, strict=False)
-                schemas[key] = _Arguments(shown, schema_validator(checked_by or shown))
+                schemas[key] = SchemaArguments(shown, schema_validator(checked_by or shown))
         for number, (name, arguments) in enumerate(case.calls):
             try:
                 schemas[json.dumps(case.tools[name])].validate(arguments)
@@ -153,12 +154,12 @@ def test_each_schema_is_accepted_and_each_correct_call_is_valid(cases: list[Case
 async def test_each_correct_call_cut_off_anywhere_is_refused_or_complete(cases: list[Case]) -> None:
     """As calls of a server's tools: most of these have optional arguments, and many have lists of numbers."""
     calls: dict[str, WrittenCall] = {}
-    accepts: dict[str, _Arguments] = {}
+    accepts: dict[str, SchemaArguments] = {}
     for case in cases:
         for name, arguments in case.calls:
             if (key := json.dumps(case.tools[name])) not in accepts:
                 offered, checked_by = _schemas(case.tools[name])
-                accepts[key] = _Arguments(offered, schema_validator(checked_by or offered))
+                accepts[key] = SchemaArguments(offered, schema_validator(checked_by or offered))
             text = json.dumps(arguments)
             if not isinstance(valid(accepts[key], arguments), Exception):
                 calls[key + text] = WrittenCall(accepts[key], arguments, text, is_output=False, is_in_text=False)

@@ -46,8 +46,9 @@ def test_a_declaration_that_cannot_work_is_refused(options: dict[str, object], f
 
 def test_only_models_of_openai_are_called_in_the_background_at_their_endpoints_too() -> None:
     assert not is_background("openai:m", None)
-    facts = BackgroundFacts(timeout=60)
-    called = {model: is_background(model, facts) for model in ("openai:m", "openai@eu:m", "openai-chat:m", "google:m")}
+    models = ("openai:m", "openai@eu:m", "openai-chat:m", "google:m")
+    facts = BackgroundFacts.model_validate(Background().facts(models))
+    called = {model: is_background(model, facts) for model in models}
     assert called == {"openai:m": True, "openai@eu:m": True, "openai-chat:m": False, "google:m": False}
 
 

@@ -13,8 +13,8 @@ from temporalio.testing import ActivityEnvironment
 from mulligan.activities.background import background_text
 from mulligan.activities.background.background_text import BackgroundText, ReadText
 from mulligan.activities.heartbeat import heartbeating
-from mulligan.activities.models.openai_responses import CreatedResponse, OpenAIResponses
-from mulligan.activities.models.protocol import Request
+from mulligan.activities.models.openai_responses import OpenAIResponses
+from mulligan.activities.models.protocol import CreatedResponse, Request
 from mulligan.wire.agent_facts import Definition
 from mulligan.wire.background import ReadResponse
 from mulligan.wire.event_types import LIVE_TEXT, LiveText, TextCursor

@@ -20,13 +20,14 @@ from mulligan import Agent, Call, InvalidToolInput, Say, ToolCall, ToolContext, 
 from mulligan.activities.answers.feedback import Target
 from mulligan.activities.answers.prepare_call import ValidArguments, prepare, valid
 from mulligan.activities.answers.repair_json import parse_json
-from mulligan.activities.mcp.servers import _Arguments, _schemas, _validator
+from mulligan.activities.mcp.servers import _schemas
 from mulligan.errors import ToolCallError
 from mulligan.output import NotOfSchema, Output
 from mulligan.schema import conversion
 from mulligan.schema.arguments_model import Arguments
 from mulligan.schema.conversion import MOST_STEPS, Conversion, convert
 from mulligan.schema.json_schema import referenced_part
+from mulligan.schema.schema_arguments import SchemaArguments, validator_of
 from mulligan.testing import Model, run_agent
 from tests.support.generated_arguments import function_of, random_case
 from tests.support.prepare_one_call import look
@@ -35,7 +36,7 @@ from tests.support.prepare_one_call import look
 def as_mcp(schema: dict[str, Any]) -> Arguments:
     """The arguments of an MCP server's tool with this schema."""
     shown, checked_by = _schemas(schema)
-    return _Arguments(shown, _validator(json.dumps(shown if checked_by is None else checked_by)))
+    return SchemaArguments(shown, validator_of(json.dumps(shown if checked_by is None else checked_by)))
 
 
 async def outcome(accepts: Arguments, arguments: Any) -> tuple[Any, list[str]] | str:

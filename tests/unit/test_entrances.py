@@ -33,13 +33,13 @@ from temporalio.worker import UnsandboxedWorkflowRunner
 from mulligan import InvalidRunInputError
 from mulligan.activities.answers.inspect_answer import _with_unique_ids
 from mulligan.activities.answers.size_limits import fit_provider_data
-from mulligan.activities.mcp.tool_schema import provider_schema
 from mulligan.activities.models._json_fields import token_count
 from mulligan.activities.models.protocol import Reply
 from mulligan.client.converter import PayloadConverter
 from mulligan.prices import Price
 from mulligan.run_input import parse_run_input
 from mulligan.schema.json_limits import MOST_DEPTH, JsonMeter, is_deeper
+from mulligan.schema.tool_schema import provider_schema
 from mulligan.testing._workflow_details import instance_details
 from mulligan.values import ToolCall, Usage
 from mulligan.wire.agent_facts import DEFINITION_QUERY, INPUT_QUERY

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 
 from mulligan.activities.mcp.servers import _schemas
-from mulligan.activities.mcp.tool_schema import checkable_schema
+from mulligan.schema.tool_schema import checkable_schema
 from tests.fuzz import run_target as run_target_module
 from tests.fuzz.run_target import MAX_BYTES, run_target
 from tests.fuzz.targets import TARGETS, Target, read_client_messages

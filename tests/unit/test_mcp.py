@@ -22,15 +22,16 @@ from mulligan.activities.answers.feedback import Target
 from mulligan.activities.answers.prepare_call import ValidArguments, prepare
 from mulligan.activities.mcp.http_client import HttpOutcome
 from mulligan.activities.mcp.response_limit import LINES, MAX_RESPONSE_BYTES, TOO_LARGE
-from mulligan.activities.mcp.servers import McpServers, _Arguments, _schemas
-from mulligan.activities.mcp.tool_schema import provider_schema
+from mulligan.activities.mcp.servers import McpServers, _schemas
 from mulligan.activities.registry import Registry
 from mulligan.activities.run_data.definitions import define
 from mulligan.activities.tool_running.find_tool import ToolFinder
 from mulligan.errors import InvalidToolInputError
 from mulligan.mcp import expand_variables, qualified_name, server_name_of
 from mulligan.schema.json_schema import schema_faults, schema_validator
+from mulligan.schema.schema_arguments import SchemaArguments
 from mulligan.schema.schema_cost import check_size, is_cheap
+from mulligan.schema.tool_schema import provider_schema
 from mulligan.tool import Tool, is_legal_name
 from mulligan.wire.agent_facts import Definition, ToolDefinition
 from tests.support.openai_schemas import check_schema
@@ -374,7 +375,7 @@ async def ticks(during: Awaitable[Any]) -> tuple[int, Any]:
 async def test_a_validation_that_takes_too_long_is_ended_and_does_not_hold_up_the_worker(
     part: dict[str, Any], value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mulligan.activities.mcp.tool_schema.CHECK_SECONDS", 1.0)
+    monkeypatch.setattr("mulligan.activities.mcp.servers.CHECK_SECONDS", 1.0)
     definition = ToolDefinition(
         name="files__find",
         description="",
@@ -533,9 +534,9 @@ async def test_a_tool_whose_schema_says_all_is_pinned_once(monkeypatch: pytest.M
     async with servers.running():
         found = await tool_with({"type": "object", "properties": {"a": FIELD}}, servers, monkeypatch)
         own = await tool_with(ADDRESS, servers, monkeypatch)
-    assert isinstance(found.arguments, _Arguments)
+    assert isinstance(found.arguments, SchemaArguments)
     assert found.arguments.validator.schema == found.schema
-    assert isinstance(own.arguments, _Arguments)
+    assert isinstance(own.arguments, SchemaArguments)
     assert own.arguments.validator.schema == ADDRESS
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from temporalio import workflow
 
-from mulligan import Agent, DeclarationError, DurableAgent, Model, ModelRequestError
+from mulligan import Agent, Background, Batch, DeclarationError, DurableAgent, Model, ModelRequestError
 from mulligan.activities.models.available_providers import AvailableProviders
 from mulligan.activities.models.protocol import Reply, Request
 from mulligan.endpoint import Endpoint
@@ -41,6 +41,7 @@ class Echo:
     """Answers with the last message, and with its endpoint's address."""
 
     name = "echo"
+    background = batch = None
 
     def __init__(self, endpoint: Endpoint | None) -> None:
         self._address = endpoint.base_url if endpoint else "default"
@@ -174,3 +175,30 @@ async def test_a_run_is_answered_by_the_plugins_provider_at_its_endpoint() -> No
     register_provider(ProviderPlugin(prefix="echo", create=Echo, is_free=True))
     agent = Agent(name="a", model=Model("echo@near:m", base_url="http://near/v1"), max_cost=1.0)
     assert await run_workflow(Ask, "Hello", agents=[agent], models=[]) == ["Hello at http://near/v1", 0.0]
+
+
+class Later(Echo):
+    """It says that it answers in batches, and half of it is there."""
+
+    def __init__(self, endpoint: Endpoint | None) -> None:
+        super().__init__(endpoint)
+        vars(self)["batch"] = self
+
+    def batch_body(self, request: Request, *, plain: bool) -> bytes:
+        return b"{}"
+
+
+def test_a_plugin_may_have_the_parts_for_background_and_batches() -> None:
+    """By its traits agents are declared with the features, and by its parts a worker finds how to answer."""
+    register_provider(ProviderPlugin(prefix="later", create=Later, in_background=True, in_batches=True))
+    register_provider(ProviderPlugin(prefix="slow", create=Later, in_batches=True))
+    agent = Agent(name="a", model="slow:x", features=[Batch()])
+    assert agent.features[0].facts(["slow:x", "echo:x"]) == {"models": ["slow:x"]}
+    with pytest.raises(DeclarationError, match="Background is for models of"):
+        Agent(name="b", model="slow:x", features=[Background()])
+    providers = AvailableProviders({})
+    part: Any = providers.batch_of("slow:x")
+    assert part is providers.of("slow:x")
+    assert providers.background_of("slow:x") is None
+    with pytest.raises(ModelRequestError, match="'later' has no part 'background', though its plugin says so"):
+        providers.of("later:x")

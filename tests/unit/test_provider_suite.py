@@ -213,8 +213,20 @@ def test_the_suite_fails_for_a_faulty_provider(name: str) -> None:
         @asynccontextmanager
         async def open_endpoint(self) -> AsyncIterator[Any]:
             endpoint = ScriptedEndpoint()
-            endpoint.provider = _Faulty()
+            endpoint.provider = _Faulty()  # type: ignore[assignment]
             yield endpoint
 
     with pytest.raises((AssertionError, RuntimeError, NotImplementedError)):
         getattr(Suite(), name)()
+
+
+def test_the_suite_fails_for_a_provider_with_half_a_part() -> None:
+    class Suite(ProviderSuite):
+        @asynccontextmanager
+        async def open_endpoint(self) -> AsyncIterator[Any]:
+            endpoint = ScriptedEndpoint()
+            vars(endpoint.provider)["batch"] = object()
+            yield endpoint
+
+    with pytest.raises(AssertionError, match=r"batch: .*may_take_plain.* missing"):
+        Suite().test_a_part_that_it_has_is_whole()

@@ -87,7 +87,7 @@ def test_agents_that_others_call_are_served_too() -> None:
     second = Agent(name="second", model="openai:x", tools=[first.as_tool(description="x")])
     tools += [second.as_tool(description="x"), first.as_tool(description="x")]
     assert sorted(Registry([first]).agents) == ["first", "second"]
-    assert sorted(Registry([], tools=[boss.tools[0]]).agents) == ["worker"]
+    assert sorted(Registry([], tools=[boss.listed_tools[0]]).agents) == ["worker"]
     assert "worker" in load(["tests.unit.test_sub_agents"]).registry.agents
     tools.append(look)
     tools.append(look)

@@ -16,7 +16,6 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, CancelledError, FailureError, is_cancelled_exception
 
 from mulligan.errors import ModelUnavailableError, error_of
-from mulligan.model_name import ModelName
 from mulligan.values import ErrorInfo
 from mulligan.wire.background import (
     END_RESPONSE,
@@ -45,19 +44,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Background", "is_background"]
 
-PROVIDER = "openai"
-"""The provider of the models that have background responses."""
-
 
 class BackgroundFacts(BaseModel):
-    """`timeout`: seconds for one response."""
+    """`timeout`: seconds for one response. `models`: those that are called in the background."""
 
+    models: list[str]
     timeout: Annotated[float, Field(ge=0, le=MOST_SECONDS)]
 
 
 def is_background(model: str, facts: BackgroundFacts | None) -> bool:
     """Whether a model (`provider:NAME`) is called in the background."""
-    return facts is not None and ModelName.parse(model).provider == PROVIDER
+    return facts is not None and model in facts.models
 
 
 class Background(Feature):

@@ -16,7 +16,6 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, CancelledError, FailureError, is_cancelled_exception
 
 from mulligan.errors import ModelUnavailableError
-from mulligan.model_name import can_be_batched
 from mulligan.wire.batch import (
     ADD_CALL,
     BATCH_ANSWERED,
@@ -90,7 +89,9 @@ class BatchWait(Wait):
 
 
 class BatchFacts(BaseModel):
-    """Nothing more than that models are called in batches."""
+    """`models`: those that are called in batches."""
+
+    models: list[str]
 
 
 class Batch(Feature):
@@ -133,7 +134,8 @@ class Batch(Feature):
             ModelRequestError, ModelUnavailableError: as for an ordinary call of the model.
             CancelledError: the run was stopped. A request that is not submitted yet is withdrawn.
         """
-        if self.agent.pinned(self, BatchFacts) is None or not can_be_batched([call.model]):
+        facts = self.agent.pinned(self, BatchFacts)
+        if facts is None or call.model not in facts.models:
             return await then(call)
         wait = self.agent.waits.carried(BatchWait) or BatchWait(
             key="", model=call.model, step=call.step, patience=call.patience

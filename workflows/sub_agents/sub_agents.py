@@ -304,6 +304,7 @@ def _input_of(call: _SubAgentCall, prompt: str, depth: int, budget: Mapping[str,
         max_depth=depth,
         max_sub_runs=call.reserved - 1,
         tenant=call.turn.input.tenant,
+        user=call.turn.input.user,
         priority=call.turn.input.priority,
         **budget,
     )

@@ -19,7 +19,7 @@ from starlette.responses import Response
 
 from mulligan.serve.console.sign_ins import SignIns
 from mulligan.serve.problems import Problem
-from mulligan.serve.security import ANYBODY, Access, Caller
+from mulligan.serve.security import ANYBODY, USER_HEADER, Access, Caller
 
 __all__ = ["Session", "check_form", "find_session", "leave_note", "note_of", "sign_in", "sign_out", "take_note"]
 
@@ -59,7 +59,7 @@ def find_session(request: Request, access: Access) -> Session | None:
         return Session(ANYBODY, known if is_valid else secrets.token_urlsafe(32), is_new=not is_valid)
     if authorization := request.headers.get("authorization"):
         try:
-            return Session(access.authenticate(authorization), "")
+            return Session(access.authenticate(authorization, request.headers.get(USER_HEADER)), "")
         except Problem:
             return None
     cookie = request.cookies.get(COOKIE, "")

@@ -188,8 +188,7 @@ async def _continue(request: Request, runs: Runs, caller: Caller, previous: str,
             "previous_response_id",
             "is a response in progress; wait for its end, cancel it, or reply to its waiting calls alone.",
         )
-    metadata = asked.metadata | ({"tenant": before.tenant} if before.tenant else {})
-    options = {"prompt": asked.prompt, "metadata": metadata}
+    options = {"prompt": asked.prompt, "metadata": asked.metadata}
     key = read_key(request, caller, ID_PREFIX)
     server_id = key or _branch_id(described, options)
     return (await runs.resume(caller, previous, options, server_id=server_id, key=key)).id
@@ -218,9 +217,8 @@ async def _head(runs: Runs, caller: Caller, run_id: str) -> ResponseHead:
     given = await read_input(runs.client, runs.client.get_workflow_handle(run_id))
     if given is None:
         raise Problem(404, "run_not_found", f"There is no response {run_id[:200]!r}: it is not a run of an agent.")
-    metadata = {name: value for name, value in given.metadata.items() if (name, value) != ("tenant", given.tenant)}
     previous = given.resumed_from.workflow_id if given.resumed_from else None
-    return ResponseHead(run_id, given.agent, described.start_time.timestamp(), metadata, previous)
+    return ResponseHead(run_id, given.agent, described.start_time.timestamp(), given.metadata, previous)
 
 
 async def _read(runs: Runs, caller: Caller, run_id: str, events: ResponseEvents) -> dict[str, Any]:

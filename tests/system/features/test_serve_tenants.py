@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from mulligan.client.start_run import read_input
 from tests.live.conftest import DONE, Lab, call
 from tests.support.http_server import Door, http_server
 from tests.support.openai_turn import Turn
@@ -68,7 +69,7 @@ async def test_runs_of_another_tenant_look_like_runs_that_do_not_exist(lab: Lab,
     await door.http.post(f"{path}/cancel", headers=door.by("ada"))
 
 
-async def test_the_tenant_is_in_the_metadata_and_the_fairness_key_of_the_run_and_its_activities(
+async def test_the_tenant_is_the_fairness_key_of_the_run_and_its_activities_and_on_no_span(
     lab: Lab, door: Door
 ) -> None:
     status, _, run_id = await start(lab, door, "ada", call("search_orders", '{"customer": "Ada"}'), DONE, priority=2)
@@ -86,7 +87,8 @@ async def test_the_tenant_is_in_the_metadata_and_the_fairness_key_of_the_run_and
     assert len(scheduled) >= 4
     assert {(each.priority.fairness_key, each.priority.priority_key) for each in scheduled} == {("ada", 2)}
     seen = [span for span in lab.otlp.spans() if span.attributes.get("temporal.workflow_id") == run_id]
-    assert {span.attributes["mulligan.metadata.tenant"] for span in seen} <= {"ada"}
+    assert seen
+    assert not [value for span in seen for value in span.attributes.values() if value == "ada"]
 
 
 async def test_a_token_starts_runs_of_its_agents_in_its_tenant_only(lab: Lab, door: Door) -> None:
@@ -96,13 +98,56 @@ async def test_a_token_starts_runs_of_its_agents_in_its_tenant_only(lab: Lab, do
     assert "shop" not in refused["detail"].replace("'shop'", "")
     status, refused, _ = await start(lab, door, "bob", tenant="ada")
     assert (status, refused["code"]) == (403, "foreign_tenant")
-    status, refused, _ = await start(lab, door, "bob", metadata={"tenant": "ada"})
-    assert (status, refused["code"]) == (403, "foreign_tenant")
+    status, _, run_id = await start(
+        lab, door, "bob", metadata={"tenant": "ada"}
+    )  # the run's own, and of no meaning here
+    assert status == 201
+    assert (await door.http.get(f"/api/runs/{run_id}", headers=door.by("ada"))).status_code == 404
     status, _, run_id = await start(lab, door, "root", tenant="bob")
     assert status == 201
     assert (await door.http.get(f"/api/runs/{run_id}", headers=door.by("bob"))).json()["tenant"] == "bob"
     agents = (await door.http.get("/api/agents", headers=door.by("carl"))).json()
     assert [agent["name"] for agent in agents] == ["desk"]
+
+
+async def user_of(lab: Lab, run_id: str) -> str | None:
+    given = await read_input(lab.client, lab.client.get_workflow_handle(run_id))
+    assert given is not None
+    return given.user
+
+
+async def test_the_user_of_a_run_is_the_header_or_the_name_of_the_token(lab: Lab, door: Door) -> None:
+    """Of a continuation too; an operator's continuation works for whom the run did. Only an operator names another one."""
+
+    async def post(path: str, caller: str, says: str | None, **body: Any) -> tuple[int, dict[str, Any]]:
+        headers: list[tuple[bytes, bytes]] = [
+            (name.encode(), value.encode()) for name, value in door.by(caller).items()
+        ]
+        headers += [] if says is None else [(b"Mulligan-User", says.encode())]
+        answer = await door.http.post(path, json=body, headers=headers)
+        return answer.status_code, answer.json()
+
+    for user, expected in ((None, "ada"), ("Zoë", "Zoë"), ("u" * 128, "u" * 128)):
+        run_id = f"run-{uuid.uuid4().hex[:8]}"
+        lab.model.script(run_id, [DONE, DONE, DONE])
+        run = {"agent": "shop", "prompt": "Go.", "model": f"openai-chat:{run_id}"}
+        status, _ = await post("/api/runs", "ada", user, id=run_id, **run)
+        assert (status, await user_of(lab, run_id)) == (201, expected)
+    await door.http.get(f"/api/runs/{run_id}?wait=30", headers=door.by("ada"))
+    status, again = await post(f"/api/runs/{run_id}/resume", "root", None, prompt="More.")
+    assert (status, await user_of(lab, again["id"])) == (201, "u" * 128)
+    await door.http.get(f"/api/runs/{again['id']}?wait=30", headers=door.by("ada"))
+    status, third = await post(f"/api/runs/{again['id']}/resume", "ada", "Bea", prompt="More.")
+    assert (status, await user_of(lab, third["id"])) == (201, "Bea")
+    same = await post(f"/api/runs/{again['id']}/resume", "ada", None, prompt="More.")
+    assert same == (200, third)
+    for bad in ("u" * 129, ""):
+        status, refused = await post("/api/runs", "ada", bad, **run)
+        assert (status, refused["code"]) == (400, "invalid_user")
+    status, refused = await post("/api/runs", "ada", None, user="Bea", **run)
+    assert (status, refused["code"]) == (403, "foreign_user")
+    status, started = await post("/api/runs", "root", None, user="Bea", tenant="ada", **run)
+    assert (status, await user_of(lab, started["id"])) == (201, "Bea")
 
 
 async def test_lists_are_filtered_by_tenant_agent_status_and_time_and_paged(lab: Lab, door: Door) -> None:

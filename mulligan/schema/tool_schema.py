@@ -1,7 +1,7 @@
-"""The JSON schemas of MCP servers' tools: converted to what every provider accepts, and validated by within limits.
+"""The JSON schemas of tools that are not made of functions: converted to what every provider accepts.
 
 A schema that a provider refuses would fail every request of a run, so the model gets a simpler one. Arguments are validated
-by the server's own schema, which may take long: then it is used in a process of its own, which ends at its limit.
+by the tool's own schema.
 """
 
 from __future__ import annotations
@@ -11,11 +11,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from mulligan.activities.tool_running.isolated import ChildProcesses, ProcessDied
-from mulligan.activities.tool_running.thread_bounds import TookTooLong
 from mulligan.schema.json_limits import is_deeper
 from mulligan.schema.json_schema import check_references, referenced_part
-from mulligan.schema.schema_cost import is_cheap
 
 _NOT_AT_ROOT = frozenset(
     {
@@ -38,9 +35,6 @@ _SCHEMAS = {
 MAX_DEPTH = 100
 MAX_JSON_DEPTH = 150
 """Levels of lists and objects. Each level of a schema is two of them: a map of properties, and a property."""
-CHECK_SECONDS = 5.0
-"""Limit of one validation. An ordinary one takes milliseconds."""
-_FAULTS_BY = "mulligan.activities.mcp.faults_by:faults_by"
 
 
 def provider_schema(schema: dict[str, Any]) -> dict[str, Any]:
@@ -243,21 +237,3 @@ def _is_pattern(value: Any) -> bool:
     except (re.error, TypeError, RecursionError, OverflowError):
         return False
     return True
-
-
-async def isolated_faults(children: ChildProcesses, schema: dict[str, Any], value: Any) -> list[tuple[str, str]]:
-    """The faults of a value, as (path, what is wrong), found in a process of its own unless that takes little time anyway.
-
-    A value that cannot be checked within the limits is at fault itself.
-    """
-    try:
-        if is_cheap(schema, value):
-            from mulligan.activities.mcp.faults_by import faults_by
-
-            return faults_by(schema, value)
-        text = await children.run(_FAULTS_BY, (schema, value), limit=CHECK_SECONDS)
-        return [(str(path), str(says)) for path, says in json.loads(text)]
-    except TookTooLong:
-        return [("", f"could not be checked within {CHECK_SECONDS:g} s: give a shorter or simpler value")]
-    except (ProcessDied, RecursionError, ValueError) as error:
-        return [("", f"could not be checked: {error}. Give a shorter or simpler value")]
