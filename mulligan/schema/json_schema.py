@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import JsonValue
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
+from mulligan.schema.cut_text import beginning
 from mulligan.schema.subschemas import with_changed_parts
 
 __all__ = [
@@ -123,8 +124,7 @@ def _unknown_fields(error: Any) -> str:
 def _fault(error: Any) -> tuple[str, str]:
     """One error of jsonschema as (path, what is wrong). Its own messages quote the value; these do not."""
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path).lstrip(".")
-    wanted = json.dumps(error.validator_value, ensure_ascii=False, default=str)
-    wanted = wanted if len(wanted) <= _LONGEST_WANTED else f"{wanted[:_LONGEST_WANTED]}…"
+    wanted = beginning(json.dumps(error.validator_value, ensure_ascii=False, default=str), _LONGEST_WANTED)
     match error.validator:
         case "required":
             missing = [name[:200] for name in error.validator_value if name not in error.instance][:_MAX_FAULTS]

@@ -19,6 +19,7 @@ from temporalio.service import RetryConfig
 from mulligan.client.connect import connect
 from mulligan.client.settings import settings
 from mulligan.ended_runs.query_interceptor import with_ended_runs
+from mulligan.schema.cut_text import beginning
 from mulligan.schema.fault_text import required_form
 from mulligan.serve.ag_ui import AG_UI
 from mulligan.serve.ai_sdk import AI_SDK
@@ -179,7 +180,7 @@ def _shown(value: Any) -> str:
     for piece in json.JSONEncoder(ensure_ascii=False, default=str).iterencode(given):
         text += piece
         if len(text) > SHOWN_CHARS:
-            return text[:SHOWN_CHARS] + "…"
+            return beginning(text, SHOWN_CHARS)
     return text
 
 

@@ -135,7 +135,7 @@ class OrderedRun:
                     self._left.append(task)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Handle:
     """One of the workflows, for its activities and for the person."""
 

@@ -13,6 +13,7 @@ import pytest
 from pydantic import BaseModel
 from temporalio import workflow
 from temporalio.client import WorkflowFailureError
+from temporalio.exceptions import ChildWorkflowError
 
 from mulligan import (
     Agent,
@@ -235,6 +236,36 @@ class Sums:
 
 
 @workflow.defn
+class Counts:
+    """Starts itself as a child, which continues as new until it is told to end; it is told by a signal, or cancelled."""
+
+    def __init__(self) -> None:
+        self.is_told = False
+
+    @workflow.signal
+    def end(self) -> None:
+        """Tell it to end."""
+        self.is_told = True
+
+    @workflow.run
+    async def run(self, role: str, turns: int = 0) -> Any:
+        if role == "child":
+            if turns < 3:
+                workflow.continue_as_new(args=["child", turns + 1])
+            await workflow.wait_condition(lambda: self.is_told)
+            return turns
+        child = await workflow.start_child_workflow(Counts.run, args=["child"], id="child")
+        if role == "signals":
+            await child.signal(Counts.end)
+        else:
+            child.cancel()
+        try:
+            return await child
+        except ChildWorkflowError as error:
+            return type(error.cause).__name__
+
+
+@workflow.defn
 class Waits:
     @workflow.run
     async def run(self) -> None:
@@ -260,6 +291,11 @@ async def test_run_workflow_runs_a_workflow_with_scripted_models() -> None:
 async def test_run_workflow_raises_workflow_failure_error() -> None:
     with pytest.raises(WorkflowFailureError):
         await run_workflow(Sums, -1, agents=[scripted_calc], models=[Model("one", name="sums")])
+
+
+@pytest.mark.parametrize(("role", "result"), [("signals", 3), ("cancels", "CancelledError")])
+async def test_a_workflow_may_continue_as_new_and_signal_or_cancel_its_child(role: str, result: Any) -> None:
+    assert await run_workflow(Counts, role, agents=[], models=[Model(name="nobody")]) == result
 
 
 @pytest.mark.parametrize(("kind", "says"), [(Waits, "that this test does not have"), (Broken, "a bug of the workflow")])
