@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from referencing import Resource
 from referencing.jsonschema import DRAFT3, DRAFT4, DRAFT6, DRAFT7, DRAFT201909, DRAFT202012
 
+from mulligan.output import Output
 from mulligan.schema.schema_cost import check_size
 from mulligan.schema.subschemas import DATA, References, all_subschemas, check_depth, with_changed_parts
 
@@ -118,6 +119,8 @@ def test_a_schema_is_refused_where_it_is_nested_or_refers_too_deeply() -> None:
         return {"items": nested(levels - 1)} if levels else {}
 
     check_depth(nested(149))
+    with pytest.raises(TypeError, match="its output is nested 201 levels deep"):
+        Output.from_declaration(nested(200))
     with pytest.raises(TypeError, match="is nested 151 levels deep; 150 are the most"):
         check_depth(nested(150))
 

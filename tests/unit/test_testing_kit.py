@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 from pydantic import BaseModel
 from temporalio import workflow
 from temporalio.client import WorkflowFailureError
-from temporalio.exceptions import ChildWorkflowError
+from temporalio.exceptions import ChildWorkflowError, FailureError
 
 from mulligan import (
     Agent,
@@ -265,6 +266,33 @@ class Counts:
             return type(error.cause).__name__
 
 
+@tool
+async def wait_for_ever() -> str:
+    """Wait."""
+    await asyncio.Event().wait()
+    return ""
+
+
+waiting = Agent(name="waiting", model="scripted:waits", tools=[wait_for_ever])
+
+
+@workflow.defn
+class Cancels:
+    """Cancels an agent whose tool runs, when another agent has answered."""
+
+    @workflow.run
+    async def run(self) -> str:
+        turn = asyncio.create_task(DurableAgent("waiting").run("Wait."))
+        await DurableAgent("scripted_calc").run("1?")
+        await workflow.wait_condition(lambda: True)
+        turn.cancel()
+        try:
+            await turn
+        except (asyncio.CancelledError, FailureError) as error:
+            return type(error).__name__
+        return "not cancelled"
+
+
 @workflow.defn
 class Waits:
     @workflow.run
@@ -296,6 +324,13 @@ async def test_run_workflow_raises_workflow_failure_error() -> None:
 @pytest.mark.parametrize(("role", "result"), [("signals", 3), ("cancels", "CancelledError")])
 async def test_a_workflow_may_continue_as_new_and_signal_or_cancel_its_child(role: str, result: Any) -> None:
     assert await run_workflow(Counts, role, agents=[], models=[Model(name="nobody")]) == result
+
+
+async def test_a_tool_that_runs_is_cancelled() -> None:
+    models = [Model(Say(calls=[Call("wait_for_ever", {})]), name="waits"), Model("1", name="sums")]
+    async with asyncio.timeout(60):
+        said = await run_workflow(Cancels, agents=[waiting, scripted_calc], models=models)
+    assert said in ("CancelledError", "ActivityError")
 
 
 @pytest.mark.parametrize(("kind", "says"), [(Waits, "that this test does not have"), (Broken, "a bug of the workflow")])
