@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from pydantic import ValidationError
 from temporalio.exceptions import ApplicationError, FailureError
 
+from mulligan.schema.cut_text import cut_text
 from mulligan.schema.error_text import error_text, type_name
 from mulligan.schema.well_formed import well_formed
 from mulligan.values import Took
@@ -318,7 +319,4 @@ def _as_json(value: Any) -> Any:
 
 def truncated(text: str) -> str:
     """A well-formed text cut to `MAX_FIELD_CHARS`, with a note of how much was cut."""
-    text = str(well_formed(text))
-    if len(text) <= MAX_FIELD_CHARS:
-        return text
-    return text[:MAX_FIELD_CHARS] + f"… ({len(text) - MAX_FIELD_CHARS} more characters)"
+    return cut_text(str(well_formed(text)), MAX_FIELD_CHARS)

@@ -19,12 +19,12 @@ from mulligan.policy import HandleErrors
 from mulligan.schema.json_schema import (
     MarkedJsonSchema,
     NotOfSchema,
-    check_references,
     first_sentence,
     schema_faults,
     schema_validator,
     tidy_schema,
 )
+from mulligan.schema.subschemas import References, check_depth, check_references, with_changed_parts
 from mulligan.schema.typed_dicts import replace_typed_dicts
 from mulligan.values import OutputT, RunResult
 
@@ -219,12 +219,16 @@ def _members(schema: Any) -> list[Any]:
 
 def _type(schema: Any) -> OutputType:
     if isinstance(schema, dict):
-        return _of_json_schema(schema)
+        try:
+            check_depth(schema)
+            return _of_json_schema(schema)
+        except TypeError as error:
+            raise TypeError(f"its output {error}") from error
     name = _legal(getattr(schema, "__name__", "")) if len(_members(schema)) == 1 else "output"
     readable_type = replace_typed_dicts(schema)
     try:
         adapter = TypeAdapter(readable_type)
-        shown = _inlined(adapter.json_schema(by_alias=True))
+        shown = _with_target_at_root(adapter.json_schema(by_alias=True))
         is_wrapped = shown.get("type") != "object"
         if is_wrapped:
             # A model, so that pydantic's errors have the paths and discriminators of one.
@@ -233,7 +237,7 @@ def _type(schema: Any) -> OutputType:
             shown = adapter.json_schema(by_alias=True)
     except (PydanticSchemaGenerationError, PydanticUserError, ValueError, TypeError) as error:
         raise TypeError(f"no JSON schema can be made of its output {schema!r}: {first_sentence(error)}") from error
-    marked = _inlined(adapter.json_schema(by_alias=True, schema_generator=MarkedJsonSchema))
+    marked = _with_target_at_root(adapter.json_schema(by_alias=True, schema_generator=MarkedJsonSchema))
     return OutputType(name, str(shown.get("description", "")), tidy_schema(shown), is_wrapped, marked, adapter)
 
 
@@ -249,11 +253,8 @@ def _of_json_schema(schema: dict[str, Any]) -> OutputType:
         checked_by = _wrapping({"$id": "urn:mulligan:output", **schema})
     else:
         shown = {"type": "object", **schema}
-    try:
-        validator = schema_validator(checked_by)
-        check_references(checked_by)
-    except TypeError as error:
-        raise TypeError(f"its output {error}") from error
+    validator = schema_validator(checked_by)
+    check_references(checked_by)
     name = _legal(str(schema.get("title", "output")))
     return OutputType(name, str(schema.get("description", "")), shown, is_wrapped, checked_by, None, validator)
 
@@ -262,21 +263,12 @@ def _wrapping(schema: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": {_VALUE: schema}, "required": [_VALUE], "additionalProperties": False}
 
 
-def _moved(part: Any, *, is_schema: bool = True) -> Any:
+def _moved(schema: dict[str, Any]) -> dict[str, Any]:
     """A part of a schema that is wrapped, with its references to the schema's root, or to places below it, adapted."""
-    if isinstance(part, list):
-        return [_moved(inner) for inner in part]
-    if not isinstance(part, dict):
-        return part
-    moved = {}
-    for key, value in part.items():
-        if is_schema and key == "$ref" and isinstance(value, str):
-            is_moved = value == "#" or (value.startswith("#/") and not value.startswith(("#/$defs/", "#/definitions/")))
-            moved[key] = f"#/properties/{_VALUE}{value[1:]}" if is_moved else value
-        elif is_schema and key in ("default", "const", "enum", "examples"):
-            moved[key] = value
-        else:
-            moved[key] = _moved(value, is_schema=not (is_schema and key in ("properties", "$defs", "definitions")))
+    moved = with_changed_parts(schema, _moved)
+    reference = str(schema.get("$ref", ""))
+    if reference == "#" or (reference.startswith("#/") and not reference.startswith(("#/$defs/", "#/definitions/"))):
+        moved["$ref"] = f"#/properties/{_VALUE}{reference[1:]}"
     return moved
 
 
@@ -284,9 +276,6 @@ def _legal(name: str) -> str:
     return re.sub(r"[^a-zA-Z0-9_-]+", "_", name).strip("_")[:64] or "output"
 
 
-def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema whose root is a reference (of a type that contains itself), with the referenced schema at the root."""
-    reference = schema.get("$ref", "")
-    if not reference.startswith("#/$defs/"):
-        return schema
-    return {**schema["$defs"][reference.removeprefix("#/$defs/")], "$defs": schema["$defs"]}
+def _with_target_at_root(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a type that contains itself, whose root pydantic writes as a reference, with its target at the root."""
+    return References(schema).followed(schema)

@@ -28,6 +28,7 @@ from mulligan.content import Part, Parts
 from mulligan.endpoint_model import Model
 from mulligan.errors import InvalidRunInputError
 from mulligan.once import MOST_CALLS, OnceCall
+from mulligan.schema.cut_text import beginning
 from mulligan.schema.fault_text import required_form
 from mulligan.schema.optional_field import optional_field
 from mulligan.schema.well_formed import WellFormedText
@@ -287,9 +288,9 @@ def _path(loc: Sequence[int | str]) -> str:
         if index == 1 and loc[0] == "prompt" and part in ("text", "parts"):
             continue
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else part
-    return (path if len(path) <= 200 else path[:200] + "…") or "input"
+    return beginning(path, 200) or "input"
 
 
 def _shown(value: Any) -> str:
     text = f'"{value}"' if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= 80 else text[:80] + "…"
+    return beginning(text, 80)

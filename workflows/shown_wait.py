@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, get_args
 
 from mulligan.values import ToolCall, WaitingFor
-from mulligan.wire.updates import clock, iso
+from mulligan.wire.times import clock, iso
 from mulligan.workflows.conversation.records import CallRecord
 from mulligan.workflows.waits import Wait, WaitKind
 

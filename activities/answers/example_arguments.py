@@ -14,7 +14,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from mulligan.schema.json_schema import referenced_part
+from mulligan.schema.subschemas import References
 
 __all__ = ["NoExample", "example"]
 
@@ -54,7 +54,7 @@ def example(schema: dict[str, Any]) -> Any:
 
 class _Generator:
     def __init__(self, root: dict[str, Any]) -> None:
-        self._root = root
+        self._references = References(root)
         self._definitions = {key: root[key] for key in ("$defs", "definitions") if key in root}
         self._values_left = MAX_VALUES
 
@@ -123,7 +123,7 @@ class _Generator:
         return made
 
     def _target(self, reference: str) -> dict[str, Any]:
-        target = referenced_part(self._root, reference)
+        target = self._references.target(reference)
         if not isinstance(target, dict):
             raise NoExample("a reference of the schema leads nowhere in it")
         return target

@@ -26,6 +26,7 @@ from mulligan.errors import (
 from mulligan.output import NotOfSchema
 from mulligan.policy import Mistake
 from mulligan.schema.arguments_model import JsonType
+from mulligan.schema.cut_text import beginning, cut_text
 from mulligan.schema.error_text import error_text, type_name
 from mulligan.values import ToolCall
 
@@ -54,7 +55,7 @@ _MAY_HAVE_RUN = "This call was started before, and may or may not have done its 
 
 def unknown_tool(call: ToolCall, available: Sequence[str]) -> UnknownToolError:
     """No such tool: the names of the tools, and the nearest name."""
-    name = call.name if len(call.name) <= 100 else call.name[:100] + "…"
+    name = beginning(call.name, 100)
     near = difflib.get_close_matches(call.name[:100], available, n=1, cutoff=0.5)
     meant = f" Did you mean `{near[0]}`?" if near else ""
     names = ", ".join(f"`{tool}`" for tool in available[:TOOLS_SHOWN])
@@ -108,7 +109,7 @@ class Target:
             )
         elif self.is_output:
             message = f"Your output is not a valid `{self.name}`, so it was not accepted:\n{faults}"
-        sent = f"You sent: {_cut(json.dumps(value, ensure_ascii=False, default=str), INPUT_SHOWN)}"
+        sent = f"You sent: {cut_text(json.dumps(value, ensure_ascii=False, default=str), INPUT_SHOWN)}"
         detail = "\n".join([sent, *quoting, _takes(self.accepts), self._again])
         return self._error(call, "invalid_arguments", message, detail, error)
 
@@ -296,13 +297,13 @@ def _faults(error: Exception, value: JsonValue, names: Sequence[str]) -> tuple[s
         for fault in error.errors(include_url=False, include_context=False)[:FAULTS_READ]:
             where, says = _path(fault, value), _says(fault, names)
             if _may_quote(fault["type"]) and len(quoting) < FAULTS_SHOWN:
-                quoting.append(f"- {where}: {_cut(fault['msg'], INPUT_SHOWN)}")
+                quoting.append(f"- {where}: {cut_text(fault['msg'], INPUT_SHOWN)}")
             faults.append(f"- {where}: {says}")
     elif isinstance(error, NotOfSchema):
-        faults += [f"- {f'`{_cut(path, PATH_SHOWN)}`' if path else 'it'} {says}" for path, says in error.faults]
+        faults += [f"- {f'`{cut_text(path, PATH_SHOWN)}`' if path else 'it'} {says}" for path, says in error.faults]
     else:
         faults.append("- they could not be checked")
-        quoting.append(_cut(f"The check raised {type_name(error)}: {error_text(error)}", INPUT_SHOWN))
+        quoting.append(cut_text(f"The check raised {type_name(error)}: {error_text(error)}", INPUT_SHOWN))
     unique = list(dict.fromkeys(faults))
     more = len(unique) - FAULTS_SHOWN + unread
     return "\n".join(unique[:FAULTS_SHOWN]) + (f"\n- … and {more} more" if more > 0 else ""), quoting
@@ -337,15 +338,11 @@ def _path(fault: Any, value: Any) -> str:
         elif isinstance(value, dict) and (part in value or is_missing):
             path += f".{part}" if path else str(part)
             value = value.get(part)
-    return f"`{_cut(path, PATH_SHOWN)}`" if path else "the arguments"
+    return f"`{cut_text(path, PATH_SHOWN)}`" if path else "the arguments"
 
 
 def _sent(raw: str, position: int) -> str:
     """The arguments as the model wrote them, or the part of them around a position."""
     start = max(0, min(position - INPUT_SHOWN // 2, len(raw) - INPUT_SHOWN))
     before = f"({start} characters before) …" if start else ""
-    return f"You sent: {before}{_cut(raw[start:], INPUT_SHOWN)}"
-
-
-def _cut(text: str, longest: int) -> str:
-    return text if len(text) <= longest else f"{text[:longest]}… ({len(text) - longest} more characters)"
+    return f"You sent: {before}{cut_text(raw[start:], INPUT_SHOWN)}"

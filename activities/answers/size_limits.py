@@ -14,6 +14,7 @@ from pydantic import JsonValue
 
 from mulligan.activities.models.protocol import Reply
 from mulligan.activities.tool_running.render_result import cut
+from mulligan.schema.cut_text import beginning
 from mulligan.schema.json_limits import is_deeper
 from mulligan.values import Repair, ToolCall
 from mulligan.wire.model_call import ModelAnswer, PreparedCall
@@ -75,7 +76,7 @@ def fit_call(call: ToolCall) -> ToolCall:
 
 def fit_name(name: str) -> str:
     """A call's name, cut to its limit."""
-    return name if len(name) <= NAME_CHARS else f"{name[:NAME_CHARS]}…"
+    return beginning(name, NAME_CHARS)
 
 
 def fit_answer(answer: ModelAnswer) -> ModelAnswer:

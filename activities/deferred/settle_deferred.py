@@ -147,11 +147,11 @@ class SettleDeferredActivities:
                 )
                 raise ToolTimeoutError(message, kind="tool_timeout", tool_name=name, call_id=call_id)
             case "time":
-                return f"The time has come, after {_seconds(request.waited)}."
+                return f"The time has come, after {request.waited:.0f} s."
             case "message":
                 return (
-                    f"The wait was ended after {_seconds(request.waited)} by a message, "
-                    f"{_seconds(request.left)} before its time."
+                    f"The wait was ended after {request.waited:.0f} s by a message, "
+                    f"{request.left:.0f} s before its time."
                 )
             case "stopped" | "cancelled":
                 ended = "was stopped" if request.end == "stopped" else "was cancelled"
@@ -199,7 +199,3 @@ def _value(text: str) -> object:
         return json.loads(text)
     except (ValueError, RecursionError):
         return text
-
-
-def _seconds(seconds: float) -> str:
-    return f"{seconds:.0f} s"

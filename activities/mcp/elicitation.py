@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mulligan.mcp import McpError
+from mulligan.schema.cut_text import beginning
 from mulligan.schema.schema_cost import check_size
 from mulligan.wire.questions import Question, Questions, Replies, Reply
 
@@ -104,7 +105,7 @@ def question_of(key: str, params: ElicitRequestParams) -> Question:
     Raises:
         McpError: its schema is too large, or is not one.
     """
-    text = params.message if len(params.message) <= MAX_TEXT_CHARS else f"{params.message[:MAX_TEXT_CHARS]}…"
+    text = beginning(params.message, MAX_TEXT_CHARS)
     if params.mode == "url":
         if len(params.url) > MAX_URL_CHARS:
             raise McpError("The question's URL is too long.")

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from mulligan.schema.subschemas import with_changed_parts
+
 SUPPORTED = frozenset(
     {
         *("$defs", "$ref", "type", "title", "description", "enum", "format", "items", "prefixItems", "minItems"),
@@ -20,22 +22,21 @@ _SILENT = frozenset({"$schema", "$id", "$comment", "$anchor", "default", "exampl
 """Keywords that do not constrain a value; a default is written into the description."""
 
 
-def google_schema(schema: Any) -> Any:
+def google_schema(schema: dict[str, Any]) -> dict[str, Any]:
     """The schema in the accepted form. `schema` itself is not changed."""
-    if not isinstance(schema, dict):
-        return schema
+    definitions = {**(schema.get("definitions") or {}), **(schema.get("$defs") or {})}
+    named = {"$defs": definitions} if definitions else {}
     if "$ref" in schema:
-        reference = {"$ref": str(schema["$ref"]).replace("#/definitions/", "#/$defs/")}
-        definitions = _definitions(schema)
+        reference: dict[str, Any] = {"$ref": str(schema["$ref"]).replace("#/definitions/", "#/$defs/")}
         description = schema.get("description")
-        if not isinstance(description, str):
-            return {**reference, **definitions}
-        return {"anyOf": [reference], "description": description, **definitions}
+        if isinstance(description, str):
+            reference = {"anyOf": [reference], "description": description}
+        return {**reference, **with_changed_parts(named, google_schema)}
     if isinstance(parts := schema.get("allOf"), list) and len(parts) == 1 and isinstance(parts[0], dict):
         rest = {name: value for name, value in schema.items() if name != "allOf"}
         return google_schema({**parts[0], **rest})
-    adapted = {name: _value(name, value) for name, value in schema.items() if name in SUPPORTED - {"$defs"}}
-    adapted |= _definitions(schema)
+    supported = {name: value for name, value in schema.items() if name in SUPPORTED - {"$defs"}}
+    adapted = with_changed_parts({**supported, **named}, google_schema)
     if "const" in schema and "enum" not in schema:
         adapted["enum"] = [schema["const"]]
     if "enum" in adapted and not _is_supported_enum(adapted["enum"]):
@@ -45,19 +46,6 @@ def google_schema(schema: Any) -> Any:
         written = "; ".join(f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in notes.items())
         adapted["description"] = f"{schema.get('description', '')} ({written})".strip()
     return adapted
-
-
-def _value(name: str, value: Any) -> Any:
-    if name == "properties" and isinstance(value, dict):
-        return {each: google_schema(inner) for each, inner in value.items()}
-    if name in ("anyOf", "oneOf", "prefixItems") and isinstance(value, list):
-        return [google_schema(inner) for inner in value]
-    return google_schema(value) if name in ("items", "additionalProperties") else value
-
-
-def _definitions(schema: dict[str, Any]) -> dict[str, Any]:
-    found = {**(schema.get("definitions") or {}), **(schema.get("$defs") or {})}
-    return {"$defs": {name: google_schema(inner) for name, inner in found.items()}} if found else {}
 
 
 def _is_supported_enum(values: Any) -> bool:

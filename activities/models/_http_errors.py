@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
+from typing import Any
 
 from mulligan.activities.models._json_fields import as_text
 from mulligan.activities.models.protocol import Unavailable
@@ -71,6 +72,15 @@ def has_permanent_code(body: object) -> bool:
         isinstance(part, dict) and any(str(part.get(name)) in PERMANENT_ERROR_CODES for name in ("code", "type"))
         for part in (body, error)
     )
+
+
+def error_in_answer(answer: dict[str, Any], lacks: str, key_variable: str) -> ModelRequestError | Unavailable:
+    """The error for an answer that lacks its content: a stream ended with one, or a gateway sent it with status 200."""
+    error = answer.get("error")
+    code = error.get("code") if isinstance(error, dict) else None
+    if isinstance(code, int) and code >= 400:
+        return error_of_status(code, message_in(answer), key_variable=key_variable)
+    return Unavailable(f"the endpoint's answer has no {lacks}: {message_in(answer)}")
 
 
 def message_in(body: object) -> str:

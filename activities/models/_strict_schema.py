@@ -18,6 +18,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from mulligan.schema.subschemas import References
+
 __all__ = ["schema_in_words", "strict"]
 
 MAX_LEVELS, MAX_PROPERTIES, MAX_ENUM_VALUES, MAX_CHARACTERS = 10, 5_000, 1_000, 120_000
@@ -89,16 +91,13 @@ class _Adapter:
 
     def __init__(self, root: dict[str, Any]) -> None:
         self._root = {key: value for key, value in root.items() if key not in ("$defs", "definitions")}
-        self._sources = {**root.get("definitions", {}), **root.get("$defs", {})}
+        self._references = References(root)
         self._definitions: dict[str, dict[str, Any]] = {}
         self._unions: list[list[dict[str, Any]]] = []
         self._properties = self._enum_values = self._characters = 0
 
     def adapt(self) -> dict[str, Any]:
-        root = self._root
-        if "$ref" in root:  # pydantic writes a recursive model so
-            root = {**self._sources[_name_in(root["$ref"])], **{k: v for k, v in root.items() if k != "$ref"}}
-        adapted = self._schema(root)
+        adapted = self._schema(self._references.followed(self._root))  # the root of a recursive model is a reference
         _require(adapted.get("type") == "object")  # the API refuses `anyOf` at the root, and all that is not an object
         if self._definitions:
             adapted["$defs"] = dict(sorted(self._definitions.items()))
@@ -131,7 +130,7 @@ class _Adapter:
         name = _name_in(reference)
         if name and name not in self._definitions:
             self._definitions[name] = {}  # where it refers to itself, it is known already
-            self._definitions[name] = self._schema(self._sources[name])
+            self._definitions[name] = self._schema(self._references.target(reference))
         adapted = {"$ref": f"#/$defs/{reference.rpartition('/')[2]}" if name else "#"}
         # "$ref cannot have keywords {'description'}", says the API; `anyOf` can.
         return {"anyOf": [adapted], **description} if description else adapted
@@ -169,8 +168,7 @@ class _Adapter:
         if "default" in schema or schema.get("type") == "null" or "null" in schema.get("type", ()):
             return True
         if "$ref" in schema:
-            name = _name_in(schema["$ref"])
-            return bool(name) and self._may_be_required(self._sources[name])
+            return bool(_name_in(schema["$ref"])) and self._may_be_required(self._references.target(schema["$ref"]))
         return {"type": "null"} in (schema.get("anyOf") or schema.get("oneOf") or [])
 
 

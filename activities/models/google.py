@@ -13,7 +13,7 @@ from mulligan.activities.models._google_assembler import GoogleAssembler, usage_
 from mulligan.activities.models._google_client import GoogleClient
 from mulligan.activities.models._google_contents import encode, google_name, has_signature, merge
 from mulligan.activities.models._google_schema import google_schema
-from mulligan.activities.models._http_errors import error_of_status, message_in
+from mulligan.activities.models._http_errors import error_in_answer
 from mulligan.activities.models._json_fields import as_text, to_json
 from mulligan.activities.models._model_settings import settings_for, tool_choice_of
 from mulligan.activities.models._read_response import wrong_types_are_unavailable
@@ -216,7 +216,7 @@ def _reply(answer: dict[str, Any], request: Request, data_key: str, key_variable
     feedback = answer.get("promptFeedback")
     is_blocked = isinstance(feedback, dict) and bool(feedback.get("blockReason"))
     if answer.get("error") or (not isinstance(candidate, dict) and not is_blocked):
-        raise _error_of(answer, key_variable)
+        raise error_in_answer(answer, "candidates", key_variable)
     candidate = candidate if isinstance(candidate, dict) else {}
     reason = "SAFETY" if is_blocked else candidate.get("finishReason")
     content = candidate.get("content")
@@ -293,12 +293,3 @@ def _finish_reason(reason: object, has_calls: bool) -> FinishReason:
     if reason in BLOCKED:
         return "content_filter"
     return "tool_calls" if has_calls else "stop"
-
-
-def _error_of(answer: dict[str, Any], key_variable: str) -> Exception:
-    """The error for an answer without a candidate: a stream ended with an error, or a gateway sent one with status 200."""
-    error = answer.get("error")
-    code = error.get("code") if isinstance(error, dict) else None
-    if isinstance(code, int) and code >= 400:
-        return error_of_status(code, message_in(answer), key_variable=key_variable)
-    return Unavailable(f"the endpoint's answer has no candidates: {message_in(answer)}")

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 
 from mulligan.cli._steps import counted, short
+from mulligan.durations import duration_text
 from mulligan.observe import semconv
 from mulligan.trace_view.trace_span import TraceSpan
 from mulligan.trace_view.tree import Line, build_tree, lines
@@ -56,20 +57,7 @@ def heading(trace_id: str, spans: Sequence[TraceSpan], origin: str) -> str:
     seconds = max(time.time() if end is None else end for end in ends) - min(root.start for root in roots)
     errors = sum(root.errors for root in roots)
     failed = f", {counted(errors, 'error')}" if errors else ""
-    return f"trace {trace_id}  {duration(seconds)}, {counted(len(spans), 'span')}{failed}, {origin}"
-
-
-def duration(seconds: float) -> str:
-    """A duration in its one or two largest units."""
-    if seconds < 1:
-        return f"{seconds * 1000:.1f} ms" if seconds < 0.1 else f"{seconds * 1000:.0f} ms"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} m {rest:02} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} m" if hours < 24 else f"{hours // 24} d {hours % 24:02} h"
+    return f"trace {trace_id}  {duration_text(seconds)}, {counted(len(spans), 'span')}{failed}, {origin}"
 
 
 def _label(line: Line) -> Text:
@@ -112,7 +100,7 @@ def _texts(line: Line) -> list[str]:
 def _duration_text(line: Line, now: float) -> str:
     if line.node is not None and line.node.span.name == semconv.AGENT_FINISH:
         return ""
-    return duration(max(0.0, (now if line.end is None else line.end) - line.start))
+    return duration_text((now if line.end is None else line.end) - line.start)
 
 
 def _bar(line: Line, begin: float, end: float, now: float, width: int) -> str:

@@ -20,6 +20,7 @@ from mulligan.client.event_position import Position, StreamPosition
 from mulligan.client.heartbeat_details import heartbeat_details
 from mulligan.client.read_run import NO_WORKER_STATUSES, query_run, wait_for_end
 from mulligan.features import parts
+from mulligan.schema.cut_text import beginning
 from mulligan.values import ErrorInfo, RunResult
 from mulligan.wire.event_types import (
     EVENT,
@@ -292,8 +293,7 @@ def _report(details: Sequence[Any], at: datetime) -> ToolProgress | None:
         return None
     last = reported[-1]
     text = last if isinstance(last, str) else json.dumps(last, ensure_ascii=False, default=str)
-    text = text if len(text) <= MOST_REPORT_CHARS else text[:MOST_REPORT_CHARS] + "…"
-    return ToolProgress(**mark.model_dump(), at=at, text=text)
+    return ToolProgress(**mark.model_dump(), at=at, text=beginning(text, MOST_REPORT_CHARS))
 
 
 @dataclass(frozen=True)

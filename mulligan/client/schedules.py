@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from temporalio.client import (
@@ -168,10 +168,6 @@ def _summary(schedule: ScheduleDescription | ScheduleListDescription, about: dic
         **{field: about.get(field) for field in ("agent", "timing", "prompt", "tenant")},
         "paused": state.paused,
         "note": state.note or None,
-        "next": [_iso(at) for at in schedule.info.next_action_times[:5]],
+        "next": [at.isoformat(timespec="seconds") for at in schedule.info.next_action_times[:5]],
         "recent": recent[-5:],
     }
-
-
-def _iso(at: datetime) -> str:
-    return at.isoformat(timespec="seconds")

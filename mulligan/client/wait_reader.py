@@ -28,10 +28,12 @@ from mulligan.client.read_run import ask_once
 from mulligan.client.served_agents import untagged
 from mulligan.client.sub_runs import open_children
 from mulligan.features import parts
+from mulligan.schema.cut_text import beginning
 from mulligan.values import WaitingFor
 from mulligan.wire.agent_facts import OPEN_RUN
 from mulligan.wire.event_types import INTERNAL_DETAILS
 from mulligan.wire.model_call import CALL_MODEL
+from mulligan.wire.times import iso
 from mulligan.wire.tool_call import CALL_TOOL
 
 __all__ = ["PendingCall", "WaitReader", "is_without_worker", "merge", "merge_sub_runs", "no_worker"]
@@ -236,11 +238,11 @@ def merge(waiting: WaitingFor, calls: Sequence[PendingCall]) -> WaitingFor:
         update["last_failure"] = call.last_failure
         parts.append(f"last failure: {call.last_failure.rstrip('.')}")
     if call.next_attempt is not None:
-        update["next_attempt"] = _iso(call.next_attempt)
+        update["next_attempt"] = iso(call.next_attempt)
         parts.append(f"next attempt at {_clock(call.next_attempt)}")
     if call.first_failure is not None and waiting.retried_for is not None:
         until = call.first_failure + timedelta(seconds=waiting.retried_for)
-        update["until"] = _iso(until)
+        update["until"] = iso(until)
         parts.append(f"retried until {_clock(until)}")
     if call.heartbeat:
         update["last_heartbeat"] = call.heartbeat
@@ -303,7 +305,7 @@ def no_worker(task_queue: str, last_poll: datetime | None, since: datetime) -> W
     what = f"{_NO_WORKER} {queue!r}" if queue == task_queue else f"no worker that serves the agent polls {queue!r}"
     return WaitingFor(
         kind="worker",
-        since=_iso(last_poll or since),
+        since=iso(last_poll or since),
         detail=f"{what}{seen}; start one: mulligan worker{option} --load …",
     )
 
@@ -361,12 +363,7 @@ def _as_text(value: Any) -> str:
 
 
 def _one_line(text: str) -> str:
-    line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
-    return line if len(line) <= MAX_TEXT_CHARS else line[:MAX_TEXT_CHARS] + "…"
-
-
-def _iso(at: datetime) -> str:
-    return at.astimezone(UTC).isoformat(timespec="milliseconds")
+    return beginning(" ".join("".join(char if char.isprintable() else " " for char in text).split()), MAX_TEXT_CHARS)
 
 
 def _clock(at: datetime) -> str:

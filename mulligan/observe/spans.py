@@ -25,6 +25,7 @@ from mulligan.observe.trace_ids import (
     trace_id_of_run,
 )
 from mulligan.run_input import ResumedFrom
+from mulligan.schema.cut_text import cut_text
 from mulligan.schema.well_formed import well_formed
 from mulligan.values import Decision, ToolCall, Usage
 
@@ -305,9 +306,7 @@ def decision_time(decision: Decision) -> float:
 
 def cut(text: str) -> str:
     """The text, well-formed and shortened to what a span takes."""
-    text = str(well_formed(text))
-    more = len(text) - MAX_TEXT_CHARS
-    return text if more <= 0 else f"{text[:MAX_TEXT_CHARS]}… ({more} more characters)"
+    return cut_text(str(well_formed(text)), MAX_TEXT_CHARS)
 
 
 def _child(

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 from pydantic import JsonValue
 
 from mulligan.schema.json_limits import is_deeper
-from mulligan.schema.json_schema import OWN_VALIDATOR, referenced_part
+from mulligan.schema.json_schema import OWN_VALIDATOR
+from mulligan.schema.subschemas import References
 
 __all__ = ["Conversion", "convert"]
 
@@ -115,7 +116,7 @@ class _Allowed(NamedTuple):
 
 class _Converter:
     def __init__(self, root: dict[str, Any], parse: _Parse) -> None:
-        self._root, self._parse, self._steps = root, parse, 0
+        self._references, self._parse, self._steps = References(root), parse, 0
         self._allowed: dict[int, _Allowed] = {}
 
     def _count(self, steps: int) -> None:
@@ -145,7 +146,7 @@ class _Converter:
         if not _COMBINED & schema.keys():
             return self._typed(schema, value, path)
         conversion = Conversion(value)
-        target = referenced_part(self._root, schema.get("$ref"))
+        target = self._references.target(schema.get("$ref"))
         for part in (target, *_list(schema.get("allOf"))):
             conversion = conversion.then(self.convert(part, conversion.value, path))
         for key in ("anyOf", "oneOf"):

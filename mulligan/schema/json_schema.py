@@ -10,14 +10,15 @@ from typing import Any
 from pydantic import JsonValue
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 
+from mulligan.schema.cut_text import beginning
+from mulligan.schema.subschemas import with_changed_parts
+
 __all__ = [
     "OWN_VALIDATOR",
     "MarkedJsonSchema",
     "NotOfSchema",
-    "check_references",
     "first_sentence",
     "property_names",
-    "referenced_part",
     "schema_faults",
     "schema_validator",
     "tidy_schema",
@@ -93,49 +94,6 @@ def schema_validator(schema: dict[str, Any]) -> Any:
     return of_draft(schema, registry=registry.crawl())
 
 
-def check_references(schema: dict[str, Any]) -> None:
-    """Check that each `$ref` of a schema leads to a schema in it, or to one of the drafts' own.
-
-    Raises:
-        TypeError: one does not: one sentence, with the reference.
-    """
-    import referencing
-    from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
-    from referencing.exceptions import Unresolvable
-    from referencing.jsonschema import DRAFT202012
-
-    def check(resource: Any, resolver: Any) -> None:
-        resolver = resolver.in_subresource(resource)
-        contents = resource.contents
-        for keyword in ("$ref", "$dynamicRef") if isinstance(contents, dict) else ():
-            if not isinstance(reference := contents.get(keyword), str):
-                continue
-            try:
-                resolver.lookup(reference)
-            except Unresolvable as error:
-                raise TypeError(f"is not a JSON schema: its reference {reference!r} leads nowhere.") from error
-        for inner in resource.subresources():
-            check(inner, resolver)
-
-    root = referencing.Resource.from_contents(schema, default_specification=DRAFT202012)
-    check(root, REGISTRY.resolver_with_root(root))
-
-
-def referenced_part(schema: dict[str, Any], reference: Any) -> Any:
-    """What a reference within a schema (`#`, or `#/` and a JSON pointer) points to; None for any other reference."""
-    if reference == "#":
-        return schema
-    if not isinstance(reference, str) or not reference.startswith("#/"):
-        return None
-    part: Any = schema
-    for token in reference[2:].split("/"):
-        name = token.replace("~1", "/").replace("~0", "~")
-        if not isinstance(part, dict) or name not in part:
-            return None
-        part = part[name]
-    return part
-
-
 def property_names(schema: dict[str, Any]) -> frozenset[str]:
     """All names that an object of this schema can have, optional ones too; empty where the schema does not say them all.
 
@@ -166,8 +124,7 @@ def _unknown_fields(error: Any) -> str:
 def _fault(error: Any) -> tuple[str, str]:
     """One error of jsonschema as (path, what is wrong). Its own messages quote the value; these do not."""
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path).lstrip(".")
-    wanted = json.dumps(error.validator_value, ensure_ascii=False, default=str)
-    wanted = wanted if len(wanted) <= _LONGEST_WANTED else f"{wanted[:_LONGEST_WANTED]}…"
+    wanted = beginning(json.dumps(error.validator_value, ensure_ascii=False, default=str), _LONGEST_WANTED)
     match error.validator:
         case "required":
             missing = [name[:200] for name in error.validator_value if name not in error.instance][:_MAX_FAULTS]
@@ -189,23 +146,8 @@ def first_sentence(error: Exception) -> str:
     return str(error).split("\n")[0].split(" Set `arbitrary_types_allowed")[0].rstrip(".") + "."
 
 
-def tidy_schema(schema: Any, *, names_are_data: bool = False) -> Any:
-    """A schema without the titles that pydantic derives from names: they cost tokens and add no information.
-
-    `names_are_data`: the keys of `schema` are names of fields, not keywords of JSON Schema.
-    """
-    if isinstance(schema, list):
-        return [tidy_schema(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    tidied = {}
-    for key, value in schema.items():
-        if key == "title" and isinstance(value, str) and not names_are_data:
-            continue
-        if key in ("default", "const", "enum", "examples") and not names_are_data:
-            tidied[key] = value
-        else:
-            tidied[key] = tidy_schema(value, names_are_data=key in ("properties", "$defs") and not names_are_data)
-    if not names_are_data and tidied.get("type") == "object":
-        tidied.setdefault("properties", {})
-    return tidied
+def tidy_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema without the titles that pydantic derives from names: they cost tokens and add no information."""
+    titled = {key: value for key, value in schema.items() if not (key == "title" and isinstance(value, str))}
+    tidied = with_changed_parts(titled, tidy_schema)
+    return {**tidied, "properties": tidied.get("properties", {})} if tidied.get("type") == "object" else tidied

@@ -10,8 +10,9 @@ from typing import Any, cast
 
 from pydantic import JsonValue
 
-from mulligan.schema.json_schema import NotOfSchema, check_references, schema_faults, schema_validator
+from mulligan.schema.json_schema import NotOfSchema, schema_faults, schema_validator
 from mulligan.schema.schema_cost import check_size, is_cheap
+from mulligan.schema.subschemas import check_references
 from mulligan.schema.tool_schema import provider_schema
 
 FaultsBy = Callable[[dict[str, Any], JsonValue], list[tuple[str, str]]]

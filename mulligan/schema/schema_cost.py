@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
-from mulligan.schema.json_schema import referenced_part
+from mulligan.schema.subschemas import References, all_subschemas, all_values, check_depth
 
 __all__ = ["check_size", "is_cheap"]
 
 MAX_BYTES = 200_000
 """Bytes of a schema as JSON."""
-MAX_DEPTH = 150
-"""Levels of a schema as JSON: pydantic parses 200, and a run's definition has some around the schema."""
 MAX_NODES = 20_000
 """Values in a schema as JSON, with the schema that a `$ref` refers to in its place."""
+MAX_REFERENCES = 150
+"""References that lead from one to the next."""
 MAX_MIXED_ITEMS = 1_000
 """Items of a list that cannot be sorted: whether they are unique is checked by comparing each with each."""
 CHEAP_STEPS = 200_000
@@ -29,8 +28,6 @@ _COSTLY = frozenset(
 )
 """Keywords whose validation may take more than linear time."""
 _ANCHOR = re.compile(r"#[^/]")
-_MAPS = frozenset({"properties", "$defs", "definitions", "dependentSchemas", "dependencies", "dependentRequired"})
-_DATA = frozenset({"const", "enum", "default", "examples"})
 
 
 def check_size(schema: dict[str, Any]) -> None:
@@ -39,11 +36,10 @@ def check_size(schema: dict[str, Any]) -> None:
     Raises:
         TypeError: it is not. The message continues a sentence that names the schema.
     """
-    if (depth := _depth(schema)) > MAX_DEPTH:
-        raise TypeError(f"is nested {depth} levels deep; {MAX_DEPTH} are the most.")
+    check_depth(schema)
     if (length := len(json.dumps(schema))) > MAX_BYTES:
         raise TypeError(f"has a schema of {length:,} bytes; {MAX_BYTES:,} are the most.")
-    for value in _all_values(schema):
+    for value in all_values(schema):
         if isinstance(value, list) and len(value) > MAX_MIXED_ITEMS and not _is_sortable(value):
             raise TypeError(f"has a list of {len(value):,} items in its schema; {MAX_MIXED_ITEMS:,} are the most.")
     if _expanded_nodes(schema) > MAX_NODES:
@@ -55,49 +51,9 @@ def is_cheap(schema: dict[str, Any], value: Any = None) -> bool:
 
     Without a value: whether any short value's does.
     """
-    nodes = _cheap_nodes(schema)
-    return nodes is not None and nodes * sum(1 for _ in _all_values(value)) <= CHEAP_STEPS
-
-
-def _cheap_nodes(schema: Any) -> int | None:
-    """The number of nodes of a schema; None if it has a keyword whose validation may take more than linear time."""
-    count = 0
-    left = [(schema, False)]
-    while left:
-        part, names_are_data = left.pop()
-        count += 1
-        if isinstance(part, list):
-            left += [(inner, False) for inner in part]
-        elif isinstance(part, dict):
-            if not names_are_data and not _COSTLY.isdisjoint(part):
-                return None
-            for key, inner in part.items():
-                if key in _DATA and not names_are_data:
-                    count += sum(1 for _ in _all_values(inner))
-                else:
-                    left.append((inner, key in _MAPS and not names_are_data))
-    return count
-
-
-def _all_values(value: Any) -> Iterator[Any]:
-    left = [value]
-    while left:
-        part = left.pop()
-        yield part
-        if isinstance(part, dict):
-            left += part.values()
-        elif isinstance(part, list):
-            left += part
-
-
-def _depth(value: Any) -> int:
-    deepest, left = 0, [(value, 1)]
-    while left:
-        part, depth = left.pop()
-        deepest = max(deepest, depth)
-        inner = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
-        left += [(each, depth + 1) for each in inner]
-    return deepest
+    if not all(_COSTLY.isdisjoint(part) for part in all_subschemas(schema)):
+        return False
+    return sum(1 for _ in all_values(schema)) * sum(1 for _ in all_values(value)) <= CHEAP_STEPS
 
 
 def _is_sortable(values: list[Any]) -> bool:
@@ -106,12 +62,13 @@ def _is_sortable(values: list[Any]) -> bool:
 
 def _expanded_nodes(root: dict[str, Any]) -> int:
     """The number of values, with the target of each reference in its place; a reference to what contains it counts once."""
+    references = References(root)
     targets: dict[str, int] = {}
     open_: set[str] = set()
 
     def count(value: Any) -> int:
         total = 0
-        for part in _all_values(value):
+        for part in all_values(value):
             total += 1
             if total > MAX_NODES:
                 break
@@ -119,9 +76,11 @@ def _expanded_nodes(root: dict[str, Any]) -> int:
             if not isinstance(reference, str) or reference in open_:
                 continue
             if reference not in targets:
+                if len(open_) == MAX_REFERENCES:
+                    raise TypeError(f"has more than {MAX_REFERENCES} references that lead from one to the next.")
                 open_.add(reference)
-                # An anchor may be anywhere: the whole schema is at least as large.
-                target = root if _ANCHOR.match(reference) else referenced_part(root, reference)
+                # An anchor may be in a part with an `$id` of its own: the whole schema is at least as large.
+                target = root if _ANCHOR.match(reference) else references.target(reference)
                 targets[reference] = count(target)
                 open_.remove(reference)
             total += targets[reference]

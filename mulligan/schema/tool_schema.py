@@ -11,8 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from mulligan.schema.json_limits import is_deeper
-from mulligan.schema.json_schema import check_references, referenced_part
+from mulligan.schema.subschemas import MAX_DEPTH, References, check_depth, check_references, with_changed_parts
 
 _NOT_AT_ROOT = frozenset(
     {
@@ -26,15 +25,6 @@ _NOT_MONOTONE = frozenset(
 )
 """Keywords by which a schema may accept less where a part of it accepts more."""
 _BASES = ("$id", "$anchor", "$dynamicAnchor")
-_MAPS_OF_SCHEMAS = {"properties", "$defs", "definitions", "patternProperties", "dependentSchemas"}
-_LISTS_OF_SCHEMAS = {"anyOf", "oneOf", "allOf", "prefixItems"}
-_SCHEMAS = {
-    *("items", "additionalProperties", "additionalItems", "not", "if", "then", "else", "contains", "propertyNames"),
-    *("unevaluatedProperties", "unevaluatedItems"),
-}
-MAX_DEPTH = 100
-MAX_JSON_DEPTH = 150
-"""Levels of lists and objects. Each level of a schema is two of them: a map of properties, and a property."""
 
 
 def provider_schema(schema: dict[str, Any]) -> dict[str, Any]:
@@ -46,8 +36,10 @@ def provider_schema(schema: dict[str, Any]) -> dict[str, Any]:
     Raises:
         TypeError: it is nested too deeply; the message continues a sentence that names the tool.
     """
-    root = _with_target(schema)
-    certain, possible = _root_parts(root, schema)
+    check_depth(schema)
+    references = References(schema)
+    root = _with_target(schema, references)
+    certain, possible = _root_parts(root, references)
     shown = {key: value for key, value in root.items() if key not in _NOT_AT_ROOT}
     properties = _merged_properties(certain, possible)
     if properties.keys() - _properties(root).keys() or root.get("unevaluatedProperties") is not None:
@@ -55,10 +47,7 @@ def provider_schema(schema: dict[str, Any]) -> dict[str, Any]:
     shown |= {"type": "object", "properties": properties}
     if required := list(dict.fromkeys(name for part in certain for name in _names(part.get("required")))):
         shown["required"] = required
-    converted = _Converter(shown, for_provider=True).convert(shown, leaves_out=not _NOT_AT_ROOT.isdisjoint(root))
-    if is_deeper(converted, MAX_JSON_DEPTH):
-        raise TypeError("is nested too deeply.")
-    return converted
+    return _Converter(shown, for_provider=True).convert(shown, leaves_out=not _NOT_AT_ROOT.isdisjoint(root))
 
 
 def checkable_schema(schema: dict[str, Any]) -> dict[str, Any]:
@@ -69,10 +58,11 @@ def checkable_schema(schema: dict[str, Any]) -> dict[str, Any]:
     Raises:
         TypeError: it is nested too deeply; the message continues a sentence that names the tool.
     """
+    check_depth(schema)
     own = {key: value for key, value in schema.items() if (key, value) != ("$ref", "#")}  # it would refer to itself
     if own.get("additionalProperties") is False and not _properties(own) and "patternProperties" not in own:
         # A frequent mistake: it forbids all properties, also those of the alternatives beside it.
-        certain, possible = _root_parts(own, own)
+        certain, possible = _root_parts(own, References(own))
         if any(_properties(part) for part in (*certain, *possible)):
             del own["additionalProperties"]
     converter = _Converter(own, for_provider=False, has_all_references=_has_all_references(own))
@@ -93,30 +83,23 @@ class _Converter:
     def __init__(self, root: dict[str, Any], *, for_provider: bool, has_all_references: bool = False) -> None:
         """`has_all_references`: each leads to a schema. Otherwise only JSON pointers are followed."""
         self._root, self._for_provider, self._has_all_references = root, for_provider, has_all_references
+        self._references = References(root)
         self._has_left_out = False
 
     def convert(self, schema: dict[str, Any], *, leaves_out: bool) -> dict[str, Any]:
         """`leaves_out`: something is left out already."""
         self._has_left_out = leaves_out
-        converted = self._convert(schema, 0)
-        if self._has_left_out and not leaves_out:
-            converted = self._convert(schema, 0)
-        assert isinstance(converted, dict)
-        return converted
+        converted = self._convert(schema)
+        return self._convert(schema) if self._has_left_out and not leaves_out else converted
 
-    def _convert(self, schema: Any, depth: int) -> Any:
-        if depth > MAX_DEPTH:
-            raise TypeError("is nested too deeply.")
-        if not isinstance(schema, dict):
-            return schema
-        converted: dict[str, Any] = {}
+    def _convert(self, schema: dict[str, Any]) -> dict[str, Any]:
+        supported: dict[str, Any] = {}
         for key, value in schema.items():
-            if self._is_left_out(key, value, schema):
-                continue
-            converted["anyOf" if key == "oneOf" and self._has_left_out else key] = self._value(key, value, depth + 1)
-        if self._for_provider and _is_array(converted) and "items" not in converted:
-            converted["items"] = {}
-        return converted
+            if not self._is_left_out(key, value, schema):
+                supported["anyOf" if key == "oneOf" and self._has_left_out else key] = self._value(key, value)
+        if self._for_provider and _is_array(supported) and "items" not in supported:
+            supported["items"] = {}
+        return with_changed_parts(supported, self._convert)
 
     def _is_left_out(self, key: str, value: Any, schema: dict[str, Any]) -> bool:
         if key in _NOT_MONOTONE and self._has_left_out:
@@ -130,34 +113,34 @@ class _Converter:
         self._has_left_out |= unusable
         return unusable
 
-    def _value(self, key: str, value: Any, depth: int) -> Any:
-        if key in _MAPS_OF_SCHEMAS and isinstance(value, dict):
-            names = [name for name in value if key != "patternProperties" or _is_pattern(name)]
-            self._has_left_out |= len(names) < len(value)
-            return {name: self._convert(value[name], depth) for name in names}
+    def _value(self, key: str, value: Any) -> Any:
+        """The value of a keyword, whose own subschemas are converted later."""
+        if key == "patternProperties" and isinstance(value, dict):
+            usable = {name: inner for name, inner in value.items() if _is_pattern(name)}
+            self._has_left_out |= len(usable) < len(value)
+            return usable
         if key == "items" and isinstance(value, list) and not self._is_of_old_draft():
             # A schema for each position, as before 2020-12. Not every provider supports that: each accepts any of them.
             self._has_left_out = True
-            return {"anyOf": [self._convert(inner, depth) for inner in value]} if value else {}
-        if (key in _LISTS_OF_SCHEMAS or key == "items") and isinstance(value, list):
-            return [self._convert(inner, depth) for inner in value]
+            return {"anyOf": value} if value else {}
         if self._for_provider and isinstance(value, float) and value.is_integer():
             return int(value)  # JSON Schema takes 2.0 for a count, but not every provider does
-        return self._convert(value, depth) if key in _SCHEMAS else value
+        return value
 
     def _resolves(self, reference: Any) -> bool:
-        return self._has_all_references or isinstance(referenced_part(self._root, reference), dict | bool)
+        is_pointer = reference == "#" or str(reference).startswith("#/")
+        return self._has_all_references or (is_pointer and isinstance(self._references.target(reference), dict | bool))
 
     def _is_of_old_draft(self) -> bool:
         draft = self._root.get("$schema")
         return not self._for_provider and isinstance(draft, str) and "2020-12" not in draft
 
 
-def _with_target(schema: dict[str, Any]) -> dict[str, Any]:
+def _with_target(schema: dict[str, Any], references: References) -> dict[str, Any]:
     """A schema whose root is little more than a reference, with the referenced part at the root."""
     root = schema
     for _ in range(MAX_DEPTH):
-        target = referenced_part(schema, root.get("$ref"))
+        target = references.target(root.get("$ref"))
         rest = {key: value for key, value in root.items() if key not in ("$ref", "type")}
         if not isinstance(target, dict) or target is root or (rest.keys() & target.keys()):
             break
@@ -165,7 +148,7 @@ def _with_target(schema: dict[str, Any]) -> dict[str, Any]:
     return root
 
 
-def _root_parts(root: dict[str, Any], schema: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _root_parts(root: dict[str, Any], references: References) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The schemas that apply to the root itself: those that always do, and those that may."""
     certain: list[dict[str, Any]] = []
     possible: list[dict[str, Any]] = []
@@ -178,7 +161,7 @@ def _root_parts(root: dict[str, Any], schema: dict[str, Any]) -> tuple[list[dict
         reference = part.get("$ref", part.get("$dynamicRef"))
         if isinstance(reference, str) and reference not in followed:
             followed.add(reference)
-            collect(referenced_part(schema, reference), is_certain, depth + 1)
+            collect(references.target(reference), is_certain, depth + 1)
         for inner in _list(part.get("allOf")):
             collect(inner, is_certain, depth + 1)
         for inner in _alternatives(part):

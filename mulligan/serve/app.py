@@ -20,6 +20,7 @@ from mulligan.client.connect import connect
 from mulligan.client.settings import settings
 from mulligan.ended_runs.query_interceptor import with_ended_runs
 from mulligan.features import parts
+from mulligan.schema.cut_text import beginning
 from mulligan.schema.fault_text import required_form
 from mulligan.serve.ag_ui import AG_UI
 from mulligan.serve.ai_sdk import AI_SDK
@@ -181,7 +182,7 @@ def _shown(value: Any) -> str:
     for piece in json.JSONEncoder(ensure_ascii=False, default=str).iterencode(given):
         text += piece
         if len(text) > SHOWN_CHARS:
-            return text[:SHOWN_CHARS] + "…"
+            return beginning(text, SHOWN_CHARS)
     return text
 
 

@@ -23,7 +23,7 @@ from mulligan.worker.loading import LoadedModules, load_agents
 if TYPE_CHECKING:  # imported when a run begins: pytest imports test modules also when none of their tests is selected
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-    from mulligan.testing._engine import Engine
+    from mulligan.testing._ordered_run import OrderedRun
     from mulligan.testing.person import Person
 
 __all__ = ["AgentRun", "SpanSeen", "run_agent", "run_workflow"]
@@ -114,12 +114,12 @@ async def run_agent(
 
     spans, models = InMemorySpanExporter(), [model, *scripts, *(sub_agents or {}).values()]
     loaded = load_for_test([agent, *others], [model, *scripts], sub_agents)
-    async with _engine(AgentWorkflow, loaded, models, spans, person) as engine:
+    async with _ordered_run(AgentWorkflow, loaded, models, spans, person) as ordered:
 
         async def query(_: str | None, name: str, *arguments: Any) -> Any:
-            return await engine.query(name, *arguments)
+            return await ordered.query(name, *arguments)
 
-        run = await read_agent_run(agent, engine.run(make_run_input(agent, prompt, model, run_input)), query, spans)
+        run = await read_agent_run(agent, ordered.run(make_run_input(agent, prompt, model, run_input)), query, spans)
     check_models(models, run)
     return run
 
@@ -148,8 +148,8 @@ async def run_workflow(
     """
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-    async with _engine(workflow, load_for_test(agents, models), models, InMemorySpanExporter(), person) as engine:
-        result = await engine.run(*arguments)
+    async with _ordered_run(workflow, load_for_test(agents, models), models, InMemorySpanExporter(), person) as ordered:
+        result = await ordered.run(*arguments)
     check_models(models)
     return result
 
@@ -207,15 +207,15 @@ def check_models(models: Sequence[Script], run: AgentRun | None = None) -> None:
 
 
 @asynccontextmanager
-async def _engine(
+async def _ordered_run(
     workflow: type, loaded: LoadedModules, models: Sequence[Script], spans: InMemorySpanExporter, person: Person | None
-) -> AsyncIterator[Engine]:
-    """An engine for a workflow, with its activities open."""
+) -> AsyncIterator[OrderedRun]:
+    """A run of a workflow, with its activities open."""
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 
     from mulligan.client.callback_tokens import CallbackTokens
     from mulligan.observe.telemetry import Telemetry
-    from mulligan.testing._engine import Engine
+    from mulligan.testing._ordered_run import OrderedRun
     from mulligan.testing.person import PersonDriver
     from mulligan.worker.wiring import AgentActivities, LoadedFeatures
 
@@ -224,14 +224,14 @@ async def _engine(
     async with AgentActivities(loaded, telemetry, tokens=CallbackTokens(_random_key)).opened() as activities:
         driver = PersonDriver(person) if person is not None else None
         features = LoadedFeatures(loaded).classes
-        engine = Engine(workflow, activities, f"test-{uuid.uuid4().hex[:8]}", person=driver, features=features)
+        run = OrderedRun(workflow, activities, f"test-{uuid.uuid4().hex[:8]}", person=driver, features=features)
         try:
-            yield engine
+            yield run
         except Exception:
             check_turns(models)
             raise
         finally:
-            engine.close()
+            run.close()
 
 
 async def _random_key() -> list[bytes]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from mulligan.schema.cut_text import cut_text
+
 __all__ = ["json_size", "shorten", "shorten_middle"]
 
 _LONGEST_TEXTS = (2_000, 200, 20)
@@ -25,7 +27,7 @@ def shorten(value: Any, max_bytes: int, hint: str = "") -> Any:
     if json_size(value) <= max_bytes:
         return value
     if isinstance(value, str):
-        return _cut(value, max_bytes // 6, hint)
+        return cut_text(value, max_bytes // 6, hint)
     for longest in _LONGEST_TEXTS:
         cut = _with_short_texts(value, longest, hint)
         if json_size(cut) <= max_bytes:
@@ -43,10 +45,10 @@ def shorten_middle(text: str, longest: int) -> str:
 
 def _with_short_texts(value: Any, longest: int, hint: str) -> Any:
     if isinstance(value, dict):
-        return {_cut(name, longest, ""): _with_short_texts(inner, longest, hint) for name, inner in value.items()}
+        return {cut_text(name, longest): _with_short_texts(inner, longest, hint) for name, inner in value.items()}
     if isinstance(value, list):
         return [_with_short_texts(inner, longest, hint) for inner in value]
-    return _cut(value, longest, hint) if isinstance(value, str) else value
+    return cut_text(value, longest, hint) if isinstance(value, str) else value
 
 
 def _first_of(value: Any, max_bytes: int) -> Any:
@@ -69,7 +71,3 @@ def _first_of(value: Any, max_bytes: int) -> Any:
             items.append(inner)
         return items
     return value
-
-
-def _cut(text: str, longest: int, hint: str) -> str:
-    return text if len(text) <= longest else f"{text[:longest]}{_NOTE} ({len(text) - longest} more characters{hint})"

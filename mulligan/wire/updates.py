@@ -5,7 +5,6 @@ Any client sends them as JSON, and all of it is in history: only optional fields
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
@@ -44,16 +43,6 @@ SHORT_CHARS = 1_000
 
 Short = Annotated[WellFormedText, Field(max_length=SHORT_CHARS)]
 Key = Annotated[str, Field(min_length=1, max_length=SHORT_CHARS)]
-
-
-def iso(at: float) -> str:
-    """Seconds since the epoch as ISO 8601, in UTC."""
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
-
-
-def clock(at: float) -> str:
-    """Seconds since the epoch as the time of day for people, such as `12:04 UTC`."""
-    return datetime.fromtimestamp(at, UTC).strftime("%H:%M UTC")
 
 
 class _PersonUpdate(BaseModel):

@@ -24,11 +24,13 @@ from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, 
 
 from mulligan.activities.mcp.server_log import WithoutTracebacks
 from mulligan.observe.metrics import CORE_LOG
+from mulligan.schema.cut_text import cut_text
 from mulligan.schema.error_text import error_text, type_name
 from mulligan.schema.printable import json_line, printable, printable_lines
 from mulligan.values import ToolCall
 from mulligan.wire.agent_facts import OpenRun
 from mulligan.wire.run_context import RunContext
+from mulligan.wire.times import iso
 from mulligan.worker.limited_lines import LimitedLines
 from mulligan.workflows.memo import memo_json
 
@@ -138,7 +140,7 @@ class TextFormatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         """The message and the fields."""
         fields = "".join(f" {name}={_plain(value)}" for name, value in _fields_of(record).items())
-        record.message = _bounded(record.message.rstrip())
+        record.message = cut_text(record.message.rstrip(), LONGEST_TEXT)
         return printable(super().formatMessage(record) + fields)
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
@@ -155,20 +157,15 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """The record as one line."""
-        message = _bounded(record.getMessage())
+        message = cut_text(record.getMessage(), LONGEST_TEXT)
         line = _json_object(record.created, record.levelname, record.name, message) | _fields_of(record)
         if record.exc_info:
-            line["exception"] = _bounded(self.formatException(record.exc_info))
+            line["exception"] = cut_text(self.formatException(record.exc_info), LONGEST_TEXT)
         return json_line(line)
 
 
-def _bounded(text: str) -> str:
-    missing = len(text) - LONGEST_TEXT
-    return f"{text[:LONGEST_TEXT]}… ({missing:,} more characters)" if missing > 0 else text
-
-
 def _indented(trace: str) -> str:
-    return "\n".join(f"  {line}" for line in printable_lines(_bounded(trace)).split("\n"))
+    return "\n".join(f"  {line}" for line in printable_lines(cut_text(trace, LONGEST_TEXT)).split("\n"))
 
 
 def _fields_of(record: logging.LogRecord) -> dict[str, Any]:
@@ -182,8 +179,7 @@ def _plain(value: str | int) -> str:
 
 
 def _json_object(created: float, level: str, logger: str, message: str) -> dict[str, Any]:
-    time = datetime.fromtimestamp(created, UTC).isoformat(timespec="milliseconds")
-    return {"time": time, "level": level, "logger": logger, "message": message}
+    return {"time": iso(created), "level": level, "logger": logger, "message": message}
 
 
 class _OneLine(logging.Filter):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import zstandard
 from hypothesis import strategies as st
@@ -80,6 +80,65 @@ def zeros() -> bytes:
     """400 MB in a few kilobytes."""
     compressing = zstandard.ZstdCompressor().compressobj(size=400_000_000)
     return b"".join(compressing.compress(b"0" * 1_000_000) for _ in range(400)) + compressing.flush()
+
+
+class DeepSchema(NamedTuple):
+    """A JSON schema that is nested deeply, and whose references lead to themselves, in circles, or from one to the next."""
+
+    keywords: list[str]
+    levels: int
+    innermost: Any
+    references: list[str]
+    chain: int
+
+    def schema(self) -> dict[str, Any]:
+        """The schema. A report shows how it is made, as it may have thousands of parts."""
+        part = self.innermost
+        for level in range(self.levels):
+            keyword = self.keywords[level % len(self.keywords)]
+            in_map, in_list = keyword in ("properties", "$defs", "patternProperties"), keyword in ("anyOf", "allOf")
+            part = {keyword: {"a": part} if in_map else [part, {}] if in_list else part}
+            if self.references and level % 7 == 0:
+                part["$ref"] = self.references[level % len(self.references)]
+        linked = {f"n{number}": {"$ref": f"#/$defs/n{number + 1}"} for number in range(self.chain)}
+        circle = {"a": {"$ref": "#/$defs/b"}, "b": {"anyOf": [{"$ref": "#/$defs/a"}, {"type": "null"}]}}
+        ends = {f"n{self.chain}": {"$ref": "#/$defs/n0"}, "self": {"$ref": "#/$defs/self"}}
+        properties = {"a": part, "b": {"$ref": "#/$defs/n0"}}
+        return {"type": "object", "properties": properties, "required": ["a"], "$defs": linked | circle | ends}
+
+
+def deep_schemas() -> st.SearchStrategy[DeepSchema]:
+    """Schemas on both sides of the limits."""
+    keywords = [
+        "properties",
+        "items",
+        "anyOf",
+        "allOf",
+        "not",
+        "additionalProperties",
+        "patternProperties",
+        "$defs",
+        "default",
+        "x",
+    ]
+    references = [
+        "#",
+        "#/$defs/a",
+        "#/$defs/self",
+        "#/$defs/n0",
+        "#/properties/a",
+        "#/properties/a/anyOf/0",
+        "#a",
+        "urn:x",
+    ]
+    return st.builds(
+        DeepSchema,
+        st.lists(st.sampled_from(keywords), min_size=1, max_size=4),
+        st.sampled_from([0, 3, 40, 70, 140, 160, 900, 1_500]),
+        st.sampled_from([{}, {"type": "string"}, {"$ref": "#"}, {"$ref": "#/$defs/a"}, {"default": [1]}]),
+        st.lists(st.sampled_from(references), max_size=3),
+        st.sampled_from([0, 3, 140, 160, 700]),
+    )  # fmt: skip
 
 
 KEYWORDS = st.sampled_from(

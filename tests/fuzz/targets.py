@@ -26,6 +26,7 @@ from mulligan.activities.mcp.response_limit import LineDecoder
 from mulligan.activities.mcp.servers import _schemas
 from mulligan.activities.models import openai_chat, openai_responses
 from mulligan.activities.models._chat_assembler import ChatAssembler
+from mulligan.activities.models._google_schema import google_schema
 from mulligan.activities.models._read_response import read_stream
 from mulligan.activities.models._responses_assembler import ResponsesAssembler
 from mulligan.activities.models._strict_schema import strict
@@ -35,15 +36,29 @@ from mulligan.client.event_position import EventTokenError
 from mulligan.client.follow_events import EventFollower
 from mulligan.output import Output
 from mulligan.run_input import parse_run_input
-from mulligan.schema.json_schema import schema_faults, schema_validator
-from mulligan.schema.schema_cost import is_cheap
+from mulligan.schema.conversion import convert
+from mulligan.schema.json_schema import property_names, schema_faults, schema_validator, tidy_schema
+from mulligan.schema.schema_cost import check_size, is_cheap
+from mulligan.serve.console.argument_form import fields_of
+from mulligan.serve.console.waiting_page import _without_patterns
 from mulligan.serve.json_body import read_json
 from mulligan.serve.openai_api.input_items import chat_messages, input_messages, replies
 from mulligan.serve.problems import Problem
 from mulligan.wire.compressed_input import decompress_input
 from mulligan.wire.event_types import EVENT_TYPES
 from mulligan.workflows.conversation.continue_as_new import InvalidStateError, decode_state
-from tests.fuzz.inputs import KEYWORDS, TOKENS, WORDS, documents, json_values, repeated, schemas, texts
+from tests.fuzz.inputs import (
+    KEYWORDS,
+    TOKENS,
+    WORDS,
+    DeepSchema,
+    deep_schemas,
+    documents,
+    json_values,
+    repeated,
+    schemas,
+    texts,
+)
 from tests.fuzz.provider_streams import changed_streams, read_changed_stream
 from tests.support.cut_off_calls import WrittenCall, check_each_cut, written_calls
 from tests.support.openai_schemas import check_schema
@@ -93,6 +108,30 @@ def convert_schema(given: tuple[Any, Any]) -> None:
     for each in filter(None, (shown, checked_by)):
         if is_cheap(each, value):
             schema_faults(schema_validator(each), value)
+
+
+def walk_schema(given: tuple[Any, Any]) -> None:
+    """Every reader of schemas: it ends, and what was nested too deeply was refused where the schema came in."""
+    schema, value = given
+    schema = schema.schema() if isinstance(schema, DeepSchema) else schema
+    strict(schema)
+    with suppress(NoExample):
+        example(schema)
+    convert(schema, value, json.loads)
+    fields_of(schema, value)
+    with suppress(TypeError):
+        Output.from_declaration(schema)
+    try:
+        check_size(schema)
+    except TypeError:
+        return
+    with suppress(TypeError):
+        _schemas(schema)
+    json.dumps(google_schema(schema))
+    json.dumps(tidy_schema(schema))
+    json.dumps(_without_patterns(schema))
+    property_names(schema)
+    is_cheap(schema, value)
 
 
 def read_run_input(data: bytes) -> None:
@@ -289,6 +328,12 @@ TARGETS: dict[str, Target] = {
     "calls in text": Target(texts(TEXT_CHARS), read_calls),
     "schema conversion": Target(
         st.tuples(schemas() | json_values(KEYWORDS), json_values(max_leaves=8)), convert_schema
+    ),
+    "schema walkers": Target(
+        st.tuples(
+            deep_schemas() | schemas().filter(lambda schema: isinstance(schema, dict)), json_values(max_leaves=8)
+        ),
+        walk_schema,
     ),
     "run input": Target(documents(_INPUT_NAMES), read_run_input),
     "events": Target(st.tuples(WORDS | st.from_regex(r"[0-9.]{0,40}"), _EVENT), read_events),

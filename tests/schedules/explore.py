@@ -11,10 +11,12 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from temporalio.client import WorkflowQueryFailedError
+
+from mulligan.testing._workflow_run import WorkflowTaskFailedError
 from tests.schedules.cases import Case
 from tests.schedules.invariants import faults_of
 from tests.schedules.real_activities import RealActivities
-from tests.schedules.simulated_run import ActivationFailedError
 from tests.schedules.world import Event, World
 
 MOST_EVENTS = 200
@@ -54,7 +56,7 @@ def explore(case: Case, activities: RealActivities, *, most: int, seconds: float
                 _take(found, world)
             else:
                 found.skipped += 1
-        except ActivationFailedError as error:
+        except (WorkflowTaskFailedError, WorkflowQueryFailedError) as error:
             found.faults.append(f"an activation failed: {error}\nafter {_text(world.path)}")
         finally:
             world.close()

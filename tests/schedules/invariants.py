@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from mulligan.testing._activities import NAMESPACE
+from mulligan.testing._engine import Run
+from mulligan.testing._workflow_run import Recorded, WorkflowRun
 from mulligan.wire.tool_call import CallTool, idempotency_key
 from tests.schedules.cases import book, charge
-from tests.schedules.simulated_run import Recorded, Segment, json_of
-from tests.schedules.world import ROOT, Run, World
+from tests.schedules.replay import json_of, replay
+from tests.schedules.world import ROOT, World
 
 ONCE = {book.name, charge.name}
 _STARTS_WORK = ("call_model", "call_tool")
@@ -151,12 +153,12 @@ def _activity(command: Any) -> Any:
     return None
 
 
-def _of_replay(segment: Segment, live_from: int) -> Iterator[str]:
+def _of_replay(segment: WorkflowRun, live_from: int) -> Iterator[str]:
     """A worker that rebuilds the run from its history gets the same commands, and answers queries the same."""
     if not segment.recorded:
         return
     count = len(segment.recorded)
-    difference, instance = segment.replay(live_from % count + 1)
+    difference, instance = replay(segment, live_from % count + 1)
     if difference:
         yield f"not deterministic: {difference}"
     else:

@@ -26,8 +26,8 @@ from mulligan.output import NotOfSchema, Output
 from mulligan.schema import conversion
 from mulligan.schema.arguments_model import Arguments
 from mulligan.schema.conversion import MOST_STEPS, Conversion, convert
-from mulligan.schema.json_schema import referenced_part
 from mulligan.schema.schema_arguments import SchemaArguments, validator_of
+from mulligan.schema.subschemas import References
 from mulligan.testing import Model, run_agent
 from tests.support.generated_arguments import function_of, random_case
 from tests.support.prepare_one_call import look
@@ -241,11 +241,13 @@ def test_a_schema_that_branches_without_end_is_read_within_a_limit(monkeypatch: 
         value = [value]
     steps: list[int] = []
 
-    def count(root: Any, reference: Any) -> Any:
-        steps.append(1)
-        return referenced_part(root, reference)
+    target = References.target
 
-    monkeypatch.setattr("mulligan.schema.conversion.referenced_part", count)
+    def count(references: References, reference: Any) -> Any:
+        steps.append(1)
+        return target(references, reference)
+
+    monkeypatch.setattr(References, "target", count)
     assert convert(schema, {"a": value}, parse_json) == Conversion({"a": value})
     assert len(steps) <= MOST_STEPS
     assert convert({"$ref": "#"}, {"a": 1}, parse_json).value == {"a": 1}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from pydantic import BaseModel
 from temporalio import workflow
 from temporalio.client import WorkflowFailureError
+from temporalio.exceptions import ChildWorkflowError, FailureError
 
 from mulligan import (
     Agent,
@@ -235,6 +237,63 @@ class Sums:
 
 
 @workflow.defn
+class Counts:
+    """Starts itself as a child, which continues as new until it is told to end; it is told by a signal, or cancelled."""
+
+    def __init__(self) -> None:
+        self.is_told = False
+
+    @workflow.signal
+    def end(self) -> None:
+        """Tell it to end."""
+        self.is_told = True
+
+    @workflow.run
+    async def run(self, role: str, turns: int = 0) -> Any:
+        if role == "child":
+            if turns < 3:
+                workflow.continue_as_new(args=["child", turns + 1])
+            await workflow.wait_condition(lambda: self.is_told)
+            return turns
+        child = await workflow.start_child_workflow(Counts.run, args=["child"], id="child")
+        if role == "signals":
+            await child.signal(Counts.end)
+        else:
+            child.cancel()
+        try:
+            return await child
+        except ChildWorkflowError as error:
+            return type(error.cause).__name__
+
+
+@tool
+async def wait_for_ever() -> str:
+    """Wait."""
+    await asyncio.Event().wait()
+    return ""
+
+
+waiting = Agent(name="waiting", model="scripted:waits", tools=[wait_for_ever])
+
+
+@workflow.defn
+class Cancels:
+    """Cancels an agent whose tool runs, when another agent has answered."""
+
+    @workflow.run
+    async def run(self) -> str:
+        turn = asyncio.create_task(DurableAgent("waiting").run("Wait."))
+        await DurableAgent("scripted_calc").run("1?")
+        await workflow.wait_condition(lambda: True)
+        turn.cancel()
+        try:
+            await turn
+        except (asyncio.CancelledError, FailureError) as error:
+            return type(error).__name__
+        return "not cancelled"
+
+
+@workflow.defn
 class Waits:
     @workflow.run
     async def run(self) -> None:
@@ -260,6 +319,18 @@ async def test_run_workflow_runs_a_workflow_with_scripted_models() -> None:
 async def test_run_workflow_raises_workflow_failure_error() -> None:
     with pytest.raises(WorkflowFailureError):
         await run_workflow(Sums, -1, agents=[scripted_calc], models=[Model("one", name="sums")])
+
+
+@pytest.mark.parametrize(("role", "result"), [("signals", 3), ("cancels", "CancelledError")])
+async def test_a_workflow_may_continue_as_new_and_signal_or_cancel_its_child(role: str, result: Any) -> None:
+    assert await run_workflow(Counts, role, agents=[], models=[Model(name="nobody")]) == result
+
+
+async def test_a_tool_that_runs_is_cancelled() -> None:
+    models = [Model(Say(calls=[Call("wait_for_ever", {})]), name="waits"), Model("1", name="sums")]
+    async with asyncio.timeout(60):
+        said = await run_workflow(Cancels, agents=[waiting, scripted_calc], models=models)
+    assert said in ("CancelledError", "ActivityError")
 
 
 @pytest.mark.parametrize(("kind", "says"), [(Waits, "that this test does not have"), (Broken, "a bug of the workflow")])

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console
 
-from mulligan.cli._trace import draw, duration, heading
+from mulligan.cli._trace import draw, heading
+from mulligan.durations import duration_text
 from mulligan.observe import semconv
 from mulligan.observe.trace_ids import STEPS_IN_A_GROUP
 from mulligan.trace_view.jaeger import read, without_secrets
@@ -167,7 +168,7 @@ def test_control_characters_are_not_printed(name: str, text: str) -> None:
     ],
 )  # fmt: skip
 def test_durations_are_printed_with_a_fitting_unit(seconds: float, says: str) -> None:
-    assert duration(seconds) == says
+    assert duration_text(seconds) == says
 
 
 def answer(**span: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from mulligan.content import shown_content
 from mulligan.values import RunResult, Step, StepCall, ToolCall, UserMessage
 from mulligan.wire import event_types
 from mulligan.wire.shorten import json_size, shorten
-from mulligan.wire.updates import iso
+from mulligan.wire.times import iso
 from mulligan.workflows import limits
 from mulligan.workflows.conversation.conversation import Conversation
 from mulligan.workflows.conversation.event_log import Entry
@@ -37,7 +37,7 @@ def event_page(
     model_call = log.writing
     header: dict[str, Any] = {"total": log.total, "steps": log.newest_step, "writing": None}
     if model_call is not None:
-        header["writing"] = {"conversation": key, "step": model_call.step, "at": _iso_time(model_call)}
+        header["writing"] = {"conversation": key, "step": model_call.step, "at": iso(model_call.at / 1000)}
     if sub_runs := _open_sub_runs(conversation):
         header["sub_runs"] = sub_runs
     if since < log.first and conversation.earlier is not None:
@@ -83,7 +83,7 @@ class _EventBuilder:
         fields = {
             "type": entry.type,
             "offset": offset,
-            "at": _iso_time(entry),
+            "at": iso(entry.at / 1000),
             **(entry.data or {}),
             **self._fields(entry),
         }
@@ -147,7 +147,3 @@ def _call_fields(event_type: str, step: int, call: StepCall) -> dict[str, Any]:
         case "waiting" | "reminder" if call.decision is not None and call.decision.edited:
             return {**fields, "arguments": call.decision.before}
     return {**fields, "arguments": call.arguments}
-
-
-def _iso_time(entry: Entry) -> str:
-    return iso(entry.at / 1000)

@@ -12,9 +12,9 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
 from mulligan.wire.deferred import CANCEL_DEFERRED, SETTLE_DEFERRED, DeferredEnd, SettledCall, SettleDeferred
+from mulligan.wire.times import iso
 from mulligan.wire.tool_call import ToolOutcome
 from mulligan.wire.ui_summary import ui_summary
-from mulligan.wire.updates import iso
 from mulligan.workflows import limits
 from mulligan.workflows.clean_up import clean_up, is_run_cancelled
 from mulligan.workflows.deferred.complete_handler import CompleteHandler

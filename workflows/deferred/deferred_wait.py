@@ -12,8 +12,8 @@ from temporalio import workflow
 
 from mulligan.values import ToolCall
 from mulligan.wire.deferred import Complete
+from mulligan.wire.times import iso
 from mulligan.wire.tool_call import Deferral
-from mulligan.wire.updates import iso
 from mulligan.workflows.waits import Wait, WaitKind
 
 __all__ = ["DeferredWait"]

@@ -14,8 +14,9 @@ from temporalio import workflow
 from mulligan.values import Decision, ToolCall
 from mulligan.wire.questions import Question
 from mulligan.wire.shorten import shorten
+from mulligan.wire.times import iso
 from mulligan.wire.ui_summary import ui_summary
-from mulligan.wire.updates import Pending, Stop, iso
+from mulligan.wire.updates import Pending, Stop
 from mulligan.workflows import limits
 from mulligan.workflows.conversation.event_log import EventLog
 from mulligan.workflows.waits import Wait, WaitKind, Waits

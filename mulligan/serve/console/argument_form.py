@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from mulligan.schema.subschemas import References
 from mulligan.serve.problems import Problem
 
 __all__ = ["Change", "FormField", "changes_between", "fields_of", "read_fields"]
@@ -107,8 +108,8 @@ class _TooManyFields(Exception):
 class _Maker:
     """Makes the fields of one schema. `entered`: what a person has entered before."""
 
-    def __init__(self, root: Mapping[str, Any], entered: Mapping[str, str]) -> None:
-        self._root, self._entered, self._made = root, entered, 0
+    def __init__(self, root: dict[str, Any], entered: Mapping[str, str]) -> None:
+        self._references, self._entered, self._made = References(root), entered, 0
 
     def fields(
         self, schema: Mapping[str, Any], arguments: Mapping[str, Any], prefix: str, depth: int
@@ -129,7 +130,8 @@ class _Maker:
     def _properties(self, schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         known = schema["properties"]
         for name in dict.fromkeys([*known, *arguments]):
-            yield name, self._resolved(known.get(name))
+            wanted = known.get(name)
+            yield name, self._references.followed(wanted) if isinstance(wanted, dict) else {}
 
     def _field(self, form_name: str, label: str, schema: Mapping[str, Any], value: Any, depth: int) -> FormField:
         description = str(schema.get("description") or "")[:1_000]
@@ -160,22 +162,6 @@ class _Maker:
             made.kind = "lines" if _is_long(value) else "text"
         made.value = self._entered.get(form_name, _value(made.kind, value))
         return made
-
-    def _resolved(self, schema: Any) -> Mapping[str, Any]:
-        """A schema behind its `$ref`, and without the null of an optional one."""
-        for _ in range(MOST_DEPTH):
-            if not isinstance(schema, dict):
-                return {}
-            reference = schema.get("$ref")
-            if isinstance(reference, str) and reference.startswith("#/$defs/"):
-                definitions = self._root.get("$defs")
-                name = reference.removeprefix("#/$defs/")
-                found = definitions.get(name) if isinstance(definitions, dict) else None
-                rest = {name: each for name, each in schema.items() if name != "$ref"}
-                schema = {**found, **rest} if isinstance(found, dict) else rest
-            else:
-                return schema
-        return {}
 
 
 def _is_number(value: Any) -> bool:

@@ -24,12 +24,14 @@ from starlette.responses import HTMLResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from mulligan.content import described
+from mulligan.durations import duration_text
 from mulligan.run_view.run_view import Entry
 from mulligan.run_view.step_view import CallView, StepView
 from mulligan.serve.console.sessions import Session, note_of, take_note
 from mulligan.serve.console.step_events import StepEvents, page_of
 from mulligan.serve.console.waiting_page import WaitingCall
 from mulligan.serve.problems import Problem
+from mulligan.wire.times import iso
 
 __all__ = [
     "HEADERS",
@@ -180,21 +182,6 @@ def _moment(at: datetime | str) -> str:
     return at.astimezone(UTC).strftime("%d %b %Y, %H:%M:%S UTC")
 
 
-def _iso(at: datetime | str) -> str:
-    return at if isinstance(at, str) else at.astimezone(UTC).isoformat(timespec="milliseconds")
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 0.05:
-        return "under 0.1 s"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= length:
-            return f"{seconds / length:.1f} {unit}"
-    return ""
-
-
 def _usd(cost: float | None) -> str:
     if cost is None:
         return "–"
@@ -241,8 +228,8 @@ _TEMPLATES.filters |= {
     "for_people": _for_people,
     "clock": _clock,
     "moment": _moment,
-    "iso": _iso,
-    "duration": _duration,
+    "iso": iso,
+    "duration": duration_text,
     "usd": _usd,
     "sign": _sign,
 }

@@ -16,6 +16,7 @@ from temporalio.service import RPCError
 from mulligan.client.read_run import UNDECODABLE
 from mulligan.client.waiting_calls import AllPending
 from mulligan.schema.json_schema import schema_faults, schema_validator
+from mulligan.schema.subschemas import with_changed_parts
 from mulligan.schema.url_parts import url_parts
 from mulligan.serve.console.argument_form import Change, FormField, changes_between, fields_of, read_fields
 from mulligan.serve.problems import Problem
@@ -144,22 +145,12 @@ def _faults(schema: dict[str, Any], arguments: dict[str, Any]) -> list[str]:
     return [f'"{path or "arguments"}" {says}.' for path, says in faults]
 
 
-def _without_patterns(schema: Any) -> Any:
+def _without_patterns(schema: dict[str, Any]) -> dict[str, Any]:
     """The schema without regular expressions, which may take for ever; the run checks them, in an activity."""
-    if isinstance(schema, list):
-        return [_without_patterns(each) for each in schema]
-    if not isinstance(schema, dict):
-        return schema
     left_out = {"pattern"}
     if "patternProperties" in schema:
         left_out |= {"patternProperties", "additionalProperties", "unevaluatedProperties"}
-    return {
-        name: {each: _without_patterns(inner) for each, inner in value.items()}
-        if name in ("properties", "$defs") and isinstance(value, dict)
-        else _without_patterns(value)
-        for name, value in schema.items()
-        if name not in left_out
-    }
+    return with_changed_parts({key: schema[key] for key in schema if key not in left_out}, _without_patterns)
 
 
 def _answer_of(call: WaitingCall, values: Mapping[str, str]) -> str:

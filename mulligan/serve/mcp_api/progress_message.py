@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mulligan.schema.cut_text import beginning
 from mulligan.wire import event_types as events
 
 __all__ = ["progress_message"]
@@ -12,7 +13,7 @@ MOST_CHARS = 500
 def progress_message(run_id: str, event: events.Event) -> str | None:
     """The line for an event; None: it is not reported. Text that a model is writing is part of the result."""
     line = _line(run_id, event)
-    return line if line is None or len(line) <= MOST_CHARS else line[:MOST_CHARS] + "…"
+    return None if line is None else beginning(line, MOST_CHARS)
 
 
 def _line(run_id: str, event: events.Event) -> str | None:

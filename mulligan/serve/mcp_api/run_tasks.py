@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 import mcp_types as types
@@ -20,6 +19,7 @@ from mulligan.serve.mcp_api.run_outcome import is_ended, outcome_of
 from mulligan.serve.problems import Problem
 from mulligan.serve.runs import RunInfo, Runs
 from mulligan.serve.security import Caller
+from mulligan.wire.times import iso
 
 __all__ = ["add_tasks", "http_request", "new_task", "runs_and_caller", "wants_tasks"]
 
@@ -134,13 +134,9 @@ def _task(info: RunInfo, status: str) -> dict[str, Any]:
     task = {
         "taskId": info.id,
         "status": status,
-        "createdAt": _iso(info.started),
-        "lastUpdatedAt": _iso(updated),
+        "createdAt": iso(info.started),
+        "lastUpdatedAt": iso(updated),
         "ttlMs": None,  # as long as the namespace keeps closed workflows, which only its operator knows
         "pollIntervalMs": POLL_MS,
     }
     return {**task, **({"statusMessage": str(waiting["detail"])} if waiting.get("detail") else {})}
-
-
-def _iso(at: datetime | str) -> str:
-    return at if isinstance(at, str) else at.astimezone(UTC).isoformat(timespec="milliseconds")
