@@ -25,11 +25,11 @@ from mulligan.activities.answers.call_states import (
     as_executed,
     prepared_call,
 )
-from mulligan.activities.answers.calls_in_text import find_calls
 from mulligan.activities.answers.escalate_feedback import escalate_feedback, times_before
 from mulligan.activities.answers.failure_policy import HandledFailure, apply_policy, policy_for
 from mulligan.activities.answers.feedback import Target
 from mulligan.activities.answers.prepare_call import ValidArguments, duplicates, prepare
+from mulligan.activities.answers.text_calls import text_calls_of
 from mulligan.activities.answers.user_functions import UserFunctions
 from mulligan.activities.models.protocol import Reply
 from mulligan.activities.run_data.conversation_cache import CachedConversation
@@ -85,8 +85,8 @@ async def inspect_answer(
     """Inspect a provider's reply to `conversation`, and return the answer that the workflow continues with."""
     tools = services.tools.of_run(agent, definition)
     text, calls = reply.text, list(reply.calls)
-    if agent.has_feature("calls_in_text") and not calls:
-        text, calls = await _calls_in_text(text, tools)
+    if not calls and (text_calls := text_calls_of(agent)) is not None:
+        text, calls = await text_calls.read_calls(text, tools)
     raw_calls = calls[: size_limits.MOST_CALLS + 1]
     # After a compaction, ids of removed calls could be repeated.
     digest = request.whole.digest if request.summed_up else ""
@@ -124,25 +124,6 @@ async def inspect_answer(
         if write_span is not None:
             write_span()
     return size_limits.fit_answer(_model_answer(inspection, reply, findings, text_finding))
-
-
-async def _calls_in_text(text: str, tools: RunTools) -> tuple[str, list[ToolCall]]:
-    """The text without the calls in it, and those calls. JSON that is valid as the output is the output, and no call."""
-    # A text of a megabyte takes seconds to read: not on the worker's event loop.
-    rest, calls = await asyncio.to_thread(find_calls, text, tools.names)
-    declared = tools.agent.declared_output
-    if not calls or not declared or tools.output_by != "provider" or any(call.name in tools.names for call in calls):
-        return rest, calls
-    output = ToolCall(id="", name=declared.whole.name, arguments=text)
-    try:
-        await prepare(output, Target(output.name, declared.whole, is_output=True), (), _no_fixer)
-    except MISTAKES:
-        return rest, calls
-    return text, []
-
-
-async def _no_fixer(*_: object) -> None:
-    """There is no fixer for what may not be an output."""
 
 
 def _model_answer(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
 from pydantic import JsonValue
 
-from mulligan.activities.answers.calls_in_text import as_text as call_as_text
 from mulligan.activities.models._chat_assembler import ChatAssembler, content_text, usage_of
 from mulligan.activities.models._http_errors import error_of_status, has_permanent_code
 from mulligan.activities.models._json_fields import as_text, to_json
@@ -79,7 +78,7 @@ class OpenAIChat:
     async def complete(self, request: Request) -> Reply:
         """Request an answer.
 
-        With `calls_in_text`, a server that refuses tools is asked again at once without them: the calls and results of the
+        With `call_as_text`, a server that refuses tools is asked again at once without them: the calls and results of the
         conversation are then sent as text, in the form that the instructions describe. Where it refuses images, files or
         audio, they are described in text.
 
@@ -98,12 +97,12 @@ class OpenAIChat:
         return await self._with_or_without_tools(replace(request, items=without_content(request.items, refused)))
 
     async def _with_or_without_tools(self, request: Request) -> Reply:
-        if request.calls_in_text and request.model in self._models_without_tools:
+        if request.call_as_text and request.model in self._models_without_tools:
             return await self._request(request, with_tools=False)
         try:
             return await self._request(request, with_tools=True)
         except ModelRequestError as refused:
-            if not request.calls_in_text or refused.status == 401 or not _MENTIONS_TOOLS.search(refused.message):
+            if not request.call_as_text or refused.status == 401 or not _MENTIONS_TOOLS.search(refused.message):
                 raise
         reply = await self._request(request, with_tools=False)
         self._models_without_tools.add(request.model)
@@ -113,14 +112,14 @@ class OpenAIChat:
         """The request as part of a batch. `plain`: without tools, where calls may be in the text."""
         if refused := self._refused_content.of(request.model):
             request = replace(request, items=without_content(request.items, refused))
-        without_tools = request.calls_in_text and (plain or request.model in self._models_without_tools)
+        without_tools = request.call_as_text is not None and (plain or request.model in self._models_without_tools)
         return self._http_request(request, with_tools=not without_tools)
 
     def may_take_plain(self, request: Request, error: ModelRequestError | Unavailable) -> bool:
         """Whether a batch's request that was refused may be sent again without tools, images or files."""
         if self._refused_content.learn(request.model, request.items, error):
             return True
-        is_refusal = isinstance(error, ModelRequestError) and request.calls_in_text and error.status != 401
+        is_refusal = isinstance(error, ModelRequestError) and request.call_as_text is not None and error.status != 401
         return is_refusal and bool(_MENTIONS_TOOLS.search(str(error)))
 
     @property
@@ -142,10 +141,11 @@ class OpenAIChat:
     def _http_request(self, request: Request, *, with_tools: bool) -> HttpRequest:
         body = {"model": request.model, **settings_of(request, DATA_KEY)}
         items = _results_first(request.items)
-        if not with_tools:
+        if not with_tools and (write_call := request.call_as_text) is not None:
             body.pop("tool_choice", None)
             body.pop("parallel_tool_calls", None)
-            items = [to_json(message) for message in _without_tool_messages([json.loads(item) for item in items])]
+            messages = _without_tool_messages([json.loads(item) for item in items], write_call)
+            items = [to_json(message) for message in messages]
         elif request.definition.tools:
             body["tools"] = [
                 {"type": "function", "function": tool.model_dump(mode="json")} for tool in request.definition.tools
@@ -168,7 +168,9 @@ class OpenAIChat:
         )
 
 
-def _without_tool_messages(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _without_tool_messages(
+    messages: Sequence[dict[str, Any]], write_call: Callable[[str, str], str]
+) -> list[dict[str, Any]]:
     """The messages for a server without tools: calls are part of the assistant's text, results are the user's messages.
 
     Adjacent messages of one role become one message: the templates of many models require user and assistant in turns.
@@ -180,7 +182,7 @@ def _without_tool_messages(messages: Sequence[dict[str, Any]]) -> list[dict[str,
         for call in message.get("tool_calls", ()):
             name, arguments = call["function"]["name"], call["function"]["arguments"]
             names[call["id"]] = name
-            plain["content"] = "\n".join(filter(None, (plain["content"], call_as_text(name, arguments))))
+            plain["content"] = "\n".join(filter(None, (plain["content"], write_call(name, arguments))))
         if message["role"] == "tool":
             name = names.get(message["tool_call_id"], "the tool")
             plain = {"role": "user", "content": f"Result of {name}:\n{message['content']}"}

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from pydantic import create_model
 
 from mulligan import Tool, ToolCall, ToolCallError, tool
-from mulligan.activities.answers.calls_in_text import find_calls
 from mulligan.activities.answers.feedback import Target
 from mulligan.activities.answers.prepare_call import prepare, valid
+from mulligan.activities.calls_in_text.find_calls import find_calls
 from mulligan.activities.mcp.servers import _Arguments, _schemas
 from mulligan.errors import StructuredOutputError
 from mulligan.output import Output

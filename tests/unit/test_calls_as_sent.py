@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from mulligan import Agent, Call, InvalidToolInput, Say, ToolCall, ToolContext, tool
 from mulligan.activities.answers.call_states import as_executed
+from mulligan.activities.calls_in_text.calls_in_text import as_text
 from mulligan.activities.compaction.summary_prompt import transcript
 from mulligan.activities.models.anthropic import Anthropic
 from mulligan.activities.models.google import Google
@@ -92,7 +93,8 @@ def sent_calls(messages: Sequence[Message]) -> list[dict[str, tuple[str, Any]]]:
         for turn in map(json.loads, Google().encode(message)):
             uses = [part["functionCall"] for part in turn["parts"] if "functionCall" in part]
             gemini |= {each["id"]: (each["name"], each["args"]) for each in uses}
-    written = "\n".join(str(item["content"]) for item in _without_tool_messages(items) if item["role"] == "assistant")
+    plainly = _without_tool_messages(items, as_text)
+    written = "\n".join(str(item["content"]) for item in plainly if item["role"] == "assistant")
     calls = [part.partition("\n```")[0] for part in written.split("```json\n")[1:]]
     for call_id, each in zip(chat, map(json.loads, calls), strict=True):
         plain[call_id] = each["name"], each["arguments"]
