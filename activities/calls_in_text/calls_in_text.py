@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 
 from mulligan.activities.answers.feedback import Target
+from mulligan.activities.answers.parsed_arguments import parse_arguments
 from mulligan.activities.answers.prepare_call import prepare
 from mulligan.activities.calls_in_text.find_calls import find_calls
 from mulligan.activities.tool_running.find_tool import RunTools
@@ -49,11 +50,7 @@ async def read_calls(text: str, tools: RunTools) -> tuple[str, list[ToolCall]]:
         return rest, calls
     output = ToolCall(id="", name=declared.whole.name, arguments=text)
     try:
-        await prepare(output, Target(output.name, declared.whole, is_output=True), (), _no_fixer)
+        await prepare(output, await parse_arguments(text), Target(output.name, declared.whole, is_output=True))
     except MISTAKES:
         return rest, calls
     return text, []
-
-
-async def _no_fixer(*_: object) -> None:
-    """There is no fixer for what may not be an output."""

@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mulligan import Agent, Call, InvalidToolInput, Say, ToolCall, ToolContext, tool
-from mulligan.activities.answers.call_states import as_executed
+from mulligan.activities.answers.inspect_answer import as_executed
+from mulligan.activities.answers.parsed_arguments import ParsedArguments
 from mulligan.activities.calls_in_text.calls_in_text import as_text
 from mulligan.activities.compaction.summary_prompt import transcript
 from mulligan.activities.models.anthropic import Anthropic
@@ -66,9 +67,9 @@ def test_a_call_is_sent_as_written_unless_its_arguments_were_repaired_or_are_no_
 ) -> None:
     call = ToolCall(id="c", name="n", arguments=raw)
     prepared = PreparedCall(arguments=arguments, repairs=[Repair(by=by, before=1, after=2) for by in repairs])
-    executed, settled = as_executed(call, prepared)
+    executed, settled = as_executed(call, prepared, ParsedArguments.of(raw))
     assert executed.arguments == (sent or raw)
-    assert (settled.arguments, settled.raw) == ((arguments, None) if sent is None else (None, raw))
+    assert (settled.arguments, settled.raw) == (arguments, None if sent is None else raw)
 
 
 def receiver_is_to(invalid: InvalidToolInput) -> object:

@@ -19,6 +19,7 @@ import pytest
 
 from mulligan import Agent, DeclarationError, McpServer, ToolCall, tool
 from mulligan.activities.answers.feedback import Target
+from mulligan.activities.answers.parsed_arguments import ParsedArguments
 from mulligan.activities.answers.prepare_call import ValidArguments, prepare
 from mulligan.activities.mcp.http_client import HttpOutcome
 from mulligan.activities.mcp.response_limit import LINES, MAX_RESPONSE_BYTES, TOO_LARGE
@@ -384,18 +385,15 @@ async def test_a_validation_that_takes_too_long_is_ended_and_does_not_hold_up_th
     async with servers.running():
         found = servers.tool(McpServer("files", command=RUN), "files__find", "find", definition)
         call = ToolCall(id="1", name="files__find", arguments=json.dumps({"a": value}))
-        number, outcome = await ticks(outcome_of(prepare(call, Target(found.name, found.arguments), (), run_none)))
+        parsed, target = ParsedArguments.of(call.arguments), Target(found.name, found.arguments)
+        number, outcome = await ticks(outcome_of(prepare(call, parsed, target)))
         assert isinstance(outcome, InvalidToolInputError)
         assert outcome.kind == "invalid_arguments"
         assert "could not be checked" in outcome.message
         assert number >= 10
         fast = ToolCall(id="2", name="files__find", arguments='{"a": 5}' if "pattern" not in part else '{"a": "aa"}')
-        valid = await outcome_of(prepare(fast, Target(found.name, found.arguments), (), run_none))
+        valid = await outcome_of(prepare(fast, ParsedArguments.of(fast.arguments), target))
     assert isinstance(valid, ValidArguments) or "$ref" in part
-
-
-async def run_none(*_: Any) -> None:
-    """Run no fixer."""
 
 
 async def outcome_of(prepared: Awaitable[ValidArguments]) -> ValidArguments | Exception:
@@ -503,7 +501,7 @@ async def test_arguments_are_validated_by_the_servers_own_schema_and_the_model_i
 
 async def refused(found: Tool, value: Any) -> bool:
     call = ToolCall(id="1", name=found.name, arguments=json.dumps(value))
-    outcome = await outcome_of(prepare(call, Target(found.name, found.arguments), (), run_none))
+    outcome = await outcome_of(prepare(call, ParsedArguments.of(call.arguments), Target(found.name, found.arguments)))
     assert "could not be checked" not in str(outcome)
     return isinstance(outcome, Exception)
 
