@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from mulligan.activities.models import _refusals
 from mulligan.activities.models._http_errors import error_of_status, has_permanent_code, message_in, retry_after
 from mulligan.activities.models._json_fields import to_json
 from mulligan.activities.models._read_response import StreamAssembler, read_events, read_json, read_stream
@@ -36,9 +36,6 @@ PLACEHOLDER_KEY = "none"
 MAX_FAILED_STREAMS = 2
 """How often a model's stream may fail before its first piece, and be answered without streaming, until it is not asked to
 stream any more. Once may be a chance failure."""
-MENTIONS_STREAMING = re.compile(r"\bstream", re.IGNORECASE)
-"""How servers refuse streaming: "Unsupported value: 'stream' does not support true with this model.", and that the
-organisation must be verified to stream the model."""
 
 
 @dataclass(frozen=True)
@@ -139,13 +136,13 @@ class SdkClient:
         try:
             answer = await self._send(request, assembler)
         except ModelRequestError as refused:
-            if refused.status not in (400, 422) or not MENTIONS_STREAMING.search(refused.message):
+            if refused.status not in (400, 422) or not _refusals.STREAMING.search(refused.message):
                 raise
             answer = await self._send(request)
             self._not_streamed[endpoint] = "refused"
             return answer
         except Unavailable as failed:
-            if (failed.status or 0) < 500 or not MENTIONS_STREAMING.search(str(failed)):
+            if (failed.status or 0) < 500 or not _refusals.STREAMING.search(str(failed)):
                 raise
             answer = await self._post_after_failed_stream(request, {"error": {"code": failed.status}})
             if answer.get("error"):

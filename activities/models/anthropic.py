@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, Literal
 
 from pydantic import JsonValue
 
+from mulligan.activities.models import _refusals
 from mulligan.activities.models._anthropic_assembler import AnthropicAssembler, usage_of
 from mulligan.activities.models._anthropic_client import AnthropicClient
 from mulligan.activities.models._anthropic_turns import THINKING, Turn, called_tools, encode, mark_for_cache, merge
@@ -37,18 +37,11 @@ TOKEN_SETTINGS = ("max_output_tokens", "max_completion_tokens")
 """OpenAI's names for `max_tokens`."""
 GONE_TOOL = "No longer available."
 """The description of a tool that the conversation's calls name, where the agent has no tools: the API requires it."""
-_LIMIT = re.compile(r"max_tokens: \d+ > (\d+)")
-"""How the API refuses `max_tokens`: "max_tokens: 32000 > 8192, which is the maximum allowed number of output tokens …"."""
-_MENTIONS_THINKING = re.compile(r"\bthinking\b|\bsignature\b", re.IGNORECASE)
-"""How it refuses thinking of another model: "Invalid `signature` in `thinking` block"."""
-_MENTIONS_FORMAT = re.compile(r"output_config|output format|structured output|\bschema\b", re.IGNORECASE)
-"""How it refuses the format of an answer: "… does not support output format", "Schema is too complex"."""
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 FIELDS = ("type", "thinking", "signature", "data")
 """The fields of thinking that the API takes back."""
 SAMPLING = ("temperature", "top_p", "top_k")
 """Settings that newer models refuse. An agent that may call other models as well can still have them."""
-_MENTIONS_SAMPLING = re.compile(rf"\b(?:{'|'.join(SAMPLING)})\b")
 _CUT_OFF = ("max_tokens", "model_context_window_exceeded")
 
 
@@ -102,7 +95,7 @@ class Anthropic:
             except ModelRequestError as refused:
                 if refused.status != 400:
                     raise
-                if with_thinking and _MENTIONS_THINKING.search(refused.message) and _has_thinking(request):
+                if with_thinking and _refusals.ANTHROPIC_THINKING.search(refused.message) and _has_thinking(request):
                     with_thinking = False
                 elif not self._has_learned(request, refused.message):
                     if is_described or (described := without_content(request, self, refused)) is None:
@@ -112,13 +105,15 @@ class Anthropic:
     def _has_learned(self, request: Request, message: str) -> bool:
         """Whether a refusal says what the model's requests must not have, and that was not known."""
         model, format_key = request.model, _format_key(request)
-        if (limit := _LIMIT.search(message)) and self._max_tokens.get(model, MOST_TOKENS) > int(limit[1]):
+        if (limit := _refusals.ANTHROPIC_LIMIT.search(message)) and self._max_tokens.get(model, MOST_TOKENS) > int(
+            limit[1]
+        ):
             self._max_tokens[model] = int(limit[1])
             return True
-        if _MENTIONS_SAMPLING.search(message) and model not in self._without_sampling:
+        if _refusals.ANTHROPIC_SAMPLING.search(message) and model not in self._without_sampling:
             self._without_sampling.add(model)
             return bool(settings_for(request, DATA_KEY).keys() & set(SAMPLING))
-        if format_key and format_key not in self._without_format and _MENTIONS_FORMAT.search(message):
+        if format_key and format_key not in self._without_format and _refusals.ANTHROPIC_FORMAT.search(message):
             self._without_format.add(format_key)
             return True
         return False

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import JsonValue
 
+from mulligan.activities.models import _refusals
 from mulligan.activities.models._google_assembler import GoogleAssembler, usage_of
 from mulligan.activities.models._google_client import GoogleClient
 from mulligan.activities.models._google_contents import encode, google_name, has_signature, merge
@@ -56,9 +57,6 @@ _CUT_OFF = ("MAX_TOKENS", "CONTINUATION")
 _CALLED = re.compile(r"(?:default_api\.)?([A-Za-z_][\w.:-]*)\s*[({]")
 _OLDER = re.compile(r"(?:.*/)?gemini-[12]\b")
 """Models that require no thought signatures."""
-_MENTIONS_SIGNATURE = re.compile(r"thought.?signature", re.IGNORECASE)
-_MENTIONS_FORMAT = re.compile(r"response.?mime.?type|response.?(?:json.?)?schema|json mode", re.IGNORECASE)
-"""How the API refuses a format: "Function calling with a response mime type: 'application/json' is unsupported"."""
 
 
 class Google:
@@ -110,11 +108,11 @@ class Google:
                     raise
                 if (
                     signatures != "replace"
-                    and _MENTIONS_SIGNATURE.search(refused.message)
+                    and _refusals.GOOGLE_SIGNATURE.search(refused.message)
                     and has_signature(request.items)
                 ):
                     signatures = "replace"
-                elif key and key not in self._without_format and _MENTIONS_FORMAT.search(refused.message):
+                elif key and key not in self._without_format and _refusals.GOOGLE_FORMAT.search(refused.message):
                     self._without_format.add(key)
                 elif not is_described and (described := without_content(request, self, refused)) is not None:
                     request, is_described = described, True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import JsonValue
 
+from mulligan.activities.models import _refusals
 from mulligan.activities.models._chat_assembler import ChatAssembler, content_text, usage_of
 from mulligan.activities.models._http_errors import error_of_status, has_permanent_code
 from mulligan.activities.models._json_fields import as_text, to_json
@@ -30,8 +30,6 @@ DATA_KEY = "openai-chat"
 REASONING = "reasoning_content"
 """DeepSeek's and Moonshot's field. A server that sends it refuses a conversation from which it is missing
 (MoonshotAI/kimi-cli#2141, earendil-works/pi#3636), so it is sent back to this provider, and to no other."""
-_MENTIONS_TOOLS = re.compile(r"\btool|\bfunction", re.IGNORECASE)
-"""How servers refuse tools: "… does not support tools" (ollama), "tool choice requires --enable-auto-tool-choice" (vLLM)."""
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 """The names of audio formats in a request, by media type."""
@@ -102,7 +100,7 @@ class OpenAIChat:
         try:
             return await self._request(request, with_tools=True)
         except ModelRequestError as refused:
-            if not request.call_as_text or refused.status == 401 or not _MENTIONS_TOOLS.search(refused.message):
+            if not request.call_as_text or refused.status == 401 or not _refusals.TOOLS.search(refused.message):
                 raise
         reply = await self._request(request, with_tools=False)
         self._models_without_tools.add(request.model)
@@ -120,7 +118,7 @@ class OpenAIChat:
         if self._refused_content.learn(request.model, request.items, error):
             return True
         is_refusal = isinstance(error, ModelRequestError) and request.call_as_text is not None and error.status != 401
-        return is_refusal and bool(_MENTIONS_TOOLS.search(str(error)))
+        return is_refusal and bool(_refusals.TOOLS.search(str(error)))
 
     @property
     def batches(self) -> OpenAIBatches:

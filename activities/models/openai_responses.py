@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
@@ -11,6 +10,7 @@ from itertools import islice
 from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
+from mulligan.activities.models import _refusals
 from mulligan.activities.models._http_errors import has_permanent_code
 from mulligan.activities.models._json_fields import as_text, to_json
 from mulligan.activities.models._legal_calls import legal_arguments, legal_id, legal_name
@@ -19,7 +19,7 @@ from mulligan.activities.models._openai_client import OpenAIClient, json_schema_
 from mulligan.activities.models._read_response import wrong_types_are_unavailable
 from mulligan.activities.models._refused_content import RefusedContent, without_content
 from mulligan.activities.models._responses_assembler import ResponsesAssembler, usage_of
-from mulligan.activities.models._sdk_client import MENTIONS_STREAMING, HttpRequest
+from mulligan.activities.models._sdk_client import HttpRequest
 from mulligan.activities.models.protocol import FinishReason, Reply, Request, Unavailable
 from mulligan.content import Media, Part, Text
 from mulligan.errors import ModelRequestError
@@ -34,9 +34,6 @@ IDEMPOTENCY = "Idempotency-Key"
 """The header for the key of a request. The package has an option for it, which it does not send to OpenAI."""
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 """A request must include it: the server stores no reasoning, so it must be sent back."""
-_MENTIONS_REASONING = re.compile(r"encrypted.content|\binclude\b", re.IGNORECASE)
-"""How servers refuse it: "Encrypted content is not supported with this model." (pydantic/pydantic-ai#2865), "The encrypted
-content for item rs_… could not be verified." (openai/codex#17541), "Unknown parameter: 'include'."."""
 PERMANENT_CODES = frozenset(
     {
         "invalid_prompt",
@@ -159,7 +156,7 @@ class OpenAIResponses:
                         raise _error_of(event.get("error") or event)
         except (ModelRequestError, Unavailable) as failed:
             is_refusal = failed.status in (400, 422) or (failed.status or 0) >= 500
-            if not is_refusal or not MENTIONS_STREAMING.search(str(failed)):
+            if not is_refusal or not _refusals.STREAMING.search(str(failed)):
                 raise
             self._not_streamed_in_background.add(model)
             return None
@@ -209,7 +206,7 @@ class OpenAIResponses:
         if self._refused_content.learn(request.model, request.items, error):
             return True
         is_refusal = isinstance(error, ModelRequestError) and error.status in (400, 422)
-        return is_refusal and bool(_MENTIONS_REASONING.search(str(error)))
+        return is_refusal and bool(_refusals.REASONING.search(str(error)))
 
     @property
     def batches(self) -> OpenAIBatches:
@@ -253,7 +250,7 @@ class OpenAIResponses:
             try:
                 return await send(request, True)
             except ModelRequestError as refused:
-                if refused.status not in (400, 422) or not _MENTIONS_REASONING.search(refused.message):
+                if refused.status not in (400, 422) or not _refusals.REASONING.search(refused.message):
                     raise
             has_no_reasoning = not any(map(_is_reasoning, request.items))
         reply = await send(request, False)

@@ -16,14 +16,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp import MCPError
+from mcp.types import CONNECTION_CLOSED, INTERNAL_ERROR
 
 from mulligan import Agent, DeclarationError, McpServer, ToolCall, tool
 from mulligan.activities.answers.feedback import Target
 from mulligan.activities.answers.parsed_arguments import ParsedArguments
 from mulligan.activities.answers.prepare_call import ValidArguments, prepare
 from mulligan.activities.mcp.http_client import HttpOutcome
-from mulligan.activities.mcp.response_limit import LINES, MAX_RESPONSE_BYTES, TOO_LARGE
+from mulligan.activities.mcp.response_limit import IS_TOO_LARGE, LINES, MAX_RESPONSE_BYTES, TOO_LARGE
 from mulligan.activities.mcp.servers import McpServers, _Arguments, _schemas
+from mulligan.activities.mcp.session import _reason
 from mulligan.activities.mcp.tool_schema import provider_schema
 from mulligan.activities.registry import Registry
 from mulligan.activities.run_data.definitions import define
@@ -270,7 +273,8 @@ def test_a_response_that_is_too_long_becomes_an_error_of_its_request(line: bytes
     long = line % (b"x" * MAX_RESPONSE_BYTES)
     first, error, last = decoded(b"{1\n" + long + b"\n{2", chunk).split("\n")
     assert (first, last) == ("{1", "{2")
-    assert json.loads(error) == {"jsonrpc": "2.0", "id": request_id, "error": {"code": -32000, "message": TOO_LARGE}}
+    expected = {"code": -32000, "message": TOO_LARGE, "data": IS_TOO_LARGE}
+    assert json.loads(error) == {"jsonrpc": "2.0", "id": request_id, "error": expected}
 
 
 def test_a_long_message_without_a_request_is_left_out() -> None:
@@ -550,3 +554,10 @@ def test_a_large_schema_is_converted_in_little_time() -> None:
     started = time.process_time()
     _schemas(schema)
     assert time.process_time() - started < 3
+
+
+def test_a_server_that_ends_while_it_is_started_is_known_by_the_code_of_the_error() -> None:
+    """Whatever the SDK's message is, and however deep in groups of exceptions the error is."""
+    closed = ExceptionGroup("a", [ExceptionGroup("b", [MCPError(CONNECTION_CLOSED, "another text")])])
+    assert _reason(closed) == "it ended at once"
+    assert _reason(MCPError(INTERNAL_ERROR, "Connection closed")) == "Connection closed"
