@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
+from typing import Any
 
 from mulligan.activities.models._json_fields import as_text
 from mulligan.activities.models.protocol import Unavailable
@@ -85,6 +86,15 @@ def message_in(body: object) -> str:
     if message.startswith("<"):
         return "a page of HTML"
     return str(well_formed(message[:MAX_MESSAGE_CHARS])) or "nothing was said"
+
+
+def error_in(answer: dict[str, Any], lacks: str, key_variable: str) -> ModelRequestError | Unavailable:
+    """The error for an answer without a part: a stream ended with an error, or a gateway sent one with status 200."""
+    error = answer.get("error")
+    code = error.get("code") if isinstance(error, dict) else None
+    if isinstance(code, int) and code >= 400:
+        return error_of_status(code, message_in(answer), key_variable=key_variable)
+    return Unavailable(f"the endpoint's answer has no {lacks}: {message_in(answer)}")
 
 
 def _timestamp(date: str | None) -> float | None:

@@ -12,14 +12,14 @@ from mulligan.activities.models import _refusals
 from mulligan.activities.models._anthropic_assembler import AnthropicAssembler, usage_of
 from mulligan.activities.models._anthropic_client import AnthropicClient
 from mulligan.activities.models._anthropic_turns import THINKING, Turn, called_tools, encode, mark_for_cache, merge
-from mulligan.activities.models._http_errors import error_of_status, message_in
+from mulligan.activities.models._http_errors import error_in
 from mulligan.activities.models._json_fields import MOST_TOKENS, as_text, to_json
 from mulligan.activities.models._model_settings import settings_for, tool_choice_of
 from mulligan.activities.models._read_response import wrong_types_are_unavailable
-from mulligan.activities.models._sdk_client import HttpRequest
+from mulligan.activities.models._sdk_client import HttpRequest, SdkProvider
 from mulligan.activities.models._strict_schema import schema_in_words, strict
 from mulligan.activities.models.fit_content import without_content
-from mulligan.activities.models.protocol import FinishReason, Reply, Request, Unavailable
+from mulligan.activities.models.protocol import FinishReason, Reply, Request
 from mulligan.content import Media
 from mulligan.errors import ModelRequestError
 from mulligan.values import Message, ToolCall
@@ -45,7 +45,7 @@ SAMPLING = ("temperature", "top_p", "top_k")
 _CUT_OFF = ("max_tokens", "model_context_window_exceeded")
 
 
-class Anthropic:
+class Anthropic(SdkProvider[AnthropicClient]):
     """The Messages API, at the client's endpoint. The client reads its key at the first request."""
 
     name = "anthropic"
@@ -67,14 +67,6 @@ class Anthropic:
     def takes(self, part: Media, role: Literal["user", "tool"]) -> bool:  # noqa: ARG002 - both alike
         """Whether it is an image of a common format, or a PDF."""
         return part.media_type in (IMAGES if part.type == "image" else ("application/pdf",))
-
-    async def model_names(self) -> list[str] | None:
-        """Return the models that the endpoint lists; None if it has no list. See `SdkClient.model_names`."""
-        return await self._client.model_names()
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._client.close()
 
     async def complete(self, request: Request) -> Reply:
         """Request an answer.
@@ -225,7 +217,7 @@ def _format_of(output: OutputFormat) -> dict[str, Any] | None:
 def _reply(answer: dict[str, Any], data_key: str, key_variable: str) -> Reply:
     content = answer.get("content")
     if answer.get("error") or not isinstance(content, list):
-        raise _error_of(answer, key_variable)
+        raise error_in(answer, "content", key_variable)
     texts: list[str] = []
     calls: list[ToolCall] = []
     layout: list[Any] = []
@@ -283,12 +275,3 @@ def _finish_reason(reason: object, has_calls: bool) -> FinishReason:
     if reason == "refusal":
         return "refusal"
     return "tool_calls" if has_calls else "stop"
-
-
-def _error_of(answer: dict[str, Any], key_variable: str) -> Exception:
-    """The error for an answer that has none: a stream ended with an error, or a gateway sent one with status 200."""
-    error = answer.get("error")
-    code = error.get("code") if isinstance(error, dict) else None
-    if isinstance(code, int) and code >= 400:
-        return error_of_status(code, message_in(answer), key_variable=key_variable)
-    return Unavailable(f"the endpoint's answer has no content: {message_in(answer)}")

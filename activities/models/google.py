@@ -14,11 +14,11 @@ from mulligan.activities.models._google_assembler import GoogleAssembler, usage_
 from mulligan.activities.models._google_client import GoogleClient
 from mulligan.activities.models._google_contents import encode, google_name, has_signature, merge
 from mulligan.activities.models._google_schema import google_schema
-from mulligan.activities.models._http_errors import error_of_status, message_in
+from mulligan.activities.models._http_errors import error_in
 from mulligan.activities.models._json_fields import as_text, to_json
 from mulligan.activities.models._model_settings import settings_for, tool_choice_of
 from mulligan.activities.models._read_response import wrong_types_are_unavailable
-from mulligan.activities.models._sdk_client import HttpRequest
+from mulligan.activities.models._sdk_client import HttpRequest, SdkProvider
 from mulligan.activities.models._strict_schema import schema_in_words
 from mulligan.activities.models.fit_content import without_content
 from mulligan.activities.models.protocol import FinishReason, Reply, Request, Unavailable
@@ -59,7 +59,7 @@ _OLDER = re.compile(r"(?:.*/)?gemini-[12]\b")
 """Models that require no thought signatures."""
 
 
-class Google:
+class Google(SdkProvider[GoogleClient]):
     """Gemini's API, at the client's endpoint. The client reads its key at the first request."""
 
     name = "gcp.gemini"
@@ -77,14 +77,6 @@ class Google:
     def takes(self, part: Media, role: Literal["user", "tool"]) -> bool:  # noqa: ARG002 - both alike
         """Whether it is an image, a recording or a PDF by its bytes: not all models fetch URLs."""
         return part.url is None and part.media_type in CONTENT[part.type]
-
-    async def model_names(self) -> list[str] | None:
-        """Return the models that the endpoint lists; None if it has no list. See `GoogleClient.model_names`."""
-        return await self._client.model_names()
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._client.close()
 
     async def complete(self, request: Request) -> Reply:
         """Request an answer.
@@ -204,7 +196,7 @@ def _reply(answer: dict[str, Any], request: Request, data_key: str, key_variable
     feedback = answer.get("promptFeedback")
     is_blocked = isinstance(feedback, dict) and bool(feedback.get("blockReason"))
     if answer.get("error") or (not isinstance(candidate, dict) and not is_blocked):
-        raise _error_of(answer, key_variable)
+        raise error_in(answer, "candidates", key_variable)
     candidate = candidate if isinstance(candidate, dict) else {}
     reason = "SAFETY" if is_blocked else candidate.get("finishReason")
     content = candidate.get("content")
@@ -281,12 +273,3 @@ def _finish_reason(reason: object, has_calls: bool) -> FinishReason:
     if reason in BLOCKED:
         return "content_filter"
     return "tool_calls" if has_calls else "stop"
-
-
-def _error_of(answer: dict[str, Any], key_variable: str) -> Exception:
-    """The error for an answer without a candidate: a stream ended with an error, or a gateway sent one with status 200."""
-    error = answer.get("error")
-    code = error.get("code") if isinstance(error, dict) else None
-    if isinstance(code, int) and code >= 400:
-        return error_of_status(code, message_in(answer), key_variable=key_variable)
-    return Unavailable(f"the endpoint's answer has no candidates: {message_in(answer)}")

@@ -19,7 +19,7 @@ from mulligan.activities.models._openai_batches import OpenAIBatches
 from mulligan.activities.models._openai_client import OpenAIClient, json_schema_format, settings_of
 from mulligan.activities.models._read_response import wrong_types_are_unavailable
 from mulligan.activities.models._refused_content import RefusedContent, without_content
-from mulligan.activities.models._sdk_client import HttpRequest
+from mulligan.activities.models._sdk_client import HttpRequest, SdkProvider
 from mulligan.activities.models.protocol import FinishReason, Reply, Request, Unavailable
 from mulligan.content import Media, Part, Text, media_of
 from mulligan.errors import ModelRequestError
@@ -37,7 +37,7 @@ _CUT_OFF = ("length", "max_tokens", "model_length")
 """The finish reasons of an answer that is cut off by the token limit."""
 
 
-class OpenAIChat:
+class OpenAIChat(SdkProvider[OpenAIClient]):
     """Chat Completions, at the client's endpoint. The client reads its key at the first request."""
 
     name = "openai"
@@ -64,14 +64,6 @@ class OpenAIChat:
         if part.type == "image":
             return part.media_type in IMAGES
         return part.url is None and part.media_type in (AUDIO_FORMATS if part.type == "audio" else ("application/pdf",))
-
-    async def model_names(self) -> list[str] | None:
-        """Return the models that the endpoint lists; None if it has no list. See `OpenAIClient.model_names`."""
-        return await self._client.model_names()
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._client.close()
 
     async def complete(self, request: Request) -> Reply:
         """Request an answer.

@@ -19,7 +19,7 @@ from mulligan.activities.models._openai_client import OpenAIClient, json_schema_
 from mulligan.activities.models._read_response import wrong_types_are_unavailable
 from mulligan.activities.models._refused_content import RefusedContent, without_content
 from mulligan.activities.models._responses_assembler import ResponsesAssembler, usage_of
-from mulligan.activities.models._sdk_client import HttpRequest
+from mulligan.activities.models._sdk_client import HttpRequest, SdkProvider
 from mulligan.activities.models.protocol import FinishReason, Reply, Request, Unavailable
 from mulligan.content import Media, Part, Text
 from mulligan.errors import ModelRequestError
@@ -69,7 +69,7 @@ class CreatedResponse:
     sequence: int | None = None
 
 
-class OpenAIResponses:
+class OpenAIResponses(SdkProvider[OpenAIClient]):
     """The Responses API, at the client's endpoint. The client reads its key at the first request."""
 
     name = "openai"
@@ -88,14 +88,6 @@ class OpenAIResponses:
     def takes(self, part: Media, role: Literal["user", "tool"]) -> bool:  # noqa: ARG002 - both alike
         """Whether it is an image of a common format, or a PDF."""
         return part.media_type in (IMAGES if part.type == "image" else ("application/pdf",))
-
-    async def model_names(self) -> list[str] | None:
-        """Return the models that the endpoint lists; None if it has no list. See `OpenAIClient.model_names`."""
-        return await self._client.model_names()
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._client.close()
 
     async def complete(self, request: Request) -> Reply:
         """Request an answer.
