@@ -173,6 +173,8 @@ class ModelAnswer(CheckedResult):
     def _with_values(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """The fields, with the values of arguments in place of their texts."""
         data: dict[str, Any] = write(self)
+        if "message" not in data:  # continue-as-new carries it in the conversation
+            return data
         prepared = data.pop("prepared", [])
         for call, each in zip(data["message"].get("tool_calls", ()), prepared, strict=False):
             if (spelling := spelling_of(call["arguments"], each.get("arguments"))) is not None:
