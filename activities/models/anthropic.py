@@ -13,13 +13,13 @@ from mulligan.activities.models._anthropic_assembler import AnthropicAssembler, 
 from mulligan.activities.models._anthropic_client import AnthropicClient
 from mulligan.activities.models._anthropic_turns import THINKING, Turn, called_tools, encode, mark_for_cache, merge
 from mulligan.activities.models._http_errors import error_in
-from mulligan.activities.models._json_fields import MOST_TOKENS, as_text, to_json
+from mulligan.activities.models._json_fields import MOST_TOKENS, as_text, finish_reason, shorten_layout, to_json
 from mulligan.activities.models._model_settings import settings_for, tool_choice_of
 from mulligan.activities.models._read_response import wrong_types_are_unavailable
 from mulligan.activities.models._sdk_client import HttpRequest, SdkProvider
 from mulligan.activities.models._strict_schema import schema_in_words, strict
 from mulligan.activities.models.fit_content import without_content
-from mulligan.activities.models.protocol import FinishReason, Reply, Request
+from mulligan.activities.models.protocol import Reply, Request
 from mulligan.content import Media
 from mulligan.errors import ModelRequestError
 from mulligan.values import Message, ToolCall
@@ -221,7 +221,8 @@ def _reply(answer: dict[str, Any], data_key: str, key_variable: str) -> Reply:
     texts: list[str] = []
     calls: list[ToolCall] = []
     layout: list[Any] = []
-    is_cut_off = answer.get("stop_reason") in _CUT_OFF
+    reason = answer.get("stop_reason")
+    is_cut_off = reason in _CUT_OFF
     for number, block in enumerate(block for block in content if isinstance(block, dict)):
         kind = block.get("type")
         if kind in THINKING:
@@ -236,11 +237,13 @@ def _reply(answer: dict[str, Any], data_key: str, key_variable: str) -> Reply:
     refusal = answer.get("stop_details")
     explanation = as_text(refusal.get("explanation")) if isinstance(refusal, dict) else ""
     has_thinking = any(block["type"] in THINKING for block in layout)
-    data: dict[str, JsonValue] | None = {data_key: _shorten(layout, len(texts))} if has_thinking else None
+    data: dict[str, JsonValue] | None = (
+        {data_key: shorten_layout(layout, len(texts), text="text", call="tool_use")} if has_thinking else None
+    )
     return Reply(
         text="\n\n".join(texts) or explanation,
         calls=calls,
-        finish_reason=_finish_reason(answer.get("stop_reason"), bool(calls)),
+        finish_reason=finish_reason(reason, bool(calls), _CUT_OFF, is_refused=reason == "refusal"),
         usage=usage_of(answer.get("usage")),
         response_id=as_text(answer.get("id")),
         model=as_text(answer.get("model")),
@@ -258,20 +261,3 @@ def _arguments(written: object, *, is_cut_off: bool) -> str:
         return written
     text = as_text(written or {})
     return text[:-1] if is_cut_off else text
-
-
-def _shorten(layout: list[Any], texts: int) -> list[Any]:
-    """Leave out what the message itself has: its only text, and the blocks at the end that follow in their order anyway."""
-    if texts == 1:
-        layout = [{"type": "text"} if block["type"] == "text" else block for block in layout]
-    while layout and layout[-1] == {"type": "tool_use"}:
-        layout.pop()
-    return layout[:-1] if layout and layout[-1] == {"type": "text"} else layout
-
-
-def _finish_reason(reason: object, has_calls: bool) -> FinishReason:
-    if reason in _CUT_OFF:
-        return "length"
-    if reason == "refusal":
-        return "refusal"
-    return "tool_calls" if has_calls else "stop"

@@ -15,13 +15,13 @@ from mulligan.activities.models._google_client import GoogleClient
 from mulligan.activities.models._google_contents import encode, google_name, has_signature, merge
 from mulligan.activities.models._google_schema import google_schema
 from mulligan.activities.models._http_errors import error_in
-from mulligan.activities.models._json_fields import as_text, to_json
+from mulligan.activities.models._json_fields import as_text, finish_reason, to_json
 from mulligan.activities.models._model_settings import settings_for, tool_choice_of
 from mulligan.activities.models._read_response import wrong_types_are_unavailable
 from mulligan.activities.models._sdk_client import HttpRequest, SdkProvider
 from mulligan.activities.models._strict_schema import schema_in_words
 from mulligan.activities.models.fit_content import without_content
-from mulligan.activities.models.protocol import FinishReason, Reply, Request, Unavailable
+from mulligan.activities.models.protocol import Reply, Request, Unavailable
 from mulligan.content import Media
 from mulligan.errors import ModelRequestError
 from mulligan.values import Message, ToolCall
@@ -213,7 +213,7 @@ def _reply(answer: dict[str, Any], request: Request, data_key: str, key_variable
     return Reply(
         text=text,
         calls=calls,
-        finish_reason=_finish_reason(reason, bool(calls)),
+        finish_reason=finish_reason(reason, bool(calls), _CUT_OFF, BLOCKED),
         usage=usage_of(answer.get("usageMetadata")),
         response_id=as_text(answer.get("responseId")),
         model=as_text(answer.get("modelVersion")),
@@ -265,11 +265,3 @@ def _invalid_call(message: str, request: Request) -> ToolCall:
     written = message.partition(":")[2].strip() or message
     called = _CALLED.search(written.removeprefix("print("))
     return ToolCall(id="", name=_own_name(called[1], request) if called else "", arguments=written or "(unknown)")
-
-
-def _finish_reason(reason: object, has_calls: bool) -> FinishReason:
-    if reason in _CUT_OFF:
-        return "length"
-    if reason in BLOCKED:
-        return "content_filter"
-    return "tool_calls" if has_calls else "stop"

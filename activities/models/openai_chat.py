@@ -13,14 +13,14 @@ from pydantic import JsonValue
 from mulligan.activities.models import _refusals
 from mulligan.activities.models._chat_assembler import ChatAssembler, content_text, usage_of
 from mulligan.activities.models._http_errors import error_of_status, has_permanent_code
-from mulligan.activities.models._json_fields import as_text, to_json
+from mulligan.activities.models._json_fields import as_text, finish_reason, to_json
 from mulligan.activities.models._legal_calls import legal_arguments, legal_id, legal_name
 from mulligan.activities.models._openai_batches import OpenAIBatches
 from mulligan.activities.models._openai_client import OpenAIClient, json_schema_format, settings_of
 from mulligan.activities.models._read_response import wrong_types_are_unavailable
 from mulligan.activities.models._refused_content import RefusedContent, without_content
 from mulligan.activities.models._sdk_client import HttpRequest, SdkProvider
-from mulligan.activities.models.protocol import FinishReason, Reply, Request, Unavailable
+from mulligan.activities.models.protocol import Reply, Request, Unavailable
 from mulligan.content import Media, Part, Text, media_of
 from mulligan.errors import ModelRequestError
 from mulligan.values import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
@@ -268,7 +268,9 @@ def _reply(
     return Reply(
         text=text or refusal,
         calls=calls,
-        finish_reason=_finish_reason(choice.get("finish_reason"), bool(calls), bool(refusal)),
+        finish_reason=finish_reason(
+            choice.get("finish_reason"), bool(calls), _CUT_OFF, ("content_filter",), is_refused=bool(refusal)
+        ),
         usage=usage_of(answer.get("usage")),
         response_id=as_text(answer.get("id")),
         model=as_text(answer.get("model")),
@@ -303,14 +305,3 @@ def _calls(message: dict[str, Any]) -> list[ToolCall]:
         name, arguments = as_text(function.get("name")), as_text(function.get("arguments"))
         calls.append(ToolCall(id=as_text(item.get("id")), name=name, arguments=arguments))
     return calls
-
-
-def _finish_reason(reason: object, has_calls: bool, is_refused: bool) -> FinishReason:
-    """Our finish reason. An answer with calls ends by them, whatever its reason: "stop", "function_call", none."""
-    if reason in _CUT_OFF:
-        return "length"
-    if reason == "content_filter":
-        return "content_filter"
-    if is_refused:
-        return "refusal"
-    return "tool_calls" if has_calls else "stop"

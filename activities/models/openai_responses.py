@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from mulligan.activities.models import _refusals
 from mulligan.activities.models._http_errors import has_permanent_code
-from mulligan.activities.models._json_fields import as_text, to_json
+from mulligan.activities.models._json_fields import as_text, shorten_layout, to_json
 from mulligan.activities.models._legal_calls import legal_arguments, legal_id, legal_name
 from mulligan.activities.models._openai_batches import OpenAIBatches
 from mulligan.activities.models._openai_client import OpenAIClient, json_schema_format, settings_of
@@ -385,7 +385,7 @@ def _reply(answer: dict[str, Any], data_key: str = DATA_KEY) -> Reply:
                 call_id, name, arguments = (as_text(item.get(key)) for key in ("call_id", "name", "arguments"))
                 calls.append(ToolCall(id=call_id, name=name, arguments=arguments))
                 layout.append({"type": "function_call"})
-    layout = _shorten_layout(layout, is_one_text=len(texts) == 1)
+    layout = shorten_layout(layout, len(texts), text="message", call="function_call")
     return Reply(
         text="\n\n".join(texts),
         calls=calls,
@@ -433,17 +433,6 @@ def _read_content(content: object) -> tuple[str, bool]:
     parts = _objects(content)
     text = "".join(as_text(part.get("refusal" if part.get("type") == "refusal" else "text")) for part in parts)
     return text, any(part.get("type") == "refusal" for part in parts)
-
-
-def _shorten_layout(layout: list[Any], *, is_one_text: bool) -> list[Any]:
-    """Leave out what the message itself has: its only text, and the items at the end that follow in their order anyway."""
-    if is_one_text:
-        for item in layout:
-            if item["type"] == "message":
-                del item["text"]
-    while layout and layout[-1] == {"type": "function_call"}:
-        layout.pop()
-    return layout[:-1] if layout and layout[-1] == {"type": "message"} else layout
 
 
 def _finish_reason(answer: dict[str, Any], has_calls: bool, is_refused: bool) -> FinishReason:
