@@ -10,6 +10,7 @@ from opentelemetry.trace import Span
 from temporalio import activity
 
 from mulligan.activities.answers.inspect_answer import inspect_answer
+from mulligan.activities.answers.text_calls import text_calls_of
 from mulligan.activities.heartbeat import attempt_was_abandoned, lost_attempts
 from mulligan.activities.models.estimated_usage import estimated_input, tokens_of
 from mulligan.activities.models.protocol import Reply, Request
@@ -80,7 +81,7 @@ class ModelAttempt:
         on_text: Callable[[str], None] | None = None,
     ) -> Request:
         """What the provider is asked."""
-        request = self.request
+        request, text_calls = self.request, text_calls_of(agent)
         return Request(
             model=ModelName.parse(request.model).name,
             definition=definition,
@@ -88,7 +89,7 @@ class ModelAttempt:
             messages=conversation.messages,
             settings=agent.model_settings,
             parallel_tool_calls=agent.parallel_tool_calls,
-            calls_in_text=agent.has_feature("calls_in_text"),
+            call_as_text=text_calls.as_text if text_calls is not None else None,
             timeout=self.services.providers.timeout(request.model, request.timeout),
             summed_up=request.summed_up or 0,
             on_text=on_text,

@@ -120,6 +120,8 @@ class RunningAgent:
     def carry(self) -> bytes:
         """The state of the agent for the next workflow run: its turn and its conversation, compressed."""
         step, states = self.open_step, {each.name(): each.dump() for each in self.features}
+        # The conversation has the message, and its records have the arguments.
+        elsewhere: Any = {"answer": {"message": True, "prepared": {"__all__": {"arguments"}}}}
         return encode_state(
             {
                 "agent": self.name,
@@ -129,7 +131,7 @@ class RunningAgent:
                 "inbox": self.inbox.dump(),
                 "waits": self.waits.dump(),
                 "answering": self.is_answering,
-                "step": step.model_dump(mode="json", exclude={"answer": {"message"}}) if step else None,
+                "step": step.model_dump(mode="json", exclude=elsewhere) if step else None,
                 "features": {name: state for name, state in states.items() if state is not None},
             }
         )

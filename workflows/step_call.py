@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass
 
 from mulligan.values import Decision, ToolCall
@@ -41,6 +43,12 @@ class StepCall:
     def decision(self) -> Decision | None:
         """What a person has decided, without the model's own arguments: history has them."""
         return self.record.decision and self.record.decision.model_copy(update={"before": None})
+
+    @property
+    def key(self) -> str:
+        """The same for two calls of one tool whose arguments differ in white space or in the order of fields only."""
+        arguments = self.prepared.key or json.dumps(self.record.arguments, sort_keys=True)
+        return hashlib.sha256(f"{self.call.name} {arguments}".encode()).hexdigest()[:16]
 
     @property
     def repaired_by(self) -> list[str]:

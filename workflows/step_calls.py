@@ -49,7 +49,7 @@ class StepCalls:
         messages = [settled[each.call.id] for each in self._calls]
         # A call that did not run because the run was stopped is not a mistake that the model recovers from.
         failed = [
-            each.call
+            each.key
             for each, message in zip(self._calls, messages, strict=True)
             if message.error is not None and not each.is_stopped
         ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from typing import cast
@@ -12,7 +11,7 @@ from pydantic import BaseModel, JsonValue
 from mulligan.prices import cost_of, round_usd
 from mulligan.run_input import RunInput
 from mulligan.schema.optional_field import optional_field
-from mulligan.values import RunResult, Status, Took, ToolCall, Usage
+from mulligan.values import RunResult, Status, Took, Usage
 from mulligan.wire.agent_facts import AgentFacts, OpenedRun
 from mulligan.wire.model_call import GuardContext, ModelAnswer, ModelCall
 from mulligan.wire.run_context import RunContext
@@ -121,10 +120,10 @@ class Turn(BaseModel):
             return "max_repeats"
         return "max_steps" if result.steps >= self.max_steps else None
 
-    def count_repeats(self, failed: Iterable[ToolCall]) -> None:
-        """Count the failed calls of the newest step. A call that is not among them begins anew."""
+    def count_repeats(self, failed: Iterable[str]) -> None:
+        """Count the failed calls of the newest step, by their keys. A call that is not among them begins anew."""
         if self.facts.max_repeats is not None:
-            self.repeats = {key: self.repeats.get(key, 0) + 1 for key in map(_digest_of_call, failed)}
+            self.repeats = {key: self.repeats.get(key, 0) + 1 for key in failed}
 
     def add_usage(self, usage: Usage, cost: float | None) -> None:
         """Add tokens and their cost in USD; None if a price is unknown."""
@@ -199,15 +198,6 @@ def status_of(answer: ModelAnswer) -> Status:
     if answer.output is not None:
         return "completed"
     return _STATUS_OF_FINISH_REASON.get(answer.finish_reason, "completed")
-
-
-def _digest_of_call(call: ToolCall) -> str:
-    """The same for two calls of one tool whose arguments differ in white space or in the order of fields only."""
-    try:
-        arguments = json.dumps(json.loads(call.arguments), sort_keys=True)
-    except (ValueError, RecursionError):
-        arguments = " ".join(call.arguments.split())
-    return hashlib.sha256(f"{call.name} {arguments}".encode()).hexdigest()[:16]
 
 
 def _output_value(answer: ModelAnswer, record: StepRecord) -> JsonValue:

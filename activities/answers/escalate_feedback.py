@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mulligan.activities.answers.example_arguments import NoExample, example
-from mulligan.activities.answers.repair_json import NotJson, parse_json
+from mulligan.activities.answers.parsed_arguments import ParsedArguments
 from mulligan.policy import Mistake
 from mulligan.schema.arguments_model import JsonType
 from mulligan.schema.schema_cost import is_cheap
@@ -18,14 +18,13 @@ INPUT_KINDS = frozenset({"unknown_tool", "invalid_json", "invalid_arguments", "i
 FIELDS_SHOWN, EXAMPLE_SHOWN = 20, 2_000
 
 
-def times_before(messages: Sequence[Message], call: ToolCall, kind: str) -> int:
+def times_before(messages: Sequence[Message], call: ToolCall, parsed: ParsedArguments, kind: str) -> int:
     """How often the model got feedback on this same call before; for an unknown tool, on any call of it."""
     if kind not in INPUT_KINDS:
         return 0
     failed = {m.call_id for m in messages if isinstance(m, ToolMessage) and m.error and m.error.kind in INPUT_KINDS}
-    key = _key(call, kind)
     return sum(
-        earlier.id in failed and _key(earlier, kind) == key
+        earlier.id in failed and (kind == "unknown_tool" or ParsedArguments.of(earlier.arguments).key == parsed.key)
         for message in messages
         if isinstance(message, AssistantMessage)
         for earlier in message.tool_calls
@@ -33,7 +32,7 @@ def times_before(messages: Sequence[Message], call: ToolCall, kind: str) -> int:
     )
 
 
-def escalate_feedback(error: Mistake, times: int, call: ToolCall, accepts: JsonType | None) -> Mistake:
+def escalate_feedback(error: Mistake, times: int, parsed: ParsedArguments, accepts: JsonType | None) -> Mistake:
     """The error with a more explicit text if the call was wrong `times` times before; unchanged the first time."""
     if times == 0:
         return error
@@ -46,39 +45,28 @@ def escalate_feedback(error: Mistake, times: int, call: ToolCall, accepts: JsonT
     detail = [error.detail]
     if accepts is not None:
         if times > 1:
-            detail.append(_compared(call.arguments, accepts))
+            detail.append(_compared(parsed, accepts))
         if shown := _example(accepts):
             detail.append(f"A minimal call of it that is valid has the arguments: {shown}")
     fields = {name: getattr(error, name) for name in error.fields}
     return type(error)(f"{again}\n{error.message}", detail="\n".join(filter(None, detail)), **fields)
 
 
-def _key(call: ToolCall, kind: str) -> Any:
-    if kind == "unknown_tool":
-        return None
-    try:
-        return json.dumps(parse_json(call.arguments), sort_keys=True)
-    except NotJson:
-        return " ".join(call.arguments.split())
-
-
-def _compared(raw: str, accepts: JsonType) -> str:
+def _compared(parsed: ParsedArguments, accepts: JsonType) -> str:
     """A comparison of the arguments with the schema, field by field."""
     fields = accepts.schema.get("properties", {})
     expected = [
         f"`{name}`: {_type(field)}{', required' if name in accepts.required else ''}"
         for name, field in list(fields.items())[:FIELDS_SHOWN]
     ]
-    try:
-        sent = parse_json(raw)
-    except NotJson:
+    sent = parsed.value
+    if parsed.fault is not None:
         says = "text that is not JSON"
+    elif isinstance(sent, dict):
+        fields_sent = [f"`{name[:100]}`: {_name_of(value)}" for name, value in list(sent.items())[:FIELDS_SHOWN]]
+        says = "an object with " + (", ".join(fields_sent) or "no field")
     else:
-        if isinstance(sent, dict):
-            fields_sent = [f"`{name[:100]}`: {_name_of(value)}" for name, value in list(sent.items())[:FIELDS_SHOWN]]
-            says = "an object with " + (", ".join(fields_sent) or "no field")
-        else:
-            says = f"not an object but {_name_of(sent)}"
+        says = f"not an object but {_name_of(sent)}"
     return f"You sent {says}.\nIt takes an object with {'; '.join(expected) or 'no field'}."
 
 

@@ -14,8 +14,8 @@ from typing import Any, get_args
 from pydantic import JsonValue, ValidationError
 from pydantic_core.core_schema import ErrorType
 
+from mulligan.activities.answers.parsed_arguments import ParsedArguments
 from mulligan.activities.answers.repair_json import NotJson
-from mulligan.activities.models._legal_calls import is_json_object
 from mulligan.errors import (
     InvalidToolInputError,
     MultipleStructuredOutputsError,
@@ -127,15 +127,15 @@ class Target:
         return error
 
 
-def quote_unreadable(error: Mistake, call: ToolCall) -> None:
+def quote_unreadable(error: Mistake, parsed: ParsedArguments) -> None:
     """Add the arguments of a failed call to the feedback, unless it has them or they are a JSON object.
 
     The model is sent `{}` in their place.
     """
-    if error.quotes_input or not call.arguments.strip() or is_json_object(call.arguments):
+    if error.quotes_input or not parsed.text.strip() or parsed.is_legal:
         return
     is_cut_off = error.kind == "truncated_call"
-    sent = _sent(call.arguments, len(call.arguments) if is_cut_off else 0)
+    sent = _sent(parsed.text, len(parsed.text) if is_cut_off else 0)
     error.detail = "\n".join(filter(None, (error.detail, sent)))
 
 

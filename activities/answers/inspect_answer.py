@@ -6,30 +6,22 @@ A mistake of the model never raises here. It becomes feedback for the model, or 
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import Any
 
 from pydantic import JsonValue
 
 from mulligan.activities.answers import feedback, size_limits
-from mulligan.activities.answers.call_states import (
-    CallState,
-    OutputCall,
-    ValidCall,
-    WaitingCall,
-    arguments_to_record,
-    as_executed,
-    prepared_call,
-)
-from mulligan.activities.answers.calls_in_text import find_calls
 from mulligan.activities.answers.escalate_feedback import escalate_feedback, times_before
 from mulligan.activities.answers.failure_policy import HandledFailure, apply_policy, policy_for
 from mulligan.activities.answers.feedback import Target
+from mulligan.activities.answers.parsed_arguments import ParsedArguments, parse_arguments
 from mulligan.activities.answers.prepare_call import ValidArguments, duplicates, prepare
+from mulligan.activities.answers.text_calls import text_calls_of
 from mulligan.activities.answers.user_functions import UserFunctions
 from mulligan.activities.models.protocol import Reply
 from mulligan.activities.run_data.conversation_cache import CachedConversation
@@ -40,9 +32,18 @@ from mulligan.errors import StructuredOutputError
 from mulligan.observe.spans import ToolCallAttempt
 from mulligan.output import OutputType, unwrap
 from mulligan.policy import MISTAKES, Mistake
+from mulligan.schema.arguments_model import JsonType
 from mulligan.values import AssistantMessage, Message, Repair, ToolCall
 from mulligan.wire.agent_facts import Definition
-from mulligan.wire.model_call import AcceptedOutput, ModelAnswer, ModelCall, RejectedAnswer
+from mulligan.wire.model_call import (
+    AcceptedOutput,
+    ModelAnswer,
+    ModelCall,
+    PreparedCall,
+    RejectedAnswer,
+    spelling_of,
+    write_arguments,
+)
 from mulligan.wire.shorten import json_size
 from mulligan.wire.tool_call import digest_of_call
 
@@ -58,9 +59,9 @@ _PREFIX = re.compile(r"\A(?:functions?|tools?|default_api)[.:/]")
 
 @dataclass(frozen=True)
 class CallFinding:
-    """The state of one call; the output, if the call is the accepted output; and the function that writes its span."""
+    """What history has of a call; the output, if the call is the accepted one; and the function that writes its span."""
 
-    state: CallState
+    prepared: PreparedCall
     output: AcceptedOutput | None = None
     write_span: Callable[[], None] | None = None
 
@@ -85,8 +86,8 @@ async def inspect_answer(
     """Inspect a provider's reply to `conversation`, and return the answer that the workflow continues with."""
     tools = services.tools.of_run(agent, definition)
     text, calls = reply.text, list(reply.calls)
-    if agent.has_feature("calls_in_text") and not calls:
-        text, calls = await _calls_in_text(text, tools)
+    if not calls and (text_calls := text_calls_of(agent)) is not None:
+        text, calls = await text_calls.read_calls(text, tools)
     raw_calls = calls[: size_limits.MOST_CALLS + 1]
     # After a compaction, ids of removed calls could be repeated.
     digest = request.whole.digest if request.summed_up else ""
@@ -110,6 +111,7 @@ async def inspect_answer(
         tools=tools,
         functions=functions,
         message=message,
+        parsed=[await parse_arguments(call.arguments) for call in message.tool_calls],
         raw_calls=raw_calls,
         renamed=renamed,
         call_count=len(calls),
@@ -126,33 +128,14 @@ async def inspect_answer(
     return size_limits.fit_answer(_model_answer(inspection, reply, findings, text_finding))
 
 
-async def _calls_in_text(text: str, tools: RunTools) -> tuple[str, list[ToolCall]]:
-    """The text without the calls in it, and those calls. JSON that is valid as the output is the output, and no call."""
-    # A text of a megabyte takes seconds to read: not on the worker's event loop.
-    rest, calls = await asyncio.to_thread(find_calls, text, tools.names)
-    declared = tools.agent.declared_output
-    if not calls or not declared or tools.output_by != "provider" or any(call.name in tools.names for call in calls):
-        return rest, calls
-    output = ToolCall(id="", name=declared.whole.name, arguments=text)
-    try:
-        await prepare(output, Target(output.name, declared.whole, is_output=True), (), _no_fixer)
-    except MISTAKES:
-        return rest, calls
-    return text, []
-
-
-async def _no_fixer(*_: object) -> None:
-    """There is no fixer for what may not be an output."""
-
-
 def _model_answer(
     inspection: _Inspection, reply: Reply, findings: Sequence[CallFinding], text_finding: TextFinding
 ) -> ModelAnswer:
     message, usage_by_model, rejected = inspection.message, inspection.functions.usage_by_model, text_finding.rejected
     outputs = [finding.output for finding in findings if finding.output is not None]
     calls, prepared = [], []
-    for call, finding in zip(message.tool_calls, findings, strict=True):
-        sent, settled = as_executed(call, prepared_call(finding.state))
+    for call, parsed, finding in zip(message.tool_calls, inspection.parsed, findings, strict=True):
+        sent, settled = as_executed(call, finding.prepared, parsed)
         calls.append(sent)
         prepared.append(settled.model_copy(update={"repairs": [*inspection.renaming(call), *settled.repairs]}))
     return ModelAnswer(
@@ -173,8 +156,8 @@ class _Inspection:
     """One answer, and what is known of it.
 
     `raw_calls` are the calls as the model wrote them: those of `message` have unique ids, the tools' names, and shortened
-    arguments where the arguments are oversized. `renamed`: the repairs of names, by the calls' ids. `call_count` also counts
-    the calls beyond the limit. `earlier` is the conversation before it.
+    arguments where the arguments are oversized; `parsed` are its calls' arguments. `renamed`: the repairs of names, by the
+    calls' ids. `call_count` also counts the calls beyond the limit. `earlier` is the conversation before it.
     """
 
     services: Services
@@ -183,6 +166,7 @@ class _Inspection:
     tools: RunTools
     functions: UserFunctions
     message: AssistantMessage
+    parsed: Sequence[ParsedArguments]
     raw_calls: Sequence[ToolCall]
     renamed: Mapping[str, Repair]
     call_count: int
@@ -210,10 +194,14 @@ class _Inspection:
             findings = [await self._inspect_call(0)]
         else:
             findings = list(await asyncio.gather(*map(self._inspect_call, range(len(calls)))))
-        for index in size_limits.oversized_arguments([arguments_to_record(finding.state) for finding in findings]):
-            length = json_size(arguments_to_record(findings[index].state))
-            error = feedback.too_long(calls[index], length, size_limits.ARGUMENTS_BYTES)
-            findings[index] = await self._failed_call(calls[index], error, time.time())
+        # Arguments that are those of the text have the limit that the text has.
+        recorded = [
+            None if spelling_of(call.arguments, finding.prepared.arguments) else finding.prepared.arguments
+            for call, finding in zip(calls, findings, strict=True)
+        ]
+        for index in size_limits.oversized_arguments(recorded):
+            error = feedback.too_long(calls[index], json_size(recorded[index]), size_limits.ARGUMENTS_BYTES)
+            findings[index] = await self._failed_call(index, error, time.time())
         return findings
 
     async def _inspect_call(self, index: int) -> CallFinding:
@@ -222,11 +210,11 @@ class _Inspection:
             self._check_call(index, call)
             output_type = self._output_type(call.name)
             if output_type is None:
-                return await self._inspect_tool_call(call)
+                return await self._inspect_tool_call(index, call)
             self._check_only_output(call)
             return await self._inspect_output_call(index, call, output_type, started)
         except MISTAKES as error:
-            return await self._failed_call(call, error, started)
+            return await self._failed_call(index, error, started)
 
     def _check_call(self, index: int, call: ToolCall) -> None:
         """Check that the call is not a duplicate, is within the limits, is of a tool or an output, and is not cut off.
@@ -245,7 +233,8 @@ class _Inspection:
             gone = self.tools.is_gone(call.name)
             raise feedback.tool_gone(call) if gone else feedback.unknown_tool(call, self.tools.names)
         is_last = index == len(self.message.tool_calls) - 1
-        if is_last and self.finish_reason in _CUT_OFF and not _is_json_object(call.arguments):
+        # A whole object was written before the answer was cut off.
+        if is_last and self.finish_reason in _CUT_OFF and not isinstance(self.parsed[index].value, dict):
             raise feedback.truncated_call(call, _CUT_OFF[self.finish_reason])
 
     def _check_only_output(self, call: ToolCall) -> None:
@@ -260,30 +249,29 @@ class _Inspection:
         if len(self._names) > 1:
             raise feedback.premature_output(call.name)
 
-    async def _inspect_tool_call(self, call: ToolCall) -> CallFinding:
+    async def _inspect_tool_call(self, index: int, call: ToolCall) -> CallFinding:
         tool = self.tools.find(call.name)
         assert tool is not None
         fixers = [("fix", tool.fix), ("repair", self.agent.repair)]
-        valid = await prepare(call, Target(tool.name, tool.arguments), fixers, self.functions.fixer_of(call))
+        target, run_fixer = Target(tool.name, tool.arguments), self.functions.fixer_of(call)
+        valid = await prepare(call, self.parsed[index], target, fixers, run_fixer)
         await self.functions.check_guard(call, valid.arguments)
-        state = _valid_call(call, valid)
         waits_for = await self.functions.waits_for(tool, call, valid.arguments)
-        if waits_for is None:
-            return CallFinding(state)
-        if tool.once:  # it may be excluded, and then nobody is asked: `record_decision` writes the span of its request
-            return CallFinding(WaitingCall(state, waits_for))
+        prepared = _valid_call(valid, waits=waits_for)
+        # A call of a `once` tool may be excluded, and then nobody is asked: `record_decision` writes its request's span.
+        if waits_for is None or tool.once:
+            return CallFinding(prepared)
         request, telemetry = self.request, self.services.telemetry
         record = partial(
             telemetry.record_request, request.where, call, step=request.step, kind=waits_for, at=time.time()
         )
-        return CallFinding(WaitingCall(state, waits_for), write_span=record)
+        return CallFinding(prepared, write_span=record)
 
     async def _inspect_output_call(
         self, index: int, call: ToolCall, output_type: OutputType, started: float
     ) -> CallFinding:
         """Accept the output that a call contains. No activity runs for such a call, so its span is made here."""
-        valid = await self._prepare_output(call, output_type)
-        state = _valid_call(call, valid)
+        valid = await self._prepare_output(call, self.parsed[index], output_type)
         content = self.agent.declared_output.tool_message_content if self.agent.declared_output else None
         text = _OUTPUT_ACCEPTED if content is None else content
         repaired_by = [repair.by for repair in (*self.renaming(call), *valid.repairs)]
@@ -291,8 +279,8 @@ class _Inspection:
         telemetry = self.services.telemetry
         span = telemetry.tool_call(self.request.where, attempt, arguments=valid.arguments, start=started)
         span.set_end_time()
-        output = _accepted(output_type, valid.arguments, as_written=state.arguments is None, call=index)
-        return CallFinding(OutputCall(state, text), output, partial(span.succeed, text))
+        output = _accepted(output_type, valid.arguments, as_said=True, call=index)
+        return CallFinding(_valid_call(valid, text=text), output, partial(span.succeed, text))
 
     async def inspect_text(self, text: str) -> TextFinding:
         """Accept the text as the output, if the output is expected in the text; or reject the answer."""
@@ -329,9 +317,10 @@ class _Inspection:
         if json_size(text) > size_limits.ARGUMENTS_BYTES:
             raise feedback.too_long_output(output_type.name, len(text), size_limits.ARGUMENTS_BYTES)
         call = ToolCall(id="", name=output_type.name, arguments=text)
-        valid = await self._prepare_output(call, output_type)
-        as_written = not valid.repairs and _is_same_json(self.message.text, valid.arguments)
-        return _accepted(output_type, valid.arguments, as_written=as_written)
+        parsed = await parse_arguments(text)
+        valid = await self._prepare_output(call, parsed, output_type)
+        as_said = parsed.is_legal and valid.arguments is parsed.value and self.message.text == text
+        return _accepted(output_type, valid.arguments, as_said=as_said)
 
     async def _check_no_output_beside_calls(self, text: str, output_type: OutputType) -> None:
         """Check that a text beside calls is not the output already: any other text there is allowed.
@@ -343,16 +332,14 @@ class _Inspection:
             return
         call = ToolCall(id="", name=output_type.name, arguments=text)
         try:
-            await prepare(
-                call, Target(output_type.name, output_type, is_output=True), (), self.functions.fixer_of(call)
-            )
+            await prepare(call, await parse_arguments(text), Target(output_type.name, output_type, is_output=True))
         except MISTAKES:
             return
         raise feedback.premature_output(output_type.name)
 
-    async def _prepare_output(self, call: ToolCall, output_type: OutputType) -> ValidArguments:
+    async def _prepare_output(self, call: ToolCall, parsed: ParsedArguments, output_type: OutputType) -> ValidArguments:
         target = Target(output_type.name, output_type, is_output=True)
-        valid = await prepare(call, target, [("repair", self.agent.repair)], self.functions.fixer_of(call))
+        valid = await prepare(call, parsed, target, [("repair", self.agent.repair)], self.functions.fixer_of(call))
         if valid.repairs and (length := json_size(valid.arguments)) > size_limits.ARGUMENTS_BYTES:
             raise feedback.too_long_output(output_type.name, length, size_limits.ARGUMENTS_BYTES)
         return valid
@@ -362,18 +349,26 @@ class _Inspection:
         declared = self.agent.declared_output
         return declared.type_named(name) if declared and self.tools.output_by == "tool" else None
 
-    async def _failed_call(self, call: ToolCall, error: Mistake, started: float) -> CallFinding:
-        feedback.quote_unreadable(error, call)
-        failure, write_span = await self._handle_failure(call, error, started)
-        return CallFinding(failure, write_span=write_span)
+    def _accepts(self, call: ToolCall) -> JsonType | None:
+        """The type of a call's arguments; None if there is neither a tool nor an output of its name."""
+        tool, output_type = self.tools.find(call.name), self._output_type(call.name)
+        return output_type if output_type is not None else tool.arguments if tool is not None else None
+
+    async def _failed_call(self, index: int, error: Mistake, started: float) -> CallFinding:
+        call, parsed = self.message.tool_calls[index], self.parsed[index]
+        feedback.quote_unreadable(error, parsed)
+        error = escalate_feedback(
+            error, times_before(self.earlier, call, parsed, error.kind), parsed, self._accepts(call)
+        )
+        handled, write_span = await self._handle_failure(call, error, started)
+        prepared = PreparedCall(text=handled.text, error=handled.error, failure=handled.failure, key=parsed.key)
+        return CallFinding(prepared, write_span=write_span)
 
     async def _handle_failure(
         self, call: ToolCall, error: Mistake, started: float
     ) -> tuple[HandledFailure, Callable[[], None]]:
         """Apply the policy to a mistake, and start its span; returns the function that writes the span."""
-        tool, output_type = self.tools.find(call.name), self._output_type(call.name)
-        accepts = output_type if output_type is not None else tool.arguments if tool is not None else None
-        error = escalate_feedback(error, times_before(self.earlier, call, error.kind), call, accepts)
+        tool = self.tools.find(call.name)
         is_output_error = isinstance(error, StructuredOutputError)
         if isinstance(error, StructuredOutputError):
             error.model_message = self.message.model_dump(mode="json")
@@ -382,7 +377,7 @@ class _Inspection:
         attempt = ToolCallAttempt(
             call=call, step=self.request.step, attempt=1, mcp_server=server, repaired_by=repaired_by
         )
-        is_known = accepts is not None or is_output_error
+        is_known = self._accepts(call) is not None or is_output_error
         span = self.services.telemetry.tool_call(self.request.where, attempt, start=started, is_known=is_known)
         policy = policy_for(
             error, agent=self.agent, tool=tool, on_invalid_tool_input=self.request.on_invalid_tool_input
@@ -392,9 +387,19 @@ class _Inspection:
         return failure, partial(failure.end_span, span)
 
 
-def _valid_call(call: ToolCall, valid: ValidArguments) -> ValidCall:
-    as_written = not valid.repairs and _is_same_json(call.arguments, valid.arguments)
-    return ValidCall(None if as_written else valid.arguments, size_limits.fit_repairs(valid.repairs))
+def _valid_call(valid: ValidArguments, **state: Any) -> PreparedCall:
+    return PreparedCall(arguments=valid.arguments, repairs=size_limits.fit_repairs(valid.repairs), **state)
+
+
+def as_executed(call: ToolCall, prepared: PreparedCall, parsed: ParsedArguments) -> tuple[ToolCall, PreparedCall]:
+    """The call as the model reads it from now on, with the arguments after repairs; and what history has beside it.
+
+    A call that needed no repair stays as the model wrote it: that is also what its provider has in its cache.
+    """
+    if prepared.arguments is None or (parsed.is_legal and not prepared.repairs):
+        return call, prepared
+    executed = ToolCall(id=call.id, name=call.name, arguments=write_arguments(prepared.arguments))
+    return executed, prepared.model_copy(update={"raw": call.arguments})
 
 
 def _renamed(calls: Sequence[ToolCall], names: Sequence[str]) -> dict[str, Repair]:
@@ -422,26 +427,11 @@ def _letters(name: str) -> str:
 
 
 def _accepted(
-    output_type: OutputType, arguments: JsonValue, *, as_written: bool, call: int | None = None
+    output_type: OutputType, arguments: JsonValue, *, as_said: bool, call: int | None = None
 ) -> AcceptedOutput:
-    as_written = as_written and not output_type.is_wrapped
-    value = None if as_written else unwrap(output_type, arguments)
-    return AcceptedOutput(type=output_type.name, call=call, as_said=as_written, value=value)
-
-
-def _is_json_object(arguments: str) -> bool:
-    """Whether the arguments are a whole JSON object: then the answer was cut off after them."""
-    try:
-        return isinstance(json.loads(arguments), dict)
-    except (ValueError, RecursionError):
-        return False
-
-
-def _is_same_json(raw: str, arguments: object) -> bool:
-    try:
-        return json.dumps(json.loads(raw), sort_keys=True) == json.dumps(arguments, sort_keys=True)
-    except (ValueError, RecursionError):
-        return False
+    as_said = as_said and not output_type.is_wrapped
+    value = None if as_said else unwrap(output_type, arguments)
+    return AcceptedOutput(type=output_type.name, call=call, as_said=as_said, value=value)
 
 
 def _looks_like_json(text: str) -> bool:

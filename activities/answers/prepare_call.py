@@ -1,4 +1,4 @@
-"""Prepare the arguments of a call, once: parse, repair and validate them. The result is valid arguments, or a typed error.
+"""Prepare the arguments of a call, once: repair and validate them. The result is valid arguments, or a typed error.
 
 Repairs are tried in this order: empty arguments, repaired JSON, a bare value, the tool's `fix`, the agent's `repair`. Each
 result may be converted by the schema (mulligan/schema/conversion.py), which is a repair as well. A repair is used only if
@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import BaseModel, JsonValue
 
 from mulligan.activities.answers.feedback import InvalidInput, Target
+from mulligan.activities.answers.parsed_arguments import ParsedArguments
 from mulligan.activities.answers.repair_json import NotJson, parse_json, repair_json
 from mulligan.fixer import Fixer, InvalidToolInput
 from mulligan.schema.arguments_model import JsonType
@@ -24,9 +25,6 @@ from mulligan.schema.conversion import convert
 from mulligan.schema.error_text import error_text, type_name
 from mulligan.schema.json_schema import NotOfSchema, property_names
 from mulligan.values import Repair, ToolCall
-
-LONG = 20_000
-"""Characters of arguments beyond which they are read in a thread."""
 
 BARE_VALUE = "bare_value"
 
@@ -43,24 +41,28 @@ class ValidArguments:
 
 
 async def prepare(
-    call: ToolCall, target: Target, fixers: Sequence[tuple[str, Fixer | None]], run_fixer: CallFixer
+    call: ToolCall,
+    parsed: ParsedArguments,
+    target: Target,
+    fixers: Sequence[tuple[str, Fixer | None]] = (),
+    run_fixer: CallFixer | None = None,
 ) -> ValidArguments:
     """Prepare a call's arguments for a tool, or for a type of output.
 
-    `fixers` are pairs of the name by which a repair is recorded and the fixer; they are tried in their order.
+    `parsed` are the arguments. `fixers` are pairs of the name by which a repair is recorded and the fixer; they are tried in
+    their order, by `run_fixer`.
 
     Raises:
         InvalidToolInputError, StructuredOutputValidationError: the arguments are not valid, and no repair succeeded.
     """
-    # Megabytes of brackets take seconds to repair: not on the worker's event loop.
-    in_thread = len(call.arguments) > LONG or target.accepts.blocks
-    result = await asyncio.to_thread(_read, call, target) if in_thread else _read(call, target)
+    in_thread = parsed.is_long or target.accepts.blocks
+    result = await asyncio.to_thread(_read, call, parsed, target) if in_thread else _read(call, parsed, target)
     if isinstance(result, ValidArguments):
         return result
     for by, fixer in fixers:
-        if fixer is None:
+        if fixer is None or run_fixer is None:
             continue
-        invalid = InvalidToolInput(target.name, result.arguments, call.arguments, result.error, target.accepts.schema)
+        invalid = InvalidToolInput(target.name, result.arguments, parsed.text, result.error, target.accepts.schema)
         made = await run_fixer(fixer, invalid)
         if target.accepts.blocks:
             corrected = await asyncio.to_thread(_corrected, made, target.accepts)
@@ -79,16 +81,14 @@ class _Invalid:
     arguments: JsonValue
 
 
-def _read(call: ToolCall, target: Target) -> ValidArguments | _Invalid:
-    """Read the arguments from their text alone, without a fixer."""
-    accepts, raw = target.accepts, call.arguments
+def _read(call: ToolCall, parsed: ParsedArguments, target: Target) -> ValidArguments | _Invalid:
+    """Read the arguments from what the model wrote alone, without a fixer."""
+    accepts, raw, value = target.accepts, parsed.text, parsed.value
     if not raw.strip():
         empty = _accepted(accepts, {}, ("empty_arguments", raw))
         return _Invalid(target.not_valid(call, {}, empty), {}) if isinstance(empty, Exception) else empty
-    try:
-        value = parse_json(raw)
-    except NotJson as error:
-        return _read_repaired(call, target, error)
+    if parsed.fault is not None:
+        return _read_repaired(call, raw, target, parsed.fault)
     as_read = _accepted(accepts, value)
     if isinstance(as_read, ValidArguments):
         return as_read
@@ -100,9 +100,9 @@ def _read(call: ToolCall, target: Target) -> ValidArguments | _Invalid:
     return _bare_value(accepts, value) or _Invalid(target.not_valid(call, value, as_read), value)
 
 
-def _read_repaired(call: ToolCall, target: Target, error: NotJson) -> ValidArguments | _Invalid:
+def _read_repaired(call: ToolCall, raw: str, target: Target, error: NotJson) -> ValidArguments | _Invalid:
     """Read arguments that are not JSON by the first repaired reading of them that is valid."""
-    accepts, raw = target.accepts, call.arguments
+    accepts = target.accepts
     readings = list(repair_json(raw, property_names(accepts.schema)))
     for reading in readings:
         spelling = (f"json:{reading.by}", raw)
@@ -176,10 +176,18 @@ def _validated(accepts: JsonType, value: JsonValue) -> JsonValue | Exception:
             return NotOfSchema(
                 [(path, "should be a finite number: JSON has no infinity and no NaN") for path in not_finite]
             )
-        # Some types are written differently from how they are read (SecretStr): then the model's own value is kept.
-        return shown if shown is value or accepts.validate(shown) == validated else value
+        # Validated again only where it would be another one. Some types are written differently from how they are read
+        # (SecretStr): then the model's own value is used.
+        return shown if not _is_same(shown, value) and accepts.validate(shown) == validated else value
     except BaseException:  # noqa: BLE001 - a user's serializer may raise anything
         return value
+
+
+def _is_same(first: JsonValue, second: JsonValue) -> bool:
+    """Whether two values are the same JSON, but for the order of fields. In Python, 1 equals 1.0 and True."""
+    return first is second or (
+        first == second and json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
+    )
 
 
 def _not_finite(value: JsonValue, path: str = "") -> Iterator[str]:

@@ -30,7 +30,7 @@ from mulligan.activities.answers.json_tokens import (
 )
 from mulligan.values import well_formed
 
-__all__ = ["NotJson", "RepairedJson", "parse_json", "repair_json"]
+__all__ = ["NotJson", "RepairedJson", "parse_exactly", "parse_json", "repair_json"]
 
 MAX_REPAIRED = 1_000_000
 """Characters beyond which a text is not repaired: tokenizing it takes about a second for a megabyte."""
@@ -94,6 +94,15 @@ def parse_json(text: str) -> JsonValue:
     Raises:
         NotJson: the text is not JSON, or contains what Python cannot represent: NaN, 1e999, more than 100 levels.
     """
+    return parse_exactly(text)[0]
+
+
+def parse_exactly(text: str) -> tuple[JsonValue, bool]:
+    """As `parse_json`, with whether the value is exactly that of the text: without lone surrogates that were replaced.
+
+    Raises:
+        NotJson: as `parse_json` does.
+    """
     if (deep := too_deep(text)) is not None:
         raise NotJson(f"lists and objects are nested more than {MAX_DEPTH} levels deep", deep, text)
     try:
@@ -106,8 +115,9 @@ def parse_json(text: str) -> JsonValue:
     except json.JSONDecodeError as error:
         raise _explained(text, error) from None
     if "\\ud" in text or "\\uD" in text or well_formed(text) != text:
-        value = _well_formed(value)
-    return cast(JsonValue, value)
+        changed = _well_formed(value)
+        return changed, changed == value
+    return cast(JsonValue, value), True
 
 
 def repair_json(text: str, properties: Set[str] = frozenset()) -> Iterator[RepairedJson]:

@@ -294,5 +294,8 @@ def _is_refused(response: httpx2.Response) -> bool:
 
 
 def _reason(error: Exception) -> str:
-    """Why there is no authorization, without the response of the authorization server."""
+    """Why there is no authorization, without the response of the authorization server, which may quote secrets.
+
+    The SDK's errors have neither a status nor the response as a field: its messages have the response after a colon.
+    """
     return f"its authorization server gave no token ({' '.join(str(error).split(':')[0].split())[:200]})"

@@ -15,6 +15,8 @@ MAX_RESPONSE_BYTES = 8_000_000
 """Bytes of a message. A model reads 50,000 characters of a result at most, so what is longer is mostly encoded images, and
 an image of 6 MB fits. A worker that executes 20 such calls at once needs about 1 GB."""
 TOO_LARGE = f"gave an answer of more than {MAX_RESPONSE_BYTES:,} bytes, which is the most that can be read"
+IS_TOO_LARGE = {"mulligan": "too_large"}
+"""The `data` of the error that stands for such an answer: its code is one that servers use as well."""
 LINES = "mulligan-mcp-lines"
 """The name of the text encoding that the SDK decodes a program's stdout by: UTF-8, with limited lines."""
 _MAX_LINE_BYTES = 16 * MAX_RESPONSE_BYTES
@@ -95,7 +97,7 @@ class LineDecoder(codecs.IncrementalDecoder):
         request_id = _ID_AT_START.match(b"".join(self._parts)) or _ID_AT_END.search(self._tail)
         if request_id is None:
             return ""  # not the response to a request
-        error = {"code": -32_000, "message": TOO_LARGE}
+        error = {"code": -32_000, "message": TOO_LARGE, "data": IS_TOO_LARGE}
         return json.dumps({"jsonrpc": "2.0", "id": json.loads(request_id[1]), "error": error}) + "\n"
 
 

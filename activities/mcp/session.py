@@ -26,7 +26,7 @@ from mulligan.activities.mcp.elicitation import (
     url_questions_of,
 )
 from mulligan.activities.mcp.http_client import record_http
-from mulligan.activities.mcp.response_limit import MAX_RESPONSE_BYTES, TOO_LARGE
+from mulligan.activities.mcp.response_limit import IS_TOO_LARGE, MAX_RESPONSE_BYTES, TOO_LARGE
 from mulligan.activities.mcp.server_log import Stderr
 from mulligan.activities.mcp.transport import connect_to
 from mulligan.activities.tool_running.thread_bounds import TookTooLong
@@ -54,12 +54,12 @@ FIRST_POLL, LONGEST_POLL = 0.05, 5.0
 """Seconds until a server that is not done, and asks nothing, is asked again; they double each time."""
 MAX_PAGES = 100
 _NO_MESSAGE = "Server returned an error response"
-"""The SDK's message where a server sent none."""
+"""The SDK's message where a server sent none. Its code is that of any internal error, also of one that a server describes:
+so the text decides which of two is shown."""
 _TOO_LARGE_EVENT = "SSE stream failed: Server-sent event exceeded"
-"""The beginning of the SDK's message where a server's event is too long."""
+"""The beginning of the SDK's message where a server's event is too long. Its code is that of any broken connection, and the
+exception (`httpx2.SSEError`) is caught in the SDK. Where the text is another one, the call fails as unavailable."""
 _TELL = " Tell the user, and continue without it."
-_CLOSED = "Connection closed"
-"""The SDK's message where a program has ended."""
 
 
 class McpSession:
@@ -143,7 +143,8 @@ class McpSession:
                         session.end()
                         session = await self._open()
                         continue
-                    is_too_large = error.message == TOO_LARGE or error.message.startswith(_TOO_LARGE_EVENT)
+                    is_event = error.code == CONNECTION_CLOSED and error.message.startswith(_TOO_LARGE_EVENT)
+                    is_too_large = is_event or error.data == IS_TOO_LARGE
                     if is_too_large or isinstance(http.error, ResponseTooLarge):
                         raise McpError(self._message(TOO_LARGE, " Ask it for less at a time.")) from error
                     if isinstance(http.error, LoginNeeded):
@@ -385,10 +386,13 @@ async def list_tools(client: Client) -> list[Tool]:
 
 def _reason(error: BaseException) -> str:
     """An error as a phrase; of a group of errors, the first."""
+    from mcp import MCPError
+    from mcp.types import CONNECTION_CLOSED
+
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, FileNotFoundError):
         return f"there is no {error.filename}"
-    if str(error) == _CLOSED:
+    if isinstance(error, MCPError) and error.code == CONNECTION_CLOSED:
         return "it ended at once"
     return " ".join((str(error) or type(error).__name__).split())[:300]

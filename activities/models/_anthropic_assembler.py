@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 from mulligan.activities.models._json_fields import MOST_TOKENS, token_count
-from mulligan.activities.models._read_response import check_parts
+from mulligan.activities.models._read_response import StreamAssembler, check_parts
 from mulligan.activities.models.protocol import Unavailable, Written
 from mulligan.values import Usage
 
@@ -33,22 +33,14 @@ _DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta"
 """The field of a block that a delta continues. Both have the same name."""
 
 
-class AnthropicAssembler:
-    """A `StreamAssembler` for the Messages API.
-
-    Args:
-        on_text: Called with each piece of the answer's text as it arrives.
-        written: What has arrived is added to it.
-    """
-
-    request_fields: ClassVar[dict[str, Any]] = {"stream": True}
+class AnthropicAssembler(StreamAssembler):
+    """A `StreamAssembler` for the Messages API."""
 
     def __init__(self, on_text: Callable[[str], None], written: Written | None = None) -> None:
-        self.on_text, self._written = on_text, written or Written()
+        super().__init__(on_text, written)
         self._message: dict[str, Any] = {}
         self._blocks: dict[Any, dict[str, Any]] = {}
         self._pieces: dict[Any, dict[str, list[str]]] = {}
-        self._text_block: Any = None
         self._is_done = False
 
     @property
@@ -80,9 +72,6 @@ class AnthropicAssembler:
             error = error if isinstance(error, dict) else {"message": error}
             self._message = {"error": {**error, "code": STATUS_OF_ERROR.get(str(error.get("type")), 500)}}
 
-    def mark_done(self) -> None:
-        """Do nothing: compatible servers send `[DONE]`, but `message_stop` has ended the answer already."""
-
     def result(self) -> dict[str, Any]:
         """Return the message as it is without streaming, but a call's `input` is the text that the model wrote.
 
@@ -105,10 +94,7 @@ class AnthropicAssembler:
         if field != "signature":
             self._written.add(piece)
         if field == "text":
-            if self._text_block not in (None, index):
-                self.on_text("\n\n")  # as the texts of an answer are joined
-            self._text_block = index
-            self.on_text(piece)
+            self._add_text(piece, index)
 
     def _block(self, index: Any) -> dict[str, Any]:
         written = {field: "".join(pieces) for field, pieces in self._pieces.get(index, {}).items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mulligan.activities.models._sdk_client import NO_KEY, PLACEHOLDER_KEY, SdkClient
+from mulligan.activities.models._sdk_client import SdkClient
 from mulligan.errors import ModelRequestError
 
 
@@ -21,12 +21,7 @@ class AnthropicClient(SdkClient):
 
         from mulligan.activities._answer_limit import event_hooks
 
-        endpoint = self._endpoint
-        key = endpoint.api_key() if endpoint else None
-        if endpoint is not None and key is None:
-            key = PLACEHOLDER_KEY
-        if key == "":
-            raise ModelRequestError(NO_KEY.format(key=self.key_variable))
+        endpoint, key = self._endpoint, self._key()
         base_url = endpoint.base_url.rstrip("/").removesuffix("/v1") if endpoint and endpoint.base_url else None
         try:
             # The package neither retries nor writes spans: Mulligan does.
@@ -40,7 +35,7 @@ class AnthropicClient(SdkClient):
         except (AnthropicError, ValueError) as error:
             raise ModelRequestError(f"The client of the package anthropic cannot be created: {error}") from None
         if not (client.api_key or client.auth_token or client.credentials):
-            raise ModelRequestError(NO_KEY.format(key=self.key_variable))
+            raise self._no_key()
         if endpoint is not None:
             # ANTHROPIC_CUSTOM_HEADERS are for the default endpoint, not for this one.
             client._custom_headers = endpoint.resolved_headers()

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any
 
 from mulligan.activities.models._json_fields import to_json
-from mulligan.activities.models._legal_calls import legal_arguments, legal_id, legal_name
+from mulligan.activities.models._legal_calls import legal_id, legal_name, legal_object
 from mulligan.content import Media, Part
 from mulligan.values import AssistantMessage, Message, ToolMessage, UserMessage
 
@@ -188,7 +188,7 @@ def _texts(text: str) -> list[dict[str, Any]]:
 
 def _calls(message: AssistantMessage) -> Iterator[dict[str, Any]]:
     for call in message.tool_calls:
-        arguments = json.loads(legal_arguments(call.arguments))
+        arguments = legal_object(call.arguments)
         yield {"type": "tool_use", "id": legal_id(call.id), "name": legal_name(call.name), "input": arguments}
 
 

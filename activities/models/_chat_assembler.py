@@ -6,25 +6,20 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from mulligan.activities.models._json_fields import as_text, token_count
-from mulligan.activities.models._read_response import check_parts
+from mulligan.activities.models._read_response import StreamAssembler, check_parts
 from mulligan.activities.models.protocol import Unavailable, Written
 from mulligan.values import Usage
 
 _TEXT_FIELDS = ("content", "refusal", "reasoning_content")
 
 
-class ChatAssembler:
-    """A `StreamAssembler` for Chat Completions.
-
-    Args:
-        on_text: Called with each piece of the answer's text, or of its refusal, as it arrives.
-        written: What has arrived is added to it.
-    """
+class ChatAssembler(StreamAssembler):
+    """A `StreamAssembler` for Chat Completions."""
 
     request_fields: ClassVar[dict[str, Any]] = {"stream": True, "stream_options": {"include_usage": True}}
 
     def __init__(self, on_text: Callable[[str], None], written: Written | None = None) -> None:
-        self.on_text, self._written = on_text, written or Written()
+        super().__init__(on_text, written)
         self._top_level: dict[str, Any] = {}
         self._texts: dict[str, list[str]] = {}
         self._calls: list[_CallAssembler] = []

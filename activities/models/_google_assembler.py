@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from mulligan.activities.models._json_fields import MOST_TOKENS, as_text, token_count
-from mulligan.activities.models._read_response import check_parts
+from mulligan.activities.models._read_response import StreamAssembler, check_parts
 from mulligan.activities.models.protocol import Unavailable, Written
 from mulligan.values import Usage
 
@@ -16,18 +16,13 @@ _OF_CANDIDATE = ("finishReason", "finishMessage")
 """The fields that are read: others of a stream are not kept."""
 
 
-class GoogleAssembler:
-    """A `StreamAssembler` for `streamGenerateContent`.
-
-    Args:
-        on_text: Called with each piece of the answer's text as it arrives.
-        written: What has arrived is added to it.
-    """
+class GoogleAssembler(StreamAssembler):
+    """A `StreamAssembler` for `streamGenerateContent`."""
 
     request_fields: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, on_text: Callable[[str], None], written: Written | None = None) -> None:
-        self.on_text, self._written = on_text, written or Written()
+        super().__init__(on_text, written)
         self._top_level: dict[str, Any] = {}
         self._candidate: dict[str, Any] = {}
         self._parts: list[dict[str, Any]] = []
@@ -54,9 +49,6 @@ class GoogleAssembler:
         for part in parts if isinstance(parts, list) else ():
             if isinstance(part, dict):
                 self._add_part(dict(part))
-
-    def mark_done(self) -> None:
-        """Do nothing: this API ends a stream without a mark."""
 
     def result(self) -> dict[str, Any]:
         """Return the response as it is without streaming.

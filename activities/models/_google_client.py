@@ -7,14 +7,11 @@ import re
 from typing import Any
 
 from mulligan.activities.models._http_errors import error_of_status, message_in, retry_after
-from mulligan.activities.models._json_fields import as_text
 from mulligan.activities.models._read_response import StreamAssembler, read_json, read_stream
 from mulligan.activities.models._sdk_client import (
     BAD_HEADER,
     CONNECT_TIMEOUT,
     LIST_TIMEOUT,
-    NO_KEY,
-    PLACEHOLDER_KEY,
     HttpRequest,
     SdkClient,
 )
@@ -32,6 +29,8 @@ class GoogleClient(SdkClient):
     package = "google.genai"
     default_key_variable = "GEMINI_API_KEY"
     url_variable = "GOOGLE_GEMINI_BASE_URL"
+    models_path = "models?pageSize=1000"
+    models_fields = ("models", "name")
 
     async def _send(self, request: HttpRequest, assembler: StreamAssembler | None = None) -> dict[str, Any]:
         method = "streamGenerateContent?alt=sse" if assembler else "generateContent"
@@ -42,23 +41,12 @@ class GoogleClient(SdkClient):
         return answer
 
     async def model_names(self) -> list[str] | None:
-        """The names of the models that the endpoint lists. None: it has no such list.
+        """See `SdkClient.model_names`."""
+        names = await super().model_names()
+        return names and [name.removeprefix("models/") for name in names]
 
-        Raises:
-            ModelRequestError: the endpoint refused the request, or it cannot be sent.
-            Unavailable: there was no usable response.
-        """
-        try:
-            answer = await self._request("get", "models?pageSize=1000", None, LIST_TIMEOUT, None)
-        except ModelRequestError as error:
-            if error.status == 404:
-                return None
-            raise
-        listed = answer.get("models")
-        names = (
-            [as_text(each.get("name")) for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
-        )
-        return [name.removeprefix("models/") for name in names] if isinstance(listed, list) else None
+    async def _models(self) -> dict[str, Any]:
+        return await self._request("get", self.models_path, None, LIST_TIMEOUT, None)
 
     async def is_vertex(self) -> bool:
         """Whether the package's variables say that models are served by Google Cloud."""
@@ -98,12 +86,7 @@ class GoogleClient(SdkClient):
 
         from mulligan.activities._answer_limit import event_hooks
 
-        endpoint = self._endpoint
-        key = endpoint.api_key() if endpoint else None
-        if endpoint is not None and key is None:
-            key = PLACEHOLDER_KEY
-        if key == "":
-            raise ModelRequestError(NO_KEY.format(key=self.key_variable))
+        endpoint, key = self._endpoint, self._key()
         # The package appends the version to the address. It uses a given client of httpx2 as it is, without retries.
         url, version = _split_version(endpoint.base_url) if endpoint and endpoint.base_url else (None, None)
         options = HttpOptions(
@@ -116,10 +99,10 @@ class GoogleClient(SdkClient):
             client = genai.Client(api_key=key, vertexai=False if endpoint else None, http_options=options)
         except Exception as error:  # noqa: BLE001 - its exceptions, and those of Google's authentication, have no common class
             if type(error) is ValueError:
-                raise ModelRequestError(NO_KEY.format(key=self.key_variable)) from None
+                raise self._no_key() from None
             raise ModelRequestError(f"The client of the package google-genai cannot be created: {error}") from None
         if not (client._api_client.api_key or client._api_client.vertexai):
-            raise ModelRequestError(NO_KEY.format(key=self.key_variable))
+            raise self._no_key()
         return client
 
     async def _close_client(self, client: Any) -> None:

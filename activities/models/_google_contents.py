@@ -5,14 +5,13 @@ Each message is written once (`encode`); `merge` joins the results of parallel c
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
 from mulligan.activities.models._json_fields import to_json
-from mulligan.activities.models._legal_calls import MAX_NAME_CHARS, legal_arguments, legal_id, legal_name
+from mulligan.activities.models._legal_calls import MAX_NAME_CHARS, legal_id, legal_name, legal_object
 from mulligan.content import Media, Text, media_of
 from mulligan.values import AssistantMessage, Message, ToolMessage, UserMessage
 
@@ -168,5 +167,5 @@ def _answer(message: AssistantMessage, data_key: str) -> list[dict[str, Any]]:
 
 def _calls(message: AssistantMessage) -> Iterator[dict[str, Any]]:
     for call in message.tool_calls:
-        arguments = json.loads(legal_arguments(call.arguments))
+        arguments = legal_object(call.arguments)
         yield {"functionCall": {"id": legal_id(call.id), "name": google_name(call.name), "args": arguments}}

@@ -74,15 +74,6 @@ def has_permanent_code(body: object) -> bool:
     )
 
 
-def error_in_answer(answer: dict[str, Any], lacks: str, key_variable: str) -> ModelRequestError | Unavailable:
-    """The error for an answer that lacks its content: a stream ended with one, or a gateway sent it with status 200."""
-    error = answer.get("error")
-    code = error.get("code") if isinstance(error, dict) else None
-    if isinstance(code, int) and code >= 400:
-        return error_of_status(code, message_in(answer), key_variable=key_variable)
-    return Unavailable(f"the endpoint's answer has no {lacks}: {message_in(answer)}")
-
-
 def message_in(body: object) -> str:
     """The provider's message in the body of an error: in OpenAI's form, or in one of the many others."""
     for name in ("error", "message", "detail"):
@@ -95,6 +86,15 @@ def message_in(body: object) -> str:
     if message.startswith("<"):
         return "a page of HTML"
     return str(well_formed(message[:MAX_MESSAGE_CHARS])) or "nothing was said"
+
+
+def error_in(answer: dict[str, Any], lacks: str, key_variable: str) -> ModelRequestError | Unavailable:
+    """The error for an answer without a part: a stream ended with an error, or a gateway sent one with status 200."""
+    error = answer.get("error")
+    code = error.get("code") if isinstance(error, dict) else None
+    if isinstance(code, int) and code >= 400:
+        return error_of_status(code, message_in(answer), key_variable=key_variable)
+    return Unavailable(f"the endpoint's answer has no {lacks}: {message_in(answer)}")
 
 
 def _timestamp(date: str | None) -> float | None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Container
+from typing import Any
 
+from mulligan.activities.models.protocol import FinishReason
 from mulligan.errors import ModelRequestError
 
 MOST_TOKENS = 10**12
@@ -27,6 +30,32 @@ def as_text(value: object) -> str:
     if isinstance(value, str):
         return value
     return "" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def finish_reason(
+    reason: object, has_calls: bool, cut_off: Container[Any], filtered: Container[Any] = (), *, is_refused: bool = False
+) -> FinishReason:
+    """Our finish reason. An answer with calls ends by them, unless it was cut off, withheld or refused.
+
+    `cut_off`, `filtered`: the API's reasons for answers that were cut off by the token limit, or withheld by a filter.
+    """
+    if reason in cut_off:
+        return "length"
+    if reason in filtered:
+        return "content_filter"
+    return "refusal" if is_refused else "tool_calls" if has_calls else "stop"
+
+
+def shorten_layout(layout: list[Any], texts: int, *, text: str, call: str) -> list[Any]:
+    """Leave out what the message itself has: its only text, and the parts at the end that follow in their order anyway.
+
+    `text`, `call`: the types of the parts of an answer that are its texts, and its calls.
+    """
+    if texts == 1:
+        layout = [{k: v for k, v in part.items() if k != "text" or part["type"] != text} for part in layout]
+    while layout and layout[-1] == {"type": call}:
+        layout.pop()
+    return layout[:-1] if layout and layout[-1] == {"type": text} else layout
 
 
 def token_count(usage: object, *path: str) -> int:

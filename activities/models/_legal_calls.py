@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from typing import NoReturn
+from typing import Any, NoReturn
 
 MAX_NAME_CHARS = 64
 MAX_ID_CHARS = 40
@@ -31,22 +31,27 @@ def legal_arguments(raw: str) -> str:
     They are unchanged where they are a JSON object already, and `{}` otherwise: a model repeats the form of the calls that
     it is sent. The result of the call quotes what the model wrote.
     """
-    return raw if is_json_object(raw) else "{}"
+    return raw if _object_in(raw) is not None else "{}"
+
+
+def legal_object(raw: str) -> dict[str, Any]:
+    """Return the object of `legal_arguments`."""
+    return _object_in(raw) or {}
 
 
 def _replace_illegal(text: str) -> str:
     return re.sub(r"[^a-zA-Z0-9_-]", "_", text)
 
 
-def is_json_object(text: str) -> bool:
-    """Whether the text is a JSON object that every provider accepts as the arguments of a call."""
+def _object_in(text: str) -> dict[str, Any] | None:
+    """The JSON object that the text is, if every provider accepts it as the arguments of a call; None if it is not one."""
     try:
         value = json.loads(text, parse_constant=_refuse_constant)
         # Python parses 1e999 and escapes of lone surrogates; strict parsers do not.
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError):
-        return False
-    return isinstance(value, dict)
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from mulligan.activities.models._model_settings import settings_for
-from mulligan.activities.models._sdk_client import NO_KEY, PLACEHOLDER_KEY, SdkClient
+from mulligan.activities.models._sdk_client import SdkClient
 from mulligan.activities.models._strict_schema import strict
 from mulligan.activities.models.protocol import Request
-from mulligan.errors import ModelRequestError
 from mulligan.wire.agent_facts import OutputFormat
 
 
@@ -28,13 +27,8 @@ class OpenAIClient(SdkClient):
 
         from mulligan.activities._answer_limit import event_hooks
 
-        endpoint = self._endpoint
-        key = endpoint.api_key() if endpoint else None
-        if endpoint is not None and key is None:
-            key = PLACEHOLDER_KEY
+        endpoint, key = self._endpoint, self._key()
         try:
-            if key == "":
-                raise OpenAIError("the key's variable is not set")
             # The package does not retry: Temporal's retries survive the worker, take no slot meanwhile, and are visible.
             client = AsyncOpenAI(
                 max_retries=0,
@@ -43,9 +37,9 @@ class OpenAIClient(SdkClient):
                 http_client=DefaultAsyncHttpxClient(event_hooks=event_hooks(endpoint)),
             )
         except OpenAIError:
-            raise ModelRequestError(NO_KEY.format(key=self.key_variable)) from None
+            raise self._no_key() from None
         if not client.api_key:  # an admin key alone satisfies the package, and no endpoint of models accepts it
-            raise ModelRequestError(NO_KEY.format(key=self.key_variable))
+            raise self._no_key()
         if endpoint is not None:
             # The variables of the default endpoint (OPENAI_ORG_ID, OPENAI_CUSTOM_HEADERS) are not for this one.
             client.organization = client.project = None

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from mulligan.activities.models.protocol import Unavailable
+from mulligan.activities.models.protocol import Unavailable, Written
 from mulligan.schema.error_text import error_text, type_name
 from mulligan.schema.json_limits import JsonMeter
 from mulligan.values import well_formed
@@ -32,27 +32,32 @@ _MEASURED_CHARS = 100_000
 """A shorter text cannot have many values."""
 
 
-class StreamAssembler(Protocol):
-    """Assembles the events of a streamed response into the object that the endpoint sends without streaming."""
+class StreamAssembler:
+    """Assembles the events of a streamed response into the object that the endpoint sends without streaming.
 
-    request_fields: ClassVar[dict[str, Any]]
+    Args:
+        on_text: Called with each piece of the answer's text, or of its refusal, as it arrives.
+        written: What has arrived is added to it.
+    """
+
+    request_fields: ClassVar[dict[str, Any]] = {"stream": True}
     """The fields of a request that turn streaming on."""
 
-    on_text: Callable[[str], None]
-    """Called with each piece of the answer's text."""
+    def __init__(self, on_text: Callable[[str], None], written: Written | None = None) -> None:
+        self.on_text, self._written = on_text, written or Written()
+        self._text_part: Any = None
 
     @property
     def has_begun(self) -> bool:
         """Whether a part of the answer has arrived."""
-        ...
+        raise NotImplementedError
 
     def add(self, event: dict[str, Any]) -> None:
         """Add the next event."""
-        ...
+        raise NotImplementedError
 
     def mark_done(self) -> None:
-        """Note that the endpoint sent `[DONE]`."""
-        ...
+        """Note that the endpoint sent `[DONE]`: compatible servers send it where an event has ended the answer already."""
 
     def result(self) -> dict[str, Any]:
         """Return the assembled response.
@@ -60,7 +65,14 @@ class StreamAssembler(Protocol):
         Raises:
             Unavailable: the stream ended before the response was complete.
         """
-        ...
+        raise NotImplementedError
+
+    def _add_text(self, piece: str, part: Any) -> None:
+        """Pass on a piece of text. `part` identifies its part of the answer, whose texts are joined by an empty line."""
+        if self._text_part not in (None, part):
+            self.on_text("\n\n")
+        self._text_part = part
+        self.on_text(piece)
 
 
 def read_json(text: str) -> dict[str, Any]:

@@ -3,31 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from typing import Any
 
+from mulligan.activities.models import _refusals
 from mulligan.activities.models._json_fields import to_json
 from mulligan.activities.models.protocol import Unavailable
 from mulligan.errors import ModelRequestError
 
 _KINDS = {"image_url": "image", "input_image": "image", "input_audio": "audio", "file": "file", "input_file": "file"}
 """The types of parts in both of OpenAI's APIs, and what they are."""
-_MENTIONS = {
-    "image": re.compile(r"image|vision|multi-?modal|content type|content part|content must be", re.IGNORECASE),
-    "audio": re.compile(r"audio|multi-?modal|content type|content part|content must be", re.IGNORECASE),
-    "file": re.compile(
-        r"\bfiles?\b|input_file|file_data|\bpdf|document|multi-?modal|content (type|part|must be)", re.IGNORECASE
-    ),
-}
-_UNSUPPORTED = re.compile(
-    r"not support|unsupported|does(n't| not) (accept|take)|only supported by|not a multi-?modal|no endpoints found|missing"
-    r" data required|mmproj|must be a string",
-    re.IGNORECASE,
-)
-"""How servers refuse all content of a kind: "image input is not supported - hint: … mmproj" (llama.cpp, with 500), "… is not
-a multimodal model" (vLLM), "No endpoints found that support image input" (OpenRouter), "image_url is only supported by
-certain models" (OpenAI)."""
 
 
 class RefusedContent:
@@ -45,15 +30,14 @@ class RefusedContent:
 
         A model that does not support a kind is remembered; a single image that it cannot read is not.
         """
-        message, is_unsupported = str(error), bool(_UNSUPPORTED.search(str(error)))
+        message, is_unsupported = str(error), bool(_refusals.UNSUPPORTED.search(str(error)))
         if isinstance(error, ModelRequestError):
             is_candidate = error.status in (None, 400, 404, 413, 415, 422)
         else:
             is_candidate = (error.status or 0) in (500, 501) and is_unsupported
         present = {kind for item in items for name, kind in _KINDS.items() if f'"type":"{name}"' in item}
-        refused = (
-            frozenset(kind for kind in present if _MENTIONS[kind].search(message)) if is_candidate else frozenset()
-        )
+        mentioned = (kind for kind in present if _refusals.CONTENT_OF_KIND[kind].search(message))
+        refused = frozenset(mentioned) if is_candidate else frozenset()
         if refused and is_unsupported:
             self._refused[model] = self.of(model) | refused
         return refused

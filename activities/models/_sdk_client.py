@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
+from mulligan.activities.models import _refusals
 from mulligan.activities.models._http_errors import error_of_status, has_permanent_code, message_in, retry_after
 from mulligan.activities.models._json_fields import to_json
 from mulligan.activities.models._read_response import StreamAssembler, read_events, read_json, read_stream
@@ -36,9 +36,6 @@ PLACEHOLDER_KEY = "none"
 MAX_FAILED_STREAMS = 2
 """How often a model's stream may fail before its first piece, and be answered without streaming, until it is not asked to
 stream any more. Once may be a chance failure."""
-MENTIONS_STREAMING = re.compile(r"\bstream", re.IGNORECASE)
-"""How servers refuse streaming: "Unsupported value: 'stream' does not support true with this model.", and that the
-organisation must be verified to stream the model."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +92,8 @@ class SdkClient:
     """The environment variable with the address of the default endpoint."""
     models_path: ClassVar[str]
     """The path of the list of models."""
+    models_fields: ClassVar[tuple[str, str]] = ("data", "id")
+    """The fields with that list, and with the name of a model."""
     options: ClassVar[Mapping[str, Any]] = {}
     """Options of the package for each request."""
 
@@ -139,13 +138,13 @@ class SdkClient:
         try:
             answer = await self._send(request, assembler)
         except ModelRequestError as refused:
-            if refused.status not in (400, 422) or not MENTIONS_STREAMING.search(refused.message):
+            if refused.status not in (400, 422) or not _refusals.STREAMING.search(refused.message):
                 raise
             answer = await self._send(request)
             self._not_streamed[endpoint] = "refused"
             return answer
         except Unavailable as failed:
-            if (failed.status or 0) < 500 or not MENTIONS_STREAMING.search(str(failed)):
+            if (failed.status or 0) < 500 or not _refusals.STREAMING.search(str(failed)):
                 raise
             answer = await self._post_after_failed_stream(request, {"error": {"code": failed.status}})
             if answer.get("error"):
@@ -254,17 +253,19 @@ class SdkClient:
             Unavailable: there was no usable response.
         """
         try:
-            answer = await self.call("get", self.models_path, LIST_TIMEOUT)
+            answer = await self._models()
         except ModelRequestError as error:
             if error.status == NOT_FOUND:
                 return None
             raise
-        listed = answer.get("data")
-        return (
-            [str(each["id"]) for each in listed if isinstance(each, dict) and "id" in each]
-            if isinstance(listed, list)
-            else None
-        )
+        field, name = self.models_fields
+        listed = answer.get(field)
+        if not isinstance(listed, list):
+            return None
+        return [str(each[name]) for each in listed if isinstance(each, dict) and name in each]
+
+    async def _models(self) -> dict[str, Any]:
+        return await self.call("get", self.models_path, LIST_TIMEOUT)
 
     async def close(self) -> None:
         """Close the connections. The next request opens new ones."""
@@ -284,6 +285,20 @@ class SdkClient:
             if self._client_of_loop is None or self._client_of_loop[0] is not loop:
                 self._client_of_loop = loop, self._new_client()
         return self._client_of_loop[1]
+
+    def _key(self) -> str | None:
+        """The key that the package's client is created with; None: the package reads the variable of the default endpoint.
+
+        Raises:
+            ModelRequestError: the endpoint's variable is not set.
+        """
+        key = self._endpoint.api_key() if self._endpoint else None
+        if key == "":
+            raise self._no_key()
+        return PLACEHOLDER_KEY if self._endpoint is not None and key is None else key
+
+    def _no_key(self) -> ModelRequestError:
+        return ModelRequestError(NO_KEY.format(key=self.key_variable))
 
     def _new_client(self) -> Any:
         """Create the package's client for the endpoint, without retries.
@@ -318,6 +333,23 @@ class SdkClient:
         if "Timeout" in kind:
             return Unavailable(f"no answer from {host} in time ({kind})")
         return Unavailable(f"the connection to {host} failed ({kind}{f': {cause}' if str(cause) else ''})")
+
+
+ClientT = TypeVar("ClientT", bound=SdkClient)
+
+
+class SdkProvider(Generic[ClientT]):
+    """A provider at the endpoint of its client, which reads its key at the first request."""
+
+    _client: ClientT
+
+    async def model_names(self) -> list[str] | None:
+        """Return the models that the endpoint lists; None if it has no list. See `SdkClient.model_names`."""
+        return await self._client.model_names()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
 
 
 def _timeout(seconds: float) -> Any:

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import JsonValue
 
+from mulligan.activities.models import _refusals
 from mulligan.activities.models._anthropic_assembler import AnthropicAssembler, usage_of
 from mulligan.activities.models._anthropic_client import AnthropicClient
 from mulligan.activities.models._anthropic_turns import THINKING, Turn, called_tools, encode, mark_for_cache, merge
-from mulligan.activities.models._http_errors import error_in_answer
-from mulligan.activities.models._json_fields import MOST_TOKENS, as_text, to_json
+from mulligan.activities.models._http_errors import error_in
+from mulligan.activities.models._json_fields import MOST_TOKENS, as_text, finish_reason, shorten_layout, to_json
 from mulligan.activities.models._model_settings import settings_for, tool_choice_of
 from mulligan.activities.models._read_response import wrong_types_are_unavailable
-from mulligan.activities.models._sdk_client import HttpRequest
+from mulligan.activities.models._sdk_client import HttpRequest, SdkProvider
 from mulligan.activities.models._strict_schema import schema_in_words, strict
 from mulligan.activities.models.fit_content import without_content
-from mulligan.activities.models.protocol import FinishReason, Reply, Request
+from mulligan.activities.models.protocol import Reply, Request
 from mulligan.content import Media
 from mulligan.endpoint import Endpoint
 from mulligan.errors import ModelRequestError
@@ -41,22 +41,15 @@ TOKEN_SETTINGS = ("max_output_tokens", "max_completion_tokens")
 """OpenAI's names for `max_tokens`."""
 GONE_TOOL = "No longer available."
 """The description of a tool that the conversation's calls name, where the agent has no tools: the API requires it."""
-_LIMIT = re.compile(r"max_tokens: \d+ > (\d+)")
-"""How the API refuses `max_tokens`: "max_tokens: 32000 > 8192, which is the maximum allowed number of output tokens …"."""
-_MENTIONS_THINKING = re.compile(r"\bthinking\b|\bsignature\b", re.IGNORECASE)
-"""How it refuses thinking of another model: "Invalid `signature` in `thinking` block"."""
-_MENTIONS_FORMAT = re.compile(r"output_config|output format|structured output|\bschema\b", re.IGNORECASE)
-"""How it refuses the format of an answer: "… does not support output format", "Schema is too complex"."""
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 FIELDS = ("type", "thinking", "signature", "data")
 """The fields of thinking that the API takes back."""
 SAMPLING = ("temperature", "top_p", "top_k")
 """Settings that newer models refuse. An agent that may call other models as well can still have them."""
-_MENTIONS_SAMPLING = re.compile(rf"\b(?:{'|'.join(SAMPLING)})\b")
 _CUT_OFF = ("max_tokens", "model_context_window_exceeded")
 
 
-class Anthropic:
+class Anthropic(SdkProvider[AnthropicClient]):
     """The Messages API, at the client's endpoint. The client reads its key at the first request."""
 
     name = "anthropic"
@@ -80,14 +73,6 @@ class Anthropic:
         """Whether it is an image of a common format, or a PDF."""
         return part.media_type in (IMAGES if part.type == "image" else ("application/pdf",))
 
-    async def model_names(self) -> list[str] | None:
-        """Return the models that the endpoint lists; None if it has no list. See `SdkClient.model_names`."""
-        return await self._client.model_names()
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._client.close()
-
     async def complete(self, request: Request) -> Reply:
         """Request an answer.
 
@@ -107,7 +92,7 @@ class Anthropic:
             except ModelRequestError as refused:
                 if refused.status != 400:
                     raise
-                if with_thinking and _MENTIONS_THINKING.search(refused.message) and _has_thinking(request):
+                if with_thinking and _refusals.ANTHROPIC_THINKING.search(refused.message) and _has_thinking(request):
                     with_thinking = False
                 elif not self._has_learned(request, refused.message):
                     if is_described or (described := without_content(request, self, refused)) is None:
@@ -117,13 +102,15 @@ class Anthropic:
     def _has_learned(self, request: Request, message: str) -> bool:
         """Whether a refusal says what the model's requests must not have, and that was not known."""
         model, format_key = request.model, _format_key(request)
-        if (limit := _LIMIT.search(message)) and self._max_tokens.get(model, MOST_TOKENS) > int(limit[1]):
+        if (limit := _refusals.ANTHROPIC_LIMIT.search(message)) and self._max_tokens.get(model, MOST_TOKENS) > int(
+            limit[1]
+        ):
             self._max_tokens[model] = int(limit[1])
             return True
-        if _MENTIONS_SAMPLING.search(message) and model not in self._without_sampling:
+        if _refusals.ANTHROPIC_SAMPLING.search(message) and model not in self._without_sampling:
             self._without_sampling.add(model)
             return bool(settings_for(request, DATA_KEY).keys() & set(SAMPLING))
-        if format_key and format_key not in self._without_format and _MENTIONS_FORMAT.search(message):
+        if format_key and format_key not in self._without_format and _refusals.ANTHROPIC_FORMAT.search(message):
             self._without_format.add(format_key)
             return True
         return False
@@ -240,11 +227,12 @@ def _format_of(output: OutputFormat) -> dict[str, Any] | None:
 def _reply(answer: dict[str, Any], data_key: str, key_variable: str) -> Reply:
     content = answer.get("content")
     if answer.get("error") or not isinstance(content, list):
-        raise error_in_answer(answer, "content", key_variable)
+        raise error_in(answer, "content", key_variable)
     texts: list[str] = []
     calls: list[ToolCall] = []
     layout: list[Any] = []
-    is_cut_off = answer.get("stop_reason") in _CUT_OFF
+    reason = answer.get("stop_reason")
+    is_cut_off = reason in _CUT_OFF
     for number, block in enumerate(block for block in content if isinstance(block, dict)):
         kind = block.get("type")
         if kind in THINKING:
@@ -259,11 +247,13 @@ def _reply(answer: dict[str, Any], data_key: str, key_variable: str) -> Reply:
     refusal = answer.get("stop_details")
     explanation = as_text(refusal.get("explanation")) if isinstance(refusal, dict) else ""
     has_thinking = any(block["type"] in THINKING for block in layout)
-    data: dict[str, JsonValue] | None = {data_key: _shorten(layout, len(texts))} if has_thinking else None
+    data: dict[str, JsonValue] | None = (
+        {data_key: shorten_layout(layout, len(texts), text="text", call="tool_use")} if has_thinking else None
+    )
     return Reply(
         text="\n\n".join(texts) or explanation,
         calls=calls,
-        finish_reason=_finish_reason(answer.get("stop_reason"), bool(calls)),
+        finish_reason=finish_reason(reason, bool(calls), _CUT_OFF, is_refused=reason == "refusal"),
         usage=usage_of(answer.get("usage")),
         response_id=as_text(answer.get("id")),
         model=as_text(answer.get("model")),
@@ -281,20 +271,3 @@ def _arguments(written: object, *, is_cut_off: bool) -> str:
         return written
     text = as_text(written or {})
     return text[:-1] if is_cut_off else text
-
-
-def _shorten(layout: list[Any], texts: int) -> list[Any]:
-    """Leave out what the message itself has: its only text, and the blocks at the end that follow in their order anyway."""
-    if texts == 1:
-        layout = [{"type": "text"} if block["type"] == "text" else block for block in layout]
-    while layout and layout[-1] == {"type": "tool_use"}:
-        layout.pop()
-    return layout[:-1] if layout and layout[-1] == {"type": "text"} else layout
-
-
-def _finish_reason(reason: object, has_calls: bool) -> FinishReason:
-    if reason in _CUT_OFF:
-        return "length"
-    if reason == "refusal":
-        return "refusal"
-    return "tool_calls" if has_calls else "stop"

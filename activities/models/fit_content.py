@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
+from mulligan.activities.models import _refusals
 from mulligan.activities.models.protocol import Provider, Request, TakesContent
 from mulligan.content import Media, Part, Text, media_of, text_of
 from mulligan.errors import ModelRequestError
 from mulligan.values import AssistantMessage, Message
 
-_MENTIONS_CONTENT = re.compile(r"image|audio|document|\bpdf\b|inline.?data|mime.?type|media.?type", re.IGNORECASE)
-"""How an API refuses content: "Could not process image", "Unable to process input image"."""
 MOST_TEXT_BYTES = 262_144
 """Bytes of a text file that are written out for a provider that takes no such file."""
 
@@ -48,7 +46,7 @@ def fit_content(message: Message, provider: Provider | None, stored: Mapping[str
 def without_content(request: Request, provider: Provider, error: ModelRequestError) -> Request | None:
     """The request with descriptions of all its content, if the error refuses content of it; None if it does not."""
     has_media = any(map(_media, request.messages))
-    if error.status not in (400, 413, 415, 422) or not has_media or not _MENTIONS_CONTENT.search(error.message):
+    if error.status not in (400, 413, 415, 422) or not has_media or not _refusals.CONTENT.search(error.message):
         return None
     described = (fit_content(message, None) for message in request.messages)
     return replace(request, items=[item for message in described for item in provider.encode(message)])

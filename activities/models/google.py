@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import JsonValue
 
+from mulligan.activities.models import _refusals
 from mulligan.activities.models._google_assembler import GoogleAssembler, usage_of
 from mulligan.activities.models._google_client import GoogleClient
 from mulligan.activities.models._google_contents import encode, google_name, has_signature, merge
 from mulligan.activities.models._google_schema import google_schema
-from mulligan.activities.models._http_errors import error_in_answer
-from mulligan.activities.models._json_fields import as_text, to_json
+from mulligan.activities.models._http_errors import error_in
+from mulligan.activities.models._json_fields import as_text, finish_reason, to_json
 from mulligan.activities.models._model_settings import settings_for, tool_choice_of
 from mulligan.activities.models._read_response import wrong_types_are_unavailable
-from mulligan.activities.models._sdk_client import HttpRequest
+from mulligan.activities.models._sdk_client import HttpRequest, SdkProvider
 from mulligan.activities.models._strict_schema import schema_in_words
 from mulligan.activities.models.fit_content import without_content
-from mulligan.activities.models.protocol import FinishReason, Reply, Request, Unavailable
+from mulligan.activities.models.protocol import Reply, Request, Unavailable
 from mulligan.content import Media
 from mulligan.endpoint import Endpoint
 from mulligan.errors import ModelRequestError
@@ -60,12 +61,9 @@ _CUT_OFF = ("MAX_TOKENS", "CONTINUATION")
 _CALLED = re.compile(r"(?:default_api\.)?([A-Za-z_][\w.:-]*)\s*[({]")
 _OLDER = re.compile(r"(?:.*/)?gemini-[12]\b")
 """Models that require no thought signatures."""
-_MENTIONS_SIGNATURE = re.compile(r"thought.?signature", re.IGNORECASE)
-_MENTIONS_FORMAT = re.compile(r"response.?mime.?type|response.?(?:json.?)?schema|json mode", re.IGNORECASE)
-"""How the API refuses a format: "Function calling with a response mime type: 'application/json' is unsupported"."""
 
 
-class Google:
+class Google(SdkProvider[GoogleClient]):
     """Gemini's API, at the client's endpoint. The client reads its key at the first request."""
 
     name = "gcp.gemini"
@@ -84,14 +82,6 @@ class Google:
     def takes(self, part: Media, role: Literal["user", "tool"]) -> bool:  # noqa: ARG002 - both alike
         """Whether it is an image, a recording or a PDF by its bytes: not all models fetch URLs."""
         return part.url is None and part.media_type in CONTENT[part.type]
-
-    async def model_names(self) -> list[str] | None:
-        """Return the models that the endpoint lists; None if it has no list. See `GoogleClient.model_names`."""
-        return await self._client.model_names()
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._client.close()
 
     async def complete(self, request: Request) -> Reply:
         """Request an answer.
@@ -115,11 +105,11 @@ class Google:
                     raise
                 if (
                     signatures != "replace"
-                    and _MENTIONS_SIGNATURE.search(refused.message)
+                    and _refusals.GOOGLE_SIGNATURE.search(refused.message)
                     and has_signature(request.items)
                 ):
                     signatures = "replace"
-                elif key and key not in self._without_format and _MENTIONS_FORMAT.search(refused.message):
+                elif key and key not in self._without_format and _refusals.GOOGLE_FORMAT.search(refused.message):
                     self._without_format.add(key)
                 elif not is_described and (described := without_content(request, self, refused)) is not None:
                     request, is_described = described, True
@@ -216,7 +206,7 @@ def _reply(answer: dict[str, Any], request: Request, data_key: str, key_variable
     feedback = answer.get("promptFeedback")
     is_blocked = isinstance(feedback, dict) and bool(feedback.get("blockReason"))
     if answer.get("error") or (not isinstance(candidate, dict) and not is_blocked):
-        raise error_in_answer(answer, "candidates", key_variable)
+        raise error_in(answer, "candidates", key_variable)
     candidate = candidate if isinstance(candidate, dict) else {}
     reason = "SAFETY" if is_blocked else candidate.get("finishReason")
     content = candidate.get("content")
@@ -233,7 +223,7 @@ def _reply(answer: dict[str, Any], request: Request, data_key: str, key_variable
     return Reply(
         text=text,
         calls=calls,
-        finish_reason=_finish_reason(reason, bool(calls)),
+        finish_reason=finish_reason(reason, bool(calls), _CUT_OFF, BLOCKED),
         usage=usage_of(answer.get("usageMetadata")),
         response_id=as_text(answer.get("responseId")),
         model=as_text(answer.get("modelVersion")),
@@ -285,11 +275,3 @@ def _invalid_call(message: str, request: Request) -> ToolCall:
     written = message.partition(":")[2].strip() or message
     called = _CALLED.search(written.removeprefix("print("))
     return ToolCall(id="", name=_own_name(called[1], request) if called else "", arguments=written or "(unknown)")
-
-
-def _finish_reason(reason: object, has_calls: bool) -> FinishReason:
-    if reason in _CUT_OFF:
-        return "length"
-    if reason in BLOCKED:
-        return "content_filter"
-    return "tool_calls" if has_calls else "stop"

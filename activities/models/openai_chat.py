@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import JsonValue
 
-from mulligan.activities.answers.calls_in_text import as_text as call_as_text
+from mulligan.activities.models import _refusals
 from mulligan.activities.models._chat_assembler import ChatAssembler, content_text, usage_of
 from mulligan.activities.models._http_errors import error_of_status, has_permanent_code
-from mulligan.activities.models._json_fields import as_text, to_json
+from mulligan.activities.models._json_fields import as_text, finish_reason, to_json
 from mulligan.activities.models._legal_calls import legal_arguments, legal_id, legal_name
 from mulligan.activities.models._openai_batches import OpenAIBatches
 from mulligan.activities.models._openai_client import OpenAIClient, json_schema_format, settings_of
 from mulligan.activities.models._read_response import wrong_types_are_unavailable
 from mulligan.activities.models._refused_content import RefusedContent, without_content
-from mulligan.activities.models._sdk_client import HttpRequest
-from mulligan.activities.models.protocol import AnswersInBatches, FinishReason, Reply, Request, Unavailable
+from mulligan.activities.models._sdk_client import HttpRequest, SdkProvider
+from mulligan.activities.models.protocol import AnswersInBatches, Reply, Request, Unavailable
 from mulligan.content import Media, Part, Text, media_of
 from mulligan.endpoint import Endpoint
 from mulligan.errors import ModelRequestError
@@ -35,8 +34,6 @@ DATA_KEY = "openai-chat"
 REASONING = "reasoning_content"
 """DeepSeek's and Moonshot's field. A server that sends it refuses a conversation from which it is missing
 (MoonshotAI/kimi-cli#2141, earendil-works/pi#3636), so it is sent back to this provider, and to no other."""
-_MENTIONS_TOOLS = re.compile(r"\btool|\bfunction", re.IGNORECASE)
-"""How servers refuse tools: "… does not support tools" (ollama), "tool choice requires --enable-auto-tool-choice" (vLLM)."""
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 """The names of audio formats in a request, by media type."""
@@ -44,7 +41,7 @@ _CUT_OFF = ("length", "max_tokens", "model_length")
 """The finish reasons of an answer that is cut off by the token limit."""
 
 
-class OpenAIChat:
+class OpenAIChat(SdkProvider[OpenAIClient]):
     """Chat Completions, at the client's endpoint. The client reads its key at the first request."""
 
     name = "openai"
@@ -79,18 +76,10 @@ class OpenAIChat:
             return part.media_type in IMAGES
         return part.url is None and part.media_type in (AUDIO_FORMATS if part.type == "audio" else ("application/pdf",))
 
-    async def model_names(self) -> list[str] | None:
-        """Return the models that the endpoint lists; None if it has no list. See `OpenAIClient.model_names`."""
-        return await self._client.model_names()
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._client.close()
-
     async def complete(self, request: Request) -> Reply:
         """Request an answer.
 
-        With `calls_in_text`, a server that refuses tools is asked again at once without them: the calls and results of the
+        With `call_as_text`, a server that refuses tools is asked again at once without them: the calls and results of the
         conversation are then sent as text, in the form that the instructions describe. Where it refuses images, files or
         audio, they are described in text.
 
@@ -109,12 +98,12 @@ class OpenAIChat:
         return await self._with_or_without_tools(replace(request, items=without_content(request.items, refused)))
 
     async def _with_or_without_tools(self, request: Request) -> Reply:
-        if request.calls_in_text and request.model in self._models_without_tools:
+        if request.call_as_text and request.model in self._models_without_tools:
             return await self._request(request, with_tools=False)
         try:
             return await self._request(request, with_tools=True)
         except ModelRequestError as refused:
-            if not request.calls_in_text or refused.status == 401 or not _MENTIONS_TOOLS.search(refused.message):
+            if not request.call_as_text or refused.status == 401 or not _refusals.TOOLS.search(refused.message):
                 raise
         reply = await self._request(request, with_tools=False)
         self._models_without_tools.add(request.model)
@@ -124,15 +113,15 @@ class OpenAIChat:
         """The body of the request as part of a batch. `plain`: without tools, where calls may be in the text."""
         if refused := self._refused_content.of(request.model):
             request = replace(request, items=without_content(request.items, refused))
-        without_tools = request.calls_in_text and (plain or request.model in self._models_without_tools)
+        without_tools = request.call_as_text is not None and (plain or request.model in self._models_without_tools)
         return self._http_request(request, with_tools=not without_tools).content({})
 
     def may_take_plain(self, request: Request, error: ModelRequestError | Unavailable) -> bool:
         """Whether a batch's request that was refused may be sent again without tools, images or files."""
         if self._refused_content.learn(request.model, request.items, error):
             return True
-        is_refusal = isinstance(error, ModelRequestError) and request.calls_in_text and error.status != 401
-        return is_refusal and bool(_MENTIONS_TOOLS.search(str(error)))
+        is_refusal = isinstance(error, ModelRequestError) and request.call_as_text is not None and error.status != 401
+        return is_refusal and bool(_refusals.TOOLS.search(str(error)))
 
     @property
     def batches(self) -> OpenAIBatches:
@@ -153,10 +142,11 @@ class OpenAIChat:
     def _http_request(self, request: Request, *, with_tools: bool) -> HttpRequest:
         body = {"model": request.model, **settings_of(request, DATA_KEY)}
         items = _results_first(request.items)
-        if not with_tools:
+        if not with_tools and (write_call := request.call_as_text) is not None:
             body.pop("tool_choice", None)
             body.pop("parallel_tool_calls", None)
-            items = [to_json(message) for message in _without_tool_messages([json.loads(item) for item in items])]
+            messages = _without_tool_messages([json.loads(item) for item in items], write_call)
+            items = [to_json(message) for message in messages]
         elif request.definition.tools:
             body["tools"] = [
                 {"type": "function", "function": tool.model_dump(mode="json")} for tool in request.definition.tools
@@ -184,7 +174,9 @@ def create(worker: AvailableProviders, endpoint: Endpoint | None) -> OpenAIChat:
     return OpenAIChat(worker.openai_client(endpoint))
 
 
-def _without_tool_messages(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _without_tool_messages(
+    messages: Sequence[dict[str, Any]], write_call: Callable[[str, str], str]
+) -> list[dict[str, Any]]:
     """The messages for a server without tools: calls are part of the assistant's text, results are the user's messages.
 
     Adjacent messages of one role become one message: the templates of many models require user and assistant in turns.
@@ -196,7 +188,7 @@ def _without_tool_messages(messages: Sequence[dict[str, Any]]) -> list[dict[str,
         for call in message.get("tool_calls", ()):
             name, arguments = call["function"]["name"], call["function"]["arguments"]
             names[call["id"]] = name
-            plain["content"] = "\n".join(filter(None, (plain["content"], call_as_text(name, arguments))))
+            plain["content"] = "\n".join(filter(None, (plain["content"], write_call(name, arguments))))
         if message["role"] == "tool":
             name = names.get(message["tool_call_id"], "the tool")
             plain = {"role": "user", "content": f"Result of {name}:\n{message['content']}"}
@@ -292,7 +284,9 @@ def _reply(
     return Reply(
         text=text or refusal,
         calls=calls,
-        finish_reason=_finish_reason(choice.get("finish_reason"), bool(calls), bool(refusal)),
+        finish_reason=finish_reason(
+            choice.get("finish_reason"), bool(calls), _CUT_OFF, ("content_filter",), is_refused=bool(refusal)
+        ),
         usage=usage_of(answer.get("usage")),
         response_id=as_text(answer.get("id")),
         model=as_text(answer.get("model")),
@@ -327,14 +321,3 @@ def _calls(message: dict[str, Any]) -> list[ToolCall]:
         name, arguments = as_text(function.get("name")), as_text(function.get("arguments"))
         calls.append(ToolCall(id=as_text(item.get("id")), name=name, arguments=arguments))
     return calls
-
-
-def _finish_reason(reason: object, has_calls: bool, is_refused: bool) -> FinishReason:
-    """Our finish reason. An answer with calls ends by them, whatever its reason: "stop", "function_call", none."""
-    if reason in _CUT_OFF:
-        return "length"
-    if reason == "content_filter":
-        return "content_filter"
-    if is_refused:
-        return "refusal"
-    return "tool_calls" if has_calls else "stop"

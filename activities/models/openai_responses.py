@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
@@ -11,15 +10,16 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import quote
 
+from mulligan.activities.models import _refusals
 from mulligan.activities.models._http_errors import has_permanent_code
-from mulligan.activities.models._json_fields import as_text, to_json
+from mulligan.activities.models._json_fields import as_text, shorten_layout, to_json
 from mulligan.activities.models._legal_calls import legal_arguments, legal_id, legal_name
 from mulligan.activities.models._openai_batches import OpenAIBatches
 from mulligan.activities.models._openai_client import OpenAIClient, json_schema_format, settings_of
 from mulligan.activities.models._read_response import wrong_types_are_unavailable
 from mulligan.activities.models._refused_content import RefusedContent, without_content
 from mulligan.activities.models._responses_assembler import ResponsesAssembler, usage_of
-from mulligan.activities.models._sdk_client import MENTIONS_STREAMING, HttpRequest
+from mulligan.activities.models._sdk_client import HttpRequest, SdkProvider
 from mulligan.activities.models.protocol import (
     AnswersInBackground,
     AnswersInBatches,
@@ -46,9 +46,6 @@ IDEMPOTENCY = "Idempotency-Key"
 """The header for the key of a request. The package has an option for it, which it does not send to OpenAI."""
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 """A request must include it: the server stores no reasoning, so it must be sent back."""
-_MENTIONS_REASONING = re.compile(r"encrypted.content|\binclude\b", re.IGNORECASE)
-"""How servers refuse it: "Encrypted content is not supported with this model." (pydantic/pydantic-ai#2865), "The encrypted
-content for item rs_… could not be verified." (openai/codex#17541), "Unknown parameter: 'include'."."""
 PERMANENT_CODES = frozenset(
     {
         "invalid_prompt",
@@ -73,7 +70,7 @@ PERMANENT_CODES = frozenset(
 """The codes of a failed response that would fail again (openai.types.responses.ResponseError). Any other may be retried."""
 
 
-class OpenAIResponses:
+class OpenAIResponses(SdkProvider[OpenAIClient]):
     """The Responses API, at the client's endpoint. The client reads its key at the first request."""
 
     name = "openai"
@@ -103,14 +100,6 @@ class OpenAIResponses:
     def takes(self, part: Media, role: Literal["user", "tool"]) -> bool:  # noqa: ARG002 - both alike
         """Whether it is an image of a common format, or a PDF."""
         return part.media_type in (IMAGES if part.type == "image" else ("application/pdf",))
-
-    async def model_names(self) -> list[str] | None:
-        """Return the models that the endpoint lists; None if it has no list. See `OpenAIClient.model_names`."""
-        return await self._client.model_names()
-
-    async def close(self) -> None:
-        """Close the connections."""
-        await self._client.close()
 
     async def complete(self, request: Request) -> Reply:
         """Request an answer.
@@ -171,7 +160,7 @@ class OpenAIResponses:
                         raise _error_of(event.get("error") or event)
         except (ModelRequestError, Unavailable) as failed:
             is_refusal = failed.status in (400, 422) or (failed.status or 0) >= 500
-            if not is_refusal or not MENTIONS_STREAMING.search(str(failed)):
+            if not is_refusal or not _refusals.STREAMING.search(str(failed)):
                 raise
             self._not_streamed_in_background.add(model)
             return None
@@ -222,7 +211,7 @@ class OpenAIResponses:
         if self._refused_content.learn(request.model, request.items, error):
             return True
         is_refusal = isinstance(error, ModelRequestError) and error.status in (400, 422)
-        return is_refusal and bool(_MENTIONS_REASONING.search(str(error)))
+        return is_refusal and bool(_refusals.REASONING.search(str(error)))
 
     @property
     def batches(self) -> OpenAIBatches:
@@ -266,7 +255,7 @@ class OpenAIResponses:
             try:
                 return await send(request, True)
             except ModelRequestError as refused:
-                if refused.status not in (400, 422) or not _MENTIONS_REASONING.search(refused.message):
+                if refused.status not in (400, 422) or not _refusals.REASONING.search(refused.message):
                     raise
             has_no_reasoning = not any(map(_is_reasoning, request.items))
         reply = await send(request, False)
@@ -414,7 +403,7 @@ def _reply(answer: dict[str, Any], data_key: str = DATA_KEY) -> Reply:
                 call_id, name, arguments = (as_text(item.get(key)) for key in ("call_id", "name", "arguments"))
                 calls.append(ToolCall(id=call_id, name=name, arguments=arguments))
                 layout.append({"type": "function_call"})
-    layout = _shorten_layout(layout, is_one_text=len(texts) == 1)
+    layout = shorten_layout(layout, len(texts), text="message", call="function_call")
     return Reply(
         text="\n\n".join(texts),
         calls=calls,
@@ -462,17 +451,6 @@ def _read_content(content: object) -> tuple[str, bool]:
     parts = _objects(content)
     text = "".join(as_text(part.get("refusal" if part.get("type") == "refusal" else "text")) for part in parts)
     return text, any(part.get("type") == "refusal" for part in parts)
-
-
-def _shorten_layout(layout: list[Any], *, is_one_text: bool) -> list[Any]:
-    """Leave out what the message itself has: its only text, and the items at the end that follow in their order anyway."""
-    if is_one_text:
-        for item in layout:
-            if item["type"] == "message":
-                del item["text"]
-    while layout and layout[-1] == {"type": "function_call"}:
-        layout.pop()
-    return layout[:-1] if layout and layout[-1] == {"type": "message"} else layout
 
 
 def _finish_reason(answer: dict[str, Any], has_calls: bool, is_refused: bool) -> FinishReason:

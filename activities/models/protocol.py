@@ -53,8 +53,9 @@ class Request:
     """The agent's `model_settings`."""
     parallel_tool_calls: bool = True
     """Whether the model may make several calls in an answer."""
-    calls_in_text: bool = False
-    """Whether calls are also read from the answer's text, so that a server without tools can be used."""
+    call_as_text: Callable[[str, str], str] | None = None
+    """Writes a call (its name, and its arguments as JSON) as text, where calls are also read from the answer's text: then a
+    server without tools can be used. None: they are not read from it."""
     timeout: float = 300.0
     """Seconds for the whole answer."""
     summed_up: int = 0

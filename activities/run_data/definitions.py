@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 
-from mulligan.activities.answers.calls_in_text import describe
+from mulligan.activities.answers.text_calls import text_calls_of
 from mulligan.activities.mcp.servers import OfferedTools
 from mulligan.activities.registry import Registry
 from mulligan.activities.run_data.query_workflow import query_this_workflow
@@ -63,7 +63,8 @@ def define(agent: Agent, instructions: str, model: str, offered: OfferedTools | 
         else:
             whole = answers.whole
             output = OutputFormat(name=whole.name, description=whole.description, json_schema=whole.schema)
-    tools_in_text = describe(tools) if agent.has_feature("calls_in_text") else ""
+    text_calls = text_calls_of(agent)
+    tools_in_text = text_calls.describe(tools) if text_calls is not None else ""
     instructions = "\n\n".join(filter(None, (instructions, *offered.notes, tools_in_text)))
     return Definition(
         instructions=instructions, tools=tools, output=output, mcp=offered.originals, mcp_schemas=offered.schemas

@@ -55,7 +55,7 @@ def render(value: object) -> str:
     except TypeError:
         raise UnusableResult("a key in it is neither text nor a number") from None
     except Exception as error:  # noqa: BLE001 - a user's own serializer may raise anything
-        # The texts of the json module for these two errors.
+        # The texts of the json module for these two errors: both are a ValueError, which has no code.
         if error_text(error).startswith("Circular reference"):
             raise UnusableResult("it refers to itself") from None
         if error_text(error).startswith("Out of range float"):

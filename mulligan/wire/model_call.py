@@ -8,7 +8,15 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, JsonValue, PlainSerializer, model_validator
+from pydantic import (
+    BaseModel,
+    Field,
+    JsonValue,
+    PlainSerializer,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from mulligan.schema.optional_field import optional_field
 from mulligan.schema.well_formed import WellFormedText
@@ -28,12 +36,17 @@ __all__ = [
     "ModelRequest",
     "PreparedCall",
     "RejectedAnswer",
+    "spelling_of",
+    "write_arguments",
 ]
 
 CALL_MODEL = "call_model"
 """Temporal's activity type."""
 NOT_CALLED = "ModelNotCalled"
 """The types of failures begin with this where an activity did not call the model, and a feature of the run knows why."""
+
+SPELLINGS = {"compact": (",", ":"), "spaced": (", ", ": ")}
+"""The ways in which models put white space into JSON, as separators."""
 
 NewMessage = Annotated[UserMessage | AssistantMessage | ToolMessage | CachedResult, Field(discriminator="role")]
 
@@ -85,8 +98,9 @@ class ModelCall(ModelRequest):
 class PreparedCall(BaseModel):
     """A call after its one inspection: valid arguments, or feedback for the model, or the reason why the run fails.
 
-    `arguments` is None where they are just what the message's text says. `raw` is the text that the model wrote, where the
-    message has the arguments after repairs instead. A call with a `text` has its result: no tool runs.
+    `arguments` is None where they never became valid. `raw` is the text that the model wrote, where the message has the
+    arguments after repairs instead. A call with a `text` has its result: no tool runs. `key`, of a call that failed, is the
+    same for two texts that differ in white space or in the order of fields only.
     """
 
     arguments: JsonValue = optional_field()
@@ -95,8 +109,28 @@ class PreparedCall(BaseModel):
     text: WellFormedText | None = optional_field()
     error: ErrorInfo | None = optional_field()
     failure: dict[str, Any] | None = optional_field()
+    key: str | None = optional_field()
     waits: Literal["approval", "question"] | None = optional_field()
     """What it waits for before it can run: a person's approval, or answer."""
+
+
+def write_arguments(arguments: JsonValue, spelling: str = "spaced") -> str:
+    """The text of a call's arguments.
+
+    Raises:
+        ValueError: they cannot be written as JSON.
+    """
+    try:
+        return json.dumps(arguments, ensure_ascii=False, allow_nan=False, separators=SPELLINGS[spelling])
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
+def spelling_of(text: str, arguments: JsonValue) -> str | None:
+    """The spelling in which the arguments are written as just this text; None if there is none."""
+    if arguments is None:
+        return None
+    return next((spelling for spelling in SPELLINGS if write_arguments(arguments, spelling) == text), None)
 
 
 class AcceptedOutput(BaseModel):
@@ -126,12 +160,13 @@ def _without_defaults(value: BaseModel) -> dict[str, Any]:
 class ModelAnswer(CheckedResult):
     """Result of `call_model`. `prepared` has one entry for each of the message's calls, in their order.
 
-    `prepared` is left out where every call is valid as the model wrote it. `others`: the part of `usage` that second
-    models used, by `provider:NAME`.
+    Its JSON has the arguments of a call once: a call of the message has the value by the name of its spelling in place of
+    the text, wherever the text can be written from it. `prepared` is left out where that says it all. `others`: the part of
+    `usage` that second models used, by `provider:NAME`.
     """
 
     message: Annotated[AssistantMessage, PlainSerializer(_without_defaults)]
-    prepared: list[PreparedCall] = Field(default=[], exclude_if=lambda value: not any(map(_without_defaults, value)))
+    prepared: list[PreparedCall] = Field(default=[])
     finish_reason: str = optional_field("tool_calls")
     usage: Annotated[Usage, PlainSerializer(_without_defaults)]
     output: AcceptedOutput | None = optional_field()
@@ -140,10 +175,33 @@ class ModelAnswer(CheckedResult):
     batched: bool = optional_field(False)
     """Whether the model was called in a batch, at its prices."""
 
-    @model_validator(mode="after")
-    def _each_call_prepared(self) -> ModelAnswer:
-        self.prepared = self.prepared or [PreparedCall() for _ in self.message.tool_calls]
-        return self
+    @model_serializer(mode="wrap")
+    def _with_values(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """The fields, with the values of arguments in place of their texts."""
+        data: dict[str, Any] = write(self)
+        if "message" not in data:  # continue-as-new carries it in the conversation
+            return data
+        prepared = data.pop("prepared", [])
+        for call, each in zip(data["message"].get("tool_calls", ()), prepared, strict=False):
+            if (spelling := spelling_of(call["arguments"], each.get("arguments"))) is not None:
+                del call["arguments"]
+                call[spelling] = each.pop("arguments")
+        return {**data, "prepared": prepared} if any(prepared) else data
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_texts(cls, data: Any) -> Any:
+        """The fields, with the texts of arguments that were left out."""
+        message: Any = data.get("message") if isinstance(data, dict) else None
+        calls = message.get("tool_calls") if isinstance(message, dict) else None
+        if not isinstance(calls, list) or not calls:
+            return data
+        prepared = data.get("prepared") or [{} for _ in calls]
+        if not isinstance(prepared, list) or len(prepared) != len(calls):
+            return data
+        pairs = [_with_text(call, each) for call, each in zip(calls, prepared, strict=True)]
+        calls, prepared = ([pair[side] for pair in pairs] for side in (0, 1))
+        return {**data, "message": {**message, "tool_calls": calls}, "prepared": prepared}
 
     def fault(self) -> str | None:
         """Without what came of each call, or without usable arguments, it is of no use."""
@@ -154,18 +212,24 @@ class ModelAnswer(CheckedResult):
             return "two calls have the same id, or one has none"
         if not all(map(are_tokens, [self.usage, *self.others.values()])):
             return "its usage is no number of tokens"
-        # Arguments that are left out are those of the message's text.
-        texts = [
-            call.arguments
-            for call, prepared in zip(calls, self.prepared, strict=True)
-            if prepared.arguments is None and prepared.error is None
-        ]
+        if any(prepared.arguments is None and prepared.error is None for prepared in self.prepared):
+            return "a call that it calls valid has no arguments"
         if (output := self.output) is not None and output.as_said:
-            if output.call is None:
-                texts.append(self.message.text)
-            elif not 0 <= output.call < len(calls):
+            if output.call is None and not _is_json(self.message.text):
+                return "its output is a text that is not JSON"
+            if output.call is not None and not 0 <= output.call < len(calls):
                 return "its output is that of a call which it does not have"
-        return None if all(map(_is_json, texts)) else "arguments that it calls valid are not JSON"
+        return None
+
+
+def _with_text(call: Any, prepared: Any) -> tuple[Any, Any]:
+    """A call of an answer with the text of its arguments, and its entry in `prepared` with the value."""
+    spelling = next((each for each in SPELLINGS if each in call), None) if isinstance(call, dict) else None
+    if spelling is None or not isinstance(prepared, dict):
+        return call, prepared
+    value = call[spelling]
+    rest = {name: each for name, each in call.items() if name != spelling}
+    return {**rest, "arguments": write_arguments(value, spelling)}, {**prepared, "arguments": value}
 
 
 def _is_json(text: str) -> bool:

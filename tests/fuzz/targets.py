@@ -17,10 +17,10 @@ from pydantic import ValidationError
 from temporalio.api.common.v1 import Payload
 
 from mulligan import DeclarationError, InvalidRunInputError, ModelRequestError
-from mulligan.activities.answers.calls_in_text import find_calls
 from mulligan.activities.answers.example_arguments import NoExample, example
 from mulligan.activities.answers.repair_json import NotJson, parse_json, repair_json
 from mulligan.activities.answers.size_limits import ARGUMENTS_BYTES, TEXT_CHARS
+from mulligan.activities.calls_in_text.find_calls import find_calls
 from mulligan.activities.mcp.call_result import result_parts, result_text
 from mulligan.activities.mcp.response_limit import LineDecoder
 from mulligan.activities.mcp.servers import _schemas

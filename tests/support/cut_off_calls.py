@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from pydantic import create_model
 
 from mulligan import Tool, ToolCall, ToolCallError, tool
-from mulligan.activities.answers.calls_in_text import find_calls
 from mulligan.activities.answers.feedback import Target
+from mulligan.activities.answers.parsed_arguments import ParsedArguments
 from mulligan.activities.answers.prepare_call import prepare, valid
+from mulligan.activities.calls_in_text.find_calls import find_calls
 from mulligan.activities.mcp.servers import _schemas
 from mulligan.errors import StructuredOutputError
 from mulligan.output import Output
@@ -194,14 +195,10 @@ async def accepted(call: WrittenCall, end: int) -> list[Any]:
     arguments = []
     for each in calls:
         try:
-            arguments.append((await prepare(each, target, (), _no_fixer)).arguments)
+            arguments.append((await prepare(each, ParsedArguments.of(each.arguments), target)).arguments)
         except (ToolCallError, StructuredOutputError):
             continue
     return arguments
-
-
-async def _no_fixer(*_: Any) -> None:
-    raise AssertionError("there is no fixer")
 
 
 async def check_each_cut(call: WrittenCall) -> int:

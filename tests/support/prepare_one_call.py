@@ -7,6 +7,7 @@ from typing import Any
 from mulligan import Agent, ToolCall, ToolCallError, tool
 from mulligan.activities.answers import feedback
 from mulligan.activities.answers.feedback import Target
+from mulligan.activities.answers.parsed_arguments import ParsedArguments
 from mulligan.activities.answers.prepare_call import ValidArguments, prepare
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from mulligan.fixer import AskModel, Fixer, InvalidToolInput
@@ -53,4 +54,5 @@ async def prepare_for(call: ToolCall, agent: Agent, runtime: ToolRuntime) -> Val
             return None
 
     fixers = [("fix", tool.fix), ("repair", agent.repair)]
-    return await prepare(call, Target(tool.name, tool.arguments), fixers, ask)
+    parsed = ParsedArguments.of(call.arguments)
+    return await prepare(call, parsed, Target(tool.name, tool.arguments), fixers, ask)

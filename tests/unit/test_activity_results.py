@@ -61,8 +61,11 @@ FACTS: dict[str, Any] = {
 }  # fmt: skip
 OPENED = {"facts": FACTS, "trace": f"00-{'a' * 32}-{'b' * 16}-01"}
 CALLS = [
-    {"id": f"c{index}", "name": name, "arguments": '{"prompt": "p"}'}
-    for index, name in enumerate(("plain", "own", "ask", "sub", "gone"))
+    {"id": "c0", "name": "plain", "arguments": '{"b":  1}'},
+    {"id": "c1", "name": "own", "compact": {"prompt": "p"}},
+    {"id": "c2", "name": "ask", "spaced": {"prompt": "p"}},
+    {"id": "c3", "name": "sub", "spaced": {"prompt": "p"}},
+    {"id": "c4", "name": "gone", "arguments": '{"prompt": "p"}'},
 ]
 ANSWER = {
     "message": {"role": "assistant", "text": "t", "tool_calls": CALLS, "provider_data": {"items": [{"a": 1}]}},
@@ -71,7 +74,7 @@ ANSWER = {
         {},
         {"waits": "approval"},
         {},
-        {"text": "no such tool", "error": {"kind": "unknown_tool", "message": "no such tool"}},
+        {"text": "no such tool", "error": {"kind": "unknown_tool", "message": "no such tool"}, "key": "k"},
     ],
     "usage": USAGE,
     "others": {"openai:b": USAGE},

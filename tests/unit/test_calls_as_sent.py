@@ -12,7 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mulligan import Agent, Call, InvalidToolInput, Say, ToolCall, ToolContext, tool
-from mulligan.activities.answers.call_states import as_executed
+from mulligan.activities.answers.inspect_answer import as_executed
+from mulligan.activities.answers.parsed_arguments import ParsedArguments
+from mulligan.activities.calls_in_text.calls_in_text import as_text
 from mulligan.activities.compaction.summary_prompt import transcript
 from mulligan.activities.models.anthropic import Anthropic
 from mulligan.activities.models.google import Google
@@ -65,9 +67,9 @@ def test_a_call_is_sent_as_written_unless_its_arguments_were_repaired_or_are_no_
 ) -> None:
     call = ToolCall(id="c", name="n", arguments=raw)
     prepared = PreparedCall(arguments=arguments, repairs=[Repair(by=by, before=1, after=2) for by in repairs])
-    executed, settled = as_executed(call, prepared)
+    executed, settled = as_executed(call, prepared, ParsedArguments.of(raw))
     assert executed.arguments == (sent or raw)
-    assert (settled.arguments, settled.raw) == ((arguments, None) if sent is None else (None, raw))
+    assert (settled.arguments, settled.raw) == (arguments, None if sent is None else raw)
 
 
 def receiver_is_to(invalid: InvalidToolInput) -> object:
@@ -92,7 +94,8 @@ def sent_calls(messages: Sequence[Message]) -> list[dict[str, tuple[str, Any]]]:
         for turn in map(json.loads, Google().encode(message)):
             uses = [part["functionCall"] for part in turn["parts"] if "functionCall" in part]
             gemini |= {each["id"]: (each["name"], each["args"]) for each in uses}
-    written = "\n".join(str(item["content"]) for item in _without_tool_messages(items) if item["role"] == "assistant")
+    plainly = _without_tool_messages(items, as_text)
+    written = "\n".join(str(item["content"]) for item in plainly if item["role"] == "assistant")
     calls = [part.partition("\n```")[0] for part in written.split("```json\n")[1:]]
     for call_id, each in zip(chat, map(json.loads, calls), strict=True):
         plain[call_id] = each["name"], each["arguments"]

@@ -8,17 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mulligan.activities.answers.calls_in_text import (
+from mulligan.activities.answers.repair_json import parse_json, repair_json
+from mulligan.activities.calls_in_text.calls_in_text import as_text, describe
+from mulligan.activities.calls_in_text.find_calls import (
     ARGUMENTS,
     MAX_BROKEN,
     MAX_WASTED,
     NAMES,
     CallReader,
-    as_text,
-    describe,
     find_calls,
 )
-from mulligan.activities.answers.repair_json import parse_json, repair_json
 from mulligan.values import well_formed
 from mulligan.wire.agent_facts import ToolDefinition
 

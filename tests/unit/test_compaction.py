@@ -77,7 +77,7 @@ def build_conversation(sizes: list[int], *, prompt: str = GO, usage: int = 0) ->
     for n, size in enumerate(sizes):
         call = ToolCall(id=f"c{n}", name="look", arguments="{}")
         answer = AssistantMessage(role="assistant", tool_calls=[call])
-        conversation.begin_step(answer, [PreparedCall()], Usage(input_tokens=usage), "m")
+        conversation.begin_step(answer, [PreparedCall(arguments={})], Usage(input_tokens=usage), "m")
         conversation.end_step([ToolMessage(role="tool", call_id=call.id, name="look", text="x" * size)])
     return conversation
 

@@ -58,7 +58,7 @@ def test_a_step_shows_its_calls_repairs_and_results() -> None:
 def test_a_running_step_shows_the_results_that_it_has_so_far() -> None:
     """Results are added to the messages in the order of the calls, but the step shows each as soon as it is there."""
     conversation = Conversation()
-    conversation.begin_step(answer_with_calls("1", "2"), [PreparedCall(), PreparedCall()], Usage(), "m")
+    conversation.begin_step(answer_with_calls("1", "2"), [PreparedCall(arguments={"a": 1})] * 2, Usage(), "m")
     conversation.record_early_result(result("2", "fast"))
     [step] = conversation.step_page(0, 1, 1_000)
     assert [call.result and call.result.text for call in step.tool_calls] == [None, "fast"]
@@ -203,13 +203,13 @@ def test_early_results_are_shown_in_their_own_step_only() -> None:
     """A result that is shown early is not shown again for a call of the next step."""
     conversation = build_conversation(1)
     conversation.steps[0].calls[1].attempts = 3
-    conversation.begin_step(answer_with_calls("9"), [PreparedCall()], Usage(), "m")
+    conversation.begin_step(answer_with_calls("9"), [PreparedCall(arguments={"a": 1})], Usage(), "m")
     conversation.record_early_result(result("9", "fast"))
     first, second = conversation.step_page(0, 9, 10**6)
     assert [call.attempts for call in first.tool_calls] == [0, 3]
     assert [call.result and call.result.text for call in second.tool_calls] == ["fast"]
     conversation.end_step([result("9", "fast")])
-    conversation.begin_step(answer_with_calls("10"), [PreparedCall()], Usage(), "m")
+    conversation.begin_step(answer_with_calls("10"), [PreparedCall(arguments={"a": 1})], Usage(), "m")
     assert conversation.step_page(2, 1, 10**6)[0].tool_calls[0].result is None
 
 
@@ -222,7 +222,10 @@ def test_a_step_of_any_shape_is_shortened(raw: str, repaired: Any) -> None:
     conversation = Conversation()
     repairs = [Repair(by="fix", before={}, after=repaired)] if repaired else []
     conversation.begin_step(
-        answer_with_calls("1", raw=raw), [PreparedCall(arguments=repaired, repairs=repairs)], Usage(), "m"
+        answer_with_calls("1", raw=raw),
+        [PreparedCall(arguments=repaired or json.loads(raw), repairs=repairs)],
+        Usage(),
+        "m",
     )
     [step] = conversation.step_page(0, 1, 100_000)
     assert len(step.model_dump_json()) <= 100_000

@@ -18,6 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, W
 
 from mulligan import Agent, Call, InvalidToolInput, Say, ToolCall, ToolContext, tool
 from mulligan.activities.answers.feedback import Target
+from mulligan.activities.answers.parsed_arguments import ParsedArguments
 from mulligan.activities.answers.prepare_call import ValidArguments, prepare, valid
 from mulligan.activities.answers.repair_json import parse_json
 from mulligan.activities.mcp.servers import _schemas
@@ -43,11 +44,8 @@ async def outcome(accepts: Arguments, arguments: Any) -> tuple[Any, list[str]] |
     """The prepared arguments and the names of the repairs; or the kind of the error."""
     call = ToolCall(id="1", name="t", arguments=json.dumps(arguments))
 
-    async def no_fixer(*_: Any) -> None:
-        return None
-
     try:
-        prepared = await prepare(call, Target("t", accepts), (), no_fixer)
+        prepared = await prepare(call, ParsedArguments.of(call.arguments), Target("t", accepts))
     except ToolCallError as error:
         return error.kind
     return prepared.arguments, [repair.by for repair in prepared.repairs]

@@ -102,7 +102,7 @@ def test_each_stored_type_of_event_is_built_from_its_log_entry() -> None:
     log.run_started(1, "a", "m", 20)
     log.step_started(1, "m")
     log.model_fallback("n", ErrorInfo(kind="ModelUnavailableError", message="down"))
-    prepared = PreparedCall(repairs=[Repair(by="fix")])
+    prepared = PreparedCall(arguments={}, repairs=[Repair(by="fix")])
     message = AssistantMessage(role="assistant", text="", tool_calls=[call])
     conversation.begin_step(message, [prepared], Usage(), "m")
     conversation.end_step([tool_message(call, "done", None)])

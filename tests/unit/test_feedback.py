@@ -22,6 +22,7 @@ from pydantic_core import PydanticCustomError
 from mulligan import Agent, Tool, ToolCall, ToolCallError, UnknownToolError, tool
 from mulligan.activities.answers import feedback
 from mulligan.activities.answers.feedback import SCHEMA_SHOWN, TOOLS_SHOWN
+from mulligan.activities.answers.parsed_arguments import ParsedArguments
 from mulligan.activities.answers.prepare_call import ValidArguments, valid
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from tests.support.prepare_one_call import prepare_for
@@ -169,19 +170,20 @@ def test_arguments_that_are_no_object_are_quoted_once_in_any_feedback() -> None:
     """The model is sent `{}` in their place."""
     for raw, is_quoted in [("{}", False), ('{"a": 1}', False), ("", False), ("{'a': 1}", True), ("[1]", True)]:
         error = feedback.unknown_tool(call(raw, "x"), ["ship"])
-        feedback.quote_unreadable(error, call(raw, "x"))
+        feedback.quote_unreadable(error, ParsedArguments.of(raw))
         assert error.text.count("You sent: ") == is_quoted
         assert (raw in error.detail) == (is_quoted or not raw)
         assert raw not in error.message or not raw
     for wrong in ("[1]", "{'a': 1"):
         invalid = error_for(wrong)
-        feedback.quote_unreadable(invalid, call(wrong))
+        feedback.quote_unreadable(invalid, ParsedArguments.of(wrong))
         assert invalid.text.count("You sent: ") == 1
     foreign = ToolCallError("m", detail="You sent: a parcel.")
-    feedback.quote_unreadable(foreign, call("[1]"))
+    feedback.quote_unreadable(foreign, ParsedArguments.of("[1]"))
     assert foreign.text == "m\nYou sent: a parcel.\nYou sent: [1]"
-    cut = feedback.truncated_call(call("{'a': '" + "x" * 2_000 + "END"), "the length limit")
-    feedback.quote_unreadable(cut, call("{'a': '" + "x" * 2_000 + "END"))
+    raw = "{'a': '" + "x" * 2_000 + "END"
+    cut = feedback.truncated_call(call(raw), "the length limit")
+    feedback.quote_unreadable(cut, ParsedArguments.of(raw))
     assert cut.text.endswith("END")
 
 

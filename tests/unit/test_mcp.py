@@ -16,13 +16,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mcp import MCPError
+from mcp.types import CONNECTION_CLOSED, INTERNAL_ERROR
 
 from mulligan import Agent, DeclarationError, McpServer, ToolCall, tool
 from mulligan.activities.answers.feedback import Target
+from mulligan.activities.answers.parsed_arguments import ParsedArguments
 from mulligan.activities.answers.prepare_call import ValidArguments, prepare
 from mulligan.activities.mcp.http_client import HttpOutcome
-from mulligan.activities.mcp.response_limit import LINES, MAX_RESPONSE_BYTES, TOO_LARGE
+from mulligan.activities.mcp.response_limit import IS_TOO_LARGE, LINES, MAX_RESPONSE_BYTES, TOO_LARGE
 from mulligan.activities.mcp.servers import McpServers, _schemas
+from mulligan.activities.mcp.session import _reason
 from mulligan.activities.registry import Registry
 from mulligan.activities.run_data.definitions import define
 from mulligan.activities.tool_running.find_tool import ToolFinder
@@ -270,7 +274,8 @@ def test_a_response_that_is_too_long_becomes_an_error_of_its_request(line: bytes
     long = line % (b"x" * MAX_RESPONSE_BYTES)
     first, error, last = decoded(b"{1\n" + long + b"\n{2", chunk).split("\n")
     assert (first, last) == ("{1", "{2")
-    assert json.loads(error) == {"jsonrpc": "2.0", "id": request_id, "error": {"code": -32000, "message": TOO_LARGE}}
+    expected = {"code": -32000, "message": TOO_LARGE, "data": IS_TOO_LARGE}
+    assert json.loads(error) == {"jsonrpc": "2.0", "id": request_id, "error": expected}
 
 
 def test_a_long_message_without_a_request_is_left_out() -> None:
@@ -385,18 +390,15 @@ async def test_a_validation_that_takes_too_long_is_ended_and_does_not_hold_up_th
     async with servers.running():
         found = servers.tool(McpServer("files", command=RUN), "files__find", "find", definition)
         call = ToolCall(id="1", name="files__find", arguments=json.dumps({"a": value}))
-        number, outcome = await ticks(outcome_of(prepare(call, Target(found.name, found.arguments), (), run_none)))
+        parsed, target = ParsedArguments.of(call.arguments), Target(found.name, found.arguments)
+        number, outcome = await ticks(outcome_of(prepare(call, parsed, target)))
         assert isinstance(outcome, InvalidToolInputError)
         assert outcome.kind == "invalid_arguments"
         assert "could not be checked" in outcome.message
         assert number >= 10
         fast = ToolCall(id="2", name="files__find", arguments='{"a": 5}' if "pattern" not in part else '{"a": "aa"}')
-        valid = await outcome_of(prepare(fast, Target(found.name, found.arguments), (), run_none))
+        valid = await outcome_of(prepare(fast, ParsedArguments.of(fast.arguments), target))
     assert isinstance(valid, ValidArguments) or "$ref" in part
-
-
-async def run_none(*_: Any) -> None:
-    """Run no fixer."""
 
 
 async def outcome_of(prepared: Awaitable[ValidArguments]) -> ValidArguments | Exception:
@@ -504,7 +506,7 @@ async def test_arguments_are_validated_by_the_servers_own_schema_and_the_model_i
 
 async def refused(found: Tool, value: Any) -> bool:
     call = ToolCall(id="1", name=found.name, arguments=json.dumps(value))
-    outcome = await outcome_of(prepare(call, Target(found.name, found.arguments), (), run_none))
+    outcome = await outcome_of(prepare(call, ParsedArguments.of(call.arguments), Target(found.name, found.arguments)))
     assert "could not be checked" not in str(outcome)
     return isinstance(outcome, Exception)
 
@@ -553,3 +555,10 @@ def test_a_large_schema_is_converted_in_little_time() -> None:
     started = time.process_time()
     _schemas(schema)
     assert time.process_time() - started < 3
+
+
+def test_a_server_that_ends_while_it_is_started_is_known_by_the_code_of_the_error() -> None:
+    """Whatever the SDK's message is, and however deep in groups of exceptions the error is."""
+    closed = ExceptionGroup("a", [ExceptionGroup("b", [MCPError(CONNECTION_CLOSED, "another text")])])
+    assert _reason(closed) == "it ended at once"
+    assert _reason(MCPError(INTERNAL_ERROR, "Connection closed")) == "Connection closed"

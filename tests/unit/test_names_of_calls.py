@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from mulligan import Agent, Call, CallsInText, ProviderStrategy, Say, tool
-from mulligan.activities.answers.calls_in_text import ARGUMENTS, NAMES, find_calls
 from mulligan.activities.answers.inspect_answer import meant_names
-from mulligan.activities.answers.python_calls import python_calls
 from mulligan.activities.answers.size_limits import MOST_CALLS
+from mulligan.activities.calls_in_text.find_calls import ARGUMENTS, NAMES, find_calls
+from mulligan.activities.calls_in_text.python_calls import python_calls
 from mulligan.testing import AgentRun, Model, run_agent
 from mulligan.values import StepCall
 from tests.support.cut_off_calls import DIALECTS, SPELLINGS, VALUE_DIALECTS

@@ -27,7 +27,7 @@ def test_the_messages_and_steps_of_an_open_run_have_no_sets_of_their_own() -> No
     run.append_request([user])
     assert isinstance(answer, AssistantMessage)
     assert isinstance(result, ToolMessage)
-    run.begin_step(answer, [PreparedCall(arguments=None)], Usage(input_tokens=7), "m")
+    run.begin_step(answer, [PreparedCall(arguments={})], Usage(input_tokens=7), "m")
     run.end_step([result])
     cached = CachedConversation(Scripted({}))
     cached.extend(messages())

@@ -9,7 +9,6 @@ the oldest messages by one.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -30,7 +29,7 @@ from mulligan.values import (
     UserMessage,
 )
 from mulligan.wire.conversation_ref import CachedResult, ConversationRef, chain_digest
-from mulligan.wire.model_call import PreparedCall
+from mulligan.wire.model_call import PreparedCall, write_arguments
 from mulligan.wire.shorten import shorten
 from mulligan.workflows import limits
 from mulligan.workflows.conversation.event_log import EventLog
@@ -183,12 +182,7 @@ class Conversation:
         """Add the model's answer, and a step that begins with it."""
         record = StepRecord(at=len(self.messages), usage=usage, compaction=self.pending_compaction, model=model)
         self.pending_compaction = None
-        for call, prepared_call in zip(message.tool_calls, prepared, strict=True):
-            arguments = prepared_call.arguments
-            if arguments is None and prepared_call.error is None:
-                # The activity leaves out arguments that are the same as in the message's text.
-                arguments = json.loads(call.arguments)
-            record.calls.append(CallRecord(arguments=arguments, raw=prepared_call.raw, repairs=prepared_call.repairs))
+        record.calls = [CallRecord(arguments=each.arguments, raw=each.raw, repairs=each.repairs) for each in prepared]
         share_field_sets(record)
         self.append(message)
         self.steps.append(record)
@@ -205,7 +199,7 @@ class Conversation:
         del self._digests[-1], self._sizes[-1]
         call = answer.tool_calls[index]
         record.raw, record.arguments = record.written(call), arguments
-        edited = ToolCall(id=call.id, name=call.name, arguments=json.dumps(arguments, ensure_ascii=False))
+        edited = ToolCall(id=call.id, name=call.name, arguments=write_arguments(arguments))
         calls = [*answer.tool_calls[:index], edited, *answer.tool_calls[index + 1 :]]
         self.append(answer.model_copy(update={"tool_calls": calls}))
 

@@ -1,4 +1,4 @@
-"""Read the tool calls that a model without native tool calls writes into its text, and tell such a model how to write them.
+"""Read the tool calls that a model without native tool calls writes into its text.
 
 The instructions ask for the form of LangChain's structured chat agent: one JSON object in a ```json fence. The forms that
 weaker models were trained on are read too: the keys below; `<tool_call>` of Hermes and Qwen, `<|python_tag|>` and
@@ -24,16 +24,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from mulligan.activities.answers.json_tokens import CLOSER, OPENER, NoToken, Token, strict_token, value_end
-from mulligan.activities.answers.python_calls import python_calls
+from mulligan.activities.calls_in_text.python_calls import python_calls
 from mulligan.values import ToolCall, well_formed
-from mulligan.wire.agent_facts import ToolDefinition
-
-__all__ = ["as_text", "describe", "find_calls"]
 
 NAMES = ("name", "tool", "tool_name", "action", "function", "function_name")
 ARGUMENTS = ("arguments", "args", "parameters", "params", "input", "tool_input", "tool_args", "action_input", "kwargs")
@@ -134,29 +131,6 @@ def find_calls(text: str, names: Collection[str]) -> tuple[str, list[ToolCall]]:
         at = block.end
     parts.append(text[at:])
     return "\n\n".join(part.strip() for part in parts if part.strip()), calls
-
-
-def describe(tools: Sequence[ToolDefinition]) -> str:
-    """The part of the instructions that describes the tools, for a model whose requests contain no `tools`."""
-    if not tools:
-        return ""
-    shown = "\n".join(
-        f"- `{tool.name}`: {tool.description.strip() or 'no description'}\n"
-        f"  arguments: {json.dumps(tool.parameters, ensure_ascii=False, separators=(',', ':'))}"
-        for tool in tools
-    )
-    return (
-        "# Tools\n\nYou can call tools. To call one, write one JSON object in a json code fence, with the tool's name and "
-        f"its arguments:\n\n{as_text('NAME', '{...}')}\n\n"
-        "For several calls at once, write a JSON list of such objects in one fence. Then stop: write nothing after the "
-        "fence and never make up a result; it is sent to you in the next message. When you need no tool, answer in plain "
-        f"text, without such a fence.\n\nThe tools, each with the JSON schema of its arguments:\n{shown}"
-    )
-
-
-def as_text(call_name: str, arguments: str) -> str:
-    """A call as text, in the form that `describe` asks for. `find_calls` can read it again. `arguments` is a JSON object."""
-    return f'```json\n{{"name": {json.dumps(call_name, ensure_ascii=False)}, "arguments": {arguments}}}\n```'
 
 
 Item = ToolCall | str
