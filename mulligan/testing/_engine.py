@@ -37,7 +37,7 @@ from mulligan.testing._activities import PAYLOADS, RUN_ID, Activities, cancelled
 from mulligan.testing._workflow_details import instance_details
 from mulligan.testing.person import PersonDriver
 from mulligan.wire.clean_up_request import CLEAN_UP
-from mulligan.worker.start_arguments import with_one_argument
+from mulligan.worker.sdk_workarounds.start_arguments import with_one_argument
 from mulligan.workflows.agent_workflow import AgentWorkflow
 from mulligan.workflows.clean_up_workflow import CleanUpWorkflow
 

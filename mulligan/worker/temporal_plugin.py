@@ -40,8 +40,9 @@ from mulligan.worker.logs import ActivityLogFields, say
 from mulligan.worker.options import FEW_POLLS
 from mulligan.worker.other_agents import served_agents, warning_of_other_agents
 from mulligan.worker.poll_monitor import ActivitySlots, activity_monitor
-from mulligan.worker.recorded_state import RecordedStateRunner
-from mulligan.worker.unreadable_payloads import decode_without_errors
+from mulligan.worker.sdk_workarounds.recorded_state import RecordedStateRunner
+from mulligan.worker.sdk_workarounds.unreadable_payloads import decode_without_errors
+from mulligan.worker.sdk_workarounds.workflow_cache import WorkflowCache
 from mulligan.worker.wiring import (
     ACTIVITIES,
     CACHED_WORKFLOWS,
@@ -52,7 +53,6 @@ from mulligan.worker.wiring import (
     with_passthrough,
     without_duplicates,
 )
-from mulligan.worker.workflow_cache import WorkflowCache
 from mulligan.workflows.agent_list_workflow import AgentListWorkflow
 from mulligan.workflows.agent_workflow import AgentWorkflow
 from mulligan.workflows.clean_up_workflow import CleanUpWorkflow

@@ -58,10 +58,10 @@ from mulligan.worker.options import (
 )
 from mulligan.worker.other_agents import served_agents, warning_of_other_agents
 from mulligan.worker.poll_monitor import ActivitySlots, PollMonitor, activity_monitor
-from mulligan.worker.recorded_state import RecordedStateRunner
+from mulligan.worker.sdk_workarounds.recorded_state import RecordedStateRunner
+from mulligan.worker.sdk_workarounds.unreadable_payloads import decode_without_errors
+from mulligan.worker.sdk_workarounds.workflow_cache import WorkflowCache
 from mulligan.worker.supervisor_link import SupervisorLink
-from mulligan.worker.unreadable_payloads import decode_without_errors
-from mulligan.worker.workflow_cache import WorkflowCache
 from mulligan.workflows.agent_list_workflow import AgentListWorkflow
 from mulligan.workflows.agent_workflow import AgentWorkflow
 from mulligan.workflows.clean_up_workflow import CleanUpWorkflow

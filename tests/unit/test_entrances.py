@@ -47,8 +47,8 @@ from mulligan.wire.compressed_input import decompress_input
 from mulligan.wire.conversation_ref import CONVERSATION_QUERY, INPUT_MESSAGES_QUERY
 from mulligan.wire.resume_page import RESUME_STATE_QUERY
 from mulligan.wire.sub_run import CALL_MEMO
-from mulligan.worker.readable_failures import with_readable_failures
-from mulligan.worker.start_arguments import with_one_argument
+from mulligan.worker.sdk_workarounds.readable_failures import with_readable_failures
+from mulligan.worker.sdk_workarounds.start_arguments import with_one_argument
 from mulligan.workflows.agent_workflow import AgentWorkflow
 from mulligan.workflows.conversation.continue_as_new import encode_state
 

@@ -9,9 +9,9 @@ import pytest
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 
-from mulligan.worker import workflow_cache
-from mulligan.worker.recorded_state import _RecordedActivations
-from mulligan.worker.workflow_cache import WorkflowCache
+from mulligan.worker.sdk_workarounds import workflow_cache
+from mulligan.worker.sdk_workarounds.recorded_state import _RecordedActivations
+from mulligan.worker.sdk_workarounds.workflow_cache import WorkflowCache
 
 
 class Cache(WorkflowCache):

@@ -27,7 +27,7 @@ from mulligan.observe.forwarded_spans import ForwardedSpans, span_from_json, spa
 from mulligan.supervisor import supervisor
 from mulligan.supervisor.worker_process import WorkerProcess
 from mulligan.supervisor.workflow_tasks import Run, TokenFormat, started_task
-from mulligan.worker.recorded_state import _reported
+from mulligan.worker.sdk_workarounds.recorded_state import _reported
 from mulligan.worker.supervisor_link import MAX_FRAME_BYTES, Frames, Kind, SupervisorLink, frame
 
 SENT = [(Kind.STARTED, 7, b'{"token": "x"}'), (Kind.FINISHED, 7, b""), (Kind.SPAN, 2**40, b"y" * 70_000)]

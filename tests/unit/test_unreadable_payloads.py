@@ -36,7 +36,13 @@ from temporalio.converter import DataConverter, ExternalStorage, PayloadCodec, S
 from mulligan.client.converter import REFUSED, RETRY, data_converter, refused
 from mulligan.client.encryption import EncryptionCodec
 from mulligan.client.stored_files import LostError, StorageError, StoredFiles
-from mulligan.worker.unreadable_payloads import NOT_HERE, NOT_NOW, WAIT, UnreadablePayloads, decode_without_errors
+from mulligan.worker.sdk_workarounds.unreadable_payloads import (
+    NOT_HERE,
+    NOT_NOW,
+    WAIT,
+    UnreadablePayloads,
+    decode_without_errors,
+)
 
 PLAIN = Payload(metadata={"encoding": b"json/plain"}, data=b"1")
 CODEC = EncryptionCodec({"a": b"\x01" * 32})
@@ -155,7 +161,7 @@ async def test_each_failure_gets_the_whole_time_however_many_there_were_before()
 
 
 async def test_a_process_remembers_a_bounded_number_of_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mulligan.worker.unreadable_payloads.MOST_RUNS", 3)
+    monkeypatch.setattr("mulligan.worker.sdk_workarounds.unreadable_payloads.MOST_RUNS", 3)
     clock = Clock()
     task, unknown = UnreadablePayloads(clock), answered(refused("away", retry=NOT_NOW))
     for at in range(5):

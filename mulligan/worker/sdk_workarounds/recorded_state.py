@@ -22,13 +22,13 @@ from temporalio.bridge.proto.workflow_activation import WorkflowActivation, Work
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails, WorkflowRunner
 
-from mulligan.worker.readable_failures import with_readable_failures
-from mulligan.worker.readable_signals import waits_of_signal, with_readable_signals
-from mulligan.worker.refused_attributes import RefusedAttributes
-from mulligan.worker.start_arguments import with_one_argument
+from mulligan.worker.sdk_workarounds.readable_failures import with_readable_failures
+from mulligan.worker.sdk_workarounds.readable_signals import waits_of_signal, with_readable_signals
+from mulligan.worker.sdk_workarounds.refused_attributes import RefusedAttributes
+from mulligan.worker.sdk_workarounds.start_arguments import with_one_argument
+from mulligan.worker.sdk_workarounds.unreadable_payloads import UnreadablePayloads
+from mulligan.worker.sdk_workarounds.workflow_cache import WorkflowCache
 from mulligan.worker.supervisor_link import RunPart
-from mulligan.worker.unreadable_payloads import UnreadablePayloads
-from mulligan.worker.workflow_cache import WorkflowCache
 from mulligan.workflows.agent_workflow import AgentWorkflow
 from mulligan.workflows.listed_status import ARE_REFUSED
 

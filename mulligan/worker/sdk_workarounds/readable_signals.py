@@ -20,7 +20,7 @@ from mulligan.wire.batch_call import ADD_CALL, BATCH_ANSWERED, REMOVE_CALL
 from mulligan.wire.read_payload import read_payloads
 from mulligan.wire.tenant_budget import ADD_COST
 from mulligan.wire.updates import STOP
-from mulligan.worker.unreadable_payloads import NOT_HERE, NOT_NOW
+from mulligan.worker.sdk_workarounds.unreadable_payloads import NOT_HERE, NOT_NOW
 
 if TYPE_CHECKING:
     from temporalio.workflow import _Definition
