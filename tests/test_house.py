@@ -42,8 +42,14 @@ GROUND_FLOOR = {"durations", "extras", "model_name", "once", "policy", "prices",
 """Files of mulligan/ that define nothing that users import, beside those that do: several rooms need each of them."""
 TOOLS_MAY_SHARE = {"mulligan.tools.workspace", "mulligan.tools.web_address"}
 """What confines the tools. Otherwise no tool imports another one."""
-ONE_OF_A_ROW = ("mulligan/cli/", "mulligan/features/", "workflows/agents/", "tools/")
-"""Folders with one file a command, feature, agent or tool: these may be as short as they like."""
+ONE_OF_A_ROW = (
+    "mulligan/cli/",
+    "mulligan/features/",
+    "mulligan/worker/sdk_workarounds/",
+    "workflows/agents/",
+    "tools/",
+)
+"""Folders with one file a command, feature, workaround, agent or tool: these may be as short as they like."""
 SEPARATE_PROGRAMS = {"mulligan.activities.mcp._child", "mulligan.activities.mcp.faults_by"}
 """Files that run in a process of their own, so they cannot be part of the file that names them."""
 REGISTRIES = {"mulligan.activities.models.available_providers"}

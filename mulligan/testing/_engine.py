@@ -13,10 +13,18 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
-from temporalio import workflow
 from temporalio.api.common.v1 import Payload
-from temporalio.bridge.proto.activity_result import ActivityResolution
-from temporalio.bridge.proto.workflow_activation import (
+from temporalio.client import WorkflowFailureError, WorkflowQueryFailedError, WorkflowUpdateFailedError
+from temporalio.exceptions import CancelledError
+from temporalio.worker import UnsandboxedWorkflowRunner
+
+from mulligan.client.connect import data_converter
+from mulligan.testing._activities import PAYLOADS, RUN_ID, Activities, cancelled
+from mulligan.testing._workflow_details import instance_details
+from mulligan.testing.person import PersonDriver
+from mulligan.wire.clean_up_request import CLEAN_UP
+from mulligan.worker.sdk_workarounds.activation_messages import (
+    ActivityResolution,
     CancelWorkflow,
     DoUpdate,
     FireTimer,
@@ -28,16 +36,8 @@ from temporalio.bridge.proto.workflow_activation import (
     WorkflowActivation,
     WorkflowActivationJob,
 )
-from temporalio.client import WorkflowFailureError, WorkflowQueryFailedError, WorkflowUpdateFailedError
-from temporalio.exceptions import CancelledError
-from temporalio.worker import UnsandboxedWorkflowRunner
-
-from mulligan.client.connect import data_converter
-from mulligan.testing._activities import PAYLOADS, RUN_ID, Activities, cancelled
-from mulligan.testing._workflow_details import instance_details
-from mulligan.testing.person import PersonDriver
-from mulligan.wire.clean_up_request import CLEAN_UP
-from mulligan.worker.sdk_workarounds.start_arguments import with_one_argument
+from mulligan.worker.sdk_workarounds.start_arguments import join_arguments
+from mulligan.worker.sdk_workarounds.temporal_definitions import workflow_definition
 from mulligan.workflows.agent_workflow import AgentWorkflow
 from mulligan.workflows.clean_up_workflow import CleanUpWorkflow
 
@@ -57,7 +57,7 @@ class Engine:
         memo: Mapping[str, Payload] | None = None,
         person: PersonDriver | None = None,
     ) -> None:
-        self._definition = workflow._Definition.must_from_class(kind)
+        self._definition = workflow_definition(kind)
         self._activities = Activities(activities, self, workflow_id, self._definition.name or "")
         self.workflow_id = workflow_id
         self._person = person
@@ -79,8 +79,7 @@ class Engine:
         instance = UnsandboxedWorkflowRunner().create_instance(
             instance_details(self._definition, workflow_id, self._now, caller=caller, memo=dict(memo or {}))
         )
-        is_agent_run = issubclass(kind, AgentWorkflow)
-        self._activate_workflow = with_one_argument(instance.activate) if is_agent_run else instance.activate
+        self._instance, self._is_agent_run = instance, issubclass(kind, AgentWorkflow)
 
     async def run(self, *arguments: Any) -> Any:
         """Run the workflow to its end, and return its result as JSON values.
@@ -183,10 +182,11 @@ class Engine:
     async def _send(self, job: WorkflowActivationJob) -> Sequence[Any]:
         activation = WorkflowActivation(run_id=RUN_ID, jobs=[job])
         activation.timestamp.FromDatetime(self._now)
+        if self._is_agent_run:
+            join_arguments(activation)
         async with self._activation:
-            completion = await asyncio.get_running_loop().run_in_executor(
-                self._thread, self._activate_workflow, activation
-            )
+            loop = asyncio.get_running_loop()
+            completion = await loop.run_in_executor(self._thread, self._instance.activate, activation)
         if completion.HasField("failed"):
             failure = completion.failed.failure
             raise RuntimeError(

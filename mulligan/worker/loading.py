@@ -38,9 +38,9 @@ from mulligan.wire.sub_run import RECORD_SUB_RUN
 from mulligan.wire.tool_call import CALL_TOOL, RECORD_FAILED_CALL
 from mulligan.wire.updates import CHECK_EDIT, RECORD_DECISION
 from mulligan.worker.declaration_warnings import declaration_warnings
+from mulligan.worker.sdk_workarounds.temporal_definitions import activity_definition, workflow_definition
 
 T = TypeVar("T")
-DEFINITION = "__temporal_activity_definition"
 """The attribute that `@activity.defn` sets on a function. Importing temporalio to ask for it would take half a second."""
 ACTIVITY_TYPES = {
     *(OPEN_RUN, CALL_MODEL, CALL_TOOL, FINISH_RUN, RECORD_FAILED_CALL),
@@ -135,8 +135,8 @@ def load(
         for value in vars(module).values()
         if getattr(value, "__module__", None) == module.__name__
     ]
-    workflows = [each for each in defined if inspect.isclass(each) and "__temporal_workflow_definition" in vars(each)]
-    activities = [each for each in defined if inspect.isfunction(each) and hasattr(each, DEFINITION)]
+    workflows = [each for each in defined if workflow_definition(each)]
+    activities = [each for each in defined if inspect.isfunction(each) and activity_definition(each)]
     all_modules = {module.__name__: module for module in [*imported, *agent_modules.values()]}
     _check_activity_types(activities)
     registry = Registry(all_agents.values(), all_scripts.values(), all_tools.values(), _of_type(Model, values))
@@ -166,16 +166,15 @@ def _warnings_of_modules(modules: Iterable[ModuleType]) -> list[str]:
 def _is_served(value: object, module: ModuleType) -> bool:
     if isinstance(value, Agent | Tool | Script | Model | ProviderPlugin):
         return True
-    is_definition = inspect.isclass(value) and "__temporal_workflow_definition" in vars(value)
-    is_definition = is_definition or (inspect.isfunction(value) and hasattr(value, DEFINITION))
-    return is_definition and getattr(value, "__module__", None) == module.__name__
+    is_activity = inspect.isfunction(value) and activity_definition(value)
+    return bool(is_activity or workflow_definition(value)) and getattr(value, "__module__", None) == module.__name__
 
 
 def _check_activity_types(activities: Iterable[Callable[..., Any]]) -> None:
     """Raise DeclarationError if two activities have the same type."""
     owners = dict.fromkeys(ACTIVITY_TYPES, "Mulligan itself")
     for each in dict.fromkeys(activities):
-        name = getattr(each, DEFINITION).name
+        name = activity_definition(each).name
         if name in owners:
             raise DeclarationError(
                 f"{each.__module__}.{each.__name__}: {owners[name]} already has an activity of type {name!r}; give this "

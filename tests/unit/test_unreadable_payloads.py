@@ -29,7 +29,6 @@ from temporalio.bridge.proto.workflow_activation import (
     WorkflowActivation,
     WorkflowActivationJob,
 )
-from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.contrib.aws.s3driver import S3StorageDriver, S3StorageDriverClient
 from temporalio.converter import DataConverter, ExternalStorage, PayloadCodec, StorageDriver
 
@@ -97,19 +96,14 @@ def activated(
     task: UnreadablePayloads, *, cancelled: bool = False, replay: bool = False, at: int = 3, **job: Any
 ) -> bool:
     """Whether the workflow was activated; if not, the task failed. `at`: the length of the history."""
-    done: list[WorkflowActivation] = []
-
-    def activate(act: WorkflowActivation) -> WorkflowActivationCompletion:
-        done.append(act)
-        return WorkflowActivationCompletion()
-
     jobs = [WorkflowActivationJob(**job)]
     jobs += [WorkflowActivationJob(cancel_workflow=CancelWorkflow())] if cancelled else []
     act = WorkflowActivation(run_id="r", jobs=jobs, is_replaying=replay, history_length=at)
     act.timestamp.FromDatetime(LONG_AGO if replay else NOW)
     with suppress(ValueError):
-        task.checked(activate, lambda name: (NOT_NOW, NOT_HERE) if name == "answered" else ())(act)
-    return bool(done)
+        task.check(act, lambda name: (NOT_NOW, NOT_HERE) if name == "answered" else ())
+        return True
+    return False
 
 
 def answered(payload: Payload) -> dict[str, Any]:
