@@ -226,6 +226,35 @@ def test_importing_the_package_loads_no_provider() -> None:
     ] == []
 
 
+PRIVATE_OF_SDK = re.compile(
+    r"temporalio(?:\.\w+)*\._[a-z]|temporalio\.bridge|\b(?:activity|workflow)\._|import _[A-Z]\w*|__temporal_(?:workflow|activity)_def"
+    r"|\b(?:worker|handle|exception)\._[a-z]|\.activate = "
+)
+WORKAROUNDS = "mulligan/worker/sdk_workarounds/"
+
+
+def test_only_the_workarounds_use_private_parts_of_temporalio() -> None:
+    """What a release of the SDK may change stands in one folder. Tests may use such parts, to break them."""
+    assert [
+        (_id(path), match[0])
+        for path in [*FILES, ROOT / "worker.py", *_files("examples/**/*.py"), *_files("benchmarks/*.py")]
+        if not _id(path).startswith(WORKAROUNDS)
+        for match in PRIVATE_OF_SDK.finditer(path.read_text())
+    ] == []
+
+
+@pytest.mark.parametrize("path", _files(f"{WORKAROUNDS}*.py"), ids=_id)
+def test_a_workaround_names_its_upstream_issue_and_its_test(path: Path) -> None:
+    """The versions that need it, an issue or that none is known, and a test that fails once the SDK does without it."""
+    if path.stem in ("__init__", "workaround_runner"):
+        return
+    docstring = " ".join((ast.get_docstring(_tree(path)) or "").split())
+    assert "temporalio 1.35.0" in docstring
+    assert re.search(r"temporalio/[a-z-]+ issue \d+|no (?:upstream )?issue known", docstring)
+    tests = ROOT / "tests/unit/test_sdk_faults.py", ROOT / "tests/live/test_sdk_faults_on_a_server.py"
+    assert any(path.name in test.read_text() for test in tests)
+
+
 def test_no_file_is_a_drawer_for_odds_and_ends() -> None:
     drawers = {"utils", "helpers", "manager", "base", "common", "misc"}
     assert [_id(path) for path in [*FILES, ROOT / "worker.py"] if path.stem in drawers] == []
