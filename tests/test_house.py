@@ -255,6 +255,41 @@ def test_a_workaround_names_its_upstream_issue_and_its_test(path: Path) -> None:
     assert any(path.name in test.read_text() for test in tests)
 
 
+OUTCOMES = ("raises", "warns", "expect", "fail", "replay_workflow")
+"""Calls that assert something: of pytest, of playwright, and of temporalio, whose replay raises."""
+CHECKS = re.compile(r"_?(check|expect|assert|validate|all_complete|send_broken|read_changed|runs_are)")
+"""Helpers of tests that assert for them."""
+
+
+def _calls(node: ast.AST) -> set[str]:
+    """The names of the functions that are called below a node."""
+    calls = [each.func for each in ast.walk(node) if isinstance(each, ast.Call)]
+    return {each.attr if isinstance(each, ast.Attribute) else getattr(each, "id", "") for each in calls}
+
+
+def _asserts(node: ast.AST, checks: set[str]) -> bool:
+    return any(isinstance(each, ast.Assert) for each in ast.walk(node)) or bool(_calls(node) & {*OUTCOMES, *checks})
+
+
+def test_each_test_asserts_an_outcome() -> None:
+    """By itself or by a helper: a test that only hangs or raises does not say what was expected."""
+    functions = [
+        (path, node)
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for node in ast.walk(_tree(path))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    ]
+    helpers = [node for _, node in functions if CHECKS.match(node.name)]
+    checks: set[str] = set()
+    while added := {node.name for node in helpers if _asserts(node, checks)} - checks:
+        checks |= added
+    assert [
+        f"{_id(path)}:{node.lineno} {node.name}"
+        for path, node in functions
+        if node.name.startswith("test_") and not _asserts(node, checks)
+    ] == []
+
+
 def test_no_file_is_a_drawer_for_odds_and_ends() -> None:
     drawers = {"utils", "helpers", "manager", "base", "common", "misc"}
     assert [_id(path) for path in [*FILES, ROOT / "worker.py"] if path.stem in drawers] == []
