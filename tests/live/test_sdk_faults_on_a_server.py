@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import logging
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -21,8 +20,6 @@ from temporalio.bridge.proto.workflow_activation import RemoveFromCache, Workflo
 from temporalio.client import Client, WorkflowHandle
 from temporalio.common import SearchAttributeKey
 from temporalio.converter import PayloadCodec
-from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
-from temporalio.service import RPCError
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker, WorkflowInstance, WorkflowInstanceDetails
 
 from mulligan import connect
@@ -197,32 +194,3 @@ async def test_a_query_delivers_events_that_no_workflow_task_has_recorded(client
     assert 1 in answers, "the query has shown a result that no workflow task had recorded"
     for handle in handles:
         await handle.terminate()
-
-
-async def test_a_worker_whose_cache_is_full_freezes(temporal: DevServer) -> None:
-    """workflow_cache.py. It stops to answer for one run after the other; a storm of queries and signals is enough."""
-    queue = uuid.uuid4().hex
-    lines: list[str] = []
-    log = logging.getLogger(f"core-{queue}")
-    log.propagate = False
-    log.addFilter(lambda record: lines.append(record.getMessage()) or False)
-    forwarded = LoggingConfig(TelemetryFilter("WARN", "ERROR"), forwarding=LogForwardingConfig(log))
-    runtime = Runtime(telemetry=TelemetryConfig(logging=forwarded))
-    client = await Client.connect(temporal.address, namespace=temporal.namespace, runtime=runtime)
-    options = {"max_cached_workflows": 3, "max_concurrent_workflow_tasks": 3}
-    async with worker(client, queue, graceful_shutdown_timeout=timedelta(0), **options):
-        handles = [
-            await client.start_workflow(Waiting.run, "", id=f"{queue}-{number}", task_queue=queue)
-            for number in range(12)
-        ]
-
-        async def use(handle: WorkflowHandle[Any, Any]) -> None:
-            while not any("buffered run" in line for line in lines):
-                with suppress(RPCError):
-                    await handle.signal(Waiting.count)
-                    await handle.query(Waiting.progress, rpc_timeout=timedelta(seconds=2))
-
-        await asyncio.wait_for(asyncio.gather(*(use(handle) for handle in handles for _ in range(3))), 90)
-        for handle in handles:
-            await handle.terminate()
-    assert lines != []

@@ -8,7 +8,8 @@ So the SDK's cache gets more room than it can need, and this module evicts the r
 is no public API.
 
 Upstream: no issue known; temporalio/sdk-rust issue 886 (open) has the same symptom with local activities. Needed with
-temporalio 1.35.0.
+temporalio 1.35.0. No quick test shows the freeze (90 s of queries and signals on short histories did not): to see it, run
+tests/system/test_people_and_lost_caches.py with the SDK's own cache. A test shows that there is no public way to evict.
 """
 
 from __future__ import annotations
