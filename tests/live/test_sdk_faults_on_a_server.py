@@ -131,7 +131,8 @@ async def test_a_payload_that_the_codec_cannot_decode_fails_the_workflow_task(cl
     queue = uuid.uuid4().hex
     handle = await client.start_workflow(Waiting.run, "", id=queue, task_queue=queue)
     converter = dataclasses.replace(client.data_converter, payload_codec=BadKey())
-    without_key = Client(**{**client.config(), "data_converter": converter})
+    config: dict[str, Any] = {**client.config(), "data_converter": converter}
+    without_key = Client(**config)
     async with worker(without_key, queue):
         while not await failed_tasks(handle):
             await asyncio.sleep(0.1)
