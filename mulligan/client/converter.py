@@ -139,11 +139,17 @@ class FailureConverter(DefaultFailureConverter):
 
 def _well_formed_error(error: ApplicationError) -> ApplicationError:
     """The error, or one of the same fields whose message can be written; protobuf writes no half of a surrogate pair."""
-    message = well_formed(str(error.message))
+    message = str(well_formed(str(error.message)))
     if message == error.message:
         return error
-    fields = {"non_retryable": error.non_retryable, "next_retry_delay": error.next_retry_delay}
-    written = ApplicationError(message, *error.details, type=error.type, category=error.category, **fields)
+    written = ApplicationError(
+        message,
+        *error.details,
+        type=error.type,
+        non_retryable=error.non_retryable,
+        next_retry_delay=error.next_retry_delay,
+        category=error.category,
+    )
     written.__cause__, written.__context__ = error.__cause__, error.__context__
     written.__suppress_context__ = error.__suppress_context__
     return written.with_traceback(error.__traceback__)

@@ -120,15 +120,16 @@ async def _read(
     Raises:
         RemoteProtocolError: it is not HTTP.
     """
-    head, body, size = None, bytearray(), 0
+    head: h11.Request | None = None
+    body, size = bytearray(), 0
     while True:
         match connection.next_event():
             case h11.NEED_DATA:
                 if connection.they_are_waiting_for_100_continue:
                     writer.write(connection.send(h11.InformationalResponse(status_code=100, headers=[])) or b"")
                 connection.receive_data(await reader.read(65_536))
-            case h11.Request() as head:
-                pass
+            case h11.Request() as begun:
+                head = begun
             case h11.Data(data=data):
                 size += len(data)
                 if size <= most_bytes:
