@@ -2,7 +2,7 @@
 # A name on PATH is not enough: pyenv's shims are there for versions of Python that have no uv.
 UV := $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .uv/bin/uv)
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-without-features test-system docs screenshots docs-site fuzz bench chaos schedules lint format check pin pin-images
+.PHONY: help demo test test-sdk test-without-features test-system docs screenshots docs-site fuzz bench chaos schedules lint format check pin pin-images
 
 help:  ## This list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -15,6 +15,9 @@ test: | $(UV)  ## The tests, against real servers
 
 test-without-features: | $(UV)  ## The unit tests of what is left, on a copy of the product without any feature
 	@$(UV) run --group system python -m tests.without_features $(ARGS)
+
+test-sdk: | $(UV)  ## The workarounds for temporalio, with its oldest and newest allowed versions. `ARGS=--others`: not the pinned one
+	@$(UV) run python .ci/test_sdk.py $(ARGS)
 
 test-system: | $(UV)  ## Live tests of whole features (HTTP, console, …), of a real Jaeger (built once), of the deployment's files
 	@$(UV) run --group system --group docs pytest -q -m "not alone" --numprocesses auto --durations 10 --durations-min 10 --inline-snapshot disable tests/system
@@ -53,7 +56,9 @@ format: | $(UV)  ## Put the code into shape
 	@$(UV) run ruff format -q .
 	@$(UV) run ruff check --fix -q .
 
-check: lint docs-site test-system test  ## What CI runs
+check: lint docs-site test-system  ## What CI runs
+	@$(MAKE) --no-print-directory test-sdk ARGS=--others
+	@$(MAKE) --no-print-directory test
 
 pin: | $(UV)  ## Take the newest versions that pyproject.toml allows, and write them down there
 	@for project in . benchmarks/rivals/*/; do \

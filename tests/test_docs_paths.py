@@ -65,7 +65,7 @@ def test_each_name_of_the_package_that_a_page_names_exists(page: Path) -> None:
     if page.name in PAST:
         pytest.skip("it names modules under the names that they had")
     for name in re.findall(rf"`(mulligan\.(?:{SUBPACKAGES})(?:\.\w+)*)(?:\(.*?\))?`", page.read_text()):
-        pkgutil.resolve_name(name)
+        assert pkgutil.resolve_name(name) is not None
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -75,7 +75,7 @@ def test_each_python_block_of_a_page_parses_and_imports_what_exists(page: Path) 
         for node in ast.walk(ast.parse(block)):
             if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "mulligan":
                 for alias in node.names:
-                    pkgutil.resolve_name(f"{node.module}:{alias.name}")
+                    assert pkgutil.resolve_name(f"{node.module}:{alias.name}") is not None
 
 
 @pytest.mark.parametrize(

@@ -53,8 +53,14 @@ GROUND_FLOOR = {
 """Files of mulligan/ that define nothing that users import, beside those that do: several rooms need each of them."""
 TOOLS_MAY_SHARE = {"mulligan.tools.workspace", "mulligan.tools.web_address"}
 """What confines the tools. Otherwise no tool imports another one."""
-ONE_OF_A_ROW = ("mulligan/cli/", "mulligan/features/", "workflows/agents/", "tools/")
-"""Folders with one file a command, feature, agent or tool: these may be as short as they like."""
+ONE_OF_A_ROW = (
+    "mulligan/cli/",
+    "mulligan/features/",
+    "mulligan/worker/sdk_workarounds/",
+    "workflows/agents/",
+    "tools/",
+)
+"""Folders with one file a command, feature, workaround, agent or tool: these may be as short as they like."""
 SEPARATE_PROGRAMS = {"mulligan.activities.mcp._child", "mulligan.activities.mcp.faults_by"}
 """Files that run in a process of their own, so they cannot be part of the file that names them."""
 REGISTRIES = {"mulligan.activities.models.available_providers"}
@@ -228,6 +234,70 @@ def test_importing_the_package_loads_no_provider() -> None:
         for path in _files("mulligan/*.py")
         for name in imports(path, lazy=False)
         if name.split(".")[0] == "openai" or name.startswith("temporalio.workflow")
+    ] == []
+
+
+PRIVATE_OF_SDK = re.compile(
+    r"temporalio(?:\.\w+)*\._[a-z]|temporalio\.bridge|\b(?:activity|workflow)\._|import _[A-Z]\w*|__temporal_(?:workflow|activity)_def"
+    r"|\b(?:worker|handle|exception)\._[a-z]|\.activate = "
+)
+WORKAROUNDS = "mulligan/worker/sdk_workarounds/"
+
+
+def test_only_the_workarounds_use_private_parts_of_temporalio() -> None:
+    """What a release of the SDK may change stands in one folder. Tests may use such parts, to break them."""
+    assert [
+        (_id(path), match[0])
+        for path in [*FILES, ROOT / "worker.py", *_files("examples/**/*.py"), *_files("benchmarks/*.py")]
+        if not _id(path).startswith(WORKAROUNDS)
+        for match in PRIVATE_OF_SDK.finditer(path.read_text())
+    ] == []
+
+
+@pytest.mark.parametrize("path", _files(f"{WORKAROUNDS}*.py"), ids=_id)
+def test_a_workaround_names_its_upstream_issue_and_its_test(path: Path) -> None:
+    """The versions that need it, an issue or that none is known, and a test that fails once the SDK does without it."""
+    if path.stem in ("__init__", "workaround_runner"):
+        return
+    docstring = " ".join((ast.get_docstring(_tree(path)) or "").split())
+    assert "temporalio 1.35.0" in docstring
+    assert re.search(r"temporalio/[a-z-]+ issue \d+|no (?:upstream )?issue known", docstring)
+    tests = ROOT / "tests/unit/test_sdk_faults.py", ROOT / "tests/live/test_sdk_faults_on_a_server.py"
+    assert any(path.name in test.read_text() for test in tests)
+
+
+OUTCOMES = ("raises", "warns", "expect", "fail", "replay_workflow")
+"""Calls that assert something: of pytest, of playwright, and of temporalio, whose replay raises."""
+CHECKS = re.compile(r"_?(check|expect|assert|validate|all_complete|send_broken|read_changed|runs_are)")
+"""Helpers of tests that assert for them."""
+
+
+def _calls(node: ast.AST) -> set[str]:
+    """The names of the functions that are called below a node."""
+    calls = [each.func for each in ast.walk(node) if isinstance(each, ast.Call)]
+    return {each.attr if isinstance(each, ast.Attribute) else getattr(each, "id", "") for each in calls}
+
+
+def _asserts(node: ast.AST, checks: set[str]) -> bool:
+    return any(isinstance(each, ast.Assert) for each in ast.walk(node)) or bool(_calls(node) & {*OUTCOMES, *checks})
+
+
+def test_each_test_asserts_an_outcome() -> None:
+    """By itself or by a helper: a test that only hangs or raises does not say what was expected."""
+    functions = [
+        (path, node)
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for node in ast.walk(_tree(path))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+    ]
+    helpers = [node for _, node in functions if CHECKS.match(node.name)]
+    checks: set[str] = set()
+    while added := {node.name for node in helpers if _asserts(node, checks)} - checks:
+        checks |= added
+    assert [
+        f"{_id(path)}:{node.lineno} {node.name}"
+        for path, node in functions
+        if node.name.startswith("test_") and not _asserts(node, checks)
     ] == []
 
 

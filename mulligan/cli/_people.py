@@ -13,7 +13,7 @@ from mulligan.cli._terminal import OK, err, fail, print_json, print_line, print_
 from mulligan.schema.printable import json_line, printable
 
 if TYPE_CHECKING:
-    from temporalio.client import Client, WorkflowHandle
+    from temporalio.client import Client
 
 LONGEST_CALL = 20_000
 """Characters of a call that are shown before a person decides."""
@@ -121,7 +121,8 @@ def print_call(call: dict[str, Any], arguments: Any = None) -> None:
 
 
 async def send_update(
-    handle: WorkflowHandle[Any, Any],
+    client: Client,
+    run_id: str,
     update: str,
     fields: dict[str, Any],
     *,
@@ -142,19 +143,19 @@ async def send_update(
 
     result: dict[str, Any] = {}
     try:
-        result = await updates.send_update(handle, update, fields, keep_none=keep_none)
+        result = await updates.send_update(client, run_id, update, fields, keep_none=keep_none)
     except UpdateRefusedError as error:
-        fail(f"{handle.id!r} refused this: {error.message}")
+        fail(f"{run_id!r} refused this: {error.message}")
     except updates.UpdateTimeoutError as error:
         fail(
-            f"{handle.id!r} has not answered: {error} It may or may not have received this; see `mulligan show`, and try "
+            f"{run_id!r} has not answered: {error} It may or may not have received this; see `mulligan show`, and try "
             "again."
         )
     except updates.RunEndedError:
-        await fail_as_ended(handle)
+        await fail_as_ended(client.get_workflow_handle(run_id))
     except RPCError as error:
         fail(f"Temporal refused this: {error.message}")
-    print_result(handle.id, result, as_json=as_json, message=message)
+    print_result(run_id, result, as_json=as_json, message=message)
     return OK
 
 

@@ -55,7 +55,8 @@ async def _answer(
         text = read_text(prompt("answer: "))
     fields = {"call_id": call["call_id"], "text": text, "by": by, "conversation": call.get("conversation")}
     return await send_update(
-        client.get_workflow_handle(call["id"]),
+        client,
+        call["id"],
         "answer",
         fields,
         as_json=as_json,

@@ -75,7 +75,7 @@ async def _approve(
         return NOT_COMPLETED
     fields = {**decision, "call_id": call["call_id"], "conversation": call.get("conversation")}
     return await send_update(
-        client.get_workflow_handle(call["id"]), DECIDE, fields, as_json=as_json, message=f"{call['tool']} is approved."
+        client, call["id"], DECIDE, fields, as_json=as_json, message=f"{call['tool']} is approved."
     )
 
 

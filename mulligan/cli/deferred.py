@@ -48,7 +48,8 @@ async def _complete(run_id: str, fields: dict[str, Any], *, as_json: bool) -> in
     client = await connect_or_fail()
     await find_open_run(client, run_id)
     return await send_update(
-        client.get_workflow_handle(run_id),
+        client,
+        run_id,
         "complete",
         fields,
         as_json=as_json,

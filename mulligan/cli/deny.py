@@ -39,5 +39,5 @@ async def _deny(
     print_call(call)
     fields = {**decision, "call_id": call["call_id"], "conversation": call.get("conversation")}
     return await send_update(
-        client.get_workflow_handle(call["id"]), "decide", fields, as_json=as_json, message=f"{call['tool']} is denied."
+        client, call["id"], "decide", fields, as_json=as_json, message=f"{call['tool']} is denied."
     )

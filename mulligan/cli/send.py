@@ -43,7 +43,8 @@ def _message(text: str, files: list[Path] | None) -> dict[str, Any]:
 async def _send(
     run_id: str, message: dict[str, Any], message_id: str | None, conversation: str | None, *, as_json: bool
 ) -> int:
-    handle = await find_open_run(await connect_or_fail(), run_id)
+    client = await connect_or_fail()
+    await find_open_run(client, run_id)
     fields = {**message, "id": message_id, "conversation": conversation}
     sent = f"The message was sent to {run_id}."
-    return await send_update(handle, "send_message", fields, as_json=as_json, message=sent)
+    return await send_update(client, run_id, "send_message", fields, as_json=as_json, message=sent)

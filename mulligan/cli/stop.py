@@ -29,5 +29,6 @@ def stop(
 
 
 async def _stop(run_id: str, fields: dict[str, str | None], *, as_json: bool) -> int:
-    handle = await find_open_run(await connect_or_fail(), run_id)
-    return await send_update(handle, "stop", fields, as_json=as_json, message=f"The run {run_id} is stopping.")
+    client = await connect_or_fail()
+    await find_open_run(client, run_id)
+    return await send_update(client, run_id, "stop", fields, as_json=as_json, message=f"The run {run_id} is stopping.")

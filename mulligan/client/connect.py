@@ -27,7 +27,14 @@ from mulligan.client.settings import settings
 from mulligan.client.start_interceptor import StartInterceptor
 from mulligan.errors import DeclarationError
 
-__all__ = ["DEFAULT_ADDRESS", "check_namespace", "configured_converter", "connect", "data_converter"]
+__all__ = [
+    "DEFAULT_ADDRESS",
+    "CannotConnectError",
+    "check_namespace",
+    "configured_converter",
+    "connect",
+    "data_converter",
+]
 
 DEFAULT_ADDRESS = "localhost:7233"
 EXIT_SECONDS = 0.05
@@ -48,6 +55,10 @@ _CAUSE = re.compile(r'(?:message|error): "([^"]+)"')
 """In temporalio's text, which is a Rust value with the values that caused it: the words of the system."""
 
 
+class CannotConnectError(RuntimeError):
+    """No server answers, or it refuses the connection. The message is temporalio's, whose own error has no type."""
+
+
 async def connect(address: str | None = None, **options: Any) -> Client:
     """Connect to Temporal.
 
@@ -56,7 +67,7 @@ async def connect(address: str | None = None, **options: Any) -> Client:
     `options` are those of `temporalio.client.Client.connect`, and override the environment.
 
     Raises:
-        RuntimeError: no server answers there, or it refuses the connection (temporalio's own error).
+        CannotConnectError: no server answers there, or it refuses the connection. It is a RuntimeError.
         DeclarationError: a setting of Mulligan or of Temporal is invalid.
     """
     config: dict[str, Any] = {"target_host": address or DEFAULT_ADDRESS}
@@ -69,6 +80,8 @@ async def connect(address: str | None = None, **options: Any) -> Client:
         return await Client.connect(**config)
     except ValueError as error:
         raise DeclarationError(f"Temporal's settings cannot be used: {error}.") from None
+    except RuntimeError as error:
+        raise CannotConnectError(str(error)) from None
 
 
 @functools.cache

@@ -133,9 +133,26 @@ class FailureConverter(DefaultFailureConverter):
             written.__cause__ = exception.__cause__
             exception = written.with_traceback(exception.__traceback__)
         elif isinstance(exception, ApplicationError):
-            # There is no other way to change the message and keep the class, whose fields are the failure's.
-            exception._message = str(well_formed(str(exception.message)))
+            exception = _well_formed_error(exception)
         super().to_failure(exception, payload_converter, failure)
+
+
+def _well_formed_error(error: ApplicationError) -> ApplicationError:
+    """The error, or one of the same fields whose message can be written; protobuf writes no half of a surrogate pair."""
+    message = str(well_formed(str(error.message)))
+    if message == error.message:
+        return error
+    written = ApplicationError(
+        message,
+        *error.details,
+        type=error.type,
+        non_retryable=error.non_retryable,
+        next_retry_delay=error.next_retry_delay,
+        category=error.category,
+    )
+    written.__cause__, written.__context__ = error.__cause__, error.__context__
+    written.__suppress_context__ = error.__suppress_context__
+    return written.with_traceback(error.__traceback__)
 
 
 class EncodedFailureConverter(FailureConverter):

@@ -8,7 +8,7 @@ import random
 import uuid
 from typing import Any
 
-from temporalio.client import WorkflowHandle, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
+from temporalio.client import Client, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
 from temporalio.exceptions import FailureError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -59,7 +59,8 @@ class UpdateTimeoutError(Exception):
 
 
 async def send_update(
-    handle: WorkflowHandle[Any, Any],
+    client: Client,
+    run_id: str,
     update: str,
     fields: dict[str, Any],
     *,
@@ -90,7 +91,7 @@ async def send_update(
         async with asyncio.timeout(UPDATE_TIMEOUT):
             while True:
                 try:
-                    result: dict[str, Any] = await _send(handle, update, argument, update_id)
+                    result: dict[str, Any] = await _send(client, run_id, update, argument, update_id)
                     return result
                 except RPCError as error:
                     if error.status not in _SENT_AGAIN:
@@ -114,7 +115,7 @@ async def send_update(
         raise UpdateRefusedError(cause.message if isinstance(cause, FailureError) else str(cause)) from None
 
 
-async def _send(handle: WorkflowHandle[Any, Any], update: str, argument: Any, update_id: str) -> Any:
+async def _send(client: Client, run_id: str, update: str, argument: Any, update_id: str) -> Any:
     """Send the update once.
 
     Raises:
@@ -122,18 +123,19 @@ async def _send(handle: WorkflowHandle[Any, Any], update: str, argument: Any, up
     """
     try:
         try:
-            return await handle.execute_update(update, argument, id=update_id)
+            return await client.get_workflow_handle(run_id).execute_update(update, argument, id=update_id)
         except RPCError as error:
             if error.status != RPCStatusCode.NOT_FOUND:
                 raise
-            return await _answer_before(handle, update_id)
+            return await _answer_before(client, run_id, update_id)
     except WorkflowUpdateRPCTimeoutOrCancelledError as error:
         # The SDK raises it in place of the error of the request, or of the cancellation of this task.
         raise error.__cause__ or error from None
 
 
-async def _answer_before(handle: WorkflowHandle[Any, Any], update_id: str) -> Any:
+async def _answer_before(client: Client, run_id: str, update_id: str) -> Any:
     """The answer of an earlier workflow run of the chain: the run may have continued as new since, and then ended."""
+    handle = client.get_workflow_handle(run_id)
     for _ in range(MOST_RUNS_BACK):
         try:
             async for started in handle.fetch_history_events(page_size=1):
@@ -145,7 +147,7 @@ async def _answer_before(handle: WorkflowHandle[Any, Any], update_id: str) -> An
             break
         if not before:
             break
-        handle = WorkflowHandle(handle._client, handle.id, run_id=before)
+        handle = client.get_workflow_handle(run_id, run_id=before)
         try:
             return await handle.get_update_handle(update_id, workflow_run_id=before).result()
         except RPCError as error:

@@ -54,7 +54,6 @@ SUB_RUNS_SECONDS = 4.0
 """For all sub-runs of a run together. What they wait for is left out if it takes longer."""
 SHOWN_SUB_RUNS = 3
 """Sub-runs that the sentence for people describes."""
-_NO_WORKER = "no worker polls task queue"
 _CLOCK_TOLERANCE = timedelta(milliseconds=2)
 _ACTIVITY_OF_KIND = {
     "model": (CALL_MODEL, *(name for part in parts("wire") for name in getattr(part, "MODEL_ACTIVITIES", ()))),
@@ -297,13 +296,18 @@ class _Allowance:
         return taken
 
 
+class _WithoutWorker(WaitingFor):
+    """The wait of a run whose task queue no worker polls."""
+
+
 def no_worker(task_queue: str, last_poll: datetime | None, since: datetime) -> WaitingFor:
     """The wait for a worker of a queue. `last_poll`: of the queue; None if there was none. `since`: if there was none."""
     seen = f" (the last one was seen at {_clock(last_poll)})" if last_poll is not None else ""
     queue = untagged(task_queue)
     option = f" --task-queue {shlex.quote(queue)}" if queue != "agents" else ""
-    what = f"{_NO_WORKER} {queue!r}" if queue == task_queue else f"no worker that serves the agent polls {queue!r}"
-    return WaitingFor(
+    is_own = queue == task_queue
+    what = f"no worker polls task queue {queue!r}" if is_own else f"no worker that serves the agent polls {queue!r}"
+    return (_WithoutWorker if is_own else WaitingFor)(
         kind="worker",
         since=iso(last_poll or since),
         detail=f"{what}{seen}; start one: mulligan worker{option} --load …",
@@ -312,7 +316,7 @@ def no_worker(task_queue: str, last_poll: datetime | None, since: datetime) -> W
 
 def is_without_worker(waiting: WaitingFor | None) -> bool:
     """Whether a run waits because no worker answers for it, so that its queries would only time out."""
-    return waiting is not None and waiting.kind == "worker" and waiting.detail.startswith(_NO_WORKER)
+    return isinstance(waiting, _WithoutWorker) and waiting.run is None
 
 
 def _find(waiting: WaitingFor, calls: Sequence[PendingCall]) -> PendingCall | None:

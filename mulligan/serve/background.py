@@ -126,7 +126,7 @@ async def _wake(client: Any, run: DeferredCallId, response_id: str) -> None:
     """
     fields = {"response_id": response_id, "conversation": run.conversation, "trace_id": run.trace_id}
     try:
-        await send_update(client.get_workflow_handle(run.workflow_id), RESPONSE_ENDED, fields)
+        await send_update(client, run.workflow_id, RESPONSE_ENDED, fields)
     except (UpdateRefusedError, RunEndedError):
         return
     except UpdateTimeoutError as error:

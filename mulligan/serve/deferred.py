@@ -54,8 +54,8 @@ async def complete(token: str, request: Request) -> dict[str, Any]:
         raise Problem(422, "invalid_input", 'Send one JSON object with either "result" or "error".')
     fields = {**body, "call_id": call.call_id, "conversation": call.conversation, "trace_id": call.trace_id}
     try:
-        handle = runs.client.get_workflow_handle(call.workflow_id)
-        await send_update(handle, COMPLETE, fields, keep_none=True, update_id=read_update_id(request, None, fields))
+        update_id = read_update_id(request, None, fields)
+        await send_update(runs.client, call.workflow_id, COMPLETE, fields, keep_none=True, update_id=update_id)
     except UpdateTooLargeError:
         raise
     except UpdateRefusedError as error:

@@ -106,7 +106,7 @@ def problem_of(error: Exception) -> Problem:
             return Problem(
                 503, "unavailable", "The server cannot connect to Temporal: a setting is wrong; see its log."
             )
-        case RuntimeError() if "connect" in str(error).lower():
+        case RuntimeError() if "connect" in str(error).lower():  # of a lazy client, whose error has no type
             return Problem(503, "unavailable", "Temporal does not answer now. Try again.")
     if explain_unreadable_data(error):
         return Problem(

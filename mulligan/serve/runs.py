@@ -438,7 +438,7 @@ class Runs:
         # A run that has ended since knows the answer to a repeated request.
         if described.status != WorkflowExecutionStatus.RUNNING and update_id is None:
             raise RunEndedError
-        return await send_update(self.client.get_workflow_handle(run_id), update, dict(fields), update_id=update_id)
+        return await send_update(self.client, run_id, update, dict(fields), update_id=update_id)
 
     async def _page(self, caller: Caller, run_id: str, query: str, since: int, limit: int) -> dict[str, Any]:
         await self.describe(caller, run_id)

@@ -11,16 +11,16 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from temporalio import activity
 from temporalio.api.failure.v1 import Failure
 from temporalio.api.operatorservice.v1 import ListSearchAttributesResponse
-from temporalio.bridge.proto.activity_result import ActivityResolution
 from temporalio.common import RetryPolicy
 from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError, TimeoutError, TimeoutType
 from temporalio.testing import ActivityEnvironment
 
 from mulligan.client.connect import data_converter
+from mulligan.worker.sdk_workarounds.activation_messages import ActivityResolution
+from mulligan.worker.sdk_workarounds.temporal_definitions import activity_definition
 
 NAMESPACE, TASK_QUEUE, RUN_ID = "testing", "agents", "run"
 MOST_ATTEMPTS = 20
@@ -36,7 +36,7 @@ class Activities:
         self, functions: Sequence[Callable[..., Any]], workflow: Any, workflow_id: str, workflow_type: str
     ) -> None:
         self.functions = functions
-        self._known = {str(activity._Definition.must_from_callable(each).name): each for each in functions}
+        self._known = {str(activity_definition(each).name): each for each in functions}
         self._workflow, self._workflow_id, self._workflow_type = workflow, workflow_id, workflow_type
 
     async def run(self, request: Any, *, is_local: bool) -> ActivityResolution:
@@ -92,7 +92,7 @@ class Activities:
             workflow_run_id=RUN_ID,
             workflow_type=self._workflow_type,
         )
-        hints = activity._Definition.must_from_callable(function).arg_types
+        hints = activity_definition(function).arg_types
         arguments = PAYLOADS.from_payloads(request.arguments, hints)
         try:
             async with asyncio.timeout(limit.total_seconds() or None) as timeout:

@@ -14,8 +14,12 @@ from datetime import datetime
 from typing import Any
 
 from temporalio.api.common.v1 import Payload
-from temporalio.bridge.proto.activity_result import ActivityResolution
-from temporalio.bridge.proto.workflow_activation import (
+
+from mulligan.testing._activities import PAYLOADS, RUN_ID, cancelled
+from mulligan.testing._workflow_run import WorkflowRun
+from mulligan.wire.clean_up_request import CLEAN_UP
+from mulligan.worker.sdk_workarounds.activation_messages import (
+    ActivityResolution,
     CancelWorkflow,
     FireTimer,
     ResolveActivity,
@@ -25,10 +29,6 @@ from temporalio.bridge.proto.workflow_activation import (
     SignalWorkflow,
     WorkflowActivationJob,
 )
-
-from mulligan.testing._activities import PAYLOADS, RUN_ID, cancelled
-from mulligan.testing._workflow_run import WorkflowRun
-from mulligan.wire.clean_up_request import CLEAN_UP
 from mulligan.workflows.agent_workflow import AgentWorkflow
 from mulligan.workflows.clean_up_workflow import CleanUpWorkflow
 

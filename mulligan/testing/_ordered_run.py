@@ -13,8 +13,6 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from temporalio.bridge.proto.activity_result import ActivityResolution
-from temporalio.bridge.proto.workflow_activation import DoUpdate, WorkflowActivationJob
 from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.exceptions import CancelledError
 
@@ -22,6 +20,7 @@ from mulligan.client.connect import data_converter
 from mulligan.testing._activities import PAYLOADS, Activities, cancelled
 from mulligan.testing._engine import Engine
 from mulligan.testing.person import PersonDriver
+from mulligan.worker.sdk_workarounds.activation_messages import ActivityResolution, DoUpdate, WorkflowActivationJob
 
 
 class OrderedRun:

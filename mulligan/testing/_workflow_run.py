@@ -13,21 +13,21 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from temporalio import workflow
 from temporalio.api.common.v1 import Payload
-from temporalio.bridge.proto.workflow_activation import (
-    InitializeWorkflow,
-    QueryWorkflow,
-    WorkflowActivation,
-    WorkflowActivationJob,
-)
-from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.client import WorkflowQueryFailedError
 from temporalio.worker import UnsandboxedWorkflowRunner
 
 from mulligan.testing._activities import PAYLOADS, RUN_ID
 from mulligan.testing._workflow_details import instance_details
-from mulligan.worker.start_arguments import with_one_argument
+from mulligan.worker.sdk_workarounds.activation_messages import (
+    InitializeWorkflow,
+    QueryWorkflow,
+    WorkflowActivation,
+    WorkflowActivationCompletion,
+    WorkflowActivationJob,
+)
+from mulligan.worker.sdk_workarounds.start_arguments import join_arguments
+from mulligan.worker.sdk_workarounds.temporal_definitions import workflow_definition
 from mulligan.workflows.agent_workflow import AgentWorkflow
 
 Instance = Callable[[WorkflowActivation], WorkflowActivationCompletion]
@@ -66,7 +66,7 @@ class WorkflowRun:
 
     def __post_init__(self) -> None:
         self.run_id = f"{RUN_ID}-{self.number}" if self.number else RUN_ID
-        self.definition = workflow._Definition.must_from_class(self.kind)
+        self.definition = workflow_definition(self.kind)
         self._instance = self.create_instance()
         self._queries = 0
 
@@ -90,6 +90,8 @@ class WorkflowRun:
         """
         activation = WorkflowActivation(run_id=self.run_id, jobs=jobs, **history)
         activation.timestamp.FromDatetime(now)
+        if issubclass(self.kind, AgentWorkflow):
+            join_arguments(activation)
         completion = activate(self._instance, activation).successful
         commands = list(completion.commands)
         self.recorded.append(Recorded(activation, commands, list(completion.used_internal_flags)))
@@ -128,8 +130,7 @@ class WorkflowRun:
         async def create() -> Instance:  # the SDK needs a running event loop
             return UnsandboxedWorkflowRunner().create_instance(dataclasses.replace(details, info=info)).activate
 
-        created = asyncio.run(create())
-        return with_one_argument(created) if issubclass(self.kind, AgentWorkflow) else created
+        return asyncio.run(create())
 
     def close(self, instance: Instance | None = None) -> None:
         """End what the instance has left to do, as a worker does when it removes a run from its cache."""

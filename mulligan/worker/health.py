@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
+from mulligan.client.plain_http_server import Request, Response, plain_http_server
 from mulligan.errors import DeclarationError
 
 __all__ = ["health_server"]
@@ -20,30 +21,21 @@ async def health_server(address: str, unready: Callable[[], Awaitable[str]]) -> 
     Raises:
         DeclarationError: the address cannot be bound.
     """
-    # Imported here because only workers with health checks need it.
-    from aiohttp import web
 
-    async def livez(_: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
+    async def handle(request: Request) -> Response:
+        if request.path not in ("/livez", "/readyz"):
+            return Response(404, "There is no such path; GET /livez or /readyz.\n")
+        if request.method not in ("GET", "HEAD"):
+            return Response(405, "GET this path.\n", headers={"Allow": "GET, HEAD"})
+        reason = await unready() if request.path == "/readyz" else ""
+        return Response(503 if reason else 200, f"{reason or 'ok'}\n")
 
-    async def readyz(_: web.Request) -> web.Response:
-        reason = await unready()
-        return web.Response(status=503 if reason else 200, text=f"{reason or 'ok'}\n")
-
-    app = web.Application()
-    app.add_routes([web.get("/livez", livez), web.get("/readyz", readyz)])
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
     host, _, port = address.rpartition(":")
-    try:
-        site = web.TCPSite(runner, host.strip("[]"), int(port))
+    async with AsyncExitStack() as stack:
         try:
-            await site.start()
+            bound = await stack.enter_async_context(plain_http_server(handle, host.strip("[]"), int(port)))
         except (OSError, OverflowError) as error:
             raise DeclarationError(
                 f'MULLIGAN_HEALTH_ADDRESS is "{address}", but the worker cannot listen there: {error}.'
             ) from None
-        host, port = runner.addresses[0][:2]
-        yield f"{host}:{port}"
-    finally:
-        await runner.cleanup()
+        yield f"{bound[0]}:{bound[1]}"

@@ -29,10 +29,9 @@ from mulligan.wire.run_end import FINISH_RUN
 from mulligan.wire.tool_call import CALL_TOOL, RECORD_FAILED_CALL
 from mulligan.wire.updates import CHECK_EDIT, RECORD_DECISION
 from mulligan.worker.declaration_warnings import declaration_warnings
+from mulligan.worker.sdk_workarounds.temporal_definitions import activity_definition, workflow_definition
 
 T = TypeVar("T")
-DEFINITION = "__temporal_activity_definition"
-"""The attribute that `@activity.defn` sets on a function. Importing temporalio to ask for it would take half a second."""
 ACTIVITY_TYPES = {
     *(OPEN_RUN, CALL_MODEL, CALL_TOOL, FINISH_RUN, RECORD_FAILED_CALL, RECORD_DECISION, CHECK_EDIT, CHECK_ANSWER),
     *(name for part in parts("wire") for name in getattr(part, "ACTIVITIES", ())),
@@ -126,11 +125,11 @@ def load(
         for value in vars(module).values()
         if getattr(value, "__module__", None) == module.__name__
     ]
-    workflows = [each for each in defined if inspect.isclass(each) and "__temporal_workflow_definition" in vars(each)]
+    workflows = [each for each in defined if workflow_definition(each)]
     registry = Registry(all_agents.values(), all_scripts.values(), all_tools.values(), _of_type(Model, values))
     features = _features(registry, values)
     activities: list[Callable[..., Any]] = [each for feature in features for each in feature.activities]
-    activities += [each for each in defined if inspect.isfunction(each) and hasattr(each, DEFINITION)]
+    activities += [each for each in defined if inspect.isfunction(each) and activity_definition(each)]
     _check_activity_types(activities)
     of_features = [sys.modules[kind.__module__] for each in features for kind in (each, each.in_workflow) if kind]
     all_modules = {module.__name__: module for module in [*imported, *agent_modules.values(), *of_features]}
@@ -157,7 +156,7 @@ def _features(registry: Registry, values: Iterable[object]) -> tuple[type[AgentF
     declared = [type(each) for agent in registry.agents.values() for each in agent.features]
     features = tuple(filter(_is_own_feature, dict.fromkeys([*declared, *filter(inspect.isclass, values)])))
     for each in (activity for feature in features for activity in feature.activities):
-        if not hasattr(each, DEFINITION) or not inspect.iscoroutinefunction(each):
+        if not activity_definition(each) or not inspect.iscoroutinefunction(each):
             raise DeclarationError(
                 f"{each!r} is among the activities of a feature; make it an `async def` function with @activity.defn."
             )
@@ -181,17 +180,16 @@ def _warnings_of_modules(modules: Iterable[ModuleType]) -> list[str]:
 def _is_served(value: object, module: ModuleType) -> bool:
     if isinstance(value, Agent | Tool | Script | Model | ProviderPlugin):
         return True
-    is_definition = inspect.isclass(value) and "__temporal_workflow_definition" in vars(value)
-    is_definition = is_definition or _is_own_feature(value)
-    is_definition = is_definition or (inspect.isfunction(value) and hasattr(value, DEFINITION))
-    return is_definition and getattr(value, "__module__", None) == module.__name__
+    is_activity = inspect.isfunction(value) and activity_definition(value)
+    is_served = is_activity or workflow_definition(value) or _is_own_feature(value)
+    return bool(is_served) and getattr(value, "__module__", None) == module.__name__
 
 
 def _check_activity_types(activities: Iterable[Callable[..., Any]]) -> None:
     """Raise DeclarationError if two activities have the same type."""
     owners = dict.fromkeys(ACTIVITY_TYPES, "Mulligan itself")
     for each in dict.fromkeys(activities):
-        name = getattr(each, DEFINITION).name
+        name = activity_definition(each).name
         if name in owners:
             raise DeclarationError(
                 f"{each.__module__}.{each.__name__}: {owners[name]} already has an activity of type {name!r}; give this "

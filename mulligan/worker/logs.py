@@ -20,7 +20,7 @@ from typing import Any, Literal, TextIO
 
 from temporalio import activity, workflow
 from temporalio.exceptions import ApplicationError, FailureError
-from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
+from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor, Worker
 
 from mulligan.activities.mcp.server_log import WithoutTracebacks
 from mulligan.observe.metrics import CORE_LOG
@@ -267,10 +267,6 @@ class CoreLog(logging.Filter):
         return True
 
 
-def _is_not_reported_by_group(record: logging.LogRecord) -> bool:
-    return not record.getMessage().startswith("Worker failed")
-
-
 _says_json = False
 
 
@@ -299,8 +295,8 @@ def set_up_logging(log_format: Literal["text", "json"] = "text", *, is_encrypted
     for name in ("temporalio.activity", "temporalio.workflow"):
         logging.getLogger(name).addFilter(_OneLine(quotes=not is_encrypted))
     logging.getLogger(CORE_LOG).addFilter(CoreLog())
-    # "Worker failed, shutting down", with a stack trace: `WorkerGroup` reports it in a line, with the reason.
-    logging.getLogger("temporalio.worker._worker").addFilter(_is_not_reported_by_group)
+    # Its only error, with a stack trace, is that the worker failed: `WorkerGroup` reports it in a line, with the reason.
+    logging.getLogger(Worker.__module__).addFilter(lambda record: record.levelno < logging.ERROR)
 
 
 def show_without_text(

@@ -15,7 +15,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from mulligan.activities.models.available_providers import import_sdks
-from mulligan.client.connect import check_namespace, connect, explain_connection_error
+from mulligan.client.connect import CannotConnectError, check_namespace, connect, explain_connection_error
 from mulligan.client.settings import settings
 from mulligan.errors import DeclarationError
 from mulligan.observe import otlp
@@ -61,9 +61,7 @@ def main(modules: Sequence[str], task_queue: str | None, *, with_shipped: bool =
     except WorkerStoppedError:
         # The worker group has logged the reason.
         return 1
-    except RuntimeError as error:
-        if "connect" not in str(error).lower():
-            raise
+    except CannotConnectError as error:
         say(f"error: {explain_connection_error(error)}")
         return 2
     return 0
@@ -76,7 +74,7 @@ async def serve(modules: Sequence[str], task_queue: str) -> None:
 
     Raises:
         DeclarationError: a loaded module or a setting is invalid, or the namespace does not exist.
-        RuntimeError: no Temporal server answers.
+        CannotConnectError: no Temporal server answers.
         WorkerStoppedError: Temporal's worker stopped because of an error, which has been logged.
     """
     link = SupervisorLink.from_environment()

@@ -40,8 +40,9 @@ from mulligan.worker.logs import ActivityLogFields, say
 from mulligan.worker.options import FEW_POLLS
 from mulligan.worker.other_agents import served_agents, warning_of_other_agents
 from mulligan.worker.poll_monitor import ActivitySlots, activity_monitor
-from mulligan.worker.recorded_state import RecordedStateRunner
-from mulligan.worker.unreadable_payloads import decode_without_errors
+from mulligan.worker.sdk_workarounds.until_shutdown import until_shutdown
+from mulligan.worker.sdk_workarounds.workaround_runner import WorkaroundRunner, apply_workarounds
+from mulligan.worker.sdk_workarounds.workflow_cache import WorkflowCache
 from mulligan.worker.wiring import (
     ACTIVITIES,
     CACHED_WORKFLOWS,
@@ -54,7 +55,6 @@ from mulligan.worker.wiring import (
     with_passthrough,
     without_duplicates,
 )
-from mulligan.worker.workflow_cache import WorkflowCache
 
 __all__ = ["MulliganPlugin"]
 
@@ -114,7 +114,7 @@ class MulliganPlugin(ClientPlugin, WorkerPlugin):
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
         """Add workflows and activities, and the worker options that they need."""
-        if isinstance(config.get("workflow_runner"), RecordedStateRunner):
+        if isinstance(config.get("workflow_runner"), WorkaroundRunner):
             raise DeclarationError(
                 "this worker has a MulliganPlugin already, its own or its client's; give all agents and modules to "
                 "one plugin."
@@ -135,8 +135,7 @@ class MulliganPlugin(ClientPlugin, WorkerPlugin):
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:  # noqa: A002 - Temporal's name
         """Open what agents need, run the worker, and close it."""
         parts = self._workers[worker.config(active_config=True)["workflow_runner"]]
-        parts.cache.attach(worker)
-        decode_without_errors(worker)
+        apply_workarounds(worker, parts.cache, say)
         grace = worker.config(active_config=True)["graceful_shutdown_timeout"].total_seconds()
         group = WorkerGroup(say, grace + SECONDS_AFTER_GRACE)
         parts.activities.stop_without_threads(group)
@@ -211,8 +210,7 @@ async def _serve_both(
     )
     monitor = activity_monitor(client, served.queue, say, slots, options.get("max_activities_per_second"))
     serving = asyncio.ensure_future(run_worker(worker))
-    # The SDK has no public name for this event, which `shutdown()` sets.
-    stopping = asyncio.create_task(worker._shutdown_event.wait())
+    stopping = asyncio.create_task(until_shutdown(worker))
     try:
         async with group.running([second], [monitor]), warning_of_other_agents(client, served):
             try:

@@ -66,10 +66,9 @@ from mulligan.worker.options import (
 )
 from mulligan.worker.other_agents import served_agents, warning_of_other_agents
 from mulligan.worker.poll_monitor import ActivitySlots, PollMonitor, activity_monitor
-from mulligan.worker.recorded_state import RecordedStateRunner
+from mulligan.worker.sdk_workarounds.workaround_runner import WorkaroundRunner, apply_workarounds
+from mulligan.worker.sdk_workarounds.workflow_cache import WorkflowCache
 from mulligan.worker.supervisor_link import SupervisorLink
-from mulligan.worker.unreadable_payloads import decode_without_errors
-from mulligan.worker.workflow_cache import WorkflowCache
 from mulligan.workflows.agent_list_workflow import AgentListWorkflow
 from mulligan.workflows.agent_workflow import AgentWorkflow
 from mulligan.workflows.clean_up_workflow import CleanUpWorkflow
@@ -262,8 +261,8 @@ def with_agents(
     config["interceptors"] = [*(config.get("interceptors") or ()), ActivityLogFields(), features]
     config["activities"] = without_duplicates(config.get("activities"), [*activities, *loaded.activities])
     sandboxed, on_task = with_passthrough(config.get("workflow_runner"), loaded), link.send_run if link else None
-    config["workflow_runner"] = RecordedStateRunner(sandboxed, cache, on_task)
-    config["unsandboxed_workflow_runner"] = RecordedStateRunner(unsandboxed, cache, on_task)
+    config["workflow_runner"] = WorkaroundRunner(sandboxed, cache, on_task)
+    config["unsandboxed_workflow_runner"] = WorkaroundRunner(unsandboxed, cache, on_task)
     limits = cache.limits(config.get("max_concurrent_workflow_tasks") or WORKFLOW_TASKS)
     config["max_cached_workflows"] = limits["max_cached_workflows"]
     # Without a cache: one task at a time (see WorkflowCache.limits).
@@ -316,8 +315,7 @@ async def running_worker(
             "on_fatal_error": group.on_fatal_error(task_queue),
         }
         worker = Worker(**with_agents(cast("WorkerConfig", config), loaded, activities, cache, link))
-        cache.attach(worker)
-        decode_without_errors(worker)
+        apply_workarounds(worker, cache, say)
         workers, monitors = [worker], [PollMonitor(client, task_queue, "workflow", say)]
         monitors += [activity_monitor(client, task_queue, say, slots, worker_settings.max_activities_per_second)]
         for queue in (task_queue, *([served.queue] if served is not None and served.tag else [])):

@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 from pydantic_core import to_jsonable_python
-from temporalio.client import WorkflowUpdateFailedError
+from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
+from temporalio.exceptions import CancelledError
 
 from mulligan import Agent, Call, McpServer, Say, tool
 from mulligan.activities.mcp.servers import McpServers
@@ -162,6 +163,9 @@ async def test_cancelling_a_run_cancels_its_call_in_the_mcp_server(mcp_lab: Lab,
     await wait_for_text(file, "started")
     await handle.cancel()
     await wait_for_text(file, "cancelled")
+    with pytest.raises(WorkflowFailureError) as raised:
+        await handle.result()
+    assert isinstance(raised.value.cause, CancelledError)
 
 
 async def test_mcp_tools_need_approval_by_patterns_and_edits_are_checked_by_the_schema(mcp_lab: Lab) -> None:

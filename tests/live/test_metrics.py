@@ -73,6 +73,9 @@ async def test_a_worker_exports_the_metrics_of_the_temporal_sdk(temporal: DevSer
         finally:
             process.terminate()
             await process.wait()
+        of_sdk = [metric for metric in otlp.metrics() if metric.name.startswith("temporal_")]
+    assert process.returncode == 0
+    assert "metrics" in {point.attributes.get("task_queue") for metric in of_sdk for point in metric.points}
 
 
 async def test_an_endpoint_that_takes_no_metrics_is_reported_once(lab: Lab, temporal: DevServer) -> None:

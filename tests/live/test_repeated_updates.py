@@ -74,7 +74,7 @@ def refund_of(order: int, euros: float = 12.5) -> str:
 async def outcome(handle: Any, update: str, fields: dict[str, Any], update_id: str) -> Outcome:
     """The answer, or the refusal, that the sender of an update gets."""
     try:
-        return "accepted", await send_update(handle, update, fields, update_id=update_id)
+        return "accepted", await send_update(handle._client, handle.id, update, fields, update_id=update_id)
     except UpdateRefusedError as error:
         return "refused", (error.message, error.ended_by)
     except RunEndedError:
@@ -92,7 +92,7 @@ async def test_sixty_decisions_at_once_are_accepted_while_the_run_continues_as_n
     assert await runs_of(desk, handle) > 1
     again = await asyncio.gather(*(outcome(handle, "decide", each, each["call_id"]) for each in decisions))
     assert again == answers
-    await send_update(handle, "decide", {"call_id": "gate", "decision": "deny"})
+    await send_update(desk.client, handle.id, "decide", {"call_id": "gate", "decision": "deny"})
     ran = await desk.look(handle)
     assert ran.result["status"] == "completed"
     assert sorted(arguments["order"] for _, arguments in RAN[handle.id]) == list(range(100, 100 + DECISIONS))
@@ -204,9 +204,9 @@ async def test_an_update_that_is_pushed_back_for_too_long_says_that_it_can_be_se
     handle = await desk.start([call("refund", REFUND, "r"), DONE], agent="clerk")
     await pending(handle)
     faults = UpdateFaults(random.Random(1), share=1, kinds=("busy",))
-    busy = with_faults(desk.client, faults).get_workflow_handle(handle.id)
+    busy = with_faults(desk.client, faults)
     deny = {"call_id": "r", "decision": "deny"}
-    waiting = asyncio.create_task(send_update(busy, "decide", deny))
+    waiting = asyncio.create_task(send_update(busy, handle.id, "decide", deny))
     while faults.counts["busy"] < 3:
         await asyncio.sleep(0.02)
     waiting.cancel()
@@ -214,7 +214,7 @@ async def test_an_update_that_is_pushed_back_for_too_long_says_that_it_can_be_se
         await waiting
     monkeypatch.setattr(sending, "UPDATE_TIMEOUT", 0.5)
     with pytest.raises(UpdateTimeoutError, match="in-flight") as caught:
-        await send_update(busy, "decide", deny)
+        await send_update(busy, handle.id, "decide", deny)
     problem = problem_of(caught.value)
     assert (problem.status, problem.code, problem.headers["Retry-After"]) == (503, "unavailable", "2")
     assert len(await handle.query("pending")) == 1
@@ -228,9 +228,9 @@ async def test_an_update_that_a_run_cannot_take_is_sent_once(desk: Lab) -> None:
     counted = UpdateFaults(random.Random(1), share=0)
     counting = with_faults(desk.client, counted)
     with pytest.raises(UpdateTooLargeError):
-        await send_update(counting.get_workflow_handle(handle.id), "send_message", {"text": "x" * 5_000_000})
+        await send_update(counting, handle.id, "send_message", {"text": "x" * 5_000_000})
     with pytest.raises(RunEndedError):
-        await send_update(counting.get_workflow_handle("no-such-run"), "stop", {})
+        await send_update(counting, "no-such-run", "stop", {})
     assert counted.counts["sent"] == 1
     await handle.terminate()
 
@@ -250,7 +250,7 @@ async def denied_before_continuing(desk: Lab, monkeypatch: pytest.MonkeyPatch, r
     assert await outcome(handle, "decide", DENY, "first") == DENIED
     number = 0
     while await runs_of(desk, handle) < runs:
-        await send_update(handle, "send_message", {"text": f"message {number}"})
+        await send_update(desk.client, handle.id, "send_message", {"text": f"message {number}"})
         number += 1
     return handle
 
@@ -272,7 +272,7 @@ async def test_a_run_that_has_ended_answers_what_it_was_sent_several_continuatio
 ) -> None:
     """The bound is on the workflow runs that are searched."""
     handle = await denied_before_continuing(desk, monkeypatch, 3)
-    await send_update(handle, "decide", {**DENY, "call_id": "s"})
+    await send_update(desk.client, handle.id, "decide", {**DENY, "call_id": "s"})
     await handle.result()
     assert await outcome(handle, "decide", DENY, "first") == DENIED
     assert await outcome(handle, "decide", DENY, "never sent") == ("ended", None)
@@ -324,7 +324,7 @@ async def test_a_request_with_a_key_is_one_update(desk: Lab, monkeypatch: pytest
         assert (await post("decisions", requests[1][1], "l"))[0] == 409
         number = 0
         while await runs_of(desk, handle) == 1:
-            await send_update(handle, "send_message", {"text": f"message {number}"})
+            await send_update(desk.client, handle.id, "send_message", {"text": f"message {number}"})
             number += 1
         assert [await post(kind, fields, "k") for kind, fields in requests] == answers
         stopped = await post("stop", {"reason": "enough"}, "k")
@@ -349,7 +349,7 @@ async def test_a_run_carries_the_newest_answers_only(desk: Lab, monkeypatch: pyt
     denied = await outcome(handle, "decide", deny, "old")
     number = 0
     while await runs_of(desk, handle) == 1:
-        await send_update(handle, "send_message", {"text": f"message {number}"})
+        await send_update(desk.client, handle.id, "send_message", {"text": f"message {number}"})
         number += 1
     refused, (text, _) = await outcome(handle, "decide", deny, "old")
     assert (denied[0], refused) == ("accepted", "refused")

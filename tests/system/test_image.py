@@ -57,12 +57,14 @@ _, BUILD, FINAL = stages(DEPLOY / "Dockerfile")
 BASE = {name: value for name, value in os.environ.items() if not name.startswith(("UV_", "VIRTUAL_ENV", "PYTHON"))}
 
 
-async def run(*command: str | Path, cwd: Path, env: dict[str, str]) -> None:
+async def run(*command: str | Path, cwd: Path, env: dict[str, str]) -> str:
+    """What a command prints; it must succeed."""
     process = await asyncio.create_subprocess_exec(
         *command, cwd=cwd, env=env, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
     out, _ = await process.communicate()
     assert process.returncode == 0, out.decode()
+    return out.decode()
 
 
 @pytest.fixture(scope="module")
@@ -179,4 +181,4 @@ def test_the_example_image_is_derived_from_this_image_with_the_same_uv() -> None
     "dockerfile", [DEPLOY / "Dockerfile", DEPLOY / "example/Dockerfile"], ids=["worker", "example"]
 )
 async def test_hadolint_reports_nothing(dockerfile: Path) -> None:
-    await run(Path(sys.executable).with_name("hadolint"), dockerfile, cwd=ROOT, env=BASE)
+    assert await run(Path(sys.executable).with_name("hadolint"), dockerfile, cwd=ROOT, env=BASE) == ""

@@ -108,6 +108,9 @@ def validate(manifest: Manifest, keda_schemas: Path) -> None:
 def test_each_manifest_is_valid_by_the_schemas_of_kubernetes_and_keda(
     shared: list[Manifest], version: list[Manifest], keda_schemas: Path
 ) -> None:
+    """Each validator raises an error for what is not valid."""
+    assert shared
+    assert version
     for manifest in (*shared, *version):
         validate(manifest, keda_schemas)
 

@@ -308,7 +308,7 @@ async def test_the_worker_is_killed(office: Office) -> None:
     await office.open()
     await office.start(ROWS)
     office.worker.kill()
-    await office.worker.wait()
+    assert await office.worker.wait() == -signal.SIGKILL
     await office.start_worker()
     await office.all_complete()
 
@@ -392,7 +392,9 @@ async def test_the_run_is_reset(office: Office) -> None:
 
     async def reset_into_the_wait(wait: Wait) -> None:
         handle = office.handle(wait)
-        await reset(at, handle, (await points_of(handle))[-1])
+        points = await points_of(handle)
+        assert points
+        await reset(at, handle, points[-1])
 
     await office.each(reset_into_the_wait)
     await office.all_complete()

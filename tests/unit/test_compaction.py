@@ -438,4 +438,5 @@ async def test_the_example_of_the_compaction_page_passes() -> None:
     """docs/compaction.md: its test passes."""
     page: dict[str, Any] = {"__name__": "page"}
     exec(compile(PAGE, "docs/compaction.md", "exec", dont_inherit=True), page)
+    assert "assert " in PAGE
     await page["test_a_long_book"]()

@@ -47,8 +47,8 @@ from mulligan.wire.compressed_input import decompress_input
 from mulligan.wire.conversation_ref import CONVERSATION_QUERY, INPUT_MESSAGES_QUERY
 from mulligan.wire.resume_page import RESUME_STATE_QUERY
 from mulligan.wire.run_context import CALL_MEMO
-from mulligan.worker.readable_failures import with_readable_failures
-from mulligan.worker.start_arguments import with_one_argument
+from mulligan.worker.sdk_workarounds.readable_failures import remove_unreadable_details
+from mulligan.worker.sdk_workarounds.start_arguments import join_arguments
 from mulligan.workflows.agent_workflow import AgentWorkflow
 from mulligan.workflows.conversation.continue_as_new import encode_state
 
@@ -86,7 +86,7 @@ class Instance:
             return UnsandboxedWorkflowRunner().create_instance(details)
 
         instance = asyncio.run(create())
-        self._activate = with_one_argument(with_readable_failures(instance.activate, PayloadConverter()))
+        self._activate = instance.activate
         self._thread = ThreadPoolExecutor(1)
         self.failed: list[str] = []
         self.commands: list[Any] = []
@@ -101,6 +101,8 @@ class Instance:
     def send(self, **job: Any) -> None:
         activation = WorkflowActivation(run_id=FIRST_RUN, jobs=[WorkflowActivationJob(**job)])
         activation.timestamp.FromDatetime(datetime.now(UTC))
+        join_arguments(activation)
+        remove_unreadable_details(activation, PayloadConverter())
         completion = self._thread.submit(self._activate, activation).result()
         if completion.HasField("failed"):
             self.failed.append(completion.failed.failure.message)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import subprocess
 import sys
 import tempfile
@@ -127,6 +128,7 @@ async def test_running_calls_end_when_the_worker_is_killed(tmp_path: Path) -> No
     arguments = [(mark, way, "hangs", str(tmp_path / mark)) for mark, way in marks.items()]
     program = f"""
 import asyncio
+import signal
 from mulligan.activities.tool_running.isolated import ChildProcesses
 async def main():
     children = ChildProcesses(most=100)
@@ -144,6 +146,7 @@ asyncio.run(main())
     await worker.wait()
     while any(processes_of(mark) for mark in marks) or parent_of(template) is not None or any(folder.iterdir()):
         await asyncio.sleep(0.02)
+    assert worker.returncode == -signal.SIGKILL
 
 
 def parent_of(process: int) -> int | None:

@@ -40,6 +40,7 @@ async def test_the_examples_of_the_people_page_pass() -> None:
     """docs/people.md: the tests of its agent pass, and its client compiles."""
     page: dict[str, Any] = {"__name__": "page"}
     exec(compile(AGENT + TEST + REMINDED, "docs/people.md", "exec", dont_inherit=True), page)
+    assert "assert " in TEST
     await page["test_ada_is_asked"]()
     await page["test_ada_is_reminded_until_the_time_limit"]()
     compile(CLIENT, "docs/people.md", "exec", dont_inherit=True)

@@ -9,9 +9,9 @@ import pytest
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 
-from mulligan.worker import workflow_cache
-from mulligan.worker.recorded_state import _RecordedActivations
-from mulligan.worker.workflow_cache import WorkflowCache
+from mulligan.worker.sdk_workarounds import workflow_cache
+from mulligan.worker.sdk_workarounds.recorded_state import RecordedActivations
+from mulligan.worker.sdk_workarounds.workflow_cache import WorkflowCache
 
 
 class Cache(WorkflowCache):
@@ -69,9 +69,9 @@ def workflow() -> Workflow:
 
 
 @pytest.fixture
-def recorded(workflow: Workflow, cache: Cache) -> _RecordedActivations:
+def recorded(workflow: Workflow, cache: Cache) -> RecordedActivations:
     """A run that was replayed up to its newest workflow task."""
-    recorded = _RecordedActivations(workflow.activate, cache)
+    recorded = RecordedActivations(workflow.activate, cache)
     recorded(activation("initialize_workflow", length=3, task=1, replaying=True))
     recorded(activation("resolve_activity", length=9, task=2, replaying=True))
     workflow.given.clear()
@@ -79,7 +79,7 @@ def recorded(workflow: Workflow, cache: Cache) -> _RecordedActivations:
 
 
 def test_a_query_does_not_see_events_that_no_workflow_task_has_begun(
-    recorded: _RecordedActivations, workflow: Workflow, cache: Cache
+    recorded: RecordedActivations, workflow: Workflow, cache: Cache
 ) -> None:
     """The query is answered without them, and then the run is evicted."""
     completion = recorded(activation("resolve_activity", length=15, task=2))
@@ -92,7 +92,7 @@ def test_a_query_does_not_see_events_that_no_workflow_task_has_begun(
 
 
 def test_a_cached_run_that_was_not_evicted_gets_the_events_of_both_tasks(
-    recorded: _RecordedActivations, workflow: Workflow
+    recorded: RecordedActivations, workflow: Workflow
 ) -> None:
     """As in a replay."""
     recorded(activation("resolve_activity", length=15, task=2))
@@ -112,7 +112,7 @@ def test_a_cached_run_that_was_not_evicted_gets_the_events_of_both_tasks(
     ids=["a new task", "a task that began in the same moment", "the same task goes on", "a replay"],
 )
 def test_a_query_sees_events_that_a_workflow_task_has_begun(
-    recorded: _RecordedActivations, workflow: Workflow, act: WorkflowActivation
+    recorded: RecordedActivations, workflow: Workflow, act: WorkflowActivation
 ) -> None:
     recorded(act)
     assert workflow.given == [["resolve_activity"]]
@@ -120,7 +120,7 @@ def test_a_query_sees_events_that_a_workflow_task_has_begun(
 
 def test_without_history_sizes_from_the_server_all_events_are_delivered(workflow: Workflow, cache: Cache) -> None:
     """The server's times may be too coarse to distinguish two tasks."""
-    recorded = _RecordedActivations(workflow.activate, cache)
+    recorded = RecordedActivations(workflow.activate, cache)
     recorded(activation("initialize_workflow", length=3, task=1, size=0))
     recorded(activation("resolve_activity", length=9, task=1, size=0))
     assert workflow.given == [["initialize_workflow"], ["resolve_activity"]]
@@ -129,7 +129,7 @@ def test_without_history_sizes_from_the_server_all_events_are_delivered(workflow
 def of_runs(workflow: Workflow, cache: Cache, *runs: str) -> None:
     """Send a workflow task to each run."""
     for run in runs:
-        _RecordedActivations(workflow.activate, cache)(activation("initialize_workflow", length=3, task=1, run=run))
+        RecordedActivations(workflow.activate, cache)(activation("initialize_workflow", length=3, task=1, run=run))
 
 
 def test_the_runs_idle_for_the_longest_time_are_evicted_first(
@@ -157,7 +157,7 @@ def test_a_run_with_running_local_activities_is_not_evicted(
     """The SDK would cancel the activities and lose the workflow task."""
     monkeypatch.setattr(workflow_cache, "IDLE_SECONDS", 0.0)
     cache, workflow.starts = Cache(size=1), [7]
-    recorded = _RecordedActivations(workflow.activate, cache)
+    recorded = RecordedActivations(workflow.activate, cache)
     recorded(activation("initialize_workflow", length=3, task=1, run="local"))
     workflow.starts = []
     of_runs(workflow, cache, "a", "b")

@@ -315,7 +315,9 @@ def grown(inner: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[st
 @FUZZ
 @given(st.recursive(LEAF, grown, max_leaves=8), st.recursive(LEAF, grown, max_leaves=4))
 def test_each_adapted_schema_keeps_the_rules_of_strict_mode(schema: dict[str, Any], definition: dict[str, Any]) -> None:
-    adapted_schema({**of(root=schema), "$defs": {"D": definition}})
+    whole = {**of(root=schema), "$defs": {"D": definition}}
+    adapted = adapted_schema(whole)
+    assert adapted is None or adapted["additionalProperties"] is False
 
 
 JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=4), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["type", "properties", "required", "anyOf", "$ref", "enum", "items", "default", "description", "x"]), inner, max_size=4), max_leaves=12)  # fmt: skip
@@ -328,8 +330,11 @@ JSON = st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size
     )
 )
 def test_adapting_an_invalid_schema_does_not_raise(schema: dict[str, Any]) -> None:
-    strict(schema)
-    strict({"type": "object", "properties": {"a": schema}, "required": ["a"]})
+    for given_schema in (schema, {"type": "object", "properties": {"a": schema}, "required": ["a"]}):
+        before = copy.deepcopy(given_schema)
+        adapted = strict(given_schema)
+        assert given_schema == before
+        assert adapted is None or isinstance(adapted, dict)
 
 
 def test_references_of_an_output_that_is_no_object_lead_to_it_inside_of_the_object_that_wraps_it() -> None:

@@ -251,4 +251,5 @@ async def test_the_example_of_the_sub_agents_page_passes() -> None:
     """docs/sub-agents.md: its test passes."""
     page: dict[str, Any] = {}
     exec(compile(PAGE, "docs/sub-agents.md", "exec", dont_inherit=True), page)
+    assert "assert " in PAGE
     await page["test_two_questions_at_once"]()

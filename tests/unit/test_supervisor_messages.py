@@ -18,7 +18,6 @@ from opentelemetry.util.types import Attributes
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent, WorkflowTaskStartedEventAttributes
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
-from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.client import Client
 
 from mulligan.activities.run_data import query_workflow
@@ -27,7 +26,7 @@ from mulligan.observe.forwarded_spans import ForwardedSpans, span_from_json, spa
 from mulligan.supervisor import supervisor
 from mulligan.supervisor.worker_process import WorkerProcess
 from mulligan.supervisor.workflow_tasks import Run, TokenFormat, started_task
-from mulligan.worker.recorded_state import _reported
+from mulligan.worker.sdk_workarounds.workaround_runner import _report
 from mulligan.worker.supervisor_link import MAX_FRAME_BYTES, Frames, Kind, SupervisorLink, frame
 
 SENT = [(Kind.STARTED, 7, b'{"token": "x"}'), (Kind.FINISHED, 7, b""), (Kind.SPAN, 2**40, b"y" * 70_000)]
@@ -109,7 +108,6 @@ def test_a_run_is_reported_again_when_another_process_has_continued_it() -> None
     with ours, theirs:
         ours.setblocking(False)
         link = SupervisorLink(theirs, is_first=False)
-        activate = _reported(lambda _: WorkflowActivationCompletion(), link.send_run, "workflow")
         query, task, replay = (
             WorkflowActivation(run_id="run", is_replaying=is_replaying) for is_replaying in (False, False, True)
         )
@@ -120,7 +118,7 @@ def test_a_run_is_reported_again_when_another_process_has_continued_it() -> None
         removal.jobs.add().remove_from_cache.SetInParent()
 
         def report(act: WorkflowActivation) -> Any:
-            activate(act)
+            _report(act, "workflow", link.send_run)
             try:
                 [(_, _, body)] = Frames().add(ours.recv(65_536))
             except BlockingIOError:

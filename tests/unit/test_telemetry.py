@@ -457,3 +457,4 @@ def test_held_back_spans_are_exported_after_the_hold() -> None:
     while not spans.get_finished_spans():
         time.sleep(0.01)
     tracing.shutdown()
+    assert [span.name for span in spans.get_finished_spans()] == ["ai.toolCall"]

@@ -343,6 +343,7 @@ async def test_a_cancelled_call_is_hung_once_its_limit_has_passed() -> None:
     while worker.runtime.bounds.hung:
         await asyncio.sleep(0.01)
     worker.close()
+    assert calling.cancelled()
 
 
 async def test_a_worker_that_stops_has_no_reason_to_fail() -> None:

@@ -29,14 +29,19 @@ from temporalio.bridge.proto.workflow_activation import (
     WorkflowActivation,
     WorkflowActivationJob,
 )
-from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.contrib.aws.s3driver import S3StorageDriver, S3StorageDriverClient
 from temporalio.converter import DataConverter, ExternalStorage, PayloadCodec, StorageDriver
 
 from mulligan.client.converter import REFUSED, RETRY, data_converter, refused
 from mulligan.client.encryption import EncryptionCodec
 from mulligan.client.stored_files import LostError, StorageError, StoredFiles
-from mulligan.worker.unreadable_payloads import NOT_HERE, NOT_NOW, WAIT, UnreadablePayloads, decode_without_errors
+from mulligan.worker.sdk_workarounds.unreadable_payloads import (
+    NOT_HERE,
+    NOT_NOW,
+    WAIT,
+    UnreadablePayloads,
+    decode_without_errors,
+)
 
 PLAIN = Payload(metadata={"encoding": b"json/plain"}, data=b"1")
 CODEC = EncryptionCodec({"a": b"\x01" * 32})
@@ -91,19 +96,14 @@ def activated(
     task: UnreadablePayloads, *, cancelled: bool = False, replay: bool = False, at: int = 3, **job: Any
 ) -> bool:
     """Whether the workflow was activated; if not, the task failed. `at`: the length of the history."""
-    done: list[WorkflowActivation] = []
-
-    def activate(act: WorkflowActivation) -> WorkflowActivationCompletion:
-        done.append(act)
-        return WorkflowActivationCompletion()
-
     jobs = [WorkflowActivationJob(**job)]
     jobs += [WorkflowActivationJob(cancel_workflow=CancelWorkflow())] if cancelled else []
     act = WorkflowActivation(run_id="r", jobs=jobs, is_replaying=replay, history_length=at)
     act.timestamp.FromDatetime(LONG_AGO if replay else NOW)
     with suppress(ValueError):
-        task.checked(activate, lambda name: (NOT_NOW, NOT_HERE) if name == "answered" else ())(act)
-    return bool(done)
+        task.check(act, lambda name: (NOT_NOW, NOT_HERE) if name == "answered" else ())
+        return True
+    return False
 
 
 def answered(payload: Payload) -> dict[str, Any]:
@@ -155,7 +155,7 @@ async def test_each_failure_gets_the_whole_time_however_many_there_were_before()
 
 
 async def test_a_process_remembers_a_bounded_number_of_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mulligan.worker.unreadable_payloads.MOST_RUNS", 3)
+    monkeypatch.setattr("mulligan.worker.sdk_workarounds.unreadable_payloads.MOST_RUNS", 3)
     clock = Clock()
     task, unknown = UnreadablePayloads(clock), answered(refused("away", retry=NOT_NOW))
     for at in range(5):

@@ -82,6 +82,7 @@ async def test_a_connection_without_a_complete_request_is_closed_though_bytes_co
         streams = await open_connection(door, kind)
         drip = b"x" if kind != "nothing" else b""
         await until_closed(streams, drip)
+        assert streams[0].at_eof() or streams[0].exception() is not None
         streams[1].transport.abort()
 
 

@@ -94,7 +94,7 @@ async def test_the_death_of_the_last_worker_is_reported_in_mid_run(env: dict[str
         async with following(env, *words) as start:
             await line_with(start.stderr, "waiting for approval of `refund`", 30)
             worker.kill()
-            await line_with(start.stderr, "no worker polls task queue 'mortal'", 12)
+            assert await line_with(start.stderr, "no worker polls task queue 'mortal'", 12)
 
 
 async def test_each_command_says_what_a_run_waits_for(mulligan: Run, env: dict[str, str]) -> None:

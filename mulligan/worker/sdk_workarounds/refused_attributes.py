@@ -1,16 +1,19 @@
 """Runs whose search attributes the server refuses, because somebody has removed them from the namespace.
 
-The server then refuses the completed workflow task, which is done again, and refused again. The Core SDK does not say why
-the server has refused a task: it removes the run from the cache. So a run whose task set attributes and was refused twice in
-a row sets none for a while (`mulligan.workflows.listed_status`, which records that it left them out). Continue-as-new sets
-all that the run has: there they are left out here, as a replay does not compare them.
+The fault: the server refuses the completed workflow task, which is done again, and refused again. The Core SDK does not
+tell the worker why the server has refused a task: it removes the run from the cache. So a run whose task set attributes
+and was refused twice in a row sets none for a while (`mulligan.workflows.listed_status`, which records that it left them
+out). Continue-as-new sets all that the run has: there they are left out here, as a replay does not compare them.
+
+Upstream: temporalio/sdk-rust issue 521 (closed: the SDK logs the reason, but does not give it to code). Needed with
+temporalio 1.35.0.
 """
 
 from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from threading import Lock
 
 from temporalio.bridge.proto.workflow_activation import RemoveFromCache, WorkflowActivation
@@ -21,9 +24,8 @@ from temporalio.workflow import Info
 
 from mulligan.wire.search_attributes import SEARCH_ATTRIBUTES
 
-__all__ = ["RefusedAttributes"]
+__all__ = ["AttributesOfRun", "RefusedAttributes"]
 
-_Activate = Callable[[WorkflowActivation], WorkflowActivationCompletion]
 TIMES = 2
 """The connection to the server may have failed once."""
 VALID_SECONDS = 600.0
@@ -46,32 +48,7 @@ class RefusedAttributes:
             times, at = self._refused.get(run_id, (0, 0.0))
         return times >= TIMES and time.monotonic() - at < VALID_SECONDS
 
-    def watched(self, activate: _Activate, info: Info) -> _Activate:
-        """The `activate` of a workflow's instance, from which is learnt what the server refuses."""
-        task, has_set = 0, False
-
-        def activate_watched(act: WorkflowActivation) -> WorkflowActivationCompletion:
-            nonlocal task, has_set
-            for job in act.jobs:
-                if job.HasField("remove_from_cache"):
-                    if has_set and job.remove_from_cache.reason == RemoveFromCache.EvictionReason.FATAL:
-                        self._count(act.run_id)
-                    return activate(act)
-            if task != act.history_length:
-                if has_set:  # the server took the task that set them
-                    self._forget(act.run_id)
-                task, has_set = act.history_length, False
-            completion = activate(act)
-            if not act.is_replaying:
-                commands = completion.successful.commands
-                has_set = has_set or any(map(_sets_attributes, commands))
-                if self.are_refused(act.run_id):
-                    self._leave_out(commands, info)
-            return completion
-
-        return activate_watched
-
-    def _leave_out(self, commands: Iterable[WorkflowCommand], info: Info) -> None:
+    def leave_out(self, commands: Iterable[WorkflowCommand], info: Info) -> None:
         """Let a run that continues as new have Mulligan's attributes no more; nor any other, if that is refused as well."""
         own = {each.name for each in SEARCH_ATTRIBUTES}
         with self._lock:
@@ -85,7 +62,8 @@ class RefusedAttributes:
                         encoded = encode_typed_search_attribute_value(pair.key, pair.value)
                         attributes.indexed_fields[pair.key.name].CopyFrom(encoded)
 
-    def _count(self, run_id: str) -> None:
+    def count_refusal(self, run_id: str) -> None:
+        """The server has refused a task of the run that set attributes."""
         with self._lock:
             times, at = self._refused.pop(run_id, (0, 0.0))
             is_row = time.monotonic() - at < VALID_SECONDS
@@ -93,9 +71,39 @@ class RefusedAttributes:
             while len(self._refused) > MOST_RUNS:
                 self._refused.popitem(last=False)
 
-    def _forget(self, run_id: str) -> None:
+    def forget(self, run_id: str) -> None:
+        """The server has accepted attributes of the run."""
         with self._lock:
             self._refused.pop(run_id, None)
+
+
+class AttributesOfRun:
+    """The activations of one workflow's instance, from which is learnt what the server refuses."""
+
+    def __init__(self, refused: RefusedAttributes, info: Info) -> None:
+        self._refused, self._info = refused, info
+        self._task, self._has_set = 0, False
+
+    def before(self, act: WorkflowActivation) -> None:
+        """See what became of the latest workflow task."""
+        for job in act.jobs:
+            if job.HasField("remove_from_cache"):
+                if self._has_set and job.remove_from_cache.reason == RemoveFromCache.EvictionReason.FATAL:
+                    self._refused.count_refusal(act.run_id)
+                return
+        if self._task != act.history_length:
+            if self._has_set:  # the server took the task that set them
+                self._refused.forget(act.run_id)
+            self._task, self._has_set = act.history_length, False
+
+    def after(self, act: WorkflowActivation, completion: WorkflowActivationCompletion) -> None:
+        """See whether the run sets attributes; leave out those that the server refuses."""
+        if act.is_replaying:
+            return
+        commands = completion.successful.commands
+        self._has_set = self._has_set or any(map(_sets_attributes, commands))
+        if self._refused.are_refused(act.run_id):
+            self._refused.leave_out(commands, self._info)
 
 
 def _sets_attributes(command: WorkflowCommand) -> bool:

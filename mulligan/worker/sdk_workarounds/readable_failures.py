@@ -1,39 +1,36 @@
-"""Removes the details of a failure that no converter reads: the SDK would fail the workflow task, again and again.
+"""Removes the details of a failure that no converter reads.
 
-An activity's failure has details of other programs in it: of the worker that ran it, of whoever completed it by hand, and
-the last heartbeat's. The SDK reads them before any code of the workflow runs. Without them the failure is what it was, and
-`mulligan.workflows.activity_result` does the same for results.
+The fault: an activity's failure has details of other programs in it: of the worker that ran it, of whoever completed it
+by hand, and the last heartbeat's. The SDK reads them before any code of the workflow runs, and an error there fails the
+workflow task, again and again. Without them the failure is what it was; `mulligan.workflows.activity_result` does the
+same for results.
+
+Upstream: temporalio/sdk-python issue 321 (closed, for the arguments of workflows only), temporalio/features issue 273
+(open). Needed with temporalio 1.35.0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from temporalio.api.common.v1 import Payloads
 from temporalio.api.failure.v1 import Failure
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation, WorkflowActivationJob
-from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.converter import PayloadConverter
 
 from mulligan.wire.read_payload import read_payloads
 
-__all__ = ["with_readable_failures"]
+__all__ = ["remove_unreadable_details"]
 
-_Activate = Callable[[WorkflowActivation], WorkflowActivationCompletion]
 MOST_CAUSES = 100
 """Causes of a failure, one below the other. The SDK reads them by recursion; Temporal's own limit of protobuf is 100."""
 
 
-def with_readable_failures(activate: _Activate, converter: PayloadConverter) -> _Activate:
-    """The `activate` of a workflow's instance, whose failures have only details that the converter reads."""
-
-    def activate_with_readable_failures(act: WorkflowActivation) -> WorkflowActivationCompletion:
-        for job in act.jobs:
-            for failure in _failures(job):
-                _remove_unreadable(failure, converter)
-        return activate(act)
-
-    return activate_with_readable_failures
+def remove_unreadable_details(act: WorkflowActivation, converter: PayloadConverter) -> None:
+    """Leave the failures of an activation only details that the converter reads."""
+    for job in act.jobs:
+        for failure in _failures(job):
+            _remove_unreadable(failure, converter)
 
 
 def _failures(job: WorkflowActivationJob) -> Iterator[Failure]:

@@ -1,10 +1,15 @@
 """Limits the runs that a worker keeps in memory to those that were active last.
 
-The Core SDK has such a cache (`max_cached_workflows`), but a worker whose cache is full can freeze forever (seen with
-temporalio 1.35): if a query and a workflow task of one run wait for room, one of the two activations is lost. That run then
-keeps its place in the cache, and as it is always the next one to be evicted, no other run gets room. The SDK logs "Extra
-buffered run should not have produced an activation" (docs/decisions/2026-11-22-queries-and-updates.md). So the SDK's cache
-gets more room than it can need, and this module evicts the runs beyond our own limit.
+The fault: the Core SDK has such a cache (`max_cached_workflows`), but a worker whose cache is full can freeze forever
+(seen with temporalio 1.35): if a query and a workflow task of one run wait for room, one of the two activations is lost.
+That run then keeps its place in the cache, and as it is always the next one to be evicted, no other run gets room. The
+SDK logs "Extra buffered run should not have produced an activation" (docs/decisions/2026-11-22-queries-and-updates.md).
+So the SDK's cache gets more room than it can need, and this module evicts the runs beyond our own limit, for which there
+is no public API.
+
+Upstream: no issue known; temporalio/sdk-rust issue 886 (open) has the same symptom with local activities. Needed with
+temporalio 1.35.0. No quick test shows the freeze (90 s of queries and signals on short histories did not): to see it, run
+tests/system/test_people_and_lost_caches.py with the SDK's own cache. A test shows that there is no public way to evict.
 """
 
 from __future__ import annotations

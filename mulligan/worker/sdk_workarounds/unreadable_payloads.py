@@ -1,13 +1,17 @@
 """Workflow tasks with payloads that cannot be read: only the request that brought one fails.
 
-The SDK decrypts everything in a workflow task, and reads what is in external storage, before any code of the workflow runs.
-An error fails the task, again and again. So workflow tasks have a data converter that puts a payload that no payload
-converter accepts in the place of one that it cannot read. An update or a query with it is refused, a start or a result fails
-the run, a signal arrives without its content (readable_signals.py).
+The fault: the SDK decrypts everything in a workflow task, and reads what is in external storage, before any code of the
+workflow runs. An error fails the task, again and again, and there is no public way to give workflow tasks a data
+converter of their own. So workflow tasks have a data converter that puts a payload that no payload converter accepts in
+the place of one that it cannot read. An update or a query with it is refused, a start or a result fails the run, a signal
+arrives without its content (readable_signals.py).
 
-Where this worker lacks the key or the storage, or the storage does not answer, the payload may be good, and a result would
-be lost. Then the workflow task fails, and Temporal tries it again, for a day. New updates and queries, which can be sent
-again, and signals whose content is not needed do not wait. Nothing waits once the run is cancelled.
+Where this worker lacks the key or the storage, or the storage does not answer, the payload may be good, and a result
+would be lost. Then the workflow task fails, and Temporal tries it again, for a day. New updates and queries, which can be
+sent again, and signals whose content is not needed do not wait. Nothing waits once the run is cancelled.
+
+Upstream: temporalio/sdk-python issue 321 (closed without the codec), temporalio/features issue 273 (open). Needed with
+temporalio 1.35.0.
 """
 
 from __future__ import annotations
@@ -23,7 +27,6 @@ from typing import Any
 from google.protobuf.message import DecodeError
 from temporalio.api.common.v1 import Payload
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation, WorkflowActivationJob
-from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.converter import DataConverter
 from temporalio.worker import Worker
 
@@ -34,7 +37,6 @@ from mulligan.schema.error_text import error_text, type_name
 
 __all__ = ["UnreadablePayloads", "decode_without_errors"]
 
-_Activate = Callable[[WorkflowActivation], WorkflowActivationCompletion]
 _Step = Callable[[Sequence[Payload]], Awaitable[list[Payload]]]
 WAIT = timedelta(days=1)
 """The time in which a run's workflow tasks fail, from the first failure that this process sees. In it, somebody can start
@@ -156,22 +158,18 @@ class UnreadablePayloads:
         """The run and the length of the history of tasks that were done without their payload, for replays of them."""
         self._lock = Lock()
 
-    def checked(self, activate: _Activate, waits_of_signal: Callable[[str], Collection[bytes]]) -> _Activate:
-        """The `activate` of a workflow's instance, which raises ValueError while its run waits for a payload.
+    def check(self, act: WorkflowActivation, waits_of_signal: Callable[[str], Collection[bytes]]) -> None:
+        """See whether a run has to wait. `waits_of_signal`: the values of `RETRY` for which a signal of a name waits.
 
-        `waits_of_signal`: the values of `RETRY` for which a signal of a name waits.
+        Raises:
+            ValueError: its run waits for a payload.
         """
-
-        def activate_checked(act: WorkflowActivation) -> WorkflowActivationCompletion:
-            refusal = next(_awaited_of_task(act, waits_of_signal), None)
-            if refusal is not None:
-                self._wait(act, refusal.data.decode(errors="replace"))
-            elif _is_new(act):
-                with self._lock:
-                    self._since.pop(act.run_id, None)
-            return activate(act)
-
-        return activate_checked
+        refusal = next(_awaited_of_task(act, waits_of_signal), None)
+        if refusal is not None:
+            self._wait(act, refusal.data.decode(errors="replace"))
+        elif _is_new(act):
+            with self._lock:
+                self._since.pop(act.run_id, None)
 
     def _wait(self, act: WorkflowActivation, reason: str) -> None:
         task, now = (act.run_id, act.history_length), self._clock()
