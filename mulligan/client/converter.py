@@ -20,7 +20,6 @@ from temporalio.converter import (
     DefaultFailureConverter,
     DefaultPayloadConverter,
     EncodingPayloadConverter,
-    JSONPlainPayloadConverter,
 )
 from temporalio.converter import PayloadConverter as AnyPayloadConverter
 from temporalio.exceptions import ApplicationError, FailureError
@@ -113,14 +112,16 @@ class _Refused(EncodingPayloadConverter):
         raise ValueError(payload.data.decode())
 
 
+_PARTS = CompositePayloadConverter(*DefaultPayloadConverter.default_encoding_payload_converters, _Refused()).converters
+"""By their encodings, in the order in which the SDK asks them."""
+
+
 class PayloadConverter(CompositePayloadConverter):
     """The SDK's own converters, with pydantic's JSON for plain JSON."""
 
     def __init__(self) -> None:
-        others = DefaultPayloadConverter.default_encoding_payload_converters
-        super().__init__(
-            *(_Json() if isinstance(each, JSONPlainPayloadConverter) else each for each in others), _Refused()
-        )
+        # The SDK creates two for each workflow task. All of them share the parts that keep nothing.
+        self.converters = {**_PARTS, _ENCODING.encode(): _Json()}
 
 
 class FailureConverter(DefaultFailureConverter):
