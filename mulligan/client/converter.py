@@ -7,6 +7,7 @@ attempt, and the work would be done again.
 from __future__ import annotations
 
 import json
+from types import TracebackType
 from typing import Any
 
 import nexusrpc
@@ -24,13 +25,15 @@ from temporalio.converter import (
 from temporalio.converter import PayloadConverter as AnyPayloadConverter
 from temporalio.exceptions import ApplicationError, FailureError
 
-from mulligan.errors import truncated
+from mulligan.errors import MulliganError, truncated
 from mulligan.schema.error_text import error_text, type_name
 from mulligan.schema.well_formed import well_formed
 
 _ENCODING = "json/plain"
 REFUSED = b"binary/mulligan-refused"
 """The encoding of what stands in the place of a payload that cannot be read (`refused`); the data says why."""
+FRAMES, FRAMES_OF_OURS = 20, 2
+"""Of stack traces in history: of our own errors, whose messages say what is wrong, fewer."""
 RETRY = "mulligan-retry"
 """In the metadata of such a payload, where another worker, or this one later, may be able to read it."""
 
@@ -125,18 +128,32 @@ class PayloadConverter(CompositePayloadConverter):
 
 
 class FailureConverter(DefaultFailureConverter):
-    """The SDK's, for exceptions of any text: messages are well-formed, and those of other libraries' exceptions are cut."""
+    """The SDK's, for exceptions of any text: messages are well-formed, those of other libraries' exceptions are cut, and so
+    are stack traces, which the worker's log has whole.
+    """
 
     def to_failure(self, exception: BaseException, payload_converter: AnyPayloadConverter, failure: Failure) -> None:
         """Write an exception and its causes as a failure."""
         if not isinstance(exception, FailureError | nexusrpc.HandlerError):
             written = ApplicationError(truncated(error_text(exception)), type=type_name(exception))
             written.__cause__ = exception.__cause__
-            exception = written.with_traceback(exception.__traceback__)
+            exception = written.with_traceback(_end_of(exception.__traceback__, FRAMES))
         elif isinstance(exception, ApplicationError):
             # There is no other way to change the message and keep the class, whose fields are the failure's.
             exception._message = str(well_formed(str(exception.message)))
+            frames = FRAMES_OF_OURS if isinstance(exception, MulliganError) else FRAMES
+            exception.__traceback__ = _end_of(exception.__traceback__, frames)
         super().to_failure(exception, payload_converter, failure)
+
+
+def _end_of(trace: TracebackType | None, frames: int) -> TracebackType | None:
+    """The last frames of a traceback, where the error was raised."""
+    last = trace
+    for _ in range(frames):
+        last = last and last.tb_next
+    while trace is not None and last is not None:
+        trace, last = trace.tb_next, last.tb_next
+    return trace
 
 
 class EncodedFailureConverter(FailureConverter):
