@@ -35,7 +35,10 @@ from mulligan.worker.recorded_state import RecordedStateRunner
 
 ROOT = Path(__file__).parents[2]
 OURS = f"{ROOT}/mulligan/"
-SDK = f"{Path(temporalio.__file__).parent}/"
+OF_SDK = f"{Path(temporalio.__file__).parent}/"
+MULLIGAN, SDK = "Mulligan", "the SDK"
+WORKFLOW, CONVERSIONS = "workflow", "conversions"
+"""Parts that are no activity. Conversions are those of payloads outside of workflows and activities."""
 OF_FEATURES = [(name, f"{OURS}{room}/{name}/") for room in ("workflows", "activities") for name in FEATURES]
 INLINED = frozenset({"<listcomp>", "<dictcomp>", "<setcomp>"})
 """Functions up to Python 3.11, and not from 3.12 on."""
@@ -120,7 +123,7 @@ class Calls:
         def counted(act: Any) -> Any:
             if any(job.HasField("remove_from_cache") for job in act.jobs):
                 return activate(act)
-            sys.setprofile(lambda frame, event, _: self._count("workflow", frame) if event == "call" else None)
+            sys.setprofile(lambda frame, event, _: self._count(WORKFLOW, frame) if event == "call" else None)
             try:
                 return activate(act)
             finally:
@@ -136,7 +139,7 @@ class Calls:
                 return
             if (context := current.get(None)) is None:
                 if frame.f_code.co_filename == CONVERTER:
-                    self._count("conversions", frame)
+                    self._count(CONVERSIONS, frame)
                 return
             info = context.info()
             if info.workflow_id == workflow_id:
@@ -149,6 +152,8 @@ class Calls:
         if code not in self._kinds:
             self._kinds[code] = (_kind(code), _first(code))
         kind, first = self._kinds[code]
+        if kind == SDK and part != WORKFLOW:
+            return  # they depend on how often an activity waits
         if kind is not None and frame.f_lasti <= first:
             self.by_part[part, kind] += 1
             self.by_code[part, code] += 1
@@ -163,7 +168,7 @@ def _kind(code: CodeType) -> str | None:
     if code.co_name in INLINED:
         return None
     name = code.co_filename
-    return "Mulligan" if name.startswith(OURS) else "the SDK" if name.startswith(SDK) else None
+    return MULLIGAN if name.startswith(OURS) else SDK if name.startswith(OF_SDK) else None
 
 
 def feature_of(code: CodeType) -> str | None:
@@ -259,18 +264,20 @@ def _messages(value: Any) -> list[Message]:
 
 def _normalize_payload(payload: Payload) -> None:
     if payload.metadata.get("encoding") == b"json/plain":
-        payload.data = json.dumps(_without_floats(json.loads(payload.data)), ensure_ascii=False).encode()
+        payload.data = json.dumps(_without_times(json.loads(payload.data)), ensure_ascii=False).encode()
 
 
-def _without_floats(value: Any) -> Any:
-    """Durations and times are numbers with a fraction, whose digits differ."""
+def _without_times(value: Any) -> Any:
+    """Times and durations, whose digits differ, are numbers with a fraction in our JSON; in the SDK's they have `nanos`."""
     match value:
         case float():
             return 0.0
+        case {"nanos": _}:
+            return {}
         case dict():
-            return {name: _without_floats(each) for name, each in value.items()}
+            return {name: _without_times(each) for name, each in value.items()}
         case list():
-            return [_without_floats(each) for each in value]
+            return [_without_times(each) for each in value]
         case _:
             return value
 
