@@ -1,7 +1,9 @@
 """Counts what a step costs, without clocks: history, requests to Temporal's server, and calls of Python functions.
 
 The cost of a step is the difference between two runs of which one has a step more. All other things that a process does meanwhile
-are left out: what it does for no activity and no workflow of the run, polls, and heartbeats.
+are left out: what it does for no activity and no workflow of the run, polls, and what runs in threads of tools.
+
+A function counts when it is called, not when it goes on; comprehensions, which are functions on Python 3.11 only, never count.
 """
 
 from __future__ import annotations
@@ -25,8 +27,9 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 from temporalio import activity
 from temporalio.api.common.v1 import Payload
-from temporalio.api.enums.v1 import EventType
+from temporalio.api.enums.v1 import EventType, TaskQueueKind
 from temporalio.api.history.v1 import HistoryEvent
+from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 
@@ -108,10 +111,10 @@ class Calls:
         def create_instance(runner: RecordedStateRunner, det: Any) -> Any:
             instance = create(runner, det)
             if det.info.workflow_id == workflow_id:
-                instance.activate = self._in_workflow(instance.activate)  # type: ignore[method-assign]
+                instance.activate = self._in_workflow(instance.activate)  # type: ignore[method-assign, assignment]
             return instance
 
-        RecordedStateRunner.create_instance = create_instance  # type: ignore[method-assign]
+        RecordedStateRunner.create_instance = create_instance  # type: ignore[method-assign, assignment]
         sys.setprofile(self._in_activity(workflow_id))
         try:
             yield
@@ -207,8 +210,8 @@ class Meter:
                 if REQUESTS.match(name):
                     cost.requests[name] += int(update.value)
         for (_, code), count in calls.by_code.items():
-            if (name := feature_of(code)) is not None:
-                cost.of_features[name] += count
+            if (feature := feature_of(code)) is not None:
+                cost.of_features[feature] += count
         async for event in handle.fetch_history_events():
             disturbed |= event.event_type in DISTURBING
             cost.events += 1
@@ -246,7 +249,8 @@ def normalized_size(event: HistoryEvent) -> int:
 
 def _normalize(message: Message) -> None:
     for descriptor, value in message.ListFields():
-        if descriptor.name in CLEARED or isinstance(value, Timestamp):
+        is_sticky = isinstance(value, TaskQueue) and value.kind == TaskQueueKind.TASK_QUEUE_KIND_STICKY
+        if descriptor.name in CLEARED or isinstance(value, Timestamp) or is_sticky:  # the name has the process's id
             message.ClearField(descriptor.name)
         elif isinstance(value, Payload):
             _normalize_payload(value)

@@ -74,11 +74,12 @@ def test_a_failure_has_the_end_of_the_stack_trace(error: Exception, frames: int)
     """Each failure of a model, before another one is called, is in history."""
 
     def fail(depth: int) -> None:
-        if depth % 2:
-            fail(depth - 1)
-        elif depth:  # another line, as repeated ones are counted and not written
-            fail(depth - 1)
+        if depth:
+            fail_again(depth)
         raise error
+
+    def fail_again(depth: int) -> None:  # a stack trace does not repeat equal lines, it counts them
+        fail(depth - 1)
 
     failure = Failure()
     with pytest.raises(type(error)) as raised:
