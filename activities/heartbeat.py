@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -80,6 +80,7 @@ class Heartbeat:
         self._is_local = activity.info().is_local
         self._loop = asyncio.get_running_loop()
         self._next: asyncio.TimerHandle | None = None
+        self._later: asyncio.TimerHandle | None = None
 
     def report_for(self, call_id: str, name: str, step: int) -> None:
         """The details are the progress of a tool call from now on: followers of the run see them as such."""
@@ -118,11 +119,17 @@ class Heartbeat:
             self._send()
         self._next = self._loop.call_later(FIRST_AFTER if self._next is None else INTERVAL, self.start)
 
+    def call_later(self, seconds: float, send: Callable[[], None]) -> asyncio.TimerHandle:
+        """Call what sends a heartbeat after some seconds, unless the attempt ends before. Only one such call waits."""
+        self._later = self._loop.call_later(seconds, send)
+        return self._later
+
     def stop(self) -> None:
         """Stop the heartbeats."""
         self._is_stopped = True
-        if self._next is not None:
-            self._next.cancel()
+        for timer in (self._next, self._later):
+            if timer is not None:
+                timer.cancel()
 
     def send_ended(self) -> None:
         """Tell the next attempt that this one has ended, and writes its own spans."""

@@ -240,6 +240,7 @@ def _tool_facts(agent: Agent, tool: Tool, mcp: str | None) -> ToolFacts:
         local=tool.local,
         approval_timeout=_person_limit(tool, tool.approval_timeout, defaults.get("approval_timeout")),
         approval_reminder=_person_limit(tool, tool.approval_reminder, defaults.get("approval_reminder")),
+        asks_person=bool(tool.needs_approval) or tool.asks_person,
         mcp=mcp,
         asks=tool.asks,
         once=tool.once,

@@ -38,8 +38,11 @@ gc.disable()  # until all tests are collected
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--write-docs`: write the pages that are printed from tests, instead of comparing them."""
+    """Options that write what tests compare."""
     parser.addoption("--write-docs", action="store_true", help="Write docs/recovery.md from what the tests see.")
+    parser.addoption(
+        "--write-costs", action="store_true", help="Write tests/live/step_costs.json from what steps cost."
+    )
 
 
 @pytest.hookimpl(trylast=True)

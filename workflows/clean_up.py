@@ -9,17 +9,25 @@ from temporalio import workflow
 from temporalio.exceptions import FailureError
 
 from mulligan.wire.clean_up_request import CLEAN_UP, CleanUp
+from mulligan.wire.run_context import RunContext
 from mulligan.workflows import limits
 
 if TYPE_CHECKING:
     from mulligan.workflows.running_agent import RunningAgent
 
-__all__ = ["clean_up", "is_run_cancelled"]
+__all__ = ["clean_up", "clean_up_id", "is_run_cancelled"]
 
 
 def is_run_cancelled() -> bool:
     """Whether somebody has cancelled the workflow, for whatever reason."""
     return workflow.cancellation_reason() is not None
+
+
+def clean_up_id(run_id: str, name: str, context: RunContext) -> str:
+    """The id of the workflow. `name`: a part of it that is unique in the conversation."""
+    # A call's id is unique in its conversation only, and a run's id may be used again.
+    name = f"{name}.{context.conversation}.{context.trace.split('-')[1][:16]}"
+    return f"{run_id}/{name}".encode()[-limits.WORKFLOW_ID_BYTES :].decode(errors="ignore")
 
 
 async def clean_up(
@@ -36,9 +44,7 @@ async def clean_up(
         queue: The activity's own task queue, if it has one.
     """
     start = CleanUp(activity=activity, request=request.model_dump(mode="json"), queue=queue, summary=summary)
-    # A call's id is unique in its conversation only, and a run's id may be used again.
-    name = f"{name}.{agent.key}.{agent.context.trace.split('-')[1][:16]}"
-    workflow_id = f"{workflow.info().workflow_id}/{name}".encode()[-limits.WORKFLOW_ID_BYTES :].decode(errors="ignore")
+    workflow_id = clean_up_id(workflow.info().workflow_id, name, agent.context)
     try:
         await workflow.start_child_workflow(
             CLEAN_UP,

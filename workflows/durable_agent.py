@@ -190,7 +190,7 @@ class DurableAgent(Generic[OutputT]):
         agent = self._agent
         assert agent.open_step is not None
         answer = agent.open_step.answer
-        for feature in agent.with_method("accept"):
+        for feature in agent.linked("accept"):
             answer.rejected = answer.rejected or await feature.accept(answer)
         if answer.rejected is not None:
             self._handle_rejected(turn, answer.rejected)

@@ -18,6 +18,7 @@ from mulligan.workflows.waits import Wait
 if TYPE_CHECKING:
     from mulligan.workflows.running_agent import RunningAgent
     from mulligan.workflows.step_call import StepCall
+    from mulligan.workflows.turn import Turn
     from mulligan.workflows.workflow_agents import WorkflowAgents
 
 __all__ = ["EndTurn", "Feature", "StepAgain"]
@@ -36,7 +37,8 @@ class StepAgain(Exception):
 
 
 class Feature:
-    """One feature of one agent of a workflow. What a subclass does not override costs nothing.
+    """One feature of one agent of a workflow. What a subclass does not override costs nothing, nor does what a turn does
+    not use.
 
     `step`, `answer` and `run_call` stand around a step, a model call and a tool call: they do something before and after
     `then`, call it several times, or carry it out in another way, without calling it.
@@ -66,8 +68,16 @@ class Feature:
         """Its name in the list of features."""
         return cls.__module__.rpartition(".")[2]
 
+    @classmethod
+    def is_used(cls, turn: Turn) -> bool:
+        """Whether a turn uses it, by the turn's facts and input. Else its methods `step` to `calls_failed` are not called.
+
+        By default: if the agent is declared with it, or if no agent can be (it has no `facts_type`).
+        """
+        return cls.facts_type is None or cls.name() in turn.facts.features
+
     def begin_turn(self, run_input: RunInput) -> RunInput:
-        """A turn begins. Returns its input, as the turn keeps it."""
+        """A turn begins, of which no facts are known yet. Returns its input, as the turn keeps it."""
         return run_input
 
     async def step(self, then: Callable[[], Awaitable[None]]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -97,6 +97,8 @@ class RunningAgent:
         self.route.priority = run_priority(self._turn.input if self._turn else None)
         self._installed = installed()
         self.features: list[Feature] = [each(self) for each in FEATURE_CLASSES]
+        self._used: list[Feature] = []
+        self._links: dict[str, list[Feature]] = {}
         if self._turn:
             self.take_features(self._turn.facts)
         inbox.on_stop = self.conversation.event_log.stopping
@@ -104,6 +106,8 @@ class RunningAgent:
         self.waits.open_threads = self._open_threads
         if carried:
             self._load(carried)
+        if self._turn is not None:
+            self._link_features(self._turn)
 
     def _load(self, carried: dict[str, Any]) -> None:
         self.inbox.load(carried["inbox"])
@@ -152,6 +156,7 @@ class RunningAgent:
     @turn.setter
     def turn(self, turn: Turn) -> None:
         self._turn = turn
+        self._link_features(turn)
 
     @property
     def has_turn(self) -> bool:
@@ -214,14 +219,25 @@ class RunningAgent:
         return None if facts is None else kind.model_validate(facts)
 
     def with_method(self, name: str) -> Iterator[Feature]:
-        """The features that have a method of their own, in the order of the list."""
-        return (each for each in self.features if getattr(type(each), name) is not getattr(Feature, name))
+        """The features that have a method of their own, whether the turn uses them or not, in the order of the list."""
+        return (each for each in self.features if _overrides(each, name))
+
+    def linked(self, name: str) -> Sequence[Feature]:
+        """The features that the turn uses and that have a method of their own, in the order of the list."""
+        if name not in self._links:
+            self._links[name] = [each for each in self._used if _overrides(each, name)]
+        return self._links[name]
 
     def around(self, name: str, inner: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        """A function with the methods of that name of all features around it; the first feature's is the outermost."""
-        for feature in [*self.with_method(name)][::-1]:
+        """A function with the methods of that name of the turn's features around it: the first one's is the outermost."""
+        for feature in self.linked(name)[::-1]:
             inner = partial(getattr(feature, name), then=inner)
         return inner
+
+    def _link_features(self, turn: Turn) -> None:
+        # Once for a turn: a step then asks nothing of the features that it does not use.
+        self._used = [each for each in self.features if each.is_used(turn)]
+        self._links = {}
 
     # Activities
 
@@ -345,3 +361,7 @@ class RunningAgent:
         if self.open_step is None:
             return 1
         return len(self.open_step.answer.message.tool_calls) - len(self.conversation.early_results)
+
+
+def _overrides(feature: Feature, method: str) -> bool:
+    return getattr(type(feature), method) is not getattr(Feature, method)

@@ -42,7 +42,7 @@ class StepCalls:
                 raise from_json(each.prepared.failure)
         if not self._step.is_carried:
             result.tool_calls += len(self._calls)
-        for feature in agent.with_method("begin_calls"):
+        for feature in agent.linked("begin_calls"):
             feature.begin_calls()
         settled = dict(agent.conversation.early_results)
         settled |= await self._run_side_by_side([each for each in self._calls if each.call.id not in settled])
@@ -101,13 +101,13 @@ class StepCalls:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for feature in self._agent.with_method("calls_failed"):
+        for feature in self._agent.linked("calls_failed"):
             await feature.calls_failed()
 
     async def _settle(self, call: StepCall) -> ToolMessage:
         agent = self._agent
         outcome = await self._outcome(call)
-        for feature in agent.with_method("settled"):
+        for feature in agent.linked("settled"):
             feature.settled(call, outcome)
         if outcome.failure is not None:
             error = from_json(outcome.failure)
@@ -137,7 +137,7 @@ class StepCalls:
 
     async def _refusal(self, call: StepCall) -> ToolOutcome | None:
         """The result of a valid call that does not run. None if it may run, with the arguments that are in its record."""
-        for feature in self._agent.with_method("before_call"):
+        for feature in self._agent.linked("before_call"):
             if (refused := await feature.before_call(call)) is not None:
                 return refused
         decision = call.record.decision
@@ -146,7 +146,7 @@ class StepCalls:
             return await decide_on_call(self._agent, call) or await self._refusal(call)
         if (stopped := await refuse_if_stopped(self._agent, call)) is not None:
             return stopped
-        for feature in self._agent.with_method("before_run"):
+        for feature in self._agent.linked("before_run"):
             if (refused := await feature.before_run(call)) is not None:
                 return refused
         return None

@@ -54,7 +54,7 @@ class LiveTextHeartbeats:
         self._unsent.append(piece)
         if self._timer is None:
             seconds = self._seconds if self.length else min(FIRST_AFTER, self._seconds)
-            self._timer = asyncio.get_running_loop().call_later(seconds, self._send)
+            self._timer = self._heartbeat.call_later(seconds, self._send)
 
     def flush(self) -> None:
         """Send what was not sent yet."""

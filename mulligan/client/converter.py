@@ -7,6 +7,7 @@ attempt, and the work would be done again.
 from __future__ import annotations
 
 import json
+from types import TracebackType
 from typing import Any
 
 import nexusrpc
@@ -20,18 +21,19 @@ from temporalio.converter import (
     DefaultFailureConverter,
     DefaultPayloadConverter,
     EncodingPayloadConverter,
-    JSONPlainPayloadConverter,
 )
 from temporalio.converter import PayloadConverter as AnyPayloadConverter
 from temporalio.exceptions import ApplicationError, FailureError
 
-from mulligan.errors import truncated
+from mulligan.errors import MulliganError, truncated
 from mulligan.schema.error_text import error_text, type_name
 from mulligan.schema.well_formed import well_formed
 
 _ENCODING = "json/plain"
 REFUSED = b"binary/mulligan-refused"
 """The encoding of what stands in the place of a payload that cannot be read (`refused`); the data says why."""
+FRAMES, FRAMES_OF_OURS = 20, 2
+"""Of stack traces in history: of our own errors, whose messages say what is wrong, fewer."""
 RETRY = "mulligan-retry"
 """In the metadata of such a payload, where another worker, or this one later, may be able to read it."""
 
@@ -113,27 +115,33 @@ class _Refused(EncodingPayloadConverter):
         raise ValueError(payload.data.decode())
 
 
+_PARTS = CompositePayloadConverter(*DefaultPayloadConverter.default_encoding_payload_converters, _Refused()).converters
+"""By their encodings, in the order in which the SDK asks them."""
+
+
 class PayloadConverter(CompositePayloadConverter):
     """The SDK's own converters, with pydantic's JSON for plain JSON."""
 
     def __init__(self) -> None:
-        others = DefaultPayloadConverter.default_encoding_payload_converters
-        super().__init__(
-            *(_Json() if isinstance(each, JSONPlainPayloadConverter) else each for each in others), _Refused()
-        )
+        # The SDK creates two for each workflow task. All of them share the parts that keep nothing.
+        self.converters = {**_PARTS, _ENCODING.encode(): _Json()}
 
 
 class FailureConverter(DefaultFailureConverter):
-    """The SDK's, for exceptions of any text: messages are well-formed, and those of other libraries' exceptions are cut."""
+    """The SDK's, for exceptions of any text: messages are well-formed, those of other libraries' exceptions are cut, and so
+    are stack traces, which the worker's log has whole.
+    """
 
     def to_failure(self, exception: BaseException, payload_converter: AnyPayloadConverter, failure: Failure) -> None:
         """Write an exception and its causes as a failure."""
         if not isinstance(exception, FailureError | nexusrpc.HandlerError):
             written = ApplicationError(truncated(error_text(exception)), type=type_name(exception))
             written.__cause__ = exception.__cause__
-            exception = written.with_traceback(exception.__traceback__)
+            exception = written.with_traceback(_end_of(exception.__traceback__, FRAMES))
         elif isinstance(exception, ApplicationError):
+            frames = FRAMES_OF_OURS if isinstance(exception, MulliganError) else FRAMES
             exception = _well_formed_error(exception)
+            exception.__traceback__ = _end_of(exception.__traceback__, frames)
         super().to_failure(exception, payload_converter, failure)
 
 
@@ -153,6 +161,16 @@ def _well_formed_error(error: ApplicationError) -> ApplicationError:
     written.__cause__, written.__context__ = error.__cause__, error.__context__
     written.__suppress_context__ = error.__suppress_context__
     return written.with_traceback(error.__traceback__)
+
+
+def _end_of(trace: TracebackType | None, frames: int) -> TracebackType | None:
+    """The last frames of a traceback, where the error was raised."""
+    last = trace
+    for _ in range(frames):
+        last = last and last.tb_next
+    while trace is not None and last is not None:
+        trace, last = trace.tb_next, last.tb_next
+    return trace
 
 
 class EncodedFailureConverter(FailureConverter):

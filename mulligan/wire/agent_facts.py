@@ -121,6 +121,8 @@ class ToolFacts(SubAgentFacts):
     local: bool = False
     approval_timeout: float | None = optional_field()
     approval_reminder: float | None = optional_field()
+    asks_person: bool = optional_field(False)
+    """Whether its calls may wait for a person's approval or answer before they run."""
     mcp: str | None = optional_field()
     asks: bool = optional_field(False)
     once: Once = optional_field(False)

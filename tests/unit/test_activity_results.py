@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import importlib
 import json
+import pkgutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, find, given, settings
 from hypothesis import strategies as st
+from mulligan.wire.tenant_budget import OVER_BUDGET
 from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.api.enums.v1.workflow_pb2 import TIMEOUT_TYPE_START_TO_CLOSE
 from temporalio.api.failure.v1 import ActivityFailureInfo, ApplicationFailureInfo, Failure, TimeoutFailureInfo
@@ -31,6 +34,8 @@ from temporalio.bridge.proto.workflow_activation import (
     ResolveChildWorkflowExecutionStartSuccess,
 )
 
+from mulligan import wire
+from mulligan.wire.model_call import NOT_CALLED
 from mulligan.workflows.conversation.continue_as_new import encode_state
 from tests.unit.test_entrances import Instance, as_json, deep, payload
 
@@ -181,10 +186,19 @@ def failure_with(details: Payload | None, kind: str) -> Failure:
     return Failure(message="failed", activity_failure_info=ActivityFailureInfo(), cause=cause)
 
 
+KINDS_NOT_CALLED = sorted(
+    {
+        value
+        for module in pkgutil.iter_modules(wire.__path__, f"{wire.__name__}.")
+        for value in vars(importlib.import_module(module.name)).values()
+        if isinstance(value, str) and value.startswith(NOT_CALLED)
+    }
+)
+"""All reasons for which a worker does not call a model; one of them, the bare prefix, no feature knows."""
 FAILURES = st.builds(
     failure_with,
     results("call_model"),
-    st.sampled_from(["timeout", "Any", "UnknownToolError", "ModelRequestError", "MultipleStructuredOutputsError", "AgentNotServed"]),
+    st.sampled_from(["timeout", "Any", "UnknownToolError", "ModelRequestError", "MultipleStructuredOutputsError", "AgentNotServed", *KINDS_NOT_CALLED]),
 )  # fmt: skip
 REPLIES = {name: st.lists(results(name) | FAILURES, min_size=1, max_size=3) for name in GOOD_RESULTS}
 
@@ -238,11 +252,13 @@ class Worker:
             self._run.send(fire_timer=FireTimer(seq=command.start_timer.seq))
 
 
-def run_with(replies: Mapping[str, Sequence[Payload | Failure | None]], *, decides: bool = True) -> Instance:
-    """A run whose activities give these replies. Queries are answered at its end, as before."""
+def run_with(
+    replies: Mapping[str, Sequence[Payload | Failure | None]], *, decides: bool = True, **fields: Any
+) -> Instance:
+    """A run whose activities give these replies. `fields`: more of its input. Queries are answered at its end, as before."""
     run = Instance()
     with contextlib.closing(run):
-        run.start(as_json({"agent": "a", "prompt": "hello", "messages": EARLIER}))
+        run.start(as_json({"agent": "a", "prompt": "hello", "messages": EARLIER, **fields}))
         worker = Worker(run, replies)
         worker.work(fires=False)
         if decides and not run.failed:
@@ -313,3 +329,26 @@ def test_no_activation_fails_whatever_an_activity_returns(
     replies: Mapping[str, Sequence[Payload | Failure | None]],
 ) -> None:
     assert run_with(replies).failed == []
+
+
+@pytest.mark.parametrize("tenant", [None, "acme"], ids=["no tenant", "a tenant"])
+@pytest.mark.parametrize("kind", [f"{NOT_CALLED}.Unheard", OVER_BUDGET])
+@pytest.mark.parametrize("activity", ["call_model", "compact_conversation"])
+def test_a_model_that_was_not_called_for_an_unknown_reason_fails_the_run(
+    activity: str, kind: str, tenant: str | None
+) -> None:
+    """With a typed error that names the reason. A worker of another version has features that this one does not have, and
+    other details of those that it has.
+    """
+    run = run_with({activity: [failure_with(None, kind)]}, tenant=tenant)
+    assert run.failed == []
+    failure = run.failure()
+    assert failure.application_failure_info.type == "ModelUnavailableError"
+    assert failure.message == f"openai:a was not called ({kind})."
+
+
+def test_the_failures_have_each_reason_for_which_a_model_is_not_called() -> None:
+    """That of a tenant's budget, and one that no feature of the worker knows."""
+    assert {NOT_CALLED, OVER_BUDGET} <= set(KINDS_NOT_CALLED)
+    for kind in KINDS_NOT_CALLED:
+        find(FAILURES, lambda failure, kind=kind: failure.cause.application_failure_info.type == kind)  # type: ignore[misc]

@@ -8,10 +8,15 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from temporalio import workflow
 
-from mulligan.values import ToolCall
+from mulligan.values import Decision, ToolCall
+from mulligan.wire.questions import Question
+from mulligan.wire.run_context import RunContext
 from mulligan.workflows import limits
+from mulligan.workflows.clean_up import clean_up_id
 from mulligan.workflows.conversation.continue_as_new import fits_in_state
 from mulligan.workflows.durable_agent import DurableAgent
 from mulligan.workflows.people.person_wait import PersonWait
@@ -92,3 +97,48 @@ def test_the_ends_of_waits_that_are_carried_are_the_newest_that_fit() -> None:
 def wait_of(key: str) -> PersonWait:
     call = ToolCall(id=key, name="pay", arguments="{}")
     return PersonWait(key=key, since=0.0, call=call, index=0, reason="approval", arguments={}, text="", step=1)
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(-1e9, 1e9) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+OBJECTS = st.dictionaries(st.text(max_size=5), JSON_VALUES, max_size=3)
+TEXTS, SECONDS = st.text(max_size=20), st.floats(0, 1e9)
+DECISIONS = st.builds(
+    Decision,
+    kind=st.sampled_from(["approval", "question"]),
+    decision=st.sampled_from(["approve", "deny", "answer", "timeout", "stopped"]),
+    since=TEXTS, at=TEXTS, by=st.none() | TEXTS, reason=st.none() | TEXTS, edited=st.booleans(), before=JSON_VALUES,
+)  # fmt: skip
+PERSON_WAITS = st.builds(
+    PersonWait,
+    key=TEXTS.filter(bool), since=SECONDS, index=st.integers(0, 99), step=st.integers(1, 99), text=TEXTS,
+    call=st.builds(ToolCall, id=TEXTS, name=TEXTS, arguments=TEXTS),
+    reason=st.sampled_from(["approval", "question"]), arguments=JSON_VALUES, edited_arguments=JSON_VALUES,
+    timeout=st.none() | SECONDS, reminder=st.none() | SECONDS, reminders=st.integers(0, 9), is_held=st.booleans(),
+    question=st.none() | st.builds(Question, key=TEXTS, text=TEXTS, answer_schema=st.none() | OBJECTS, url=st.none() | TEXTS),
+    decision=st.none() | DECISIONS, answer=st.none() | TEXTS, content=st.none() | OBJECTS,
+)  # fmt: skip
+
+
+@settings(deadline=None)
+@given(waits=st.lists(PERSON_WAITS, max_size=3, unique_by=lambda each: each.key))
+def test_waits_for_people_are_carried_over_with_all_that_they_have(waits: list[PersonWait]) -> None:
+    before, after = Waits(lambda: 0), Waits(lambda: 0)
+    before.open = {(each.name, each.key): each for each in waits}
+    after.load(json.loads(json.dumps(before.dump())), {PersonWait.name: PersonWait})
+    assert [vars(each) for each in after.open.values()] == [vars(each) for each in waits]
+    assert list(after.open) == list(before.open)
+    assert all(after.carried(PersonWait, each.key) for each in waits)
+
+
+@pytest.mark.parametrize("run_id", ["run", "é" * 1_000], ids=["short", "longer than an id may be"])
+def test_what_ends_a_cancelled_run_has_its_own_id_for_each_agent_call_and_turn(run_id: str) -> None:
+    """Ids of calls are unique in a conversation only: two agents of one workflow may have the same, in one trace."""
+    traces = (f"00-{digit * 32}-{'c' * 16}-01" for digit in "ab")
+    contexts = [RunContext(agent="a", conversation=key, trace=trace) for trace in traces for key in ("0", "1")]
+    ids = [clean_up_id(run_id, name, context) for context in contexts for name in ("end-c1", "end-c2")]
+    assert len(set(ids)) == len(ids)
+    assert max(len(each.encode()) for each in ids) <= limits.WORKFLOW_ID_BYTES

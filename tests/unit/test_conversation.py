@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from mulligan import AssistantMessage, ErrorInfo, Message, Repair, Step, ToolCall, ToolMessage, Usage, UserMessage
 from mulligan.activities.models.scripted import Scripted
 from mulligan.activities.run_data.conversation_cache import CachedConversation, ConversationCache
+from mulligan.values import StepCompaction
 from mulligan.wire.model_call import PreparedCall
 from mulligan.wire.tool_call import tool_message
 from mulligan.workflows.conversation.conversation import Conversation
@@ -99,6 +100,19 @@ def test_a_carried_conversation_is_complete() -> None:
         conversation.count_at_answer,
     )
     assert loaded.step_page(0, 99, 10**9) == conversation.step_page(0, 99, 10**9)
+
+
+@pytest.mark.parametrize("error", [None, ErrorInfo(kind="refused", message="no")])
+def test_a_compaction_that_no_step_shows_yet_is_carried_over(error: ErrorInfo | None) -> None:
+    """The run may continue as new after a compaction, before the model has answered."""
+    conversation = build_conversation()
+    compaction = StepCompaction(messages=3, text="So far.", usage=Usage(input_tokens=7), error=error)
+    conversation.pending_compaction = compaction
+    loaded = Conversation.load(json.loads(json.dumps(conversation.dump("run"))))
+    assert loaded.pending_compaction == compaction
+    step = loaded.begin_step(answer_with_calls("a"), [PreparedCall(arguments={})], Usage(), "m")
+    assert step.compaction == compaction
+    assert loaded.pending_compaction is None
 
 
 def test_a_worker_continues_from_its_cached_prefix_and_results() -> None:

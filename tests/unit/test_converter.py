@@ -7,9 +7,11 @@ from typing import Annotated, Any
 
 import pytest
 from pydantic import BaseModel, Field, ValidationError
+from temporalio.api.failure.v1 import Failure
 from temporalio.contrib.pydantic import pydantic_data_converter
 
-from mulligan import data_converter
+from mulligan import ModelRequestError, data_converter
+from mulligan.client.converter import FRAMES, FRAMES_OF_OURS, FailureConverter, PayloadConverter
 
 
 class Order(BaseModel):
@@ -63,3 +65,33 @@ def test_type_adapters_are_not_shared_between_converters() -> None:
     )
     assert json_first._adapters
     assert not json_second._adapters
+
+
+@pytest.mark.parametrize(
+    ("error", "frames"), [(ModelRequestError("refused"), FRAMES_OF_OURS), (ValueError("a bug"), FRAMES)]
+)
+def test_a_failure_has_the_end_of_the_stack_trace(error: Exception, frames: int) -> None:
+    """Each failure of a model, before another one is called, is in history."""
+
+    def fail(depth: int) -> None:
+        if depth:
+            fail_again(depth)
+        raise error
+
+    def fail_again(depth: int) -> None:  # a stack trace does not repeat equal lines, it counts them
+        fail(depth - 1)
+
+    failure = Failure()
+    with pytest.raises(type(error)) as raised:
+        fail(100)
+    FailureConverter().to_failure(raised.value, PayloadConverter(), failure)
+    assert failure.stack_trace.count("File ") == frames
+    assert failure.stack_trace.rstrip().endswith("raise error")
+
+
+def test_converters_share_the_parts_that_keep_nothing() -> None:
+    """The SDK creates two for each workflow task."""
+    first, second = PayloadConverter(), PayloadConverter()
+    assert list(first.converters) == list(second.converters)
+    own = [name for name, part in first.converters.items() if second.converters[name] is not part]
+    assert own == [b"json/plain"]

@@ -127,10 +127,16 @@ async def heartbeats_of_failure() -> None:
 async def test_no_heartbeat_is_sent_after_the_activity_has_ended() -> None:
     """Text that is pending at the end is not sent."""
 
+    written: list[LiveTextHeartbeats] = []
+
     async def body(heart: Heartbeat) -> None:
-        LiveTextHeartbeats(heart, 0.05, "0", 1, 1).write("Once")
+        written.append(LiveTextHeartbeats(heart, 0.05, "0", 1, 1))
+        written[0].write("Once")
 
     beats = await heartbeats_of(body)
+    timer = written[0]._timer
+    assert timer is not None
+    assert timer.cancelled()
     await asyncio.sleep(0.1)
     assert beats == []
 

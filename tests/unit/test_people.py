@@ -20,6 +20,8 @@ from mulligan.errors import DeclarationError, UpdateRefusedError
 from mulligan.testing import AgentRun, Model, run_agent
 from mulligan.tools import ask_person
 from mulligan.wire.updates import Stop
+from mulligan.workflows import running_agent
+from mulligan.workflows.features import FEATURE_CLASSES
 from mulligan.workflows.people.parse_update import parse_update
 from mulligan.workflows.people.person_wait import PersonWait
 
@@ -79,6 +81,26 @@ async def test_without_a_decision_the_timeout_passes_at_once() -> None:
     run = await run_payer(says_nothing)
     assert run.calls[0].result is not None
     assert run.calls[0].result.text == "`pay` was not run: nobody approved of it in time."
+
+
+@pytest.mark.parametrize("decision", ["approve", "deny"])
+async def test_without_the_feature_for_approvals_a_call_waits_all_the_same(
+    decision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing runs that people must be asked about, whatever features a worker has."""
+    without = tuple(each for each in FEATURE_CLASSES if each.name() != "approvals")
+    assert len(without) == len(FEATURE_CLASSES) - 1
+    monkeypatch.setattr(running_agent, "FEATURE_CLASSES", without)
+    asked: list[str] = []
+
+    def decides(wait: Pending) -> Decide:
+        asked.append(wait.tool)
+        return Decide(call_id=wait.call_id, decision=decision)
+
+    run = await run_payer(decides)
+    assert asked == ["pay"]
+    assert run.calls[0].result is not None
+    assert (run.calls[0].result.text == "paid 7") is (decision == "approve")
 
 
 @pytest.mark.parametrize(("person", "says"), [(asks, "euros"), (mistakes, 'use the update "decide"')])

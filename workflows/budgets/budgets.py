@@ -18,6 +18,7 @@ from mulligan.workflows.waits import Wait, WaitKind
 
 if TYPE_CHECKING:
     from mulligan.workflows.running_agent import RunningAgent
+    from mulligan.workflows.turn import Turn
 
 __all__ = ["Budgets"]
 
@@ -61,6 +62,11 @@ class Budgets(Feature):
         super().__init__(agent)
         self._wait: BudgetWait | None = None
         """The wait of the step that is being tried."""
+
+    @classmethod
+    def is_used(cls, turn: Turn) -> bool:
+        """Only tenants have budgets, which operators may change while it runs."""
+        return turn.input.tenant is not None
 
     async def step(self, then: Callable[[], Awaitable[None]]) -> None:
         """Wait where the budget is spent.

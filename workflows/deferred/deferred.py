@@ -25,6 +25,7 @@ from mulligan.workflows.step_call import StepCall
 from mulligan.workflows.to_its_end import to_its_end
 
 if TYPE_CHECKING:
+    from mulligan.workflows.turn import Turn
     from mulligan.workflows.workflow_agents import WorkflowAgents
 
 __all__ = ["Deferred"]
@@ -59,6 +60,11 @@ class Deferred(Feature):
     def listen(cls, agents: WorkflowAgents) -> None:
         """Set the handler of the update that brings a result."""
         CompleteHandler(agents)
+
+    @classmethod
+    def is_used(cls, turn: Turn) -> bool:
+        """One of its tools is deferred."""
+        return any(each.deferred for each in turn.facts.tools.values())
 
     async def run_call(self, call: StepCall, then: Callable[[StepCall], Awaitable[ToolOutcome]]) -> ToolOutcome:
         """Run the body, unless an earlier workflow run has, and wait for the result."""

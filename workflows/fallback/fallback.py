@@ -12,6 +12,7 @@ from mulligan.workflows.feature import Feature
 
 if TYPE_CHECKING:
     from mulligan.workflows.running_agent import RunningAgent
+    from mulligan.workflows.turn import Turn
 
 __all__ = ["Fallback"]
 
@@ -22,6 +23,11 @@ class Fallback(Feature):
     def __init__(self, agent: RunningAgent) -> None:
         super().__init__(agent)
         self._failures: list[str] = []
+
+    @classmethod
+    def is_used(cls, turn: Turn) -> bool:
+        """There is more than one model to call."""
+        return len(turn.models) > 1
 
     async def answer(self, call: ModelCall, then: Callable[[ModelCall], Awaitable[ModelAnswer]]) -> ModelAnswer:
         """Call the next model where one fails.
@@ -50,7 +56,7 @@ class Fallback(Feature):
             try:
                 return await then(attempt)
             except (ModelRequestError, ModelUnavailableError) as error:
-                if models == 1 or self.agent.is_stopped:
+                if self.agent.is_stopped:
                     raise
                 self._failures.append(f"{turn.model}: {error.message}")
                 turn.at = (turn.at + 1) % models

@@ -21,6 +21,7 @@ from mulligan.workflows.waits import Wait
 
 if TYPE_CHECKING:
     from mulligan.workflows.running_agent import RunningAgent
+    from mulligan.workflows.turn import Turn
 
 __all__ = ["Once"]
 
@@ -58,6 +59,11 @@ class Once(Feature):
         self._open: dict[int, _OpenCall] = {}
         self._not_approved: dict[str, str] = {}
         """Why calls of this step were not run that people were asked about, by digest."""
+
+    @classmethod
+    def is_used(cls, turn: Turn) -> bool:
+        """One of its tools has `once`."""
+        return any(each.once for each in turn.facts.tools.values())
 
     def begin_turn(self, run_input: RunInput) -> RunInput:
         """Take over the calls of the run that a turn resumes. Returns the turn's input without them."""

@@ -30,6 +30,7 @@ from mulligan.workflows.step_call import StepCall
 
 if TYPE_CHECKING:
     from mulligan.workflows.running_agent import RunningAgent
+    from mulligan.workflows.turn import Turn
     from mulligan.workflows.workflow_agents import WorkflowAgents
 
 __all__ = ["ServerQuestions"]
@@ -75,6 +76,11 @@ class ServerQuestions(Feature):
     def listen(cls, agents: WorkflowAgents) -> None:
         """Set the handler of the update by which a running activity asks."""
         _AskHandler(agents)
+
+    @classmethod
+    def is_used(cls, turn: Turn) -> bool:
+        """The MCP server of one of its tools may ask."""
+        return any(each.asks for each in turn.facts.tools.values())
 
     def begin_calls(self) -> None:
         """Forget the questions of earlier steps, whose calls a stop has ended."""

@@ -100,6 +100,11 @@ class SubAgents(Feature):
         self._runs_per_call = 1
         """How many runs each call of the newest step may use."""
 
+    @classmethod
+    def is_used(cls, turn: Turn) -> bool:
+        """One of its tools is an agent."""
+        return any(each.agent is not None for each in turn.facts.tools.values())
+
     def begin_calls(self) -> None:
         """Divide the runs that the turn may still start among the step's calls of sub-agents."""
         turn, calls = self.agent.turn, self.agent.calls

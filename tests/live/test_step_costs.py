@@ -1,0 +1,258 @@
+"""What a step costs, by exact counts: a change that makes steps more expensive changes tests/live/step_costs.json as well.
+
+`--write-costs` writes the file. Times are in `make bench`; here nothing is measured that the machine's load changes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import WorkflowHandle
+
+from mulligan import connect
+from mulligan.activities import heartbeat
+from mulligan.activities.models import live_text
+from mulligan.devserver import DevServer
+from mulligan.features import FEATURES
+from mulligan.worker.loading import load
+from mulligan.worker.wiring import running_worker
+from mulligan.workflows import limits
+from tests.live.conftest import DONE, Lab, call
+from tests.support.batch_server import BatchServer
+from tests.support.compaction_agents import is_summing_up
+from tests.support.openai_turn import Failure, Turn
+from tests.support.step_costs import CONVERSIONS, MOST_TRIES, MULLIGAN, SDK, Cost, Disturbed, Meter, counting_runtime
+from tests.support.temporal import connect_to
+
+FILE = Path(__file__).with_name("step_costs.json")
+MODULE = "tests.support.step_cost_agents"
+VERSIONS = {"python": f"{sys.version_info.major}.{sys.version_info.minor}", "temporalio": version("temporalio")}
+"""The counts are exact for the Python that has written them; with another SDK, for what is not the SDK's."""
+LONG = 60
+"""Seconds, more than a step takes."""
+CHANGED = (
+    "A step does not cost what tests/live/step_costs.json says. If that is meant, run this file with --write-costs."
+)
+HERE = '{"place": "here"}'
+Handle = WorkflowHandle[Any, Any]
+Script = Sequence[Turn] | Callable[[dict[str, Any], int], Turn]
+
+
+def calling(name: str, arguments: str = HERE) -> Callable[[int], Script]:
+    """A model that makes a call in each of some steps."""
+    return lambda steps: [*(call(name, arguments, f"c{n}") for n in range(steps)), DONE]
+
+
+def paying(steps: int) -> Script:
+    return [*(call("pay", json.dumps({"place": str(n)}), f"c{n}") for n in range(steps)), DONE]
+
+
+def reading(steps: int) -> Script:
+    """A model of which a compaction hides its earlier answers: it counts its requests."""
+    answers = itertools.count()
+
+    def script(body: dict[str, Any], _: int) -> Turn:
+        if is_summing_up(body):
+            return Turn(text="It was read.")
+        nth = next(answers)
+        return call("read", HERE, f"c{nth}") if nth < steps else DONE
+
+    return script
+
+
+def failing(at: int) -> Callable[[int], Script]:
+    """A model that fails in every second step, from step `at` on."""
+
+    def script(steps: int) -> Script:
+        def turn(_: dict[str, Any], nth: int) -> Turn:
+            if nth % 2 == at:
+                return Turn(failure=Failure(status=400))
+            return call("look", HERE, f"c{nth}") if nth < steps else DONE
+
+        return turn
+
+    return script
+
+
+async def approve(handle: Handle, nth: int) -> None:
+    await handle.execute_update("decide", {"call_id": f"c{nth}", "decision": "approve"})
+
+
+async def complete(handle: Handle, nth: int) -> None:
+    await handle.execute_update("complete", {"call_id": f"c{nth}", "result": "nothing new"})
+
+
+async def answer(handle: Handle, nth: int) -> None:
+    await handle.execute_update("answer", {"call_id": f"c{nth}", "text": '{"nights": 2}'})
+
+
+@dataclass(frozen=True)
+class Case:
+    """An agent, and what happens in each of its steps.
+
+    `features`: those whose code may run. `scripts`: of further models. `act`: what people do when the n-th step waits.
+    `settings`: of the worker. `prompts`: of the shorter and the longer run, where these say what the model does.
+    """
+
+    agent: str
+    script: Callable[[int], Script]
+    features: Sequence[str] = ()
+    scripts: Mapping[str, Callable[[int], Script]] = field(default_factory=dict)
+    act: Callable[[Handle, int], Awaitable[None]] | None = None
+    given: Mapping[str, Any] = field(default_factory=dict)
+    settings: Sequence[str] = ()
+    prompts: tuple[str, str] = ("Go.", "Go.")
+    is_alone: bool = True
+    """Whether the worker does nothing else meanwhile that depends on time: then its requests are counted."""
+
+
+CASES = {
+    "no feature": Case("plain", calling("look")),
+    "approvals": Case("asking", calling("leave"), ["approvals"], act=approve),
+    "once": Case("paying", paying, ["once"]),
+    "deferred": Case("ordering", calling("order"), ["deferred"], act=complete),
+    "server questions": Case("booking", calling("web__book", '{"city": "Rome"}'), ["server_questions"], act=answer),
+    "sub-agents": Case(
+        "boss", calling("ask_helper", '{"prompt": "Help."}'), ["sub_agents"],
+        scripts={"step-cost-helper": lambda _: [DONE]},
+    ),
+    "budgets": Case(
+        "plain", calling("look"), ["budgets"], given={"tenant": "acme"}, settings=["MULLIGAN_PRICES", "MULLIGAN_BUDGETS"]
+    ),
+    "compaction, not due": Case("with_room", calling("look"), ["compaction"]),
+    "compaction": Case("reading", reading, ["compaction"]),
+    "fallback, not needed": Case("failing_over", calling("look"), ["fallback"]),
+    "fallback": Case("failing_over", failing(0), ["fallback"], scripts={"step-cost-second": failing(1)}),
+    "background": Case("in_background", calling("look"), ["background"]),
+    "batch": Case(
+        "in_batches", lambda _: [], ["batch"], prompts=("reply", "count"), is_alone=False,
+        settings=["OPENAI_BASE_URL", "MULLIGAN_CONTENT_DIR", "MULLIGAN_BATCH_SECONDS", "MULLIGAN_BATCH_POLL_SECONDS"],
+    ),
+    "calls in text": Case(
+        "writing_calls", lambda steps: [*[Turn(text=f'{{"name": "look", "arguments": {HERE}}}')] * steps, DONE],
+        ["calls_in_text"],
+    ),
+}  # fmt: skip
+"""By what is measured: the cost of a step more. The models of all but `batch` are scripted."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def patch() -> Iterator[pytest.MonkeyPatch]:
+    """No heartbeat depends on how long something takes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MULLIGAN_LIVE_TEXT_SECONDS", str(LONG))
+        patch.setattr(heartbeat, "FIRST_AFTER", LONG)
+        patch.setattr(live_text, "FIRST_AFTER", LONG)
+        patch.setattr(limits, "POLL_FIRST", 0.1)
+        yield patch
+
+
+@asynccontextmanager
+async def metered(lab: Lab, server: DevServer) -> AsyncIterator[Meter]:
+    """A worker whose work is counted."""
+    runtime, metrics = counting_runtime()
+    client = await connect(server.address, namespace=server.namespace, runtime=runtime)
+    queue = f"costs-{uuid.uuid4().hex[:6]}"
+    async with running_worker(client, load([MODULE]), lab.telemetry, queue):
+        yield Meter(await connect_to(server), metrics, queue)
+
+
+@pytest.fixture(scope="module")
+async def meter(lab: Lab, temporal: DevServer, patch: pytest.MonkeyPatch) -> AsyncIterator[Meter]:
+    """A worker without settings of its own."""
+    del patch
+    async with metered(lab, temporal) as meter:
+        yield meter
+
+
+@asynccontextmanager
+async def set_up(names: Sequence[str], folder: Path, patch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    """The settings of a case, and a provider for batches."""
+    (folder / "prices.json").write_text(json.dumps({"models": {"step-cost": {"input": 1, "output": 1}}}))
+    (folder / "budgets.toml").write_text('over_budget = "wait"\n[usd_per_day]\nacme = 1000\n')
+    async with BatchServer() as server:
+        values = {
+            "MULLIGAN_PRICES": folder / "prices.json",
+            "MULLIGAN_BUDGETS": folder / "budgets.toml",
+            "MULLIGAN_CONTENT_DIR": folder / "content",
+            "MULLIGAN_BATCH_SECONDS": 0.1,
+            "MULLIGAN_BATCH_POLL_SECONDS": 0.1,
+            "OPENAI_BASE_URL": server.base_url,
+        }
+        for name in names:
+            patch.setenv(name, str(values[name]))
+        yield
+
+
+async def measure(meter: Meter, lab: Lab, case: Case, more: int) -> Cost:
+    """The cost of a run of two steps, or of one `more`, and of the model's final answer."""
+    run_input = {"agent": case.agent, "prompt": case.prompts[more], **case.given}
+    for _ in range(MOST_TRIES):
+        for model, script in {"step-cost": case.script, **case.scripts}.items():
+            lab.model.script(model, script(2 + more))
+        try:
+            return await meter.cost(f"cost-{uuid.uuid4().hex[:8]}", run_input, case.act)
+        except Disturbed:
+            continue
+    raise AssertionError(f"the machine is too busy: each of {MOST_TRIES} runs was disturbed")
+
+
+async def cost_of_step(meter: Meter, lab: Lab, case: Case) -> Cost:
+    """The cost of one more step. The first runs fill caches, and do not count."""
+    for more in (0, 1):
+        await measure(meter, lab, case, more)
+    less = await measure(meter, lab, case, 0)
+    return (await measure(meter, lab, case, 1)).since(less)
+
+
+async def cost_with_settings(lab: Lab, server: DevServer, case: Case, folder: Path) -> Cost:
+    with pytest.MonkeyPatch.context() as patch:
+        async with set_up(case.settings, folder, patch), metered(lab, server) as meter:
+            return await cost_of_step(meter, lab, case)
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_a_step_costs_what_is_recorded(
+    name: str, lab: Lab, temporal: DevServer, meter: Meter, tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
+    """And no code runs of a feature that the agent does not use."""
+    case = CASES[name]
+    if case.settings:
+        cost = await cost_with_settings(lab, temporal, case, tmp_path)
+    else:
+        cost = await cost_of_step(meter, lab, case)
+    if not case.is_alone:
+        cost.requests.clear()
+        del cost.calls[CONVERSIONS, MULLIGAN]
+    assert {feature for feature in cost.of_features if feature not in case.features} == set()
+    recorded = json.loads(FILE.read_text()) if FILE.exists() else {}
+    if pytestconfig.getoption("--write-costs"):
+        FILE.write_text(json.dumps({**recorded, **VERSIONS, name: cost.to_json()}, indent=1) + "\n")
+        return
+    if recorded["python"] != VERSIONS["python"]:
+        pytest.skip(f"The counts were recorded with Python {recorded['python']}.")
+    before, now = recorded[name], cost.to_json()
+    if recorded["temporalio"] != VERSIONS["temporalio"]:
+        before, now = ({what: count for what, count in each.items() if SDK not in what} for each in (before, now))
+    changed = [
+        f"{name}: {what}: {before.get(what, 0)} recorded, {now.get(what, 0)} now"
+        for what in sorted(before | now)
+        if before.get(what, 0) != now.get(what, 0)
+    ]
+    assert not changed, f"{CHANGED}\n" + "\n".join(changed)
+
+
+def test_each_case_is_recorded() -> None:
+    """And nothing else; each feature has a case."""
+    assert set(json.loads(FILE.read_text())) == {*VERSIONS, *CASES}
+    assert {feature for case in CASES.values() for feature in case.features} == set(FEATURES)

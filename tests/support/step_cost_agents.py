@@ -1,0 +1,54 @@
+"""Agents whose steps are measured: one without features, and one for each feature."""
+
+from __future__ import annotations
+
+from mulligan import Agent, Background, Batch, CallsInText, Compaction, McpServer, ToolContext, tool
+from tests.support.background_agents import count_words
+from tests.support.mcp_agents import SERVER
+
+CHAT = "openai-chat:step-cost"
+
+
+@tool
+async def look(place: str) -> str:
+    """Look at a place."""
+    return f"{place}: nothing new"
+
+
+@tool(needs_approval=True)
+async def leave(place: str) -> str:
+    """Leave a place."""
+    return f"{place}: left"
+
+
+@tool(once=True)
+async def pay(place: str) -> str:
+    """Pay for a place."""
+    return f"{place}: paid"
+
+
+@tool(deferred=True)
+async def order(place: str, ctx: ToolContext) -> str:
+    """Order a look at a place."""
+    return f"{place}: ordered as {ctx.call_id}"
+
+
+@tool
+async def read(place: str) -> str:
+    """Read all about a place."""
+    return f"{place}: {'a line about it. ' * 400}"
+
+
+plain = Agent(name="plain", model=CHAT, tools=[look])
+asking = Agent(name="asking", model=CHAT, tools=[leave])
+paying = Agent(name="paying", model=CHAT, tools=[pay])
+ordering = Agent(name="ordering", model=CHAT, tools=[order])
+reading = Agent(name="reading", model=CHAT, tools=[read], features=[Compaction(at=1_000)])
+with_room = Agent(name="with_room", model=CHAT, tools=[look], features=[Compaction(at=10**6)])
+writing_calls = Agent(name="writing_calls", model=CHAT, tools=[look], features=[CallsInText()])
+in_background = Agent(name="in_background", model="openai:step-cost", tools=[look], features=[Background()])
+in_batches = Agent(name="in_batches", model="openai:step-cost", tools=[count_words], features=[Batch()])
+failing_over = Agent(name="failing_over", model=[CHAT, "openai-chat:step-cost-second"], tools=[look])
+helper = Agent(name="step_cost_helper", model="openai-chat:step-cost-helper")
+boss = Agent(name="boss", model=CHAT, tools=[helper.as_tool(name="ask_helper", description="Ask for help.")])
+booking = Agent(name="booking", model=CHAT, mcp=[McpServer("web", command=SERVER, env={"ASKS": "1"}, include=["book"])])
