@@ -31,8 +31,6 @@ from mulligan.cli.stop import stop
 from mulligan.cli.tail import tail
 from mulligan.cli.worker import worker
 
-__all__ = ["app", "main"]
-
 app = typer.Typer(
     help="Durable agents on Temporal: try a demo, serve agents, start runs and follow them.",
     no_args_is_help=True,

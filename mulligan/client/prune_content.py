@@ -14,8 +14,6 @@ from mulligan.client.stored_files import StoredFiles
 from mulligan.errors import DeclarationError
 from mulligan.wire.agent_list import AGENTS_WORKFLOW
 
-__all__ = ["SHORTEST", "OpenRunsError", "Pruned", "prune_content"]
-
 SHORTEST = timedelta(hours=1)
 """The shortest time: content is stored before its run is started, and a read within an hour does not make it new."""
 PARALLEL_READS = 20

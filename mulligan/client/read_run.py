@@ -18,19 +18,6 @@ from mulligan.client.query_answers import check_answer
 from mulligan.errors import error_of
 from mulligan.values import RunResult
 
-__all__ = [
-    "NO_WORKER_STATUSES",
-    "UNDECODABLE",
-    "ForeignAnswerError",
-    "RunEnd",
-    "ask_once",
-    "follow_steps",
-    "query_run",
-    "read_pages",
-    "read_steps",
-    "wait_for_end",
-]
-
 SECONDS_BETWEEN_QUERIES = 0.5
 """Seconds between two queries for new steps. A worker of the run answers each query."""
 

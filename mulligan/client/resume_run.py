@@ -37,17 +37,6 @@ from mulligan.values import (
 from mulligan.wire.resume_page import RESUME_STATE_QUERY, ResumeState
 from mulligan.wire.ui_summary import run_summary, task_of
 
-__all__ = [
-    "AlreadyResumedError",
-    "NoWorkerError",
-    "PromptNeededError",
-    "ResumeError",
-    "RunNotFoundError",
-    "RunOpenError",
-    "continue_run",
-    "resume_run",
-]
-
 WORKFLOW = "AgentWorkflow"
 Handle = WorkflowHandle[Any, Any]
 

@@ -26,8 +26,6 @@ from mulligan.wire.run_end import FINISH_RUN
 from mulligan.wire.run_priority import TENANT_MEMO
 from mulligan.wire.sub_run import AGENT_WORKFLOW
 
-__all__ = ["MOST_TAKEN_IDS", "ResumedRun", "Source", "continuation_ids", "newest_continuation", "request_digest"]
-
 MOST_TAKEN_IDS = 100
 """Ids that are tried, one after another, where other runs have them."""
 _RESUMED_ID = re.compile(r"(.+)-resumed(?:-(\d+))?")

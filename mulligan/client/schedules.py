@@ -28,8 +28,6 @@ from mulligan.wire.run_priority import run_priority
 from mulligan.wire.sub_run import AGENT_WORKFLOW
 from mulligan.wire.ui_summary import task_of
 
-__all__ = ["OVERLAPS", "Timing", "create_schedule", "describe_schedule", "list_schedules", "parse_interval"]
-
 OVERLAPS = {
     "skip": ScheduleOverlapPolicy.SKIP,
     "buffer-one": ScheduleOverlapPolicy.BUFFER_ONE,

@@ -14,8 +14,6 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.errors import UpdateRefusedError, error_of
 
-__all__ = ["RunEndedError", "UpdateTimeoutError", "UpdateTooLargeError", "send_update"]
-
 UPDATE_TIMEOUT = 20.0
 """Seconds until a run must have answered an update, however often it is sent. Its worker may have to replay it first."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0

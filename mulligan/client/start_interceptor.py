@@ -33,8 +33,6 @@ from mulligan.wire.sub_run import AGENT_WORKFLOW
 from mulligan.wire.ui_summary import run_summary, task_of
 from mulligan.wire.updates import SEND_MESSAGE, SendMessage
 
-__all__ = ["StartInterceptor"]
-
 
 class StartInterceptor(Interceptor):
     """Passes the caller's trace on, in the header that Temporal's own tracing uses, and gives runs a summary."""

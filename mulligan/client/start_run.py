@@ -22,18 +22,6 @@ from mulligan.wire.compressed_input import LONGEST_MESSAGE, PACKED_BYTES, compre
 from mulligan.wire.run_priority import TENANT_MEMO, run_priority
 from mulligan.wire.sub_run import AGENT_WORKFLOW
 
-__all__ = [
-    "IdTakenError",
-    "StartUnknownError",
-    "StartedRun",
-    "begin_run",
-    "decode_start_input",
-    "read_input",
-    "start_argument",
-    "start_memo",
-    "start_run",
-]
-
 Handle = WorkflowHandle[Any, Any]
 
 _NOT_STARTED = {

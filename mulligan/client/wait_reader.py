@@ -35,8 +35,6 @@ from mulligan.wire.event_types import INTERNAL_DETAILS
 from mulligan.wire.model_call import CALL_MODEL
 from mulligan.wire.tool_call import CALL_TOOL
 
-__all__ = ["PendingCall", "WaitReader", "is_without_worker", "merge", "merge_sub_runs", "no_worker"]
-
 REQUEST_TIMEOUT = timedelta(seconds=2.5)
 """For each request. A worker answers a query within milliseconds, unless it must replay a long history first."""
 UNPOLLED_QUERY_TIMEOUT = timedelta(seconds=1.2)

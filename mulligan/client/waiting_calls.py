@@ -13,8 +13,6 @@ from temporalio.service import RPCError
 from mulligan.client.find_runs import WAITING, readable_memo
 from mulligan.client.read_run import UNDECODABLE, query_run
 
-__all__ = ["AllPending", "read_all_pending"]
-
 MOST_OPEN_RUNS, MOST_WAITING_RUNS = 10_000, 300
 """Open runs whose memo is read, and runs that are asked for their calls."""
 PARALLEL_QUERIES = 20

@@ -11,8 +11,6 @@ from mulligan.run_view.step_view import CallView, StepView, WaitView
 from mulligan.values import Usage
 from mulligan.wire import event_types as events
 
-__all__ = ["Entry", "PriceOf", "RunView"]
-
 MOST_MISTAKES = 200
 """Mistakes among which the one is looked for that a call corrects: some models make thousands."""
 Entry = StepView | events.Event

@@ -37,8 +37,6 @@ from mulligan.serve.security import Access, parse_tokens
 from mulligan.serve.served_request import ServedRequest
 from mulligan.serve.webhooks import WEBHOOKS
 
-__all__ = ["PROTOCOLS", "create_app"]
-
 PROTOCOLS: Sequence[Protocol] = (API, CALLBACKS, WEBHOOKS, OPENAI, AG_UI, AI_SDK, MCP, CONSOLE)
 """All protocols: a new one is a file beside api.py, and a name here."""
 RETRY = RetryConfig(max_elapsed_time_millis=3_000)

@@ -15,8 +15,6 @@ from mulligan.serve.json_body import MOST_RESULT_VALUES, json_object, parse_body
 from mulligan.serve.problems import Problem
 from mulligan.wire.deferred_call import COMPLETE
 
-__all__ = ["CALLBACKS"]
-
 PREFIX = "/api/callbacks"
 router = APIRouter(prefix=PREFIX, tags=["callbacks"])
 

@@ -19,8 +19,6 @@ from mulligan.serve.problems import Problem
 from mulligan.serve.runs import Runs
 from mulligan.serve.security import Caller
 
-__all__ = ["SEND_SECONDS", "EventStream", "Protocol", "caller_of", "frame", "path_of", "refuse_by_rfc_9457", "runs_of"]
-
 SEND_SECONDS = 30.0
 """How long a client may take to read what a stream has written, before it is cut off. What is written is little: see
 docs/serving.md."""

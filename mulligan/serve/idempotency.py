@@ -37,17 +37,6 @@ from mulligan.run_input import RunInput
 from mulligan.serve.problems import Problem
 from mulligan.serve.security import Caller
 
-__all__ = [
-    "KEYED_PREFIX",
-    "KEY_HEADER",
-    "StartRequest",
-    "Starts",
-    "key_reused",
-    "read_key",
-    "read_update_id",
-    "start_unknown",
-]
-
 KEY_HEADER = "Idempotency-Key"
 RETRY_HEADER = "x-stainless-retry-count"
 """What OpenAI's SDKs send: 0 with the first attempt of a request, 1 with the second."""

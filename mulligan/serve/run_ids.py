@@ -12,8 +12,6 @@ from mulligan.serve.problems import Problem
 from mulligan.wire.batch_call import COLLECTOR_PREFIX
 from mulligan.wire.tenant_budget import BUDGET_PREFIX
 
-__all__ = ["check_chosen_id", "check_id"]
-
 MOST_ID_CHARS = 500
 """Characters of an id that a client chooses. Temporal accepts 1,000 bytes, and the ids of sub-agents' runs begin with their
 parent's."""

@@ -60,8 +60,6 @@ from mulligan.wire.event_types import Event
 from mulligan.wire.run_priority import TENANT_MEMO
 from mulligan.wire.updates import ANSWER, DECIDE, SEND_MESSAGE, STOP
 
-__all__ = ["RunInfo", "Runs", "Started"]
-
 MOST_WATCHERS = 5_000
 """Streams that this process serves at the same time."""
 MOST_ITEMS = 1_000

@@ -13,8 +13,6 @@ from mulligan.run_input import TENANT_BYTES
 from mulligan.schema.url_parts import url_parts
 from mulligan.serve.problems import Problem
 
-__all__ = ["ANYBODY", "Access", "Caller", "parse_tokens"]
-
 _NAME = re.compile(r"[\w.@+-]+")
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::(\d{1,5}))?")

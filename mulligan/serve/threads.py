@@ -30,8 +30,6 @@ from mulligan.serve.problems import Problem
 from mulligan.serve.runs import Runs, Started
 from mulligan.serve.security import Caller
 
-__all__ = ["Thread", "Turn", "UserMessage"]
-
 THREAD_ID, MESSAGE_ID = "thread_id", "message_id"
 """Keys in the metadata of a turn's run: the conversation's id, and that of the user's message, as the client names them."""
 MOST_ID_CHARS = 500

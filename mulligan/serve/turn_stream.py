@@ -31,10 +31,6 @@ from mulligan.wire.event_types import (
     Waiting,
 )
 
-__all__ = [
-    "TurnStream", "Wait", "WaitingCall", "asks_person", "open_turn", "parse_wait_id", "parse_waiting_call", "turn_frames",
-]  # fmt: skip
-
 QUIET_SECONDS = 0.3
 """How long nothing must happen before a stream ends at a wait: the calls of a step that wait are asked about together."""
 LONGEST_QUIET_SECONDS = 5.0

@@ -22,8 +22,6 @@ from mulligan.serve.json_body import read_json
 from mulligan.serve.problems import Problem
 from mulligan.wire.background_response import METADATA, RESPONSE_ENDED
 
-__all__ = ["WEBHOOKS"]
-
 PREFIX = "/api/webhooks"
 RETRIEVE_TIMEOUT = 15.0
 """Seconds to read the response at OpenAI, which waits for the answer to its webhook meanwhile."""

@@ -64,8 +64,6 @@ from mulligan.supervisor.workflow_tasks import (
 )
 from mulligan.worker.supervisor_link import RUN_AGAIN_AFTER
 
-__all__ = ["ACTIVE_SECONDS", "LostWork", "LostWorkReport"]
-
 T = TypeVar("T")
 
 NO_BACK_OFF_ATTEMPTS = 2

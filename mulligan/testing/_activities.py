@@ -20,7 +20,7 @@ from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError, TimeoutError, TimeoutType
 from temporalio.testing import ActivityEnvironment
 
-from mulligan.client.connect import data_converter
+from mulligan.client.converter import data_converter
 
 NAMESPACE, TASK_QUEUE, RUN_ID = "testing", "agents", "run"
 MOST_ATTEMPTS = 20

@@ -32,7 +32,7 @@ from temporalio.client import WorkflowFailureError, WorkflowQueryFailedError, Wo
 from temporalio.exceptions import CancelledError
 from temporalio.worker import UnsandboxedWorkflowRunner
 
-from mulligan.client.connect import data_converter
+from mulligan.client.converter import data_converter
 from mulligan.testing._activities import PAYLOADS, RUN_ID, Activities, cancelled
 from mulligan.testing._workflow_details import instance_details
 from mulligan.testing.person import PersonDriver

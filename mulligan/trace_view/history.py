@@ -19,8 +19,6 @@ from mulligan.wire.agent_facts import OpenedRun
 from mulligan.wire.model_call import ModelCall
 from mulligan.wire.tool_call import CallTool
 
-__all__ = ["ChainSize", "chain", "chains_with_sub_agents", "size_of_chain", "trace_of"]
-
 Handle = WorkflowHandle[Any, Any]
 
 

@@ -31,8 +31,6 @@ from mulligan.wire.sub_run import AGENT_WORKFLOW, SubRunOutcome
 from mulligan.wire.tool_call import CALL_TOOL, CallTool, RecordedFailure, ToolOutcome
 from mulligan.wire.updates import RecordedDecision
 
-__all__ = ["spans_of"]
-
 
 def spans_of(executions: Sequence[Execution]) -> list[TraceSpan]:
     """The spans of a chain of workflow runs, the first one first."""

@@ -22,8 +22,6 @@ from mulligan.serve.problems import KNOWN_ERRORS, Problem, problem_of
 from mulligan.serve.runs import Runs
 from mulligan.serve.security import Caller
 
-__all__ = ["forms"]
-
 _LIMITS = {"max_steps": int, "max_total_tokens": int, "max_cost": float, "priority": int}
 _SENTENCES = {
     "stop": "The run was asked to stop; the calls that are running finish first.",

@@ -28,8 +28,6 @@ from mulligan.serve.console.waiting_page import read_waiting_page
 from mulligan.serve.http_protocol import EventStream, Protocol
 from mulligan.serve.problems import Problem
 
-__all__ = ["CONSOLE", "ROUTERS"]
-
 RUNS_OF_PAGE = 25
 STATUSES = (
     "running", "waiting", "completed", "failed", "canceled", "stopped", "max_steps", "max_tokens", "max_cost",

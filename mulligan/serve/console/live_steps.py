@@ -18,8 +18,6 @@ from mulligan.serve.console.rendering import anchor_of
 from mulligan.serve.problems import problem_of
 from mulligan.wire.event_types import Compacted, ToolProgress
 
-__all__ = ["live_frames"]
-
 STEPS_KEPT = 6
 """Steps that are kept with the open one: a call may correct a mistake in them."""
 

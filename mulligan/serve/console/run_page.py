@@ -28,8 +28,6 @@ from mulligan.serve.security import Caller
 from mulligan.trace_view.ui_links import jaeger_link, temporal_link
 from mulligan.wire.event_types import RunEnded
 
-__all__ = ["RunPage", "first_failure", "read_price_of", "read_run_page"]
-
 SECONDS_FOR_PROGRESS, SECONDS_FOR_PART = 3.0, 15.0
 """How long a page waits for a run's workers."""
 _NO_WORKER = "No worker of the run answers now, so its steps cannot be read. Start one: this page then shows them."

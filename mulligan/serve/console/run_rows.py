@@ -19,8 +19,6 @@ from mulligan.serve.problems import Problem
 from mulligan.serve.runs import RunInfo, Runs
 from mulligan.serve.security import Caller
 
-__all__ = ["SECONDS_FOR_DAY", "AgentDay", "Failures", "RunRow", "RunRows", "failures_in"]
-
 SECONDS_FOR_RUN = 4.0
 """How long a list waits for one of its runs; its numbers are left out then."""
 PARALLEL_READS = 10

@@ -21,8 +21,6 @@ from mulligan.serve.console.sign_ins import SignIns
 from mulligan.serve.problems import Problem
 from mulligan.serve.security import ANYBODY, Access, Caller
 
-__all__ = ["Session", "check_form", "find_session", "leave_note", "note_of", "sign_in", "sign_out", "take_note"]
-
 COOKIE = "mulligan_session"
 FORM_COOKIE = "mulligan_form"
 """The CSRF token where the server has no tokens: every form repeats it, which a page of another origin cannot read."""

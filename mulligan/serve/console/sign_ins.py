@@ -10,8 +10,6 @@ from starlette.requests import Request
 
 from mulligan.serve.problems import Problem
 
-__all__ = ["SignIns"]
-
 SECONDS = 60.0
 MOST_OF_ADDRESS = 10
 """Attempts from one address that may fail within that time. There is no limit for all addresses: whoever has many could

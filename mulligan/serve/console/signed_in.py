@@ -16,8 +16,6 @@ from mulligan.serve.console.sign_ins import SignIns
 from mulligan.serve.off_loop import off_loop
 from mulligan.serve.problems import Problem
 
-__all__ = ["PREFIX", "Form", "SignInNeeded", "Viewing", "path_in", "redirect", "sign_in_pages"]
-
 PREFIX = "/console"
 MOST_FORM_FIELDS = 1_000
 MOST_SIGN_IN_BYTES = 16_000

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from mulligan.wire import event_types as events
 
-__all__ = ["progress_message"]
-
 MOST_CHARS = 500
 
 

@@ -38,8 +38,6 @@ from mulligan.serve.security import Caller
 from mulligan.serve.turn_stream import asks_person
 from mulligan.wire.event_types import Event
 
-__all__ = ["call_tool"]
-
 QUICK_SECONDS = 2.0
 """A run that ends within this time is answered at once, also where it could be a task."""
 SECONDS_TO_CLOSE = 5.0

@@ -34,8 +34,6 @@ from mulligan.serve.security import Caller
 from mulligan.serve.turn_stream import asks_person
 from mulligan.wire.event_types import RunEnded
 
-__all__ = ["router"]
-
 ID_PREFIX = "chatcmpl-"
 Serving = Annotated[Runs, Depends(runs_of)]
 Calling = Annotated[Caller, Depends(caller_of)]

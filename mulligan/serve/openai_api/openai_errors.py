@@ -10,8 +10,6 @@ from starlette.responses import JSONResponse, Response
 
 from mulligan.serve.problems import Problem
 
-__all__ = ["error_json", "refuse"]
-
 _FIELD = re.compile(r'"([^"]{1,200})" ')
 _CODES = {"unknown_agent": "model_not_found", "agent_not_allowed": "model_not_found", "unauthorized": "invalid_api_key"}
 """OpenAI's words for ours, where it has one."""

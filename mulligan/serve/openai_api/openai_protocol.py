@@ -12,8 +12,6 @@ from mulligan.serve.openai_api.openai_errors import refuse
 from mulligan.serve.runs import Runs
 from mulligan.serve.security import Caller
 
-__all__ = ["OPENAI"]
-
 Serving = Annotated[Runs, Depends(runs_of)]
 Calling = Annotated[Caller, Depends(caller_of)]
 router = APIRouter(include_in_schema=False)

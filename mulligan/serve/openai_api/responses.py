@@ -44,8 +44,6 @@ from mulligan.serve.security import Caller
 from mulligan.serve.turn_stream import WaitingCall, asks_person, open_turn
 from mulligan.wire.event_types import SubRunEvent
 
-__all__ = ["follow_while_connected", "router"]
-
 ID_PREFIX = "resp_"
 WAIT_SECONDS = 540
 """How long a request that does not stream waits for the end of its run; then the response is `in_progress`. OpenAI's SDKs
