@@ -10,7 +10,7 @@ import json
 from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse
 
@@ -18,12 +18,10 @@ from mulligan.run_view import changes
 from mulligan.run_view.run_view import RunView
 from mulligan.run_view.step_view import DENIED, CallView
 from mulligan.serve.client_parts import as_prompt, media_part
-from mulligan.serve.http_protocol import EventStream, Protocol, caller_of, runs_of
+from mulligan.serve.http_protocol import STREAM, Calling, EventStream, Protocol, Serving
 from mulligan.serve.json_body import MOST_MESSAGES, JsonRoute, check_count
 from mulligan.serve.problems import Problem
 from mulligan.serve.replies import Reply, send_replies
-from mulligan.serve.runs import Runs
-from mulligan.serve.security import Caller
 from mulligan.serve.threads import Thread, UserMessage
 from mulligan.serve.turn_stream import TurnStream, Wait, WaitingCall, open_turn, turn_frames
 from mulligan.wire.event_types import Decided, Event, MessageReceived, RunEnded
@@ -38,9 +36,6 @@ TOLD |= {"run_started", "run_ended"}
 FINISH_REASONS = {"completed": "stop", "stopped": "interrupted", "truncated": "length", "refused": "content-filter"}
 
 Json = dict[str, Any]
-Serving = Annotated[Runs, Depends(runs_of)]
-Calling = Annotated[Caller, Depends(caller_of)]
-STREAM: dict[int | str, Json] = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
 router = APIRouter(prefix=PREFIX, tags=["ai-sdk"], route_class=JsonRoute)
 
 

@@ -10,26 +10,24 @@ from functools import partial
 from typing import Annotated, Any
 from urllib.parse import quote
 
-from fastapi import APIRouter, Body, Depends, Header, Query, Request, Response
+from fastapi import APIRouter, Body, Header, Query, Request, Response
 from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse
 
 from mulligan.client.watch_run import WatchedEvent
 from mulligan.content import Parts
 from mulligan.run_input import RunInput
-from mulligan.serve.http_protocol import EventStream, Protocol, caller_of, refuse_by_rfc_9457, runs_of
+from mulligan.serve.http_protocol import STREAM, Calling, EventStream, Protocol, Serving, frame, refuse_by_rfc_9457
 from mulligan.serve.idempotency import KEYED_PREFIX, StartRequest, read_key, read_update_id
 from mulligan.serve.json_body import JsonRoute, check_count, json_object, parse_body
 from mulligan.serve.problems import Problem, problem_of
-from mulligan.serve.runs import MOST_ITEMS, RunInfo, Runs
+from mulligan.serve.runs import MOST_ITEMS, RunInfo
 from mulligan.serve.security import Caller
 from mulligan.wire.updates import Answer, Decide, SendMessage, Stop
 
 PREFIX = "/api"
 MOST_WAIT_SECONDS = 60
 
-Serving = Annotated[Runs, Depends(runs_of)]
-Calling = Annotated[Caller, Depends(caller_of)]
 Since = Annotated[int, Query(ge=0, description="The number of the first entry.")]
 Limit = Annotated[int, Query(ge=1, le=MOST_ITEMS, description="The maximum number of entries.")]
 
@@ -153,11 +151,7 @@ async def pending(run_id: str, runs: Serving, caller: Calling) -> list[dict[str,
     return await runs.pending(caller, run_id)
 
 
-@router.get(
-    "/runs/{run_id:path}/events",
-    response_model=EventPage,
-    responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
-)
+@router.get("/runs/{run_id:path}/events", response_model=EventPage, responses=STREAM)
 async def events(
     run_id: str,
     request: Request,
@@ -251,16 +245,9 @@ async def _frames(watched: AsyncIterator[WatchedEvent]) -> AsyncIterator[bytes]:
     async with aclosing(watched) as events:  # type: ignore[type-var]
         try:
             async for each in events:
-                yield _frame(each.token, each.event.type, each.json)
+                yield frame(each.json, each.event.type, each.token)
         except Exception as error:  # noqa: BLE001 - whatever it is, the client is told that the stream ends
-            problem = problem_of(error)
-            yield _frame(None, "error", json.dumps(problem.to_json()).encode())
-
-
-def _frame(token: str | None, kind: str, data: bytes) -> bytes:
-    """One server-sent event. JSON has no line breaks."""
-    head = f"id: {token}\nevent: {kind}\ndata: " if token else f"event: {kind}\ndata: "
-    return head.encode() + data + b"\n\n"
+            yield frame(problem_of(error).to_json(), "error")
 
 
 def _started(run_id: str, *, is_new: bool) -> Response:

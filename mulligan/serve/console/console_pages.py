@@ -15,7 +15,6 @@ from temporalio.client import WorkflowExecutionStatus
 
 from mulligan.run_view.run_view import Entry, RunView
 from mulligan.run_view.step_view import CallView
-from mulligan.serve.api import Serving
 from mulligan.serve.console.console_forms import forms
 from mulligan.serve.console.live_steps import live_frames
 from mulligan.serve.console.misunderstood_tool import read_tools_day
@@ -25,7 +24,7 @@ from mulligan.serve.console.run_rows import RunRows
 from mulligan.serve.console.signed_in import PREFIX, Viewing, redirect, sign_in_pages
 from mulligan.serve.console.step_events import EndedRuns, page_of, read_step_events
 from mulligan.serve.console.waiting_page import read_waiting_page
-from mulligan.serve.http_protocol import EventStream, Protocol
+from mulligan.serve.http_protocol import EventStream, Protocol, Serving
 from mulligan.serve.problems import Problem
 
 RUNS_OF_PAGE = 25

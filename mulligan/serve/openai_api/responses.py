@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from starlette.responses import JSONResponse
 from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError
@@ -23,7 +23,7 @@ from mulligan.client.resumed_run import request_digest
 from mulligan.client.send_update import RunEndedError
 from mulligan.client.start_run import read_input
 from mulligan.client.watch_run import WatchedEvent
-from mulligan.serve.http_protocol import EventStream, caller_of, frame, runs_of
+from mulligan.serve.http_protocol import Calling, EventStream, Serving, frame
 from mulligan.serve.idempotency import StartRequest, read_key
 from mulligan.serve.json_body import parse_body
 from mulligan.serve.openai_api.input_items import Reply, input_messages, joined_prompt, replies, run_input_json
@@ -54,8 +54,6 @@ READ_SECONDS = 5
 SECONDS_BETWEEN_CHECKS = 1.0
 """How soon it is noticed that the client of a waiting request has gone."""
 
-Serving = Annotated[Runs, Depends(runs_of)]
-Calling = Annotated[Caller, Depends(caller_of)]
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 router = APIRouter(prefix="/v1/responses", include_in_schema=False)
