@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO, cast
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from typer.core import TyperGroup
 
 from mulligan.schema.printable import json_line, printable, printable_lines
 
@@ -120,15 +121,32 @@ def fail(sentence: str, code: int = WRONG_USE) -> NoReturn:
 
 def run_command(work: Coroutine[Any, Any, int | None]) -> NoReturn:
     """Run a command's coroutine, and end the command with the exit code that it returns."""
-    try:
-        code = asyncio.run(work)
-    except Exception as error:
-        from mulligan.client.connect import explain_unreadable_data
+    raise typer.Exit(asyncio.run(work) or OK)
 
-        if not (sentence := explain_unreadable_data(error)):
+
+class Commands(TyperGroup):
+    """The commands. Where a setting, a declaration, an input or a run's data is at fault, they end with its sentence."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command, also one of a group below."""
+        try:
+            return super().invoke(ctx)
+        except (typer.Exit, typer.Abort):
             raise
-        fail(sentence)
-    raise typer.Exit(code or OK)
+        except Exception as error:
+            if not (sentence := _sentence_of(error)):
+                raise
+            fail(sentence)
+
+
+def _sentence_of(error: Exception) -> str:
+    """What the terminal says of an error; empty for one that nobody expects."""
+    from mulligan.client.connect import explain_unreadable_data
+    from mulligan.errors import DeclarationError, InvalidRunInputError
+
+    if isinstance(error, InvalidRunInputError):
+        return error.message
+    return str(error) if isinstance(error, DeclarationError) else explain_unreadable_data(error)
 
 
 async def connect_or_fail() -> Client:
@@ -139,7 +157,7 @@ async def connect_or_fail() -> Client:
 
     try:
         return with_ended_runs(await connect())
-    except DeclarationError as error:
-        fail(str(error))
+    except DeclarationError:
+        raise
     except (RuntimeError, ValueError, OSError) as error:
         fail(explain_connection_error(error))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from mulligan.cli._terminal import escape_output
+from mulligan.cli._terminal import Commands, escape_output
 from mulligan.cli.agents import agents
 from mulligan.cli.answer import answer
 from mulligan.cli.approve import approve
@@ -32,6 +32,7 @@ from mulligan.cli.tail import tail
 from mulligan.cli.worker import worker
 
 app = typer.Typer(
+    cls=Commands,
     help="Durable agents on Temporal: try a demo, serve agents, start runs and follow them.",
     no_args_is_help=True,
     add_completion=False,

@@ -58,12 +58,8 @@ def budget(
 async def _budget(tenant: str | None, day: date, *, as_json: bool) -> int:
     from mulligan.client.budget_file import BudgetFile
     from mulligan.client.settings import settings
-    from mulligan.errors import DeclarationError
 
-    try:
-        budgets = BudgetFile(settings().budgets).read()
-    except DeclarationError as error:
-        fail(str(error))
+    budgets = BudgetFile(settings().budgets).read()
     client = await connect_or_fail()
     tenants = [tenant] if tenant is not None else await _tenants(client, day)
     limit = asyncio.Semaphore(PARALLEL_QUERIES)

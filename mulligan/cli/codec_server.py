@@ -48,15 +48,11 @@ def codec_server(
     from mulligan.client.encryption import EncryptionCodec, parse_keys
     from mulligan.client.settings import settings
     from mulligan.client.web_origin import is_loopback, parse_origin
-    from mulligan.errors import DeclarationError
 
-    try:
-        if not (keys := settings().encryption_keys.get_secret_value()):
-            fail("MULLIGAN_ENCRYPTION_KEYS is not set: a codec server needs the keys of the workers.")
-        codec = EncryptionCodec(parse_keys(keys))
-        origins = [parse_origin(each) for each in ui_origin or DEV_SERVER_UI]
-    except DeclarationError as error:
-        fail(str(error))
+    if not (keys := settings().encryption_keys.get_secret_value()):
+        fail("MULLIGAN_ENCRYPTION_KEYS is not set: a codec server needs the keys of the workers.")
+    codec = EncryptionCodec(parse_keys(keys))
+    origins = [parse_origin(each) for each in ui_origin or DEV_SERVER_UI]
     if token_file is None and not is_loopback(host):
         fail(
             f"--host {host} can be reached from other machines: give a --token-file, for example made by "
@@ -69,21 +65,17 @@ async def _serve(codec: EncryptionCodec, host: str, port: int, origins: list[str
     from mulligan.client import codec_server as endpoint
     from mulligan.client.settings import settings
     from mulligan.client.web_origin import is_loopback
-    from mulligan.errors import DeclarationError
     from mulligan.worker.logs import say, set_up_logging
 
     set_up_logging(settings().log_format, is_encrypted=True)
     stop = asyncio.Event()
     for sign in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(sign, stop.set)
-    try:
-        async with endpoint.codec_server(codec, host, port, origins, token) as url:
-            say(f"Codec server at {url} for {', '.join(origins)}. Ctrl-C stops it.")
-            if not is_loopback(host):
-                say("It uses plain HTTP: other machines should reach it only through a TLS proxy.")
-            await stop.wait()
-    except DeclarationError as error:
-        fail(str(error))
+    async with endpoint.codec_server(codec, host, port, origins, token) as url:
+        say(f"Codec server at {url} for {', '.join(origins)}. Ctrl-C stops it.")
+        if not is_loopback(host):
+            say("It uses plain HTTP: other machines should reach it only through a TLS proxy.")
+        await stop.wait()
     return OK
 
 

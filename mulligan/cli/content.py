@@ -38,25 +38,18 @@ def prune(
     Exit code: 0 deleted, 1 an older run is open or a file cannot be deleted, 2 wrong use.
     """
     from mulligan.client.schedules import parse_interval
-    from mulligan.errors import DeclarationError
 
-    try:
-        length = parse_interval(older_than, "--older-than")
-    except DeclarationError as error:
-        fail(str(error))
+    length = parse_interval(older_than, "--older-than")
     run_command(_prune(length, dry_run=dry_run, force=force, as_json=as_json))
 
 
 async def _prune(older_than: timedelta, *, dry_run: bool, force: bool, as_json: bool) -> None:
     from mulligan.client.prune_content import OpenRunsError, prune_content
     from mulligan.client.stored_files import StorageError
-    from mulligan.errors import DeclarationError
 
     client = await connect_or_fail()
     try:
         pruned = await prune_content(client, older_than, dry_run=dry_run, force=force)
-    except DeclarationError as error:
-        fail(str(error))
     except (OpenRunsError, StorageError) as error:
         fail(str(error), code=1)
     if as_json:

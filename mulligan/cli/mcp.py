@@ -40,15 +40,11 @@ def login(
 
 def _find(name: str, load: list[str]) -> McpServer:
     from mulligan.client.settings import settings
-    from mulligan.errors import DeclarationError
     from mulligan.mcp_auth import OAuthLogin
     from mulligan.worker.loading import load as load_modules
     from mulligan.worker.loading import modules_to_load
 
-    try:
-        loaded = load_modules(modules_to_load(settings().load, load))
-    except DeclarationError as error:
-        fail(str(error))
+    loaded = load_modules(modules_to_load(settings().load, load))
     servers = [server for agent in loaded.registry.agents.values() for server in agent.mcp]
     with_login = {server.name: server for server in servers if isinstance(server.auth, OAuthLogin)}
     if name not in with_login:

@@ -48,7 +48,6 @@ async def _resume(earlier: str, prompt: str | None, options: dict[str, Any], *, 
     from temporalio.service import RPCError
 
     from mulligan.client.resume_run import PromptNeededError, ResumeError, resume_run
-    from mulligan.errors import InvalidRunInputError
 
     client = await connect_or_fail()
     try:
@@ -57,8 +56,6 @@ async def _resume(earlier: str, prompt: str | None, options: dict[str, Any], *, 
         fail(f'{error} Example: mulligan resume {earlier} "Go on."')
     except ResumeError as error:
         fail(str(error))
-    except InvalidRunInputError as error:
-        fail(error.message)
     except WorkflowAlreadyStartedError:
         fail(f"there is another run {options['id']!r} already; choose another --id.")
     except RPCError as error:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Coroutine
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -26,15 +25,8 @@ schedule = typer.Typer(
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.")]
 
 
-class Overlap(StrEnum):
-    """Temporal's policies for a run that is due while the one before is open."""
-
-    SKIP = "skip"
-    BUFFER_ONE = "buffer-one"
-    BUFFER_ALL = "buffer-all"
-    CANCEL_OTHER = "cancel-other"
-    TERMINATE_OTHER = "terminate-other"
-    ALLOW_ALL = "allow-all"
+Overlap = Literal["skip", "buffer-one", "buffer-all", "cancel-other", "terminate-other", "allow-all"]
+"""Temporal's policies for a run that is due while the one before is open."""
 
 
 @schedule.command()
@@ -47,7 +39,7 @@ def create(
     timezone: Annotated[
         str | None, typer.Option(help="The time zone of --cron, as Europe/Berlin.", show_default="UTC")
     ] = None,
-    overlap: Annotated[Overlap, typer.Option(help="If the run before is still open.")] = Overlap.SKIP,
+    overlap: Annotated[Overlap, typer.Option(help="If the run before is still open.")] = "skip",
     jitter: Annotated[
         str | None, typer.Option(help="Delay each start at random by up to this.", show_default="0s")
     ] = None,
@@ -71,7 +63,6 @@ def create(
     """
     from mulligan.client.schedules import Timing, parse_interval
     from mulligan.client.settings import settings
-    from mulligan.errors import DeclarationError, InvalidRunInputError
     from mulligan.run_input import parse_run_input
 
     if (every is None) == (cron is None):
@@ -81,18 +72,15 @@ def create(
     fields = {} if input is None else read_json_object(input, "--input", '{"max_steps": 5}')
     given = {"agent": agent, "prompt": prompt, "tenant": tenant, "priority": priority}
     fields |= {key: value for key, value in given.items() if value is not None}
-    try:
-        timing = Timing(
-            every=parse_interval(every, "--every") if every else None,
-            cron=cron,
-            timezone=timezone,
-            overlap=overlap.value,
-            jitter=parse_interval(jitter, "--jitter") if jitter else None,
-            catchup_window=parse_interval(catchup_window, "--catchup-window") if catchup_window else None,
-        )
-        run_input, queue = parse_run_input(json.dumps(fields).encode()), task_queue or settings().task_queue
-    except (DeclarationError, InvalidRunInputError) as error:
-        fail(getattr(error, "message", None) or str(error))
+    timing = Timing(
+        every=parse_interval(every, "--every") if every else None,
+        cron=cron,
+        timezone=timezone,
+        overlap=overlap,
+        jitter=parse_interval(jitter, "--jitter") if jitter else None,
+        catchup_window=parse_interval(catchup_window, "--catchup-window") if catchup_window else None,
+    )
+    run_input, queue = parse_run_input(json.dumps(fields).encode()), task_queue or settings().task_queue
     run_command(_create(name, run_input, timing, queue))
 
 
@@ -101,7 +89,6 @@ async def _create(name: str, run_input: RunInput, timing: Timing, queue: str) ->
     from temporalio.service import RPCError
 
     from mulligan.client.schedules import create_schedule
-    from mulligan.errors import InvalidRunInputError
 
     client = await connect_or_fail()
     try:
@@ -110,8 +97,6 @@ async def _create(name: str, run_input: RunInput, timing: Timing, queue: str) ->
         fail(
             f"there is a schedule {name!r} already; choose another name, or delete it: mulligan schedule delete {name}"
         )
-    except InvalidRunInputError as error:
-        fail(error.message)
     except RPCError as error:
         fail(f"Temporal did not create the schedule: {error.message}")
     print_line(printable(name))

@@ -268,7 +268,6 @@ async def _show_trace(run_id: str, *, whole: bool, as_json: bool) -> int:
     from mulligan.cli._trace import draw, heading
     from mulligan.client.read_run import wait_for_end
     from mulligan.client.settings import settings
-    from mulligan.errors import DeclarationError
     from mulligan.trace_view.history_events import Unreadable
     from mulligan.trace_view.run_trace import run_trace
 
@@ -278,8 +277,6 @@ async def _show_trace(run_id: str, *, whole: bool, as_json: bool) -> int:
     try:
         trace = await run_trace(client, run_id, settings().jaeger_url, is_open=is_open)
         end = None if is_open else await wait_for_end(handle)
-    except DeclarationError as error:
-        fail(str(error))
     except Unreadable as error:
         fail(f"the history of {run_id!r} cannot be read: {error}. If it is encrypted, set MULLIGAN_ENCRYPTION_KEYS.")
     if trace is not None and trace.warning:

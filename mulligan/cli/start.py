@@ -78,7 +78,6 @@ def start(
 def _check(run_input: dict[str, Any], task_queue: str | None) -> tuple[RunInput, str]:
     """The input and the task queue of the new run; the command ends if one is missing or not valid."""
     from mulligan.client.settings import settings
-    from mulligan.errors import DeclarationError, InvalidRunInputError
     from mulligan.run_input import parse_run_input
 
     if "agent" not in run_input:
@@ -87,10 +86,7 @@ def _check(run_input: dict[str, Any], task_queue: str | None) -> tuple[RunInput,
         )
     if "prompt" not in run_input and not run_input.get("messages"):
         fail(f'no prompt: what should the agent do? `mulligan start {printable(str(run_input["agent"]))} "prompt"`')
-    try:
-        return parse_run_input(json.dumps(run_input).encode()), task_queue or settings().task_queue
-    except (InvalidRunInputError, DeclarationError) as error:
-        fail(getattr(error, "message", None) or str(error))
+    return parse_run_input(json.dumps(run_input).encode()), task_queue or settings().task_queue
 
 
 def _prompt_parts(prompt: Any) -> list[Any]:
@@ -104,7 +100,6 @@ async def _start(
     from temporalio.service import RPCError
 
     from mulligan.client.start_run import start_memo
-    from mulligan.errors import InvalidRunInputError
     from mulligan.wire.run_priority import run_priority
 
     client = await connect_or_fail()
@@ -118,8 +113,6 @@ async def _start(
             memo=start_memo(parsed),
             priority=run_priority(parsed),
         )
-    except InvalidRunInputError as error:
-        fail(error.message)
     except WorkflowAlreadyStartedError:
         fail(f"a run with the id {run_id!r} is open; choose another --id, or see `mulligan show {run_id}`.")
     except RPCError as error:
