@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from mulligan.cli._input import prompt, read_text
-from mulligan.cli._people import By, Conversation, RunId, print_call, select_call, send_update, user_name
-from mulligan.cli._runs import find_open_run
-from mulligan.cli._terminal import AsJson, connect_or_fail, fail, run_command
+from mulligan.cli._people import By, Conversation, RunId, find_call, print_call, reply_to, user_name
+from mulligan.cli._terminal import AsJson, fail, run_command
+from mulligan.wire.updates import ANSWER
 
 
 def answer(
@@ -47,17 +47,9 @@ def answer(
 async def _answer(
     run_id: str, call_id: str | None, conversation: str | None, text: str | None, by: str | None, *, as_json: bool
 ) -> int:
-    client = await connect_or_fail()
-    await find_open_run(client, run_id)
-    call = await select_call(client, run_id, call_id, "question", conversation)
+    client, call = await find_call(run_id, call_id, "question", conversation)
     print_call(call)
     if text is None:
         text = read_text(prompt("answer: "))
-    fields = {"call_id": call["call_id"], "text": text, "by": by, "conversation": call.get("conversation")}
-    return await send_update(
-        client.get_workflow_handle(call["id"]),
-        "answer",
-        fields,
-        as_json=as_json,
-        message=f"The answer was sent to {call['id']}.",
-    )
+    sent = f"The answer was sent to {call['id']}."
+    return await reply_to(client, call, ANSWER, {"text": text, "by": by}, as_json=as_json, message=sent)

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from mulligan.cli._people import By, CallId, Conversation, RunId, print_call, select_call, send_update, user_name
-from mulligan.cli._runs import find_open_run
-from mulligan.cli._terminal import AsJson, connect_or_fail, run_command
+from mulligan.cli._people import By, CallId, Conversation, RunId, find_call, print_call, reply_to, user_name
+from mulligan.cli._terminal import AsJson, run_command
+from mulligan.wire.updates import DECIDE
 
 
 def deny(
@@ -33,11 +33,6 @@ def deny(
 async def _deny(
     run_id: str, call_id: str | None, conversation: str | None, decision: dict[str, str | None], *, as_json: bool
 ) -> int:
-    client = await connect_or_fail()
-    await find_open_run(client, run_id)
-    call = await select_call(client, run_id, call_id, "approval", conversation, or_question=True)
+    client, call = await find_call(run_id, call_id, "approval", conversation, or_question=True)
     print_call(call)
-    fields = {**decision, "call_id": call["call_id"], "conversation": call.get("conversation")}
-    return await send_update(
-        client.get_workflow_handle(call["id"]), "decide", fields, as_json=as_json, message=f"{call['tool']} is denied."
-    )
+    return await reply_to(client, call, DECIDE, decision, as_json=as_json, message=f"{call['tool']} is denied.")

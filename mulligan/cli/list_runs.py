@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -103,21 +102,18 @@ async def _list(limit: int, query: RunQuery, *, as_json: bool) -> int:
 
 async def _add_waits(client: Client, runs: list[dict[str, Any]]) -> None:
     """Add to the newest open runs what they wait for. One that cannot be read is listed without it."""
-    from temporalio.service import RPCError
-
     from mulligan.client.find_runs import WAITING
     from mulligan.client.wait_reader import WaitReader
 
     reader, limit = WaitReader(client, MOST_SUB_RUNS), asyncio.Semaphore(PARALLEL_READS)
 
     async def add(run: dict[str, Any]) -> None:
-        with suppress(RPCError, ValueError, KeyError):
-            async with limit:
-                waiting = await reader.read(run["id"])
-            if waiting is not None:
-                run["waiting_for"] = waiting.model_dump(mode="json")
-                if waiting.kind == "person":
-                    run["status"] = WAITING  # as `show` and `--status waiting` have it
+        async with limit:
+            waiting = await reader.read_or_none(run["id"])
+        if waiting is not None:
+            run["waiting_for"] = waiting.model_dump(mode="json")
+            if waiting.kind == "person":
+                run["status"] = WAITING  # as `show` and `--status waiting` have it
 
     await asyncio.gather(*(add(run) for run in [run for run in runs if run["status"] == "running"][:MOST_WAITS]))
 

@@ -218,24 +218,21 @@ def _without_final_answer(state: _RunState, steps: list[dict[str, Any]]) -> list
 
 async def _read_start(client: Client, description: Any, steps: list[dict[str, Any]]) -> dict[str, Any]:
     """What the first event of the run's first workflow run says of its start; {} if it cannot be read."""
-    from temporalio.common import RawValue
     from temporalio.service import RPCError
 
+    from mulligan.client.read_run import UNDECODABLE
+    from mulligan.client.start_run import decode_start_input, read_start
     from mulligan.errors import InvalidRunInputError
-    from mulligan.run_input import parse_run_input
-    from mulligan.wire.compressed_input import decompress_input
 
     first_run = client.get_workflow_handle(
         description.id, run_id=description.raw_info.first_run_id or description.run_id
     )
     start: dict[str, Any] = {}
     try:
-        first_event = await anext(first_run.fetch_history_events(page_size=1))
-        attributes = first_event.workflow_execution_started_event_attributes
-        start["by"] = attributes.identity
-        [raw] = await client.data_converter.decode(attributes.input.payloads, [RawValue])
-        run_input = parse_run_input(decompress_input(raw.payload.data))
-    except (RPCError, InvalidRunInputError, KeyError, ValueError, StopAsyncIteration):
+        started = await read_start(first_run)
+        start["by"] = started.identity
+        run_input = await decode_start_input(client, started)
+    except (RPCError, InvalidRunInputError, *UNDECODABLE):
         return {name: value for name, value in start.items() if value}
     from mulligan.content import described
 

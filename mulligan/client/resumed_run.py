@@ -16,9 +16,9 @@ from typing import Any
 
 from pydantic import ValidationError
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
-from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.client.connect import explain_unreadable_data
+from mulligan.client.unless_missing import unless_missing
 from mulligan.run_input import RESUMED_FROM_MEMO, ResumedFrom, parse_prompt
 from mulligan.values import UserMessage
 from mulligan.wire.agent_facts import OPEN_RUN
@@ -94,13 +94,8 @@ class ResumedRun:
         Raises:
             RPCError: Temporal does not answer.
         """
-        try:
-            description = await client.get_workflow_handle(workflow_id, run_id=run_id).describe()
-        except RPCError as error:
-            if error.status != RPCStatusCode.NOT_FOUND:
-                raise
-            return None
-        return await cls.of(description)
+        description = await unless_missing(client.get_workflow_handle(workflow_id, run_id=run_id).describe())
+        return None if description is None else await cls.of(description)
 
     @property
     def source(self) -> Source:

@@ -12,6 +12,8 @@ from temporalio.client import WorkflowHandle, WorkflowUpdateFailedError, Workflo
 from temporalio.exceptions import FailureError
 from temporalio.service import RPCError, RPCStatusCode
 
+from mulligan.client.start_run import read_start
+from mulligan.client.unless_missing import unless_missing
 from mulligan.errors import UpdateRefusedError, error_of
 
 UPDATE_TIMEOUT = 20.0
@@ -133,15 +135,8 @@ async def _send(handle: WorkflowHandle[Any, Any], update: str, argument: Any, up
 async def _answer_before(handle: WorkflowHandle[Any, Any], update_id: str) -> Any:
     """The answer of an earlier workflow run of the chain: the run may have continued as new since, and then ended."""
     for _ in range(MOST_RUNS_BACK):
-        try:
-            async for started in handle.fetch_history_events(page_size=1):
-                before = started.workflow_execution_started_event_attributes.continued_execution_run_id
-                break
-        except RPCError as error:
-            if error.status != RPCStatusCode.NOT_FOUND:
-                raise
-            break
-        if not before:
+        started = await unless_missing(read_start(handle))
+        if started is None or not (before := started.continued_execution_run_id):
             break
         handle = WorkflowHandle(handle._client, handle.id, run_id=before)
         try:

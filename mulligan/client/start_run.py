@@ -144,16 +144,21 @@ async def decode_start_input(client: Client, start: WorkflowExecutionStartedEven
     return parse_run_input(decompress_input(argument) if isinstance(argument, bytes) else json.dumps(argument).encode())
 
 
+async def read_start(first: Handle) -> WorkflowExecutionStartedEventAttributes:
+    """How a workflow run was started."""
+    event = await anext(first.fetch_history_events(page_size=1))
+    return event.workflow_execution_started_event_attributes
+
+
 async def read_input(client: Client, handle: Handle) -> RunInput | None:
     """The input of the first workflow run of a chain; None if it was not the input of an agent's run."""
     described = await handle.describe()
     first_run_id = described.raw_description.workflow_execution_info.first_run_id or described.run_id
     first = client.get_workflow_handle(handle.id, run_id=first_run_id)
-    async for event in first.fetch_history_events(page_size=1):
-        if described.workflow_type != AGENT_WORKFLOW:
-            return None
-        try:
-            return await decode_start_input(client, event.workflow_execution_started_event_attributes)
-        except InvalidRunInputError:
-            return None
-    return None
+    started = await read_start(first)
+    if described.workflow_type != AGENT_WORKFLOW:
+        return None
+    try:
+        return await decode_start_input(client, started)
+    except InvalidRunInputError:
+        return None

@@ -101,6 +101,13 @@ class WaitReader:
         self.last_progress = progress if progress is not None else self.last_progress
         return waiting
 
+    async def read_or_none(self, workflow_id: str) -> WaitingFor | None:
+        """As `read`; None also if there is no such run any more, or it cannot be decrypted here."""
+        try:
+            return await self.read(workflow_id)
+        except (RPCError, ValueError, KeyError):
+            return None
+
     async def _read(
         self, workflow_id: str, conversation: str | None, allowance: _Allowance
     ) -> tuple[WaitingFor | None, dict[str, Any] | None]:

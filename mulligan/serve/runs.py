@@ -24,7 +24,7 @@ from temporalio.client import (
     WorkflowQueryFailedError,
 )
 from temporalio.exceptions import WorkflowAlreadyStartedError
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from mulligan.client.event_feed import EventFeeds
 from mulligan.client.event_position import EventTokenError, StreamPosition
@@ -43,6 +43,7 @@ from mulligan.client.resume_run import (
 from mulligan.client.send_update import RunEndedError, send_update
 from mulligan.client.start_run import IdTakenError, read_input, start_run
 from mulligan.client.sub_runs import read_pending
+from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
 from mulligan.client.wait_reader import WaitReader
 from mulligan.client.waiting_calls import AllPending, read_all_pending
 from mulligan.client.watch_run import WatchedEvent, watch_run
@@ -209,13 +210,8 @@ class Runs:
     async def describe(self, caller: Caller, run_id: str) -> WorkflowExecutionDescription:
         """Temporal's description of a run, if the caller may see it. Every other method checks with this one."""
         check_id(run_id, most=1_000)
-        try:
-            described = await self.client.get_workflow_handle(run_id).describe()
-        except RPCError as error:
-            if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
-                raise no_such_run(run_id) from None
-            raise
-        if not await self._may_see(caller, described):
+        described = await unless_missing(self.client.get_workflow_handle(run_id).describe(), MISSING_OR_INVALID)
+        if described is None or not await self._may_see(caller, described):
             raise no_such_run(run_id)
         return described
 
@@ -302,12 +298,7 @@ class Runs:
     async def input(self, caller: Caller, run_id: str) -> RunInput | None:
         """What a run was started with; None if its workflow is not an agent's, or its history is no longer there."""
         await self.describe(caller, run_id)
-        try:
-            return await read_input(self.client, self.client.get_workflow_handle(run_id))
-        except RPCError as error:
-            if error.status != RPCStatusCode.NOT_FOUND:
-                raise
-            return None
+        return await unless_missing(read_input(self.client, self.client.get_workflow_handle(run_id)))
 
     async def tool_schema(self, caller: Caller, run_id: str, tool: str, conversation: str) -> dict[str, Any] | None:
         """The JSON schema of a tool's arguments, as the run pinned it; None: the run has no such tool."""
@@ -460,11 +451,8 @@ class Runs:
         key = workflow_id, run_id
         if key not in self._roots:
             async with self._reading_roots:
-                try:
-                    described = await self.client.get_workflow_handle(workflow_id, run_id=run_id).describe()
-                except RPCError as error:
-                    if error.status != RPCStatusCode.NOT_FOUND:
-                        raise
+                described = await unless_missing(self.client.get_workflow_handle(workflow_id, run_id=run_id).describe())
+                if described is None:
                     return {}
                 self._roots[key] = await memo_of(described)
             while len(self._roots) > MOST_ROOTS:

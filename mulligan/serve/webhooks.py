@@ -11,10 +11,10 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 from openai import APIError, APIStatusError, AsyncOpenAI, InvalidWebhookSignatureError, NotFoundError, OpenAIError
-from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.client.callback_tokens import RESPONSE, CallbackTokens, DeferredCallId, callback_tokens
 from mulligan.client.send_update import RunEndedError, UpdateTimeoutError, send_update
+from mulligan.client.unless_missing import unless_missing
 from mulligan.errors import UpdateRefusedError
 from mulligan.serve.arriving_body import read_body
 from mulligan.serve.http_protocol import Protocol, refuse_by_rfc_9457, runs_of
@@ -126,14 +126,11 @@ async def _wake(client: Any, run: DeferredCallId, response_id: str) -> None:
     """
     fields = {"response_id": response_id, "conversation": run.conversation, "trace_id": run.trace_id}
     try:
-        await send_update(client.get_workflow_handle(run.workflow_id), RESPONSE_ENDED, fields)
+        await unless_missing(send_update(client.get_workflow_handle(run.workflow_id), RESPONSE_ENDED, fields))
     except (UpdateRefusedError, RunEndedError):
         return
     except UpdateTimeoutError as error:
         raise Problem(503, "no_worker", str(error)) from None
-    except RPCError as error:
-        if error.status != RPCStatusCode.NOT_FOUND:
-            raise
 
 
 WEBHOOKS = Protocol(prefix=PREFIX, router=router, refuse=refuse_by_rfc_9457, public=[f"{PREFIX}/"])
