@@ -157,7 +157,7 @@ async def continue_run(
     earlier = await ResumedRun.of(await _describe_ended_run(client, workflow_id, run_id))
     if earlier.tenant is None:
         # A client of its own may have started it, which writes no memo; a worker does, if one has begun the run.
-        given = await read_input(client, client.get_workflow_handle(workflow_id, run_id=earlier.description.run_id))
+        given = await read_input(client, workflow_id, run_id=earlier.description.run_id)
         earlier = replace(earlier, tenant=given.tenant if given else None)
     continuing = _Continuing(client, earlier, options, key)
     if server_id:

@@ -67,7 +67,7 @@ async def start_run(client: Client, run_input: RunInput, workflow_id: str, task_
         handle = await begin_run(client, run_input, workflow_id, task_queue)
     except WorkflowAlreadyStartedError:
         existing: Handle = client.get_workflow_handle(workflow_id)
-        if await read_input(client, existing) != run_input:
+        if await read_input(client, workflow_id) != run_input:
             raise IdTakenError(
                 f"There is a run {workflow_id!r} already, and its input is another one; choose another id."
             ) from None
@@ -150,11 +150,11 @@ async def read_start(first: Handle) -> WorkflowExecutionStartedEventAttributes:
     return event.workflow_execution_started_event_attributes
 
 
-async def read_input(client: Client, handle: Handle) -> RunInput | None:
+async def read_input(client: Client, workflow_id: str, run_id: str | None = None) -> RunInput | None:
     """The input of the first workflow run of a chain; None if it was not the input of an agent's run."""
-    described = await handle.describe()
+    described = await client.get_workflow_handle(workflow_id, run_id=run_id).describe()
     first_run_id = described.raw_description.workflow_execution_info.first_run_id or described.run_id
-    first = client.get_workflow_handle(handle.id, run_id=first_run_id)
+    first = client.get_workflow_handle(workflow_id, run_id=first_run_id)
     started = await read_start(first)
     if described.workflow_type != AGENT_WORKFLOW:
         return None

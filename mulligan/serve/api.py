@@ -14,6 +14,7 @@ from fastapi import APIRouter, Body, Header, Query, Request, Response
 from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse
 
+from mulligan.client.find_runs import RunQuery
 from mulligan.client.watch_run import WatchedEvent
 from mulligan.content import Parts
 from mulligan.run_input import RunInput
@@ -100,36 +101,28 @@ def _read_start(request: Request, caller: Caller, given: Any) -> tuple[str | Non
     return run_id, json.dumps(body).encode(), start_request if start_request.is_repeatable else None
 
 
+class RunFilter(BaseModel):
+    """Which runs a list has."""
+
+    agent: str | None = None
+    status: str | None = None
+    tenant: str | None = None
+    since: Annotated[datetime | None, Field(description="Only runs that started at that time or later.")] = None
+    until: Annotated[datetime | None, Field(description="Only runs that started before that time.")] = None
+    sub_agents: Annotated[bool, Field(description="Also the runs of sub-agents.")] = False
+    id_prefix: Annotated[str | None, Field(max_length=500, description="Only runs whose id begins so.")] = None
+    limit: Annotated[int, Field(ge=1, le=MOST_ITEMS, description="The maximum number of entries.")] = 50
+    cursor: Annotated[str | None, Field(description="The `next` of the page before.")] = None
+
+
 @router.get("/runs")
-async def list_runs(  # noqa: PLR0913 - a parameter is one of the query's
-    runs: Serving,
-    caller: Calling,
-    agent: str | None = None,
-    status: str | None = None,
-    tenant: str | None = None,
-    since: Annotated[datetime | None, Query(description="Only runs that started at that time or later.")] = None,
-    until: Annotated[datetime | None, Query(description="Only runs that started before that time.")] = None,
-    sub_agents: Annotated[bool, Query(description="Also the runs of sub-agents.")] = False,
-    id_prefix: Annotated[str | None, Query(max_length=500, description="Only runs whose id begins so.")] = None,
-    limit: Limit = 50,
-    cursor: Annotated[str | None, Query(description="The `next` of the page before.")] = None,
-) -> RunList:
+async def list_runs(runs: Serving, caller: Calling, given: Annotated[RunFilter, Query()]) -> RunList:
     """List runs: the open ones, then the others, the one that ended last first.
 
     A page may have fewer than `limit` and still have a next one.
     """
-    page = await runs.find(
-        caller,
-        agent=agent,
-        status=status,
-        tenant=tenant,
-        since=since,
-        until=until,
-        sub_agents=sub_agents,
-        id_prefix=id_prefix,
-        limit=limit,
-        cursor=cursor,
-    )
+    query = RunQuery(**given.model_dump(exclude={"limit", "cursor"}))
+    page = await runs.find(caller, query, limit=given.limit, cursor=given.cursor)
     return RunList(runs=page.runs, next=page.next)
 
 

@@ -69,7 +69,7 @@ def create_app(
         lifespan=_lifespan,
     )
     connection = _Connection(client, task_queue or configured.task_queue, most_watchers)
-    app.state.connection, app.state.access = connection, access
+    app.state.connection, app.state.access, app.state.kept = connection, access, {}
     hide_secrets_in_logs()
     for protocol in PROTOCOLS:
         app.include_router(protocol.router)

@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Request
 from sse_starlette import EventSourceResponse
@@ -25,6 +25,7 @@ docs/serving.md."""
 
 
 SECONDS_BETWEEN_PINGS = 15
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
@@ -92,6 +93,19 @@ def caller_of(request: Request) -> Caller:
 Serving = Annotated[Runs, Depends(runs_of)]
 Calling = Annotated[Caller, Depends(caller_of)]
 """The parameters of a route: `runs: Serving` and `caller: Calling`."""
+
+
+def kept(make: Callable[[], T]) -> Callable[[Request], T]:
+    """A dependency: what `make` returns, most often an object of a class, once for each application."""
+
+    def of_application(request: Request) -> T:
+        known: dict[Any, Any] = request.app.state.kept
+        if make not in known:
+            known[make] = make()
+        made: T = known[make]
+        return made
+
+    return of_application
 
 
 def path_of(scope: Scope) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -26,6 +26,7 @@ from temporalio.client import (
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
+from mulligan.client.callback_tokens import callback_tokens
 from mulligan.client.event_feed import EventFeeds
 from mulligan.client.event_position import EventTokenError, StreamPosition
 from mulligan.client.find_runs import CursorError, RunPage, RunQuery, StatusError, describe_run, find_runs, memo_of
@@ -105,6 +106,24 @@ class RunInfo(BaseModel):
     error: dict[str, str] | None = None
     """{`kind`, `message`} of a run that failed."""
 
+    @classmethod
+    async def of(cls, client: Client, described: WorkflowExecutionDescription) -> RunInfo:
+        """What Temporal knows of a run."""
+        summary = await describe_run(client, described)
+        known = {name: value for name, value in summary.items() if name in cls.model_fields}
+        return cls(**known, ended=described.close_time)
+
+    @property
+    def waits_for_person(self) -> bool:
+        """Whether it waits for a person's decision or answer."""
+        return self.waiting_for is not None and self.waiting_for["kind"] == "person"
+
+    def number(self, name: str) -> Any:
+        """A number of the result, or of the progress of an open run: `steps`, `cost` …; None: it is not known."""
+        if isinstance(self.result, dict) and name in self.result:
+            return self.result[name]
+        return (self.progress or {}).get("step" if name == "steps" else name)
+
 
 class Runs:
     """The runs on one Temporal server."""
@@ -112,6 +131,7 @@ class Runs:
     def __init__(self, client: Client, task_queue: str, *, most_watchers: int = MOST_WATCHERS) -> None:
         self.client, self._task_queue = client, task_queue
         self._feeds = EventFeeds(client)
+        self.callback_tokens = callback_tokens(lambda: client)
         self._agents = AgentReader(client, task_queue)
         self._starts = Starts(client, task_queue)
         self._places = WatcherPlaces(most_watchers)
@@ -215,31 +235,9 @@ class Runs:
             raise no_such_run(run_id)
         return described
 
-    async def find(  # noqa: PLR0913 - a filter is a parameter
-        self,
-        caller: Caller,
-        *,
-        agent: str | None = None,
-        status: str | None = None,
-        tenant: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        sub_agents: bool = False,
-        id_prefix: str | None = None,
-        limit: int = 50,
-        cursor: str | None = None,
-    ) -> RunPage:
+    async def find(self, caller: Caller, query: RunQuery, *, limit: int, cursor: str | None = None) -> RunPage:
         """A page of the runs that the caller may see: the open ones, then the others, the one that ended last first."""
-        query = RunQuery(
-            status=status,
-            agent=agent,
-            tenant=tenant,
-            since=since,
-            until=until,
-            sub_agents=sub_agents,
-            id_prefix=id_prefix,
-            may_see=partial(self._may_see, caller),
-        )
+        query = replace(query, may_see=partial(self._may_see, caller))
         try:
             return await find_runs(self.client, query, limit=min(max(1, limit), MOST_ITEMS), cursor=cursor)
         except StatusError as error:
@@ -259,9 +257,7 @@ class Runs:
         if wait and described.status == WorkflowExecutionStatus.RUNNING:
             await _wait(handle, wait)
             described = await handle.describe()
-        summary = await describe_run(self.client, described)
-        info = RunInfo(**{name: value for name, value in summary.items() if name in RunInfo.model_fields})
-        info.ended = described.close_time
+        info = await RunInfo.of(self.client, described)
         if described.status == WorkflowExecutionStatus.RUNNING:
             reader = WaitReader(self.client)
             waiting = await reader.read(run_id)
@@ -298,7 +294,7 @@ class Runs:
     async def input(self, caller: Caller, run_id: str) -> RunInput | None:
         """What a run was started with; None if its workflow is not an agent's, or its history is no longer there."""
         await self.describe(caller, run_id)
-        return await unless_missing(read_input(self.client, self.client.get_workflow_handle(run_id)))
+        return await unless_missing(read_input(self.client, run_id))
 
     async def tool_schema(self, caller: Caller, run_id: str, tool: str, conversation: str) -> dict[str, Any] | None:
         """The JSON schema of a tool's arguments, as the run pinned it; None: the run has no such tool."""

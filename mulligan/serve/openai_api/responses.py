@@ -174,7 +174,7 @@ async def retrieve(
 async def _continue(request: Request, runs: Runs, caller: Caller, previous: str, asked: _Create) -> str:
     """Continue the conversation of a run that has ended, in a new one: a branch for each input, and for each key."""
     described = await runs.describe(caller, previous)
-    before = await read_input(runs.client, runs.client.get_workflow_handle(previous))
+    before = await read_input(runs.client, previous)
     if before is None:
         raise invalid("previous_response_id", "is not a run of an agent.")
     if asked.model not in (None, "", before.agent):
@@ -211,7 +211,7 @@ async def _reply(runs: Runs, caller: Caller, run_id: str, given: Iterable[Reply]
 
 async def _head(runs: Runs, caller: Caller, run_id: str) -> ResponseHead:
     described = await runs.describe(caller, run_id)
-    given = await read_input(runs.client, runs.client.get_workflow_handle(run_id))
+    given = await read_input(runs.client, run_id)
     if given is None:
         raise Problem(404, "run_not_found", f"There is no response {run_id[:200]!r}: it is not a run of an agent.")
     metadata = {name: value for name, value in given.metadata.items() if (name, value) != ("tenant", given.tenant)}
