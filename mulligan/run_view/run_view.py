@@ -230,7 +230,7 @@ class RunView:
                 newest = call.waits[-1] if call.waits else None
                 if newest is not None:
                     newest.decided = event
-                yield changes.WaitEnded(call, newest)
+                yield changes.WaitEnded(call, newest, event)
             case events.ToolCallStarted():
                 is_first = call.started is None
                 call.started, call.arguments = event.at, event.arguments

@@ -211,8 +211,8 @@ class Translator:
                 return [start, delta]
             case changes.WaitOpened(call, wait) if wait.asked.kind == "approval":
                 return self._input(call.id, call.name, wait.asked.arguments)
-            case changes.WaitEnded(call, wait) if wait and call.needed_approval and self._is_whole:
-                return _decision(call, wait.decided)  # otherwise the client has sent it
+            case changes.WaitEnded(call, wait, decided) if wait and call.needed_approval and self._is_whole:
+                return _decision(call, decided)  # otherwise the client has sent it
             case changes.CallRunning(call):
                 return self._input(call.id, call.name, call.arguments)
             case changes.CallSettled(call):
@@ -264,9 +264,8 @@ def _output(call: CallView, part: str, *, is_denied: bool) -> list[Json]:
     return [{"type": "tool-output-error", "toolCallId": part, "errorText": text}]
 
 
-def _decision(call: CallView, decided: Decided | None) -> list[Json]:
+def _decision(call: CallView, decided: Decided) -> list[Json]:
     """A decision that the client does not know."""
-    assert decided is not None
     approval_id = f"{decided.offset}:{call.id}"
     response: Json = {"type": "tool-approval-response", "approvalId": approval_id}
     response["approved"] = decided.decision == "approve"

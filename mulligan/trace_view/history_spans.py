@@ -7,7 +7,7 @@ models that repair arguments are missing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -16,7 +16,7 @@ from mulligan.content import Media, media_of
 from mulligan.errors import error_of
 from mulligan.model_name import ModelName
 from mulligan.observe import spans
-from mulligan.observe.spans import AgentRun, ChatAttempt, RunSummary, SpanFailure, ToolCallAttempt
+from mulligan.observe.spans import AgentRun, ChatAttempt, RunSummary, SpanDefinition, SpanFailure, ToolCallAttempt
 from mulligan.observe.trace_ids import begins_group
 from mulligan.trace_view.history_events import Activity, Execution, type_and_message
 from mulligan.trace_view.trace_span import TraceSpan
@@ -89,7 +89,7 @@ class _ExecutionSpans:
     def __init__(self, execution: Execution, turns: _Turns) -> None:
         self._execution = execution
         self._turns = turns
-        self._spans: dict[tuple[str, ...], TraceSpan] = {}
+        self._spans: dict[object, TraceSpan] = {}
         # The workflow's order: the SDK's numbers count up as the workflow schedules activities.
         local = sorted((activity for activity in execution.activities if activity.local), key=lambda one: one.sequence)
         self._local_calls = [activity for activity in local if activity.type == CALL_TOOL]
@@ -138,17 +138,25 @@ class _ExecutionSpans:
         elif isinstance(outcome, RecordedDecision):
             call = ToolCall(id=outcome.call_id, name=outcome.name, arguments="")
             number = outcome.question or 0
-            definition = spans.agent_decision(
-                outcome.trace, call, step=outcome.step, decision=outcome.decision, question=number
-            )
-            at = spans.decision_time(outcome.decision)
-            self._spans[outcome.trace, "decision", call.id, str(number)] = TraceSpan.from_definition(definition, at, at)
+            decision, step, at = outcome.decision, outcome.step, spans.decision_time(outcome.decision)
+            self._put(spans.agent_decision(outcome.trace, call, step=step, decision=decision, question=number), at, at)
             if number:
-                asked = spans.agent_request(outcome.trace, call, step=outcome.step, kind="question", question=number)
-                start = outcome.started
-                self._spans[outcome.trace, "request", call.id, str(number)] = TraceSpan.from_definition(
-                    asked, start, start
-                )
+                asked = spans.agent_request(outcome.trace, call, step=step, kind="question", question=number)
+                self._put(asked, outcome.started, outcome.started)
+
+    def _put(
+        self,
+        definition: SpanDefinition,
+        start: float,
+        end: float | None,
+        failure: SpanFailure | None = None,
+        message: str = "",
+        *,
+        key: object = None,
+    ) -> None:
+        """Add a span. It replaces one with the same `key`, or the same id: each attempt of a model call has its own."""
+        span = TraceSpan.from_definition(definition, start, end, failure, message)
+        self._spans[key or definition.span_id] = span
 
     def _add_run(self, activity: Activity, request: OpenRun) -> None:
         if not isinstance(activity.outcome, OpenedRun):
@@ -167,19 +175,16 @@ class _ExecutionSpans:
             call_id=request.call_id,
             resumed_from=request.input.resumed_from if request.input else None,
         )
-        at = activity.scheduled
-        self._spans["root", trace] = TraceSpan.from_definition(spans.invoke_agent(run), at, at)
+        self._put(spans.invoke_agent(run), activity.scheduled, activity.scheduled)
 
     def _add_model_call(self, activity: Activity, request: ModelCall) -> None:
         trace, step = request.where.trace, request.step
         if begins_group(step) and not getattr(request, "failed", 0):
-            at = activity.scheduled
-            self._spans["group", trace, str(step)] = TraceSpan.from_definition(spans.agent_steps(trace, step), at, at)
+            self._put(spans.agent_steps(trace, step), activity.scheduled, activity.scheduled)
         attempt = ChatAttempt(
             model=ModelName.parse(request.model).name, step=step, attempt=activity.attempt, fallback=request.fallback
         )
-        key = (trace, "chat", str(step), str(request.fallback))
-        self._spans[key] = self._chat(activity, trace, attempt, self._failure(activity))
+        self._add_chat(activity, trace, attempt, self._failure(activity))
         if isinstance(activity.outcome, ModelAnswer) and activity.ended is not None:
             self._add_calls(request, activity.outcome, activity.ended)
 
@@ -202,10 +207,7 @@ class _ExecutionSpans:
             attempt=request.attempt,
             fallback=request.fallback,
         )
-        key = (trace, "chat", str(request.step), str(request.fallback))
-        self._spans[key] = TraceSpan.from_definition(
-            spans.chat(trace, attempt), request.started, end, failure, "" if end else waits
-        )
+        self._put(spans.chat(trace, attempt), request.started, end, failure, "" if end else waits)
         if isinstance(request, ReadResponse) and isinstance(state, ResponseState) and state.answer and activity.ended:
             self._add_calls(request, state.answer, activity.ended)
 
@@ -219,13 +221,10 @@ class _ExecutionSpans:
             attempt=activity.attempt,
             compacted_messages=request.cut,
         )
-        key = (trace, "compaction", str(request.step), str(request.cut))
-        self._spans[key] = self._chat(activity, trace, attempt, failure)
+        self._add_chat(activity, trace, attempt, failure)
 
-    def _chat(self, activity: Activity, trace: str, attempt: ChatAttempt, failure: SpanFailure | None) -> TraceSpan:
-        start, end = self._times(activity)
-        definition = spans.chat(trace, attempt)
-        return TraceSpan.from_definition(definition, start, end, failure, self._waits_for(activity))
+    def _add_chat(self, activity: Activity, trace: str, attempt: ChatAttempt, failure: SpanFailure | None) -> None:
+        self._put(spans.chat(trace, attempt), *self._times(activity), failure, self._waits_for(activity))
 
     def _add_calls(self, request: ModelCall, answer: ModelAnswer, at: float) -> None:
         """Add the calls of an answer, but for those that ran as activities whose input is in history."""
@@ -247,8 +246,8 @@ class _ExecutionSpans:
         is_excluded = failed is not None and self._is_excluded(failed.outcome)
         if prepared.waits is not None and (recorded is not None or not is_excluded):
             asked_at = recorded.started if recorded is not None else at
-            definition = spans.agent_request(trace, call, step=request.step, kind=prepared.waits)
-            self._spans[trace, "request", call.id] = TraceSpan.from_definition(definition, asked_at, asked_at)
+            asked = spans.agent_request(trace, call, step=request.step, kind=prepared.waits)
+            self._put(asked, asked_at, asked_at)
         if is_excluded:
             return
         if recorded is not None and recorded.decision.decision != "approve":
@@ -274,13 +273,12 @@ class _ExecutionSpans:
         self._put_call(request, call, repaired_by, _CallResult(start=at, end=self._execution.closed, failure=failure))
 
     def _add_ended_sub_run(self, outcome: SubRunOutcome, ended: float | None) -> None:
-        recorded = self._decisions.get((outcome.trace, outcome.call_id))
         attempt = ToolCallAttempt(
             call=ToolCall(id=outcome.call_id, name=outcome.name, arguments=""),
             step=outcome.step,
             attempt=outcome.attempts,
             repaired_by=outcome.repaired_by,
-            decision=recorded.decision if recorded else None,
+            decision=self._decision_on(outcome.trace, outcome.call_id),
             sub_run=outcome.sub_run,
         )
         failure = None
@@ -355,33 +353,36 @@ class _ExecutionSpans:
         self, request: ModelCall | CallTool, call: ToolCall, repaired_by: list[str], result: _CallResult
     ) -> None:
         trace = request.where.trace
-        recorded = self._decisions.get((trace, call.id))
-        decision: Decision | None = recorded.decision if recorded else None
         attempt = ToolCallAttempt(
-            call=call, step=request.step, attempt=result.attempt, repaired_by=repaired_by, decision=decision
+            call=call,
+            step=request.step,
+            attempt=result.attempt,
+            repaired_by=repaired_by,
+            decision=self._decision_on(trace, call.id),
         )
         self._put_attempt(trace, attempt, result)
+
+    def _decision_on(self, trace: str, call_id: str) -> Decision | None:
+        recorded = self._decisions.get((trace, call_id))
+        return recorded.decision if recorded else None
 
     def _put_attempt(self, trace: str, attempt: ToolCallAttempt, result: _CallResult) -> None:
         definition = spans.tool_call(trace, attempt)
         definition.attributes.update(spans.content_attributes(result.media))
-        key = (trace, "tool", str(attempt.step), attempt.call.id)
-        self._spans[key] = TraceSpan.from_definition(
-            definition, result.start, result.end, result.failure, result.message
-        )
+        key = trace, attempt.step, attempt.call.id
+        self._put(definition, result.start, result.end, result.failure, result.message, key=key)
 
     def _add_finish(self, activity: Activity) -> None:
         trace = self._turns.close()
         if trace is None:
             return
         execution = self._execution
-        turn, failure = self._turns.numbers.get(trace, 1), None
-        summary = RunSummary(turn=turn, workflow_type=execution.workflow_type)
+        summary = RunSummary(turn=self._turns.numbers.get(trace, 1), workflow_type=execution.workflow_type)
+        failure = None
         if execution.workflow_type == AGENT_WORKFLOW:
             result = execution.result if isinstance(execution.result, dict) else {}
-            summary = RunSummary(
-                turn=turn,
-                workflow_type=execution.workflow_type,
+            summary = replace(
+                summary,
                 status=result.get("status") or execution.status,
                 steps=result.get("steps"),
                 recovered_failures=result.get("recovered_failures"),
@@ -392,10 +393,7 @@ class _ExecutionSpans:
                 typed = error_of(execution.failure)
                 error_type = getattr(typed, "kind", None) or type(typed or execution.failure).__name__
                 failure = spans.finish_failure(error_type)
-        definition = spans.agent_finish(trace, summary)
-        self._spans["finish", trace] = TraceSpan.from_definition(
-            definition, activity.scheduled, activity.ended, failure
-        )
+        self._put(spans.agent_finish(trace, summary), activity.scheduled, activity.ended, failure)
 
     def _times(self, activity: Activity) -> tuple[float, float | None]:
         """From when a worker took the activity until its end. An activity that is open as the run ends, ends with it."""

@@ -38,6 +38,7 @@ from mulligan.serve.openai_api.request_fields import (
 )
 from mulligan.serve.openai_api.response_events import ResponseEvents, ResponseHead
 from mulligan.serve.openai_api.sequence import MOST_NUMBER, read_up_to
+from mulligan.serve.pauses import with_pauses
 from mulligan.serve.problems import Problem, problem_of
 from mulligan.serve.runs import NO_END, Runs
 from mulligan.serve.security import Caller
@@ -265,22 +266,12 @@ async def follow_while_connected(request: Request, watched: AsyncIterator[T] | N
         return
     loop = asyncio.get_running_loop()
     until = loop.time() + WAIT_SECONDS
-    async with aclosing(watched) as events:  # type: ignore[type-var]
-        taken = asyncio.ensure_future(anext(events, None))
-        try:
-            while loop.time() < until:
-                await asyncio.wait([taken], timeout=SECONDS_BETWEEN_CHECKS)
-                if not taken.done():
-                    if await request.is_disconnected():
-                        return
-                    continue
-                if (each := taken.result()) is None:
-                    return
+    async with aclosing(with_pauses(watched, lambda: SECONDS_BETWEEN_CHECKS)) as events:
+        async for each in events:
+            if loop.time() >= until or (each is None and await request.is_disconnected()):
+                return
+            if each is not None:
                 yield each
-                taken = asyncio.ensure_future(anext(events, None))
-        finally:
-            taken.cancel()
-            await asyncio.gather(taken, return_exceptions=True)
 
 
 async def _stream(
