@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 import re
 import sys
-from collections.abc import Coroutine, Iterable
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO, cast
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO, TypeVar, cast
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -18,6 +20,7 @@ from mulligan.schema.printable import json_line, printable, printable_lines
 if TYPE_CHECKING:
     from temporalio.client import Client
 
+Command = TypeVar("Command", bound=Callable[..., Any])
 _STYLE = (
     r"(?:[34]8(?:;5;\d{1,3}|;2;\d{1,3};\d{1,3};\d{1,3}|:[25][:\d]{1,20})"  # one of 256 colours, or of all
     r"|(?!0*(?:[34]?8)[;:m])\d{1,3})"  # not 8, which hides text
@@ -119,9 +122,22 @@ def fail(sentence: str, code: int = WRONG_USE) -> NoReturn:
     raise typer.Exit(code)
 
 
-def run_command(work: Coroutine[Any, Any, int | None]) -> NoReturn:
-    """Run a command's coroutine, and end the command with the exit code that it returns."""
-    raise typer.Exit(asyncio.run(work) or OK)
+class CommandApp(typer.Typer):
+    """Commands, of which most are coroutines: they return the exit code; None is `OK`."""
+
+    def command(self, *args: Any, **options: Any) -> Callable[[Command], Command]:
+        """Add a command."""
+        add = super().command(*args, **options)
+
+        def add_command(command: Command) -> Command:
+            @functools.wraps(command)
+            def run(*args: Any, **options: Any) -> None:
+                raise typer.Exit(asyncio.run(command(*args, **options)) or OK)
+
+            add(run if inspect.iscoroutinefunction(command) else command)
+            return command
+
+        return add_command
 
 
 class Commands(TyperGroup):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mulligan.cli._terminal import OK, fail, run_command
+from mulligan.cli._terminal import OK, fail
 
 if TYPE_CHECKING:
     from mulligan.client.encryption import EncryptionCodec
@@ -19,7 +19,7 @@ DEV_SERVER_UI = ["http://localhost:8233", "http://127.0.0.1:8233"]
 """Two origins, because browsers treat the two names as different."""
 
 
-def codec_server(
+async def codec_server(
     host: Annotated[
         str, typer.Option(help="The address to listen at. Without --token-file only a loopback address.")
     ] = ("127.0.0.1"),
@@ -37,7 +37,7 @@ def codec_server(
             help="A file with a token that callers must send as `Authorization: Bearer …`.", show_default=False
         ),
     ] = None,
-) -> None:
+) -> int:
     """Decrypt payloads for Temporal's UI and command line, until Ctrl-C.
 
     Example: `mulligan codec-server`, then `temporal workflow show -w ID --codec-endpoint http://127.0.0.1:8081`
@@ -58,7 +58,7 @@ def codec_server(
             f"--host {host} can be reached from other machines: give a --token-file, for example made by "
             "`openssl rand -hex 32`."
         )
-    run_command(_serve(codec, host, port, origins, _read_token(token_file) if token_file else ""))
+    return await _serve(codec, host, port, origins, _read_token(token_file) if token_file else "")
 
 
 async def _serve(codec: EncryptionCodec, host: str, port: int, origins: list[str], token: str) -> int:

@@ -10,13 +10,13 @@ from rich.text import Text
 
 from mulligan.cli._people import read_pending_calls
 from mulligan.cli._runs import is_open_run
-from mulligan.cli._terminal import OK, AsJson, connect_or_fail, fail, out, print_json, print_progress, run_command
+from mulligan.cli._terminal import OK, AsJson, connect_or_fail, fail, out, print_json, print_progress
 
 if TYPE_CHECKING:
     from temporalio.client import Client
 
 
-def pending(
+async def pending(
     run_id: Annotated[
         str | None,
         typer.Argument(
@@ -26,17 +26,13 @@ def pending(
         ),
     ] = None,
     as_json: AsJson = False,
-) -> None:
+) -> int:
     """List the tool calls that wait for a person: for approval, or for an answer. The oldest is first.
 
     Examples: `mulligan pending`, `mulligan pending my-run --json`
 
     Exit code: 0, also if no call waits or the run has ended; 2 no such run or no server.
     """
-    run_command(_pending(run_id, as_json=as_json))
-
-
-async def _pending(run_id: str | None, *, as_json: bool) -> int:
     client = await connect_or_fail()
     none_waits = "no call waits for a person."
     waits: list[dict[str, Any]] = []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from mulligan.cli._input import read_json_object
-from mulligan.cli._terminal import OK, AsJson, connect_or_fail, fail, print_json, print_line, run_command
+from mulligan.cli._terminal import OK, AsJson, CommandApp, connect_or_fail, fail, print_json, print_line
 from mulligan.schema.printable import printable
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mulligan.client.schedules import Timing
     from mulligan.run_input import RunInput
 
-schedule = typer.Typer(
+schedule = CommandApp(
     help="Start runs at times: create, list, show, pause, resume, trigger, delete.", no_args_is_help=True
 )
 
@@ -30,7 +30,7 @@ Overlap = Literal["skip", "buffer-one", "buffer-all", "cancel-other", "terminate
 
 
 @schedule.command()
-def create(
+async def create(
     name: Name,
     agent: Annotated[str, typer.Argument(help="The agent's name.")],
     prompt: Annotated[str, typer.Argument(help="The task for the agent.")],
@@ -54,7 +54,7 @@ def create(
     task_queue: Annotated[
         str | None, typer.Option(help="The task queue of the workers.", show_default="agents")
     ] = None,
-) -> None:
+) -> int:
     """Create a schedule that starts runs of an agent: with either --every or --cron.
 
     Example: `mulligan schedule create news assistant "What is new?" --cron "0 9 * * MON-FRI" --timezone Europe/Berlin`
@@ -81,7 +81,7 @@ def create(
         catchup_window=parse_interval(catchup_window, "--catchup-window") if catchup_window else None,
     )
     run_input, queue = parse_run_input(json.dumps(fields).encode()), task_queue or settings().task_queue
-    run_command(_create(name, run_input, timing, queue))
+    return await _create(name, run_input, timing, queue)
 
 
 async def _create(name: str, run_input: RunInput, timing: Timing, queue: str) -> int:
@@ -104,15 +104,11 @@ async def _create(name: str, run_input: RunInput, timing: Timing, queue: str) ->
 
 
 @schedule.command("list")
-def list_all(as_json: AsJson = False) -> None:
+async def list_all(as_json: AsJson = False) -> int:
     """List the schedules that start runs.
 
     Exit code: 0, or 2 with no server.
     """
-    run_command(_list(as_json=as_json))
-
-
-async def _list(*, as_json: bool) -> int:
     from mulligan.client.schedules import list_schedules
 
     client = await connect_or_fail()
@@ -127,15 +123,11 @@ async def _list(*, as_json: bool) -> int:
 
 
 @schedule.command()
-def show(name: Name, as_json: AsJson = False) -> None:
+async def show(name: Name, as_json: AsJson = False) -> int:
     """Show a schedule: its timing, its next times, its newest runs.
 
     Exit code: 0, or 2 if there is none of that name.
     """
-    run_command(_show(name, as_json=as_json))
-
-
-async def _show(name: str, *, as_json: bool) -> int:
     shown = await _described(name)
     if as_json:
         print_json(shown)
@@ -148,42 +140,42 @@ async def _show(name: str, *, as_json: bool) -> int:
 
 
 @schedule.command()
-def pause(
+async def pause(
     name: Name,
     reason: Annotated[str | None, typer.Option(help="Why; `show` prints it.", show_default=False)] = None,
-) -> None:
+) -> int:
     """Start no further runs until the schedule is resumed. Open runs go on.
 
     Exit code: 0 paused, 2 there is none of that name.
     """
-    run_command(_change(name, lambda handle: handle.pause(note=reason), f"{name} is paused."))
+    return await _change(name, lambda handle: handle.pause(note=reason), f"{name} is paused.")
 
 
 @schedule.command()
-def resume(name: Name) -> None:
+async def resume(name: Name) -> int:
     """Start runs again.
 
     Exit code: 0 resumed, 2 there is none of that name.
     """
-    run_command(_change(name, lambda handle: handle.unpause(), f"{name} starts runs again."))
+    return await _change(name, lambda handle: handle.unpause(), f"{name} starts runs again.")
 
 
 @schedule.command()
-def trigger(name: Name) -> None:
+async def trigger(name: Name) -> int:
     """Start a run now, also if the schedule is paused. --overlap of the schedule applies.
 
     Exit code: 0 triggered, 2 there is none of that name.
     """
-    run_command(_change(name, lambda handle: handle.trigger(), f"{name} was triggered."))
+    return await _change(name, lambda handle: handle.trigger(), f"{name} was triggered.")
 
 
 @schedule.command()
-def delete(name: Name) -> None:
+async def delete(name: Name) -> int:
     """Delete a schedule. Open runs go on.
 
     Exit code: 0 deleted, 2 there is none of that name.
     """
-    run_command(_change(name, lambda handle: handle.delete(), f"{name} was deleted."))
+    return await _change(name, lambda handle: handle.delete(), f"{name} was deleted.")
 
 
 async def _described(name: str) -> dict[str, Any]:

@@ -19,7 +19,6 @@ from mulligan.cli._terminal import (
     print_json,
     print_line,
     print_progress,
-    run_command,
 )
 from mulligan.schema.printable import printable
 
@@ -32,13 +31,13 @@ if TYPE_CHECKING:
     from mulligan.values import WaitingFor
 
 
-def show(
+async def show(
     id: Annotated[str, typer.Argument(help="The run's id.")],  # noqa: A002 - what Temporal calls it
     trace: Annotated[bool, typer.Option("--trace", help="Draw the run's trace: a tree with a time line.")] = False,
     whole: Annotated[bool, typer.Option("--all", help="With --trace: show all spans of a long trace.")] = False,
     deep: Annotated[bool, typer.Option("--deep", help="Show the steps of the sub-agents' runs, too.")] = False,
     as_json: AsJson = False,
-) -> None:
+) -> int:
     """Show a run's steps: the model's text, each tool call with its repairs, and its result or error.
 
     Below a call of a sub-agent are the runs that it started.
@@ -55,7 +54,7 @@ def show(
         fail("--all needs --trace.")
     if deep and trace:
         fail("--deep and --trace do not go together: a trace contains the runs of sub-agents anyway.")
-    run_command(_show_trace(id, whole=whole, as_json=as_json) if trace else _show(id, deep=deep, as_json=as_json))
+    return await (_show_trace(id, whole=whole, as_json=as_json) if trace else _show(id, deep=deep, as_json=as_json))
 
 
 @dataclass(frozen=True)
