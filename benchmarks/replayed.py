@@ -9,7 +9,7 @@ from pathlib import Path
 from temporalio.worker import Replayer
 
 from benchmarks.serving import replay
-from mulligan.client.connect import data_converter
+from mulligan.client.converter import data_converter
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import sandbox
 from mulligan.workflows.agent_workflow import AgentWorkflow

@@ -55,7 +55,8 @@ from mulligan.wire.updates import Answer, Decide, Pending, SendMessage, Stop
 
 if TYPE_CHECKING:
     from mulligan import events
-    from mulligan.client.connect import connect, data_converter
+    from mulligan.client.connect import connect
+    from mulligan.client.converter import data_converter
     from mulligan.client.read_run import read_steps
     from mulligan.client.resume_run import (
         AlreadyResumedError,
@@ -161,7 +162,7 @@ _LAZY = {
     "RunNotFoundError": "mulligan.client.resume_run",
     "RunOpenError": "mulligan.client.resume_run",
     "connect": "mulligan.client.connect",
-    "data_converter": "mulligan.client.connect",
+    "data_converter": "mulligan.client.converter",
     "read_steps": "mulligan.client.read_run",
     "resume_run": "mulligan.client.resume_run",
 }

@@ -18,7 +18,6 @@ from mulligan.schema.printable import printable
 if TYPE_CHECKING:
     from temporalio.client import Client
 
-    from mulligan.client.wait_reader import WaitReader
     from mulligan.values import WaitingFor
 
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.7, 3.0
@@ -186,7 +185,7 @@ async def watch_waits(
     reader, pause = WaitReader(client), SHORTEST_PAUSE
     while True:
         await asyncio.sleep(pause)
-        waiting = await _read_or_none(reader, run_id)
+        waiting = await reader.read_or_none(run_id)  # the events, which are followed, report why
         if on_progress is not None:
             on_progress(reader.last_progress)
         is_new = waits.add(waiting)
@@ -226,13 +225,3 @@ class _DueWaits:
             case "model":
                 return waiting.last_failure is not None or (lasted >= QUIET_MODEL and not self._is_writing())
         return waiting.kind != "worker" or is_without_worker(waiting) or lasted >= QUIET_TOOL
-
-
-async def _read_or_none(reader: WaitReader, run_id: str) -> WaitingFor | None:
-    """What the run waits for. None if that cannot be read now: the events, which are followed, report why."""
-    from temporalio.service import RPCError
-
-    try:
-        return await reader.read(run_id)
-    except (RPCError, ValueError, KeyError):
-        return None

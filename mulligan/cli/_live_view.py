@@ -48,8 +48,8 @@ class LiveView:
                         self._print_line(line)
                 case changes.Noted(events.TextVoid() | events.ModelFallback()):
                     self._heading = 0
-        if (text := _event_line(event, self._run_id, is_open=self._is_open)) is not None:
-            self._print_line(text)
+            if (text := _line_of(change, self._run_id, is_open=self._is_open)) is not None:
+                self._print_line(text)
 
     def end_line(self) -> None:
         """Finish the line that is not finished."""
@@ -81,37 +81,48 @@ class LiveView:
         self._console.print(line, soft_wrap=isinstance(line, Text))
 
 
-def _event_line(event: events.Event, run_id: str, *, is_open: bool) -> Text | None:
-    """The line for an event that is one line. None for the start and the end of a run or step: others print these."""
+def _line_of(change: changes.Change, run_id: str, *, is_open: bool) -> Text | None:
+    """The line for a change that is one line. None for the start and the end of a run or step: others print these."""
+    match change:
+        case changes.CallRunning(call) if is_open:
+            return Text(f"  … {short(call.name)} is running", "dim")
+        case changes.WaitOpened(_, wait):
+            return _asking_line(wait.asked, run_id)
+        case changes.WaitEnded(call, _, decided):
+            by = f" by {short(decided.by)}" if decided.by else ""
+            reason = f": {short(decided.reason)}" if decided.reason else ""
+            edited = ", with edited arguments" if decided.edited else ""
+            how = DECISIONS.get(decided.decision, decided.decision)
+            return Text(f"  ? {short(call.name)}: {how}{by}{edited}{reason}", "magenta")
+        case changes.Noted(events.Reminder() as reminder):
+            return _asking_line(reminder, run_id, f"reminder {reminder.number}: still ")
+        case changes.Noted(event):
+            return _event_line(event)
+    return None
+
+
+def _asking_line(asked: events.Waiting | events.Reminder, run_id: str, still: str = "") -> Text:
+    """The line for a call that waits for a person."""
+    command = "answer" if asked.kind == "question" else "approve"
+    return Text.assemble(
+        (f"  ? {still}waiting for a person: ", "magenta"),
+        short(asked.text or asked.name),
+        (f"   mulligan {command} {run_id} {short(asked.call_id)}", "dim"),
+    )
+
+
+def _event_line(event: events.Event) -> Text | None:
     match event:
         case events.TextVoid():
             return Text(f"  ✗ ignore this text: attempt {event.attempt} was lost; the model is called again", "red")
         case events.ModelFallback():
             reason = f" ({event.error.kind}: {short(event.error.message)})" if event.error else ""
             return Text(f"  ↻ the model failed{reason}; the next model is {short(event.model)}", "yellow")
-        case events.ToolCallStarted() if is_open:
-            return Text(f"  … {short(event.name)} is running", "dim")
         case events.ToolCallDeferred():
             what = "waits until" if event.deferred.kind == "timer" else "waits to be completed"
             until = f" {event.deferred.until}" if event.deferred.kind == "timer" else ""
             started = f": {short(event.deferred.started)}" if event.deferred.started else ""
             return Text(f"  … {short(event.name)} {what}{until}{started}", "dim")
-        case events.Waiting() | events.Reminder():
-            command = "answer" if event.kind == "question" else "approve"
-            still = f"reminder {event.number}: still " if isinstance(event, events.Reminder) else ""
-            return Text.assemble(
-                (f"  ? {still}waiting for a person: ", "magenta"),
-                short(event.text or event.name),
-                (f"   mulligan {command} {run_id} {short(event.call_id)}", "dim"),
-            )
-        case events.Decided():
-            by = f" by {short(event.by)}" if event.by else ""
-            reason = f": {short(event.reason)}" if event.reason else ""
-            edited = ", with edited arguments" if event.edited else ""
-            return Text(
-                f"  ? {short(event.name)}: {DECISIONS.get(event.decision, event.decision)}{by}{edited}{reason}",
-                "magenta",
-            )
         case events.AnswerRejected():
             return error_line(event.error, "  ")
         case events.Compacted():

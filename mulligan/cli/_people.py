@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mulligan.cli._runs import fail_as_ended
-from mulligan.cli._terminal import OK, err, fail, print_json, print_line, print_progress
+from mulligan.cli._runs import fail_as_ended, find_open_run
+from mulligan.cli._terminal import OK, connect_or_fail, err, fail, print_json, print_line, print_progress
 from mulligan.schema.printable import json_line, printable
 
 if TYPE_CHECKING:
@@ -96,6 +96,23 @@ async def select_call(
     if not matching:
         fail(f"no call {call_id!r} of {run_id!r} {waits}; waiting calls: {listed}.")
     return matching[0]
+
+
+async def find_call(
+    run_id: str, call_id: str | None, kind: str, conversation: str | None, *, or_question: bool = False
+) -> tuple[Client, dict[str, Any]]:
+    """A client, and the waiting call of an open run, as in `select_call`."""
+    client = await connect_or_fail()
+    await find_open_run(client, run_id)
+    return client, await select_call(client, run_id, call_id, kind, conversation, or_question=or_question)
+
+
+async def reply_to(
+    client: Client, call: dict[str, Any], update: str, fields: dict[str, Any], *, as_json: bool, message: str
+) -> int:
+    """Send a person's decision or answer to the run of a waiting call, as in `send_update`."""
+    fields = {**fields, "call_id": call["call_id"], "conversation": call.get("conversation")}
+    return await send_update(client, call["id"], update, fields, as_json=as_json, message=message)
 
 
 def _listed(call: dict[str, Any], run_id: str) -> str:

@@ -107,10 +107,6 @@ async def follow_to_end(
             await follower.follow()
     except EventTokenError as error:
         fail(f"--since: {error}")
-    except ValueError as error:
-        if explanation := explain_unreadable_data(error):
-            fail(explanation)
-        raise
     except WorkflowQueryFailedError as error:
         explanation = explain_unreadable_data(error)
         fail(explanation or f"{handle.id!r} has no events ({error.message}); --json prints its steps.")

@@ -17,7 +17,6 @@ from mulligan.schema.printable import printable
 if TYPE_CHECKING:
     from temporalio.client import Client
 
-    from mulligan.client.wait_reader import WaitReader
     from mulligan.values import WaitingFor
 
 MAX_QUERIES = 200
@@ -75,7 +74,7 @@ async def read_sub_runs(client: Client, root_id: str, steps: Sequence[dict[str, 
                 each.below = await below(each.steps)
                 if deep and is_open and open_runs_left > 0:
                     open_runs_left -= 1
-                    each.waiting = await _read_wait(reader, each.run["id"])
+                    each.waiting = await reader.read_or_none(each.run["id"])
         return runs
 
     if any(call.get("run") for step in steps for call in step["tool_calls"]):
@@ -100,16 +99,6 @@ async def _read_steps(client: Client, run: dict[str, Any]) -> list[dict[str, Any
     if run["status"] == "running":
         run["steps"] = len(steps)
     return steps
-
-
-async def _read_wait(reader: WaitReader, run_id: str) -> WaitingFor | None:
-    """What a sub-run waits for; None if it has ended in the meantime, or cannot be decrypted here."""
-    from temporalio.service import RPCError
-
-    try:
-        return await reader.read(run_id)
-    except (RPCError, ValueError, KeyError):
-        return None
 
 
 async def _find_parents(client: Client, root_id: str) -> set[str]:

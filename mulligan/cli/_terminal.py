@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 import re
 import sys
-from collections.abc import Coroutine, Iterable
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO, cast
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO, TypeVar, cast
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from typer.core import TyperGroup
 
 from mulligan.schema.printable import json_line, printable, printable_lines
 
 if TYPE_CHECKING:
     from temporalio.client import Client
 
+Command = TypeVar("Command", bound=Callable[..., Any])
 _STYLE = (
     r"(?:[34]8(?:;5;\d{1,3}|;2;\d{1,3};\d{1,3};\d{1,3}|:[25][:\d]{1,20})"  # one of 256 colours, or of all
     r"|(?!0*(?:[34]?8)[;:m])\d{1,3})"  # not 8, which hides text
@@ -118,17 +122,47 @@ def fail(sentence: str, code: int = WRONG_USE) -> NoReturn:
     raise typer.Exit(code)
 
 
-def run_command(work: Coroutine[Any, Any, int | None]) -> NoReturn:
-    """Run a command's coroutine, and end the command with the exit code that it returns."""
-    try:
-        code = asyncio.run(work)
-    except Exception as error:
-        from mulligan.client.connect import explain_unreadable_data
+class CommandApp(typer.Typer):
+    """Commands, of which most are coroutines: they return the exit code; None is `OK`."""
 
-        if not (sentence := explain_unreadable_data(error)):
+    def command(self, *args: Any, **options: Any) -> Callable[[Command], Command]:
+        """Add a command."""
+        add = super().command(*args, **options)
+
+        def add_command(command: Command) -> Command:
+            @functools.wraps(command)
+            def run(*args: Any, **options: Any) -> None:
+                raise typer.Exit(asyncio.run(command(*args, **options)) or OK)
+
+            add(run if inspect.iscoroutinefunction(command) else command)
+            return command
+
+        return add_command
+
+
+class Commands(TyperGroup):
+    """The commands. Where a setting, a declaration, an input or a run's data is at fault, they end with its sentence."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command, also one of a group below."""
+        try:
+            return super().invoke(ctx)
+        except (typer.Exit, typer.Abort):
             raise
-        fail(sentence)
-    raise typer.Exit(code or OK)
+        except Exception as error:
+            if not (sentence := _sentence_of(error)):
+                raise
+            fail(sentence)
+
+
+def _sentence_of(error: Exception) -> str:
+    """What the terminal says of an error; empty for one that nobody expects."""
+    from mulligan.client.connect import explain_unreadable_data
+    from mulligan.errors import DeclarationError, InvalidRunInputError
+
+    if isinstance(error, InvalidRunInputError):
+        return error.message
+    return str(error) if isinstance(error, DeclarationError) else explain_unreadable_data(error)
 
 
 async def connect_or_fail() -> Client:
@@ -139,7 +173,7 @@ async def connect_or_fail() -> Client:
 
     try:
         return with_ended_runs(await connect())
-    except DeclarationError as error:
-        fail(str(error))
+    except DeclarationError:
+        raise
     except (RuntimeError, ValueError, OSError) as error:
         fail(explain_connection_error(error))

@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from mulligan.cli._steps import counted
-from mulligan.cli._terminal import AsJson, Modules, fail, out, print_json, print_progress
+from mulligan.cli._terminal import AsJson, Modules, out, print_json, print_progress
 
 
 def agents(
@@ -29,17 +29,13 @@ def agents(
     """
     from mulligan.activities.list_agents import agent_json
     from mulligan.client.settings import settings
-    from mulligan.errors import DeclarationError
     from mulligan.worker.all_endpoints import all_endpoints, check_endpoints
     from mulligan.worker.loading import load as load_modules
     from mulligan.worker.loading import modules_to_load
 
-    try:
-        loaded = load_modules(modules_to_load(settings().load, load or [], with_shipped=with_shipped))
-        warnings = [*loaded.warnings, *check_endpoints(loaded.registry, settings().endpoints)]
-        endpoints = all_endpoints(loaded.registry, settings().endpoints)
-    except DeclarationError as error:
-        fail(str(error))
+    loaded = load_modules(modules_to_load(settings().load, load or [], with_shipped=with_shipped))
+    warnings = [*loaded.warnings, *check_endpoints(loaded.registry, settings().endpoints)]
+    endpoints = all_endpoints(loaded.registry, settings().endpoints)
     for warning in warnings:
         print_progress(f"warning: {warning}")
     shown = [

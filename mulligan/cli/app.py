@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import typer
-
-from mulligan.cli._terminal import escape_output
+from mulligan.cli._terminal import CommandApp, Commands, escape_output
 from mulligan.cli.agents import agents
 from mulligan.cli.answer import answer
 from mulligan.cli.approve import approve
@@ -30,37 +28,19 @@ from mulligan.cli.tail import tail
 from mulligan.cli.worker import worker
 from mulligan.features import parts
 
-__all__ = ["app", "main"]
-
-app = typer.Typer(
+app = CommandApp(
+    cls=Commands,
     help="Durable agents on Temporal: try a demo, serve agents, start runs and follow them.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-app.command()(demo)
-app.command()(new)
-app.command()(dev)
-app.command()(doctor)
-app.command()(worker)
-app.command()(start)
-app.command()(resume)
-app.command()(show)
-app.command()(tail)
-app.command("list")(list_runs)
-app.command()(pending)
-app.command()(approve)
-app.command()(deny)
-app.command()(answer)
-app.command()(send)
-app.command()(stop)
-app.command()(cancel)
-app.command()(agents)
-app.command()(serve)
-app.command()(codec_server)
-for part in parts("cli"):
-    app.command()(part.COMMAND)
+for each in (
+    *(demo, new, dev, doctor, worker, start, resume, show, tail, list_runs, pending, approve, deny, answer),
+    *(send, stop, cancel, agents, serve, codec_server, *(part.COMMAND for part in parts("cli"))),
+):
+    app.command("list" if each is list_runs else None)(each)
 app.add_typer(schedule, name="schedule")
 app.add_typer(content, name="content")
 app.add_typer(mcp, name="mcp")

@@ -9,15 +9,14 @@ from typing import Annotated, Any
 import typer
 
 from mulligan.cli._input import edit_text, parse_json_object, prompt, read_json_object
-from mulligan.cli._people import By, CallId, Conversation, RunId, print_call, select_call, send_update, user_name
-from mulligan.cli._runs import find_open_run
-from mulligan.cli._terminal import NOT_COMPLETED, AsJson, connect_or_fail, fail, print_progress, run_command
+from mulligan.cli._people import By, CallId, Conversation, RunId, find_call, print_call, reply_to, user_name
+from mulligan.cli._terminal import NOT_COMPLETED, AsJson, fail, print_progress
 from mulligan.wire.updates import DECIDE
 
 EXAMPLE = '{"order": 7}'
 
 
-def approve(
+async def approve(
     run_id: RunId,
     call_id: CallId = None,
     arguments: Annotated[
@@ -32,7 +31,7 @@ def approve(
     conversation: Conversation = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: AsJson = False,
-) -> None:
+) -> int:
     """Approve a tool call that waits. The call is shown, you confirm, and then it runs once.
 
     Without a terminal you cannot confirm: name the call, or use `--yes`.
@@ -51,32 +50,14 @@ def approve(
         yes = yes or call_id is not None
         if not yes:
             fail("there is no terminal to confirm on; name the call that `mulligan pending` shows, or use --yes.")
-    run_command(_approve(run_id, call_id, conversation, decision, edit=edit, yes=yes, as_json=as_json))
-
-
-async def _approve(
-    run_id: str,
-    call_id: str | None,
-    conversation: str | None,
-    decision: dict[str, Any],
-    *,
-    edit: bool,
-    yes: bool,
-    as_json: bool,
-) -> int:
-    client = await connect_or_fail()
-    await find_open_run(client, run_id)
-    call = await select_call(client, run_id, call_id, "approval", conversation)
+    client, call = await find_call(run_id, call_id, "approval", conversation)
     if edit:
         decision["arguments"] = _edit_arguments(call["arguments"])
     print_call(call, decision.get("arguments"))
     if not yes and prompt("run it? [y/N] ").lower() not in ("y", "yes"):
         print_progress("nothing was decided; the call still waits.")
         return NOT_COMPLETED
-    fields = {**decision, "call_id": call["call_id"], "conversation": call.get("conversation")}
-    return await send_update(
-        client, call["id"], DECIDE, fields, as_json=as_json, message=f"{call['tool']} is approved."
-    )
+    return await reply_to(client, call, DECIDE, decision, as_json=as_json, message=f"{call['tool']} is approved.")
 
 
 def _edit_arguments(arguments: Any) -> dict[str, Any] | None:

@@ -16,7 +16,6 @@ from mulligan.cli._terminal import (
     print_json,
     print_line,
     print_progress,
-    run_command,
 )
 from mulligan.schema.printable import printable
 
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 MOST_TENANTS, PARALLEL_QUERIES = 1_000, 20
 
 
-def budget(
+async def budget(
     tenant: Annotated[
         str | None,
         typer.Argument(help="One tenant. Without it, all that have spent something.", show_default=False),
@@ -39,7 +38,7 @@ def budget(
         str | None, typer.Option(help="Another day than today, such as 2026-11-23 (UTC).", show_default=False)
     ] = None,
     as_json: AsJson = False,
-) -> None:
+) -> int:
     """Show what tenants with a budget have spent on a day (docs/budgets.md). The budgets are those of MULLIGAN_BUDGETS here.
 
     Examples: `mulligan budget`, `mulligan budget acme --json`
@@ -48,30 +47,22 @@ def budget(
     """
     from datetime import UTC, date, datetime
 
+    from mulligan.client.budget_file import BudgetFile
+    from mulligan.client.settings import settings
+
     try:
         chosen = date.fromisoformat(day) if day else datetime.now(UTC).date()
     except ValueError:
         fail(f"--day is {day!r}, which is not a date such as 2026-11-23.")
-    run_command(_budget(tenant, chosen, as_json=as_json))
-
-
-async def _budget(tenant: str | None, day: date, *, as_json: bool) -> int:
-    from mulligan.client.budget_file import BudgetFile
-    from mulligan.client.settings import settings
-    from mulligan.errors import DeclarationError
-
-    try:
-        budgets = BudgetFile(settings().budgets).read()
-    except DeclarationError as error:
-        fail(str(error))
+    budgets = BudgetFile(settings().budgets).read()
     client = await connect_or_fail()
-    tenants = [tenant] if tenant is not None else await _tenants(client, day)
+    tenants = [tenant] if tenant is not None else await _tenants(client, chosen)
     limit = asyncio.Semaphore(PARALLEL_QUERIES)
-    found = zip(tenants, await asyncio.gather(*(_spent(client, name, day, limit) for name in tenants)), strict=True)
+    found = zip(tenants, await asyncio.gather(*(_spent(client, name, chosen, limit) for name in tenants)), strict=True)
     rows: list[dict[str, Any]] = [
         {
             "tenant": name,
-            "day": day.isoformat(),
+            "day": chosen.isoformat(),
             "usd": spent.usd,
             "calls": spent.calls,
             "estimated_usd": spent.estimated_usd,
@@ -83,12 +74,12 @@ async def _budget(tenant: str | None, day: date, *, as_json: bool) -> int:
     if as_json:
         print_json(rows)
     elif not tenants:
-        print_progress(f"no tenant with a budget has spent anything on {day} (UTC).")
+        print_progress(f"no tenant with a budget has spent anything on {chosen} (UTC).")
     for row in rows if not as_json else ():
         of = "" if row["budget"] is None else f" of {row['budget']:,.2f}"
         calls = f"{row['calls']:,} model call{'' if row['calls'] == 1 else 's'}"
         part = f"; {_usd(row['estimated_usd'])} of it is an estimate" if row["estimated_usd"] else ""
-        line = f"{row['tenant']}: {_usd(row['usd'])}{of} USD spent on {day} (UTC), {calls}{part}"
+        line = f"{row['tenant']}: {_usd(row['usd'])}{of} USD spent on {chosen} (UTC), {calls}{part}"
         print_line(printable(line))
     return OK if rows or not tenants else WRONG_USE
 

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from mulligan.cli._people import RunId, print_result
 from mulligan.cli._runs import find_open_run
-from mulligan.cli._terminal import OK, AsJson, connect_or_fail, fail, run_command
+from mulligan.cli._terminal import OK, AsJson, connect_or_fail, fail
 
 
-def cancel(run_id: RunId, as_json: AsJson = False) -> None:
+async def cancel(run_id: RunId, as_json: AsJson = False) -> int:
     """Cancel a run: its running calls are cancelled, and it ends as `cancelled`. `mulligan stop` lets calls finish.
 
     Example: `mulligan cancel my-run`
 
     Exit code: 0 cancellation requested, 2 no such run, or it has ended.
     """
-    run_command(_cancel(run_id, as_json=as_json))
-
-
-async def _cancel(run_id: str, *, as_json: bool) -> int:
     from temporalio.service import RPCError
 
     handle = await find_open_run(await connect_or_fail(), run_id)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mulligan.cli._terminal import OK, fail, run_command
+from mulligan.cli._terminal import OK, fail
 
 if TYPE_CHECKING:
     from mulligan.client.encryption import EncryptionCodec
@@ -19,7 +19,7 @@ DEV_SERVER_UI = ["http://localhost:8233", "http://127.0.0.1:8233"]
 """Two origins, because browsers treat the two names as different."""
 
 
-def codec_server(
+async def codec_server(
     host: Annotated[
         str, typer.Option(help="The address to listen at. Without --token-file only a loopback address.")
     ] = ("127.0.0.1"),
@@ -37,7 +37,7 @@ def codec_server(
             help="A file with a token that callers must send as `Authorization: Bearer …`.", show_default=False
         ),
     ] = None,
-) -> None:
+) -> int:
     """Decrypt payloads for Temporal's UI and command line, until Ctrl-C.
 
     Example: `mulligan codec-server`, then `temporal workflow show -w ID --codec-endpoint http://127.0.0.1:8081`
@@ -48,42 +48,34 @@ def codec_server(
     from mulligan.client.encryption import EncryptionCodec, parse_keys
     from mulligan.client.settings import settings
     from mulligan.client.web_origin import is_loopback, parse_origin
-    from mulligan.errors import DeclarationError
 
-    try:
-        if not (keys := settings().encryption_keys.get_secret_value()):
-            fail("MULLIGAN_ENCRYPTION_KEYS is not set: a codec server needs the keys of the workers.")
-        codec = EncryptionCodec(parse_keys(keys))
-        origins = [parse_origin(each) for each in ui_origin or DEV_SERVER_UI]
-    except DeclarationError as error:
-        fail(str(error))
+    if not (keys := settings().encryption_keys.get_secret_value()):
+        fail("MULLIGAN_ENCRYPTION_KEYS is not set: a codec server needs the keys of the workers.")
+    codec = EncryptionCodec(parse_keys(keys))
+    origins = [parse_origin(each) for each in ui_origin or DEV_SERVER_UI]
     if token_file is None and not is_loopback(host):
         fail(
             f"--host {host} can be reached from other machines: give a --token-file, for example made by "
             "`openssl rand -hex 32`."
         )
-    run_command(_serve(codec, host, port, origins, _read_token(token_file) if token_file else ""))
+    return await _serve(codec, host, port, origins, _read_token(token_file) if token_file else "")
 
 
 async def _serve(codec: EncryptionCodec, host: str, port: int, origins: list[str], token: str) -> int:
     from mulligan.client import codec_server as endpoint
     from mulligan.client.settings import settings
     from mulligan.client.web_origin import is_loopback
-    from mulligan.errors import DeclarationError
     from mulligan.worker.logs import say, set_up_logging
 
     set_up_logging(settings().log_format, is_encrypted=True)
     stop = asyncio.Event()
     for sign in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(sign, stop.set)
-    try:
-        async with endpoint.codec_server(codec, host, port, origins, token) as url:
-            say(f"Codec server at {url} for {', '.join(origins)}. Ctrl-C stops it.")
-            if not is_loopback(host):
-                say("It uses plain HTTP: other machines should reach it only through a TLS proxy.")
-            await stop.wait()
-    except DeclarationError as error:
-        fail(str(error))
+    async with endpoint.codec_server(codec, host, port, origins, token) as url:
+        say(f"Codec server at {url} for {', '.join(origins)}. Ctrl-C stops it.")
+        if not is_loopback(host):
+            say("It uses plain HTTP: other machines should reach it only through a TLS proxy.")
+        await stop.wait()
     return OK
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from mulligan.cli._terminal import AsJson, connect_or_fail, fail, print_json, print_line, run_command
+from mulligan.cli._terminal import AsJson, CommandApp, connect_or_fail, fail, print_json, print_line
 
-if TYPE_CHECKING:
-    from datetime import timedelta
-
-content = typer.Typer(help="The stored images and files of runs.", no_args_is_help=True)
+content = CommandApp(help="The stored images and files of runs.", no_args_is_help=True)
 
 
 @content.callback()
@@ -20,7 +17,7 @@ def _group() -> None:
 
 
 @content.command()
-def prune(
+async def prune(
     older_than: Annotated[
         str, typer.Option(metavar="DURATION", help="Since the last use: 12h, 30d.", show_default=False)
     ],
@@ -37,26 +34,14 @@ def prune(
 
     Exit code: 0 deleted, 1 an older run is open or a file cannot be deleted, 2 wrong use.
     """
-    from mulligan.client.schedules import parse_interval
-    from mulligan.errors import DeclarationError
-
-    try:
-        length = parse_interval(older_than, "--older-than")
-    except DeclarationError as error:
-        fail(str(error))
-    run_command(_prune(length, dry_run=dry_run, force=force, as_json=as_json))
-
-
-async def _prune(older_than: timedelta, *, dry_run: bool, force: bool, as_json: bool) -> None:
     from mulligan.client.prune_content import OpenRunsError, prune_content
+    from mulligan.client.schedules import parse_interval
     from mulligan.client.stored_files import StorageError
-    from mulligan.errors import DeclarationError
 
+    length = parse_interval(older_than, "--older-than")
     client = await connect_or_fail()
     try:
-        pruned = await prune_content(client, older_than, dry_run=dry_run, force=force)
-    except DeclarationError as error:
-        fail(str(error))
+        pruned = await prune_content(client, length, dry_run=dry_run, force=force)
     except (OpenRunsError, StorageError) as error:
         fail(str(error), code=1)
     if as_json:

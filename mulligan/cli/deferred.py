@@ -10,10 +10,11 @@ import typer
 from mulligan.cli._input import read_text
 from mulligan.cli._people import Conversation, RunId, send_update
 from mulligan.cli._runs import find_open_run
-from mulligan.cli._terminal import AsJson, connect_or_fail, fail, run_command
+from mulligan.cli._terminal import AsJson, connect_or_fail, fail
+from mulligan.wire.deferred import COMPLETE
 
 
-def complete(
+async def complete(
     run_id: RunId,
     call_id: Annotated[str, typer.Argument(metavar="CALL", help="The id of the call.")],
     result: Annotated[
@@ -24,7 +25,7 @@ def complete(
     ] = None,
     conversation: Conversation = None,
     as_json: AsJson = False,
-) -> None:
+) -> int:
     """Bring the result of a call of a deferred tool, which waits for it (docs/deferred-tools.md).
 
     Examples: `mulligan complete my-run call_8 --result '{"rows": 7}'`, `mulligan complete my-run call_8 --error "No data."`
@@ -41,21 +42,9 @@ def complete(
             fail(f"--result is not JSON ({fault}); a text has quotes: --result '\"done\"'.")
     else:
         fields["error"] = error
-    run_command(_complete(run_id, fields, as_json=as_json))
-
-
-async def _complete(run_id: str, fields: dict[str, Any], *, as_json: bool) -> int:
-    client = await connect_or_fail()
+    client, message = await connect_or_fail(), f"{call_id} of {run_id} was completed."
     await find_open_run(client, run_id)
-    return await send_update(
-        client,
-        run_id,
-        "complete",
-        fields,
-        as_json=as_json,
-        keep_none=True,
-        message=f"{fields['call_id']} of {run_id} was completed.",
-    )
+    return await send_update(client, run_id, COMPLETE, fields, as_json=as_json, keep_none=True, message=message)
 
 
 COMMAND = complete

@@ -19,7 +19,6 @@ from mulligan.cli._terminal import (
     print_json,
     print_line,
     print_progress,
-    run_command,
 )
 
 FILES = {
@@ -35,16 +34,12 @@ Order 8, one chair: delivered.
 }
 
 
-def demo(as_json: AsJson = False) -> None:
+async def demo(as_json: AsJson = False) -> int:
     """Watch an agent make mistakes, recover and finish: on an embedded Temporal server, with real tools, without an API key.
 
     The scripted model calls a tool that does not exist, omits a field, writes truncated JSON, reads a file that does not
     exist, and misspells a field. The command prints each step and the run's trace.
     """
-    run_command(_demo(as_json=as_json))
-
-
-async def _demo(*, as_json: bool) -> int:
     from mulligan.devserver import DevServerError, any_server
 
     try:

@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
-from mulligan.cli._terminal import OK, AsJson, fail, print_json, print_line, print_progress, run_command
+from mulligan.cli._terminal import OK, AsJson, fail, print_json, print_line, print_progress
 
 
-def dev(
+async def dev(
     port: Annotated[int, typer.Option(help="The port for clients and workers; 0: a free port.")] = 7233,
     ui_port: Annotated[
         int | None, typer.Option(help="The port of the web UI; 0: a free port.", show_default="port + 1000")
@@ -24,17 +24,14 @@ def dev(
         ),
     ] = None,
     as_json: AsJson = False,
-) -> None:
+) -> int:
     """Run Temporal's dev server with its web UI until Ctrl-C. Only this machine can reach it.
 
     Example: `mulligan dev --db runs.db`
     """
-    run_command(_dev(port, (port + 1000 if port else 0) if ui_port is None else ui_port, db, as_json=as_json))
-
-
-async def _dev(port: int, ui_port: int, db: Path | None, *, as_json: bool) -> int:
     from mulligan.devserver import DevServerError
 
+    ui_port = (port + 1000 if port else 0) if ui_port is None else ui_port
     stop = asyncio.Event()
     for sign in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(sign, stop.set)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from mulligan.cli._terminal import NOT_COMPLETED, OK, AsJson, Modules, fail, out, print_json, run_command
+from mulligan.cli._terminal import NOT_COMPLETED, OK, AsJson, Modules, out, print_json
 from mulligan.schema.printable import printable
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ MARKS: dict[State, tuple[str, str]] = {
 }
 
 
-def doctor(
+async def doctor(
     load: Modules = None,
     task_queue: Annotated[
         str | None,
@@ -29,7 +29,7 @@ def doctor(
         ),
     ] = None,
     as_json: AsJson = False,
-) -> None:
+) -> int:
     """Check all that runs need: the server, its workers, the models' endpoints, where traces go, clocks, versions.
 
     Each check is one line; each `warning` and `problem` says what to do. Keys are used, never printed. With modules, the
@@ -39,22 +39,14 @@ def doctor(
 
     Exit code: 0 without problems (warnings may be there), 1 with a problem, 2 for wrong use.
     """
-    run_command(_run(load or [], task_queue, as_json))
-
-
-async def _run(load: list[str], task_queue: str | None, as_json: bool) -> int:
     from mulligan.client.settings import settings
     from mulligan.doctor.checks import run_checks
-    from mulligan.errors import DeclarationError
     from mulligan.worker.loading import load as load_modules
     from mulligan.worker.loading import modules_to_load
 
-    try:
-        configured = settings()
-        names = modules_to_load(configured.load, load, with_shipped=False) if load or configured.load else []
-        loaded = load_modules(names) if names else None
-    except DeclarationError as error:
-        fail(str(error))
+    configured = settings()
+    names = modules_to_load(configured.load, load or [], with_shipped=False) if load or configured.load else []
+    loaded = load_modules(names) if names else None
     findings = await run_checks(loaded, task_queue or configured.task_queue)
     if as_json:
         print_json([vars(finding) for finding in findings])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -19,14 +18,11 @@ from mulligan.cli._terminal import (
     print_json,
     print_line,
     print_progress,
-    run_command,
 )
 from mulligan.schema.printable import printable
 
 if TYPE_CHECKING:
     from temporalio.client import Client
-
-    from mulligan.client.find_runs import RunQuery
 
 PARALLEL_READS = 20
 """Open runs that are read at the same time."""
@@ -36,7 +32,7 @@ MOST_SUB_RUNS = 5
 """Runs of sub-agents that are looked at for one of them."""
 
 
-def list_runs(
+async def list_runs(
     limit: Annotated[int, typer.Option(min=1, max=1000, help="The maximum number of runs.")] = 20,
     status: Annotated[
         str | None,
@@ -50,7 +46,7 @@ def list_runs(
     tenant: Annotated[str | None, typer.Option(help="Only runs of this tenant.", show_default=False)] = None,
     sub_agents: Annotated[bool, typer.Option("--sub-agents", help="Also list the runs of sub-agents.")] = False,
     as_json: AsJson = False,
-) -> None:
+) -> int:
     """List recent runs: the open ones, then the others, the one that ended last first.
 
     The status of a run that has ended is that of its result.
@@ -60,17 +56,11 @@ def list_runs(
 
     Examples: `mulligan list --status waiting`, `mulligan list --agent support --status stopped`
     """
-    from mulligan.client.find_runs import RunQuery
-
-    query = RunQuery(status=status, agent=agent, tenant=tenant, sub_agents=sub_agents)
-    run_command(_list(limit, query, as_json=as_json))
-
-
-async def _list(limit: int, query: RunQuery, *, as_json: bool) -> int:
     from temporalio.service import RPCError
 
-    from mulligan.client.find_runs import StatusError, find_runs
+    from mulligan.client.find_runs import RunQuery, StatusError, find_runs
 
+    query = RunQuery(status=status, agent=agent, tenant=tenant, sub_agents=sub_agents)
     try:
         query.check()
     except StatusError as error:
@@ -103,21 +93,18 @@ async def _list(limit: int, query: RunQuery, *, as_json: bool) -> int:
 
 async def _add_waits(client: Client, runs: list[dict[str, Any]]) -> None:
     """Add to the newest open runs what they wait for. One that cannot be read is listed without it."""
-    from temporalio.service import RPCError
-
     from mulligan.client.find_runs import WAITING
     from mulligan.client.wait_reader import WaitReader
 
     reader, limit = WaitReader(client, MOST_SUB_RUNS), asyncio.Semaphore(PARALLEL_READS)
 
     async def add(run: dict[str, Any]) -> None:
-        with suppress(RPCError, ValueError, KeyError):
-            async with limit:
-                waiting = await reader.read(run["id"])
-            if waiting is not None:
-                run["waiting_for"] = waiting.model_dump(mode="json")
-                if waiting.kind == "person":
-                    run["status"] = WAITING  # as `show` and `--status waiting` have it
+        async with limit:
+            waiting = await reader.read_or_none(run["id"])
+        if waiting is not None:
+            run["waiting_for"] = waiting.model_dump(mode="json")
+            if waiting.kind == "person":
+                run["status"] = WAITING  # as `show` and `--status waiting` have it
 
     await asyncio.gather(*(add(run) for run in [run for run in runs if run["status"] == "running"][:MOST_WAITS]))
 

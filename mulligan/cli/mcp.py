@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mulligan.cli._terminal import OK, Modules, fail, print_line, print_progress, run_command
+from mulligan.cli._terminal import OK, CommandApp, Modules, fail, print_line, print_progress
 
 if TYPE_CHECKING:
     from mulligan.mcp import McpServer
 
-mcp = typer.Typer(help="Log in to MCP servers.", no_args_is_help=True)
+mcp = CommandApp(help="Log in to MCP servers.", no_args_is_help=True)
 
 
 @mcp.callback()
@@ -21,11 +21,11 @@ def _group() -> None:
 
 
 @mcp.command()
-def login(
+async def login(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The server's name in its declaration.")],
     load: Modules = None,
     timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for the browser to return.")] = 300,
-) -> None:
+) -> int:
     """Log in to an MCP server that is declared with `auth=OAuthLogin()`. Open the printed address in a browser here.
 
     The login is kept in a file that only you can read; workers use it from now on, and renew it.
@@ -34,21 +34,16 @@ def login(
 
     Exit code: 0 logged in, 1 the login failed, 2 there is no such server.
     """
-    server = _find(name, load or [])
-    run_command(_login(server, timeout))
+    return await _login(_find(name, load or []), timeout)
 
 
 def _find(name: str, load: list[str]) -> McpServer:
     from mulligan.client.settings import settings
-    from mulligan.errors import DeclarationError
     from mulligan.mcp_auth import OAuthLogin
     from mulligan.worker.loading import load as load_modules
     from mulligan.worker.loading import modules_to_load
 
-    try:
-        loaded = load_modules(modules_to_load(settings().load, load))
-    except DeclarationError as error:
-        fail(str(error))
+    loaded = load_modules(modules_to_load(settings().load, load))
     servers = [server for agent in loaded.registry.agents.values() for server in agent.mcp]
     with_login = {server.name: server for server in servers if isinstance(server.auth, OAuthLogin)}
     if name not in with_login:

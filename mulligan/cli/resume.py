@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from mulligan.cli._runs import report_start
-from mulligan.cli._terminal import AsJson, connect_or_fail, fail, run_command
+from mulligan.cli._terminal import AsJson, connect_or_fail, fail
 
 
-def resume(
+async def resume(
     run_id: Annotated[str, typer.Argument(metavar="ID", help="The id of a run that has ended.")],
     prompt: Annotated[str | None, typer.Argument(help="The next message to the agent.", show_default=False)] = None,
     id: Annotated[  # noqa: A002 - what Temporal calls it
@@ -26,7 +26,7 @@ def resume(
         str | None, typer.Option(help="The task queue of the workers.", show_default="as before")
     ] = None,
     as_json: AsJson = False,
-) -> None:
+) -> int:
     """Start a new run that continues a run which failed, was cancelled, terminated or stopped, or ran out of steps.
 
     The new run begins with the conversation of the earlier one. Calls with a result are not repeated. For a call that was
@@ -39,28 +39,22 @@ def resume(
 
     Exit code: 0 started (with --wait: completed), 1 it did not complete, 2 it cannot be resumed, or no server.
     """
-    options = {"id": id, "max_steps": max_steps, "model": model, "task_queue": task_queue}
-    run_command(_resume(run_id, prompt, options, wait=wait, as_json=as_json))
-
-
-async def _resume(earlier: str, prompt: str | None, options: dict[str, Any], *, wait: bool, as_json: bool) -> int:
     from temporalio.exceptions import WorkflowAlreadyStartedError
     from temporalio.service import RPCError
 
     from mulligan.client.resume_run import PromptNeededError, ResumeError, resume_run
-    from mulligan.errors import InvalidRunInputError
 
     client = await connect_or_fail()
     try:
-        handle = await resume_run(client, earlier, prompt, **options)
+        handle = await resume_run(
+            client, run_id, prompt, id=id, max_steps=max_steps, model=model, task_queue=task_queue
+        )
     except PromptNeededError as error:
-        fail(f'{error} Example: mulligan resume {earlier} "Go on."')
+        fail(f'{error} Example: mulligan resume {run_id} "Go on."')
     except ResumeError as error:
         fail(str(error))
-    except InvalidRunInputError as error:
-        fail(error.message)
     except WorkflowAlreadyStartedError:
-        fail(f"there is another run {options['id']!r} already; choose another --id.")
+        fail(f"there is another run {id!r} already; choose another --id.")
     except RPCError as error:
         fail(f"Temporal did not start the run: {error.message}")
-    return await report_start(client, handle, wait=wait, as_json=as_json, resumed_from=earlier)
+    return await report_start(client, handle, wait=wait, as_json=as_json, resumed_from=run_id)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Coroutine
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from mulligan.cli._input import read_json_object
-from mulligan.cli._terminal import OK, AsJson, connect_or_fail, fail, print_json, print_line, run_command
+from mulligan.cli._terminal import OK, AsJson, CommandApp, connect_or_fail, fail, print_json, print_line
 from mulligan.schema.printable import printable
 
 if TYPE_CHECKING:
@@ -19,26 +18,19 @@ if TYPE_CHECKING:
     from mulligan.client.schedules import Timing
     from mulligan.run_input import RunInput
 
-schedule = typer.Typer(
+schedule = CommandApp(
     help="Start runs at times: create, list, show, pause, resume, trigger, delete.", no_args_is_help=True
 )
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's name.")]
 
 
-class Overlap(StrEnum):
-    """Temporal's policies for a run that is due while the one before is open."""
-
-    SKIP = "skip"
-    BUFFER_ONE = "buffer-one"
-    BUFFER_ALL = "buffer-all"
-    CANCEL_OTHER = "cancel-other"
-    TERMINATE_OTHER = "terminate-other"
-    ALLOW_ALL = "allow-all"
+Overlap = Literal["skip", "buffer-one", "buffer-all", "cancel-other", "terminate-other", "allow-all"]
+"""Temporal's policies for a run that is due while the one before is open."""
 
 
 @schedule.command()
-def create(
+async def create(
     name: Name,
     agent: Annotated[str, typer.Argument(help="The agent's name.")],
     prompt: Annotated[str, typer.Argument(help="The task for the agent.")],
@@ -47,7 +39,7 @@ def create(
     timezone: Annotated[
         str | None, typer.Option(help="The time zone of --cron, as Europe/Berlin.", show_default="UTC")
     ] = None,
-    overlap: Annotated[Overlap, typer.Option(help="If the run before is still open.")] = Overlap.SKIP,
+    overlap: Annotated[Overlap, typer.Option(help="If the run before is still open.")] = "skip",
     jitter: Annotated[
         str | None, typer.Option(help="Delay each start at random by up to this.", show_default="0s")
     ] = None,
@@ -62,7 +54,7 @@ def create(
     task_queue: Annotated[
         str | None, typer.Option(help="The task queue of the workers.", show_default="agents")
     ] = None,
-) -> None:
+) -> int:
     """Create a schedule that starts runs of an agent: with either --every or --cron.
 
     Example: `mulligan schedule create news assistant "What is new?" --cron "0 9 * * MON-FRI" --timezone Europe/Berlin`
@@ -71,7 +63,6 @@ def create(
     """
     from mulligan.client.schedules import Timing, parse_interval
     from mulligan.client.settings import settings
-    from mulligan.errors import DeclarationError, InvalidRunInputError
     from mulligan.run_input import parse_run_input
 
     if (every is None) == (cron is None):
@@ -81,19 +72,16 @@ def create(
     fields = {} if input is None else read_json_object(input, "--input", '{"max_steps": 5}')
     given = {"agent": agent, "prompt": prompt, "tenant": tenant, "priority": priority}
     fields |= {key: value for key, value in given.items() if value is not None}
-    try:
-        timing = Timing(
-            every=parse_interval(every, "--every") if every else None,
-            cron=cron,
-            timezone=timezone,
-            overlap=overlap.value,
-            jitter=parse_interval(jitter, "--jitter") if jitter else None,
-            catchup_window=parse_interval(catchup_window, "--catchup-window") if catchup_window else None,
-        )
-        run_input, queue = parse_run_input(json.dumps(fields).encode()), task_queue or settings().task_queue
-    except (DeclarationError, InvalidRunInputError) as error:
-        fail(getattr(error, "message", None) or str(error))
-    run_command(_create(name, run_input, timing, queue))
+    timing = Timing(
+        every=parse_interval(every, "--every") if every else None,
+        cron=cron,
+        timezone=timezone,
+        overlap=overlap,
+        jitter=parse_interval(jitter, "--jitter") if jitter else None,
+        catchup_window=parse_interval(catchup_window, "--catchup-window") if catchup_window else None,
+    )
+    run_input, queue = parse_run_input(json.dumps(fields).encode()), task_queue or settings().task_queue
+    return await _create(name, run_input, timing, queue)
 
 
 async def _create(name: str, run_input: RunInput, timing: Timing, queue: str) -> int:
@@ -101,7 +89,6 @@ async def _create(name: str, run_input: RunInput, timing: Timing, queue: str) ->
     from temporalio.service import RPCError
 
     from mulligan.client.schedules import create_schedule
-    from mulligan.errors import InvalidRunInputError
 
     client = await connect_or_fail()
     try:
@@ -110,8 +97,6 @@ async def _create(name: str, run_input: RunInput, timing: Timing, queue: str) ->
         fail(
             f"there is a schedule {name!r} already; choose another name, or delete it: mulligan schedule delete {name}"
         )
-    except InvalidRunInputError as error:
-        fail(error.message)
     except RPCError as error:
         fail(f"Temporal did not create the schedule: {error.message}")
     print_line(printable(name))
@@ -119,15 +104,11 @@ async def _create(name: str, run_input: RunInput, timing: Timing, queue: str) ->
 
 
 @schedule.command("list")
-def list_all(as_json: AsJson = False) -> None:
+async def list_all(as_json: AsJson = False) -> int:
     """List the schedules that start runs.
 
     Exit code: 0, or 2 with no server.
     """
-    run_command(_list(as_json=as_json))
-
-
-async def _list(*, as_json: bool) -> int:
     from mulligan.client.schedules import list_schedules
 
     client = await connect_or_fail()
@@ -142,15 +123,11 @@ async def _list(*, as_json: bool) -> int:
 
 
 @schedule.command()
-def show(name: Name, as_json: AsJson = False) -> None:
+async def show(name: Name, as_json: AsJson = False) -> int:
     """Show a schedule: its timing, its next times, its newest runs.
 
     Exit code: 0, or 2 if there is none of that name.
     """
-    run_command(_show(name, as_json=as_json))
-
-
-async def _show(name: str, *, as_json: bool) -> int:
     shown = await _described(name)
     if as_json:
         print_json(shown)
@@ -163,42 +140,42 @@ async def _show(name: str, *, as_json: bool) -> int:
 
 
 @schedule.command()
-def pause(
+async def pause(
     name: Name,
     reason: Annotated[str | None, typer.Option(help="Why; `show` prints it.", show_default=False)] = None,
-) -> None:
+) -> int:
     """Start no further runs until the schedule is resumed. Open runs go on.
 
     Exit code: 0 paused, 2 there is none of that name.
     """
-    run_command(_change(name, lambda handle: handle.pause(note=reason), f"{name} is paused."))
+    return await _change(name, lambda handle: handle.pause(note=reason), f"{name} is paused.")
 
 
 @schedule.command()
-def resume(name: Name) -> None:
+async def resume(name: Name) -> int:
     """Start runs again.
 
     Exit code: 0 resumed, 2 there is none of that name.
     """
-    run_command(_change(name, lambda handle: handle.unpause(), f"{name} starts runs again."))
+    return await _change(name, lambda handle: handle.unpause(), f"{name} starts runs again.")
 
 
 @schedule.command()
-def trigger(name: Name) -> None:
+async def trigger(name: Name) -> int:
     """Start a run now, also if the schedule is paused. --overlap of the schedule applies.
 
     Exit code: 0 triggered, 2 there is none of that name.
     """
-    run_command(_change(name, lambda handle: handle.trigger(), f"{name} was triggered."))
+    return await _change(name, lambda handle: handle.trigger(), f"{name} was triggered.")
 
 
 @schedule.command()
-def delete(name: Name) -> None:
+async def delete(name: Name) -> int:
     """Delete a schedule. Open runs go on.
 
     Exit code: 0 deleted, 2 there is none of that name.
     """
-    run_command(_change(name, lambda handle: handle.delete(), f"{name} was deleted."))
+    return await _change(name, lambda handle: handle.delete(), f"{name} was deleted.")
 
 
 async def _described(name: str) -> dict[str, Any]:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from mulligan.cli._input import read_files, read_text
 from mulligan.cli._people import Conversation, RunId, send_update
 from mulligan.cli._runs import find_open_run
-from mulligan.cli._terminal import AsJson, connect_or_fail, run_command
+from mulligan.cli._terminal import AsJson, connect_or_fail
 
 
-def send(
+async def send(
     run_id: RunId,
     text: Annotated[str, typer.Argument(help="The message to the agent (`-` reads it from stdin).")],
     id: Annotated[  # noqa: A002 - it names the option
@@ -25,26 +25,17 @@ def send(
     ] = None,
     conversation: Conversation = None,
     as_json: AsJson = False,
-) -> None:
+) -> int:
     """Send a message to a running agent. The agent reads it before its next step.
 
     Example: `mulligan send my-run "The customer called: make it two lamps."`
 
     Exit code: 0 sent, 2 no such run, it has ended, or it refused the message.
     """
-    run_command(_send(run_id, _message(read_text(text), file), id, conversation, as_json=as_json))
-
-
-def _message(text: str, files: list[Path] | None) -> dict[str, Any]:
-    content = [{"type": "text", "text": text}, *read_files(files)] if files else None
-    return {"text": text, "content": content}
-
-
-async def _send(
-    run_id: str, message: dict[str, Any], message_id: str | None, conversation: str | None, *, as_json: bool
-) -> int:
+    text = read_text(text)
+    content = [{"type": "text", "text": text}, *read_files(file)] if file else None
+    fields = {"text": text, "content": content, "id": id, "conversation": conversation}
     client = await connect_or_fail()
     await find_open_run(client, run_id)
-    fields = {**message, "id": message_id, "conversation": conversation}
     sent = f"The message was sent to {run_id}."
     return await send_update(client, run_id, "send_message", fields, as_json=as_json, message=sent)

@@ -50,25 +50,21 @@ def serve(
 
     Exit code: 2 if a setting is invalid, or nothing can listen at the address.
     """
-    from mulligan.errors import DeclarationError
     from mulligan.extras import require_extra
 
-    try:
-        require_extra("serve", "mulligan serve")
-        _check_tokens(host)
-        from mulligan.serve.listen import listen
+    require_extra("serve", "mulligan serve")
+    _check_tokens(host)
+    from mulligan.serve.listen import listen
 
-        listen(
-            host,
-            port,
-            allow_hosts=allow_host or [],
-            allow_origins=allow_origin or [],
-            task_queue=task_queue,
-            proxies=trust_proxy or [],
-            say=print_progress,
-        )
-    except DeclarationError as error:
-        fail(str(error))
+    listen(
+        host,
+        port,
+        allow_hosts=allow_host or [],
+        allow_origins=allow_origin or [],
+        task_queue=task_queue,
+        proxies=trust_proxy or [],
+        say=print_progress,
+    )
 
 
 def _check_tokens(host: str) -> None:

@@ -19,7 +19,6 @@ from mulligan.cli._terminal import (
     print_json,
     print_line,
     print_progress,
-    run_command,
 )
 from mulligan.schema.printable import printable
 
@@ -32,13 +31,13 @@ if TYPE_CHECKING:
     from mulligan.values import WaitingFor
 
 
-def show(
+async def show(
     id: Annotated[str, typer.Argument(help="The run's id.")],  # noqa: A002 - what Temporal calls it
     trace: Annotated[bool, typer.Option("--trace", help="Draw the run's trace: a tree with a time line.")] = False,
     whole: Annotated[bool, typer.Option("--all", help="With --trace: show all spans of a long trace.")] = False,
     deep: Annotated[bool, typer.Option("--deep", help="Show the steps of the sub-agents' runs, too.")] = False,
     as_json: AsJson = False,
-) -> None:
+) -> int:
     """Show a run's steps: the model's text, each tool call with its repairs, and its result or error.
 
     Below a call of a sub-agent are the runs that it started.
@@ -55,7 +54,7 @@ def show(
         fail("--all needs --trace.")
     if deep and trace:
         fail("--deep and --trace do not go together: a trace contains the runs of sub-agents anyway.")
-    run_command(_show_trace(id, whole=whole, as_json=as_json) if trace else _show(id, deep=deep, as_json=as_json))
+    return await (_show_trace(id, whole=whole, as_json=as_json) if trace else _show(id, deep=deep, as_json=as_json))
 
 
 @dataclass(frozen=True)
@@ -218,24 +217,21 @@ def _without_final_answer(state: _RunState, steps: list[dict[str, Any]]) -> list
 
 async def _read_start(client: Client, description: Any, steps: list[dict[str, Any]]) -> dict[str, Any]:
     """What the first event of the run's first workflow run says of its start; {} if it cannot be read."""
-    from temporalio.common import RawValue
     from temporalio.service import RPCError
 
+    from mulligan.client.read_run import UNDECODABLE
+    from mulligan.client.start_run import decode_start_input, read_start
     from mulligan.errors import InvalidRunInputError
-    from mulligan.run_input import parse_run_input
-    from mulligan.wire.compressed_input import decompress_input
 
     first_run = client.get_workflow_handle(
         description.id, run_id=description.raw_info.first_run_id or description.run_id
     )
     start: dict[str, Any] = {}
     try:
-        first_event = await anext(first_run.fetch_history_events(page_size=1))
-        attributes = first_event.workflow_execution_started_event_attributes
-        start["by"] = attributes.identity
-        [raw] = await client.data_converter.decode(attributes.input.payloads, [RawValue])
-        run_input = parse_run_input(decompress_input(raw.payload.data))
-    except (RPCError, InvalidRunInputError, KeyError, ValueError, StopAsyncIteration):
+        started = await read_start(first_run)
+        start["by"] = started.identity
+        run_input = await decode_start_input(client, started)
+    except (RPCError, InvalidRunInputError, *UNDECODABLE):
         return {name: value for name, value in start.items() if value}
     from mulligan.content import described
 
@@ -268,7 +264,6 @@ async def _show_trace(run_id: str, *, whole: bool, as_json: bool) -> int:
     from mulligan.cli._trace import draw, heading
     from mulligan.client.read_run import wait_for_end
     from mulligan.client.settings import settings
-    from mulligan.errors import DeclarationError
     from mulligan.trace_view.history_events import Unreadable
     from mulligan.trace_view.run_trace import run_trace
 
@@ -278,8 +273,6 @@ async def _show_trace(run_id: str, *, whole: bool, as_json: bool) -> int:
     try:
         trace = await run_trace(client, run_id, settings().jaeger_url, is_open=is_open)
         end = None if is_open else await wait_for_end(handle)
-    except DeclarationError as error:
-        fail(str(error))
     except Unreadable as error:
         fail(f"the history of {run_id!r} cannot be read: {error}. If it is encrypted, set MULLIGAN_ENCRYPTION_KEYS.")
     if trace is not None and trace.warning:

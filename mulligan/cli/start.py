@@ -11,7 +11,7 @@ import typer
 
 from mulligan.cli._input import read_files, read_json_object
 from mulligan.cli._runs import report_start
-from mulligan.cli._terminal import AsJson, connect_or_fail, fail, print_progress, run_command
+from mulligan.cli._terminal import AsJson, connect_or_fail, fail, print_progress
 from mulligan.schema.printable import printable
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mulligan.run_input import RunInput
 
 
-def start(
+async def start(
     agent: Annotated[str | None, typer.Argument(help="The agent's name.", show_default=False)] = None,
     prompt: Annotated[str | None, typer.Argument(help="The task for the agent.", show_default=False)] = None,
     id: Annotated[  # noqa: A002 - what Temporal calls it
@@ -55,7 +55,7 @@ def start(
         str | None, typer.Option(help="The task queue of the workers.", show_default="agents")
     ] = None,
     as_json: AsJson = False,
-) -> None:
+) -> int:
     """Start a run and print its id.
 
     Example: `mulligan start assistant "What is in the workspace?" --wait`
@@ -72,13 +72,12 @@ def start(
         run_input["prompt"] = [*_prompt_parts(run_input.get("prompt")), *read_files(file)]
     parsed, queue = _check(run_input, task_queue)
     run_id = id or f"{run_input['agent']}-{secrets.token_hex(4)}"
-    run_command(_start(run_input, parsed, run_id, queue, wait=wait, as_json=as_json))
+    return await _start(run_input, parsed, run_id, queue, wait=wait, as_json=as_json)
 
 
 def _check(run_input: dict[str, Any], task_queue: str | None) -> tuple[RunInput, str]:
     """The input and the task queue of the new run; the command ends if one is missing or not valid."""
     from mulligan.client.settings import settings
-    from mulligan.errors import DeclarationError, InvalidRunInputError
     from mulligan.run_input import parse_run_input
 
     if "agent" not in run_input:
@@ -87,10 +86,7 @@ def _check(run_input: dict[str, Any], task_queue: str | None) -> tuple[RunInput,
         )
     if "prompt" not in run_input and not run_input.get("messages"):
         fail(f'no prompt: what should the agent do? `mulligan start {printable(str(run_input["agent"]))} "prompt"`')
-    try:
-        return parse_run_input(json.dumps(run_input).encode()), task_queue or settings().task_queue
-    except (InvalidRunInputError, DeclarationError) as error:
-        fail(getattr(error, "message", None) or str(error))
+    return parse_run_input(json.dumps(run_input).encode()), task_queue or settings().task_queue
 
 
 def _prompt_parts(prompt: Any) -> list[Any]:
@@ -104,7 +100,6 @@ async def _start(
     from temporalio.service import RPCError
 
     from mulligan.client.start_run import start_memo
-    from mulligan.errors import InvalidRunInputError
     from mulligan.wire.run_priority import run_priority
 
     client = await connect_or_fail()
@@ -118,8 +113,6 @@ async def _start(
             memo=start_memo(parsed),
             priority=run_priority(parsed),
         )
-    except InvalidRunInputError as error:
-        fail(error.message)
     except WorkflowAlreadyStartedError:
         fail(f"a run with the id {run_id!r} is open; choose another --id, or see `mulligan show {run_id}`.")
     except RPCError as error:

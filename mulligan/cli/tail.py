@@ -9,7 +9,7 @@ import typer
 
 from mulligan.cli._follow import run_continues, watch_waits
 from mulligan.cli._runs import find_run, follow_to_end
-from mulligan.cli._terminal import NOT_COMPLETED, OK, AsJson, connect_or_fail, fail, print_json, run_command
+from mulligan.cli._terminal import NOT_COMPLETED, OK, AsJson, connect_or_fail, fail, print_json
 
 if TYPE_CHECKING:
     from temporalio.client import Client, WorkflowHandle
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from mulligan.values import WaitingFor
 
 
-def tail(
+async def tail(
     id: Annotated[str, typer.Argument(help="The run's id.")],  # noqa: A002 - what Temporal calls it
     since: Annotated[
         str, typer.Option(help="The token of an event, to continue after it.", show_default="the run's beginning")
@@ -27,7 +27,7 @@ def tail(
         bool, typer.Option("--events", help="Print each event as JSON on a line, with its token.")
     ] = False,
     as_json: AsJson = False,
-) -> None:
+) -> int:
     """Follow a run until it ends: text as the model writes it, tool calls, repairs, errors, waiting calls.
 
     Ctrl-C ends the command, not the run.
@@ -39,19 +39,15 @@ def tail(
 
     Exit code: 0 completed, 1 it did not complete, 2 no such run.
     """
-    if as_json and (as_events or since):
-        fail("--json prints the finished steps, from the first one on; it cannot be used with --since or --events.")
-    run_command(_tail(id, since, as_events=as_events, as_json=as_json))
-
-
-async def _tail(run_id: str, since: str, *, as_events: bool, as_json: bool) -> int:
     from mulligan.cli._links import print_links_of_run
 
+    if as_json and (as_events or since):
+        fail("--json prints the finished steps, from the first one on; it cannot be used with --since or --events.")
     client = await connect_or_fail()
-    handle = await find_run(client, run_id)
+    handle = await find_run(client, id)
     await print_links_of_run(client, handle)
     if as_json or as_events:
-        with run_continues(run_id):
+        with run_continues(id):
             end = await (_print_steps(client, handle) if as_json else _print_events(client, handle, since))
     else:
         end = await follow_to_end(client, handle, to_stderr=False, since=since)

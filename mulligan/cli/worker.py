@@ -56,11 +56,7 @@ def worker(
 def _processes(option: int | None) -> int | None:
     """How many processes to supervise; None for a single worker without a supervisor."""
     from mulligan.client.settings import MAX_PROCESSES, settings
-    from mulligan.errors import DeclarationError
 
     if option is not None and not 1 <= option <= MAX_PROCESSES:
         fail(f"--processes is {option}, but it must be from 1 to {MAX_PROCESSES}.")
-    try:
-        return option or settings().processes
-    except DeclarationError as error:
-        fail(str(error))
+    return option or settings().processes

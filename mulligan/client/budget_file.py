@@ -11,8 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mulligan.errors import DeclarationError
 
-__all__ = ["BudgetFile", "Budgets"]
-
 MAX_FILE_BYTES = 1_000_000
 OTHERS = "*"
 """The key of the budget of each tenant that has none of its own."""

@@ -31,17 +31,6 @@ from mulligan.client.settings import settings
 from mulligan.errors import DeclarationError
 from mulligan.wire.run_context import RunContext
 
-__all__ = [
-    "KEY_SCHEDULE",
-    "RESPONSE",
-    "CallbackTokens",
-    "DeferredCallId",
-    "call_of",
-    "callback_tokens",
-    "namespace_key",
-    "parse_callback_keys",
-]
-
 KEY_SCHEDULE = "mulligan-callback-key"
 """The id of the schedule whose memo has the namespace's key."""
 SHORTEST_KEY, LONGEST_TOKEN = 32, 4_000

@@ -22,8 +22,6 @@ from mulligan.client.plain_http_server import Request, Response, plain_http_serv
 from mulligan.client.web_origin import is_loopback
 from mulligan.errors import DeclarationError
 
-__all__ = ["codec_server"]
-
 MOST_BYTES = 8 * 1024 * 1024
 """The maximum size of a request body: Temporal's messages have at most 4 MiB, and base64 adds a third."""
 UI_HEADERS = "authorization, authorization-extras, content-type, x-namespace"

@@ -27,15 +27,6 @@ from mulligan.client.settings import settings
 from mulligan.client.start_interceptor import StartInterceptor
 from mulligan.errors import DeclarationError
 
-__all__ = [
-    "DEFAULT_ADDRESS",
-    "CannotConnectError",
-    "check_namespace",
-    "configured_converter",
-    "connect",
-    "data_converter",
-]
-
 DEFAULT_ADDRESS = "localhost:7233"
 EXIT_SECONDS = 0.05
 FAULTS = {

@@ -29,14 +29,6 @@ from mulligan.client.stored_files import StorageError, StoredFiles
 from mulligan.content import digest_of
 from mulligan.errors import DeclarationError
 
-__all__ = [
-    "ChangedContentError",
-    "ContentStore",
-    "MissingContentError",
-    "configured_content_files",
-    "configured_content_store",
-]
-
 SUBFOLDER = "content"
 _PLAIN = b"binary/plain"
 

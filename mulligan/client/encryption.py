@@ -33,8 +33,6 @@ from temporalio.converter import (
 from mulligan.client.converter import EncodedFailureConverter, refused
 from mulligan.errors import DeclarationError
 
-__all__ = ["EncryptionCodec", "parse_keys", "with_encryption"]
-
 ENCODING = b"binary/encrypted"
 """The name in Temporal's samples, which codecs in other languages know."""
 KEY_ID = "encryption-key-id"

@@ -24,8 +24,6 @@ from mulligan.client.event_position import Position, StreamPosition
 from mulligan.client.follow_events import EventFollower, newest_offset
 from mulligan.wire.event_types import Event, TextDelta, TextVoid, ToolProgress
 
-__all__ = ["EventFeed", "EventFeeds", "FeedEvent", "FeedReader"]
-
 MOST_KEPT, MOST_KEPT_BYTES = 2_000, 4_000_000
 """The newest events that a feed keeps: their number, and about how many bytes."""
 KEPT_AT_START = 100

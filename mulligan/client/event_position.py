@@ -9,8 +9,6 @@ from urllib.parse import quote, unquote
 
 from mulligan.wire.event_types import Event, ToolProgress
 
-__all__ = ["START", "EventTokenError", "Position", "StreamPosition"]
-
 MOST_CHARS, MOST_DEPTH = 20_000, 10
 """The longest token, and the deepest: a level for each level of sub-agents."""
 _POSITION = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,9})\.([0-9]{1,15}))?")

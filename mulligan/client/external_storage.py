@@ -21,8 +21,6 @@ from mulligan.client.stored_files import MOST_BYTES, LostError, StorageError
 from mulligan.errors import DeclarationError
 from mulligan.extras import require_extra
 
-__all__ = ["CARRY_BYTES", "STORED_FROM", "ContentBucket", "content_bucket", "external_storage", "storage_folder"]
-
 VARIABLE = "MULLIGAN_EXTERNAL_STORAGE"
 STORED_FROM = 512 * 1024
 """The size, in bytes, from which a payload is stored. The SDK's default is half of this, but the result of a query is a

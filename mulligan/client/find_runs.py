@@ -22,17 +22,6 @@ from mulligan.wire.run_context import AGENT_WORKFLOW
 from mulligan.wire.run_priority import TENANT_MEMO
 from mulligan.wire.search_attributes import AGENT_ATTRIBUTE, STATUS_ATTRIBUTE
 
-__all__ = [
-    "CursorError",
-    "RunPage",
-    "RunQuery",
-    "StatusError",
-    "describe_run",
-    "find_runs",
-    "memo_of",
-    "readable_memo",
-]
-
 TEMPORAL_STATUSES = {
     name.lower(): name for name in ("Running", "Completed", "Failed", "Canceled", "Terminated", "TimedOut")
 } | {"cancelled": "Canceled", "timed_out": "TimedOut"}

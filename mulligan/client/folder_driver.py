@@ -19,8 +19,6 @@ from temporalio.converter import (
 
 from mulligan.client.stored_files import MOST_BYTES, LostError, StorageError, StoredFiles
 
-__all__ = ["MOST_BYTES", "FolderDriver", "StorageError"]
-
 DIGEST = "sha256"
 
 

@@ -14,11 +14,11 @@ from typing import Any
 from pydantic import ValidationError
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from mulligan.client.event_position import Position, StreamPosition
 from mulligan.client.heartbeat_details import heartbeat_details
-from mulligan.client.read_run import NO_WORKER_STATUSES, query_run, wait_for_end
+from mulligan.client.read_run import NO_WORKER_STATUSES, chain_pages, query_of_chain, query_run, wait_for_end
 from mulligan.features import parts
 from mulligan.schema.cut_text import beginning
 from mulligan.values import ErrorInfo, RunResult
@@ -160,32 +160,19 @@ class EventFollower:
         selected: list[Any] = [*self._conversation]
         if step is not None:
             selected = [*(selected or [None]), step]
-        ranges: list[tuple[str | None, int | None]] = [(None, until)]
-        """Which run to query, and up to which event; the next one is last."""
-        while ranges:
-            run_id, end = ranges.pop()
-            start = self.position.next
-            handle = self._client.get_workflow_handle(self._handle.id, run_id=run_id) if run_id else self._handle
-            try:
-                limit = self.page_size if end is None else min(self.page_size, end - start)
-                page = await query_run(handle, EVENTS_QUERY, start, limit, *selected)
-            except RPCError as error:
-                if run_id is None or error.status != RPCStatusCode.NOT_FOUND:
-                    raise
-                self._stream.base = Position(end or start)  # its retention is over
+        query = query_of_chain(self._client, self._handle, *selected)
+        start, size = self.position.next, self.page_size
+        async for page in chain_pages(query, EVENTS_QUERY, start, end=until, size=size):
+            if (answer := page.answer) is None:
+                self._stream.base = Position(page.end or start)  # its retention is over
                 continue
-            if run_id is None:
-                self._writing, self.total, self.steps = page.get("writing"), page["total"], page.get("steps") or 0
-                self.sub_runs = page.get("sub_runs", [])
+            if page.run_id is None:
+                self._writing, self.total, self.steps = answer.get("writing"), answer["total"], answer.get("steps") or 0
+                self.sub_runs = answer.get("sub_runs", [])
                 self.on_query()
-            for event in page["events"]:
+            for event in answer["events"]:
                 if (parsed := self._parse(event)) is not None:
                     yield parsed
-            following = page["next"]
-            if following is not None and (end is None or following < end):
-                ranges.append((run_id, end))
-            if earlier := page.get("earlier"):
-                ranges.append((earlier["run_id"], following if end is None else min(following, end)))
 
     def _parse(self, stored: dict[str, Any]) -> Event | None:
         """The typed event; None if this version does not know its type."""

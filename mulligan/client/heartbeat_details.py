@@ -8,8 +8,6 @@ from typing import Any
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client
 
-__all__ = ["heartbeat_details"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -9,8 +9,6 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client
 
-__all__ = ["RECENT_POLL", "last_polls", "recent_pollers"]
-
 RECENT_POLL = timedelta(seconds=70)
 """A poll lasts 60 s at most, and Temporal lists pollers for minutes after their last poll."""
 

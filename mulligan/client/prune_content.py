@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from temporalio.client import Client, WorkflowExecution
-from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.client.content_store import configured_content_files
 from mulligan.client.stored_files import StoredFiles
+from mulligan.client.unless_missing import unless_missing
 from mulligan.errors import DeclarationError
 from mulligan.wire.agent_list import AGENTS_WORKFLOW
-
-__all__ = ["SHORTEST", "OpenRunsError", "Pruned", "prune_content"]
 
 SHORTEST = timedelta(hours=1)
 """The shortest time: content is stored before its run is started, and a read within an hour does not make it new."""
@@ -93,22 +91,14 @@ async def _has_begun(client: Client, execution: WorkflowExecution, before: datet
     """Whether a workflow began before a time: also one that has been reset or has continued as new since."""
     if execution.start_time < before:
         return True
-    try:
-        described = await client.get_workflow_handle(execution.id, run_id=execution.run_id).describe()
-    except RPCError as error:
-        if error.status == RPCStatusCode.NOT_FOUND:
-            return False  # it has ended meanwhile
-        raise
+    described = await unless_missing(client.get_workflow_handle(execution.id, run_id=execution.run_id).describe())
+    if described is None:
+        return False  # it has ended meanwhile
     original = described.raw_description.workflow_extended_info.original_start_time
     first_run_id = described.raw_description.workflow_execution_info.first_run_id
     if original.seconds and original.ToDatetime(UTC) < before:
         return True
     if not first_run_id or first_run_id == execution.run_id:
         return False
-    try:
-        first = await client.get_workflow_handle(execution.id, run_id=first_run_id).describe()
-    except RPCError as error:
-        if error.status == RPCStatusCode.NOT_FOUND:
-            return True  # the retention of the first run of the chain is over
-        raise
-    return first.start_time < before
+    first = await unless_missing(client.get_workflow_handle(execution.id, run_id=first_run_id).describe())
+    return first is None or first.start_time < before  # None: the retention of the first run of the chain is over

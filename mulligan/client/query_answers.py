@@ -13,8 +13,6 @@ from mulligan.values import Message, Progress, Step, Usage, WaitingFor
 from mulligan.wire.event_types import EVENTS_QUERY
 from mulligan.wire.updates import PENDING, Pending
 
-__all__ = ["check_answer"]
-
 
 def _as_time(text: str) -> str:
     datetime.fromisoformat(text)

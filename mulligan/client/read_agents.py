@@ -11,8 +11,6 @@ from temporalio.client import Client, WorkflowFailureError
 
 from mulligan.wire.agent_list import AGENTS_WORKFLOW
 
-__all__ = ["RECENT_SECONDS", "AgentReader"]
-
 WORKER_TIMEOUT = timedelta(seconds=5)
 """How long the workers may take to answer."""
 VALID_SECONDS, RECENT_SECONDS = 60.0, 2.0

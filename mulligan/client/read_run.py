@@ -15,21 +15,9 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.client.connect import explain_unreadable_data
 from mulligan.client.query_answers import check_answer
+from mulligan.client.unless_missing import unless_missing
 from mulligan.errors import error_of
 from mulligan.values import RunResult
-
-__all__ = [
-    "NO_WORKER_STATUSES",
-    "UNDECODABLE",
-    "ForeignAnswerError",
-    "RunEnd",
-    "ask_once",
-    "follow_steps",
-    "query_run",
-    "read_pages",
-    "read_steps",
-    "wait_for_end",
-]
 
 SECONDS_BETWEEN_QUERIES = 0.5
 """Seconds between two queries for new steps. A worker of the run answers each query."""
@@ -133,33 +121,62 @@ async def ask_once(handle: Handle, query: str, *args: Any, timeout: timedelta = 
     return answer
 
 
-async def read_pages(query: Query, name: str, since: int = 0) -> list[Any]:
-    """All entries of the query `name` (`steps` or `messages`) from number `since` on, counted from 0.
+@dataclass(frozen=True)
+class ChainPage:
+    """A page of a query, up to `end` at most. `run_id`: of the earlier workflow run that it is from; None: the newest.
 
-    Entries before a compaction are read from earlier workflow runs of the chain. If the retention of such a run is over,
-    its entries are left out.
+    `answer`: None where the retention of that run is over.
+    """
+
+    run_id: str | None
+    end: int | None
+    answer: dict[str, Any] | None
+
+
+async def chain_pages(
+    query: Query, name: str, since: int, *, end: int | None = None, size: int = PAGE_SIZE
+) -> AsyncIterator[ChainPage]:
+    """Yield the pages of the query `name` (`steps`, `messages` or `events`) from number `since` on, counted from 0.
+
+    Entries before a compaction are read from earlier workflow runs of the chain.
 
     Raises:
         RPCError: no worker answers.
     """
-    entries: list[Any] = []
-    ranges: list[tuple[str | None, int, int | None]] = [(None, since, None)]
+    ranges: list[tuple[str | None, int, int | None]] = [(None, since, end)]
     """The ranges of numbers to read, each with the run to query; the next one is last."""
     while ranges:
         run_id, start, end = ranges.pop()
-        try:
-            page = await query(run_id, name, start, PAGE_SIZE if end is None else min(PAGE_SIZE, end - start))
-        except RPCError as error:
-            if run_id is None or error.status != RPCStatusCode.NOT_FOUND:
-                raise
+        asked = query(run_id, name, start, size if end is None else min(size, end - start))
+        page = await (unless_missing(asked) if run_id else asked)
+        yield ChainPage(run_id, end, page)
+        if page is None:
             continue
-        entries += page[name]
         following = page["next"]
         if following is not None and (end is None or following < end):
             ranges.append((run_id, following, end))
         if earlier := page.get("earlier"):
             ranges.append((earlier["run_id"], start, following if end is None else min(following, end)))
-    return entries
+
+
+async def read_pages(query: Query, name: str, since: int = 0) -> list[Any]:
+    """All entries of the query `name` from number `since` on. Those of a run whose retention is over are left out.
+
+    Raises:
+        RPCError: no worker answers.
+    """
+    pages = [page.answer async for page in chain_pages(query, name, since)]
+    return [entry for page in pages if page is not None for entry in page[name]]
+
+
+def query_of_chain(client: Client, newest: Handle, *selected: Any) -> Query:
+    """A query of the workflow runs of a chain. `selected`: its last arguments."""
+
+    async def query(run_id: str | None, name: str, *args: Any) -> Any:
+        asked = client.get_workflow_handle(newest.id, run_id=run_id) if run_id else newest
+        return await query_run(asked, name, *args, *selected)
+
+    return query
 
 
 async def read_steps(
@@ -177,12 +194,7 @@ async def read_steps(
         RPCError: no worker answers, or there is no such run.
     """
     selected = [] if conversation is None else [conversation]
-
-    async def query(run_id: str | None, name: str, *args: Any) -> Any:
-        asked = client.get_workflow_handle(handle.id, run_id=run_id) if run_id else handle
-        return await query_run(asked, name, *args, *selected)
-
-    return await read_pages(query, "steps", since)
+    return await read_pages(query_of_chain(client, handle, *selected), "steps", since)
 
 
 async def follow_steps(client: Client, handle: Handle) -> AsyncIterator[dict[str, Any] | RunEnd]:

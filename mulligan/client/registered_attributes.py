@@ -12,8 +12,6 @@ from temporalio.service import RPCError
 
 from mulligan.wire.search_attributes import SEARCH_ATTRIBUTES
 
-__all__ = ["RegisteredAttributes", "read_registered_attributes"]
-
 REQUEST_TIMEOUT = timedelta(seconds=2)
 VALID_SECONDS = 60.0
 """For how long an answer is used: attributes that are created while a worker runs are found after that time."""

@@ -17,12 +17,13 @@ from temporalio.client import (
     WorkflowQueryFailedError,
 )
 from temporalio.exceptions import WorkflowAlreadyStartedError
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from mulligan.client.read_run import query_run
 from mulligan.client.resumed_run import MOST_TAKEN_IDS, ResumedRun, Source, continuation_ids, request_digest
 from mulligan.client.start_run import StartedRun, begin_run, decode_start_input, read_input
 from mulligan.client.store_content import store_content
+from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
 from mulligan.content import Part
 from mulligan.errors import MulliganError, StructuredOutputError, ToolCallError, error_of
 from mulligan.run_input import ResumedFrom, RunInput, parse_prompt
@@ -36,17 +37,6 @@ from mulligan.values import (
 )
 from mulligan.wire.resume_page import RESUME_STATE_QUERY, ResumeState
 from mulligan.wire.ui_summary import run_summary, task_of
-
-__all__ = [
-    "AlreadyResumedError",
-    "NoWorkerError",
-    "PromptNeededError",
-    "ResumeError",
-    "RunNotFoundError",
-    "RunOpenError",
-    "continue_run",
-    "resume_run",
-]
 
 WORKFLOW = "AgentWorkflow"
 Handle = WorkflowHandle[Any, Any]
@@ -168,7 +158,7 @@ async def continue_run(
     earlier = await ResumedRun.of(await _describe_ended_run(client, workflow_id, run_id))
     if earlier.tenant is None:
         # A client of its own may have started it, which writes no memo; a worker does, if one has begun the run.
-        given = await read_input(client, client.get_workflow_handle(workflow_id, run_id=earlier.description.run_id))
+        given = await read_input(client, workflow_id, run_id=earlier.description.run_id)
         earlier = replace(earlier, tenant=given.tenant if given else None)
     continuing = _Continuing(client, earlier, options, key)
     if server_id:
@@ -325,12 +315,10 @@ def _check_last_message(workflow_id: str, status: str, messages: Sequence[Messag
 
 async def _describe_ended_run(client: Client, workflow_id: str, run_id: str | None) -> WorkflowExecutionDescription:
     """The description of a run that can be resumed; for any other it raises a ResumeError."""
-    try:
-        description = await client.get_workflow_handle(workflow_id, run_id=run_id).describe()
-    except RPCError as error:
-        if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
-            raise RunNotFoundError(f"There is no run {workflow_id!r} on this server.") from None
-        raise
+    described = client.get_workflow_handle(workflow_id, run_id=run_id).describe()
+    description = await unless_missing(described, MISSING_OR_INVALID)
+    if description is None:
+        raise RunNotFoundError(f"There is no run {workflow_id!r} on this server.")
     if description.workflow_type != WORKFLOW:
         raise ResumeError(
             f"{workflow_id!r} is a workflow of type {description.workflow_type}; only runs of {WORKFLOW} can be resumed."

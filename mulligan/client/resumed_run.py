@@ -16,17 +16,15 @@ from typing import Any
 
 from pydantic import ValidationError
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
-from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.client.connect import explain_unreadable_data
+from mulligan.client.unless_missing import unless_missing
 from mulligan.run_input import RESUMED_FROM_MEMO, ResumedFrom, parse_prompt
 from mulligan.values import UserMessage
 from mulligan.wire.agent_facts import OPEN_RUN
 from mulligan.wire.run_context import AGENT_WORKFLOW
 from mulligan.wire.run_end import FINISH_RUN
 from mulligan.wire.run_priority import TENANT_MEMO
-
-__all__ = ["MOST_TAKEN_IDS", "ResumedRun", "Source", "continuation_ids", "newest_continuation", "request_digest"]
 
 MOST_TAKEN_IDS = 100
 """Ids that are tried, one after another, where other runs have them."""
@@ -98,13 +96,8 @@ class ResumedRun:
         Raises:
             RPCError: Temporal does not answer.
         """
-        try:
-            description = await client.get_workflow_handle(workflow_id, run_id=run_id).describe()
-        except RPCError as error:
-            if error.status != RPCStatusCode.NOT_FOUND:
-                raise
-            return None
-        return await cls.of(description)
+        description = await unless_missing(client.get_workflow_handle(workflow_id, run_id=run_id).describe())
+        return None if description is None else await cls.of(description)
 
     @property
     def source(self) -> Source:

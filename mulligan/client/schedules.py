@@ -28,16 +28,7 @@ from mulligan.wire.run_context import AGENT_WORKFLOW
 from mulligan.wire.run_priority import run_priority
 from mulligan.wire.ui_summary import task_of
 
-__all__ = ["OVERLAPS", "Timing", "create_schedule", "describe_schedule", "list_schedules", "parse_interval"]
-
-OVERLAPS = {
-    "skip": ScheduleOverlapPolicy.SKIP,
-    "buffer-one": ScheduleOverlapPolicy.BUFFER_ONE,
-    "buffer-all": ScheduleOverlapPolicy.BUFFER_ALL,
-    "cancel-other": ScheduleOverlapPolicy.CANCEL_OTHER,
-    "terminate-other": ScheduleOverlapPolicy.TERMINATE_OTHER,
-    "allow-all": ScheduleOverlapPolicy.ALLOW_ALL,
-}
+OVERLAPS = {policy.name.lower().replace("_", "-"): policy for policy in ScheduleOverlapPolicy}
 """What happens if it is time for a run while the one before is open, in Temporal's words."""
 _MEMO = "mulligan_schedule"
 """The key in a schedule's memo by which lists know those that start runs: the agent, and the timing in words."""

@@ -12,9 +12,9 @@ from temporalio.client import Client, WorkflowUpdateFailedError, WorkflowUpdateR
 from temporalio.exceptions import FailureError
 from temporalio.service import RPCError, RPCStatusCode
 
+from mulligan.client.start_run import read_start
+from mulligan.client.unless_missing import unless_missing
 from mulligan.errors import UpdateRefusedError, error_of
-
-__all__ = ["RunEndedError", "UpdateTimeoutError", "UpdateTooLargeError", "send_update"]
 
 UPDATE_TIMEOUT = 20.0
 """Seconds until a run must have answered an update, however often it is sent. Its worker may have to replay it first."""
@@ -137,15 +137,8 @@ async def _answer_before(client: Client, run_id: str, update_id: str) -> Any:
     """The answer of an earlier workflow run of the chain: the run may have continued as new since, and then ended."""
     handle = client.get_workflow_handle(run_id)
     for _ in range(MOST_RUNS_BACK):
-        try:
-            async for started in handle.fetch_history_events(page_size=1):
-                before = started.workflow_execution_started_event_attributes.continued_execution_run_id
-                break
-        except RPCError as error:
-            if error.status != RPCStatusCode.NOT_FOUND:
-                raise
-            break
-        if not before:
+        started = await unless_missing(read_start(handle))
+        if started is None or not (before := started.continued_execution_run_id):
             break
         handle = client.get_workflow_handle(run_id, run_id=before)
         try:

@@ -17,8 +17,6 @@ from temporalio.client import Client
 
 from mulligan.client.pollers import recent_pollers
 
-__all__ = ["ServedAgents", "read_other_polls", "read_other_workers", "tag_of", "untagged"]
-
 MOST_SETS = 5
 """The maximum number of other sets of agents that are looked at on one task queue."""
 REQUEST_TIMEOUT = timedelta(seconds=3)

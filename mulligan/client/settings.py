@@ -14,8 +14,6 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from mulligan.errors import DeclarationError
 
-__all__ = ["MAX_PROCESSES", "Settings", "settings"]
-
 MAX_PROCESSES = 256
 """Of one supervisor. Each takes more than 100 MB of memory; more than one for each core gains nothing."""
 _Rate = Annotated[float | None, Field(gt=0, allow_inf_nan=False)]

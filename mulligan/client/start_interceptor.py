@@ -32,8 +32,6 @@ from mulligan.wire.run_priority import TENANT_MEMO
 from mulligan.wire.ui_summary import run_summary, task_of
 from mulligan.wire.updates import SEND_MESSAGE, SendMessage
 
-__all__ = ["StartInterceptor"]
-
 
 class StartInterceptor(Interceptor):
     """Passes the caller's trace on, in the header that Temporal's own tracing uses, and gives runs a summary."""

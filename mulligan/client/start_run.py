@@ -22,18 +22,6 @@ from mulligan.wire.compressed_input import LONGEST_MESSAGE, PACKED_BYTES, compre
 from mulligan.wire.run_context import AGENT_WORKFLOW
 from mulligan.wire.run_priority import TENANT_MEMO, run_priority
 
-__all__ = [
-    "IdTakenError",
-    "StartUnknownError",
-    "StartedRun",
-    "begin_run",
-    "decode_start_input",
-    "read_input",
-    "start_argument",
-    "start_memo",
-    "start_run",
-]
-
 Handle = WorkflowHandle[Any, Any]
 
 _NOT_STARTED = {
@@ -79,7 +67,7 @@ async def start_run(client: Client, run_input: RunInput, workflow_id: str, task_
         handle = await begin_run(client, run_input, workflow_id, task_queue)
     except WorkflowAlreadyStartedError:
         existing: Handle = client.get_workflow_handle(workflow_id)
-        if await read_input(client, existing) != run_input:
+        if await read_input(client, workflow_id) != run_input:
             raise IdTakenError(
                 f"There is a run {workflow_id!r} already, and its input is another one; choose another id."
             ) from None
@@ -156,16 +144,21 @@ async def decode_start_input(client: Client, start: WorkflowExecutionStartedEven
     return parse_run_input(decompress_input(argument) if isinstance(argument, bytes) else json.dumps(argument).encode())
 
 
-async def read_input(client: Client, handle: Handle) -> RunInput | None:
+async def read_start(first: Handle) -> WorkflowExecutionStartedEventAttributes:
+    """How a workflow run was started."""
+    event = await anext(first.fetch_history_events(page_size=1))
+    return event.workflow_execution_started_event_attributes
+
+
+async def read_input(client: Client, workflow_id: str, run_id: str | None = None) -> RunInput | None:
     """The input of the first workflow run of a chain; None if it was not the input of an agent's run."""
-    described = await handle.describe()
+    described = await client.get_workflow_handle(workflow_id, run_id=run_id).describe()
     first_run_id = described.raw_description.workflow_execution_info.first_run_id or described.run_id
-    first = client.get_workflow_handle(handle.id, run_id=first_run_id)
-    async for event in first.fetch_history_events(page_size=1):
-        if described.workflow_type != AGENT_WORKFLOW:
-            return None
-        try:
-            return await decode_start_input(client, event.workflow_execution_started_event_attributes)
-        except InvalidRunInputError:
-            return None
-    return None
+    first = client.get_workflow_handle(workflow_id, run_id=first_run_id)
+    started = await read_start(first)
+    if described.workflow_type != AGENT_WORKFLOW:
+        return None
+    try:
+        return await decode_start_input(client, started)
+    except InvalidRunInputError:
+        return None

@@ -17,8 +17,6 @@ from mulligan.errors import InvalidRunInputError
 from mulligan.run_input import RunInput
 from mulligan.values import AssistantMessage
 
-__all__ = ["INLINE_BYTES", "MOST_INLINE_BYTES", "store_content", "store_parts"]
-
 INLINE_BYTES = 2_048
 """Content up to this size stays in history: a reference and a file would cost more than they save."""
 MOST_INLINE_BYTES = 1_000_000

@@ -11,8 +11,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["MOST_BYTES", "LostError", "StorageError", "StoredFiles"]
-
 MOST_BYTES = 50 * 1024 * 1024
 """The maximum size of a file, the same as in the SDK's driver for S3."""
 

@@ -18,8 +18,6 @@ from temporalio.service import RPCError
 from mulligan.client.read_run import query_run
 from mulligan.wire.run_context import AGENT_WORKFLOW
 
-__all__ = ["PendingCalls", "open_children", "read_pending"]
-
 MOST_RUNS, MOST_LEVELS = 100, 10
 """How many sub-runs are looked at, and how many levels below the run. `max_depth` of agents is 5 by default."""
 PARALLEL_REQUESTS = 20

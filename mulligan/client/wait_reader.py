@@ -36,8 +36,6 @@ from mulligan.wire.model_call import CALL_MODEL
 from mulligan.wire.times import iso
 from mulligan.wire.tool_call import CALL_TOOL
 
-__all__ = ["PendingCall", "WaitReader", "is_without_worker", "merge", "merge_sub_runs", "no_worker"]
-
 REQUEST_TIMEOUT = timedelta(seconds=2.5)
 """For each request. A worker answers a query within milliseconds, unless it must replay a long history first."""
 UNPOLLED_QUERY_TIMEOUT = timedelta(seconds=1.2)
@@ -102,6 +100,13 @@ class WaitReader:
         waiting, progress = await self._read(workflow_id, conversation, _Allowance(self._most_sub_runs))
         self.last_progress = progress if progress is not None else self.last_progress
         return waiting
+
+    async def read_or_none(self, workflow_id: str) -> WaitingFor | None:
+        """As `read`; None also if there is no such run any more, or it cannot be decrypted here."""
+        try:
+            return await self.read(workflow_id)
+        except (RPCError, ValueError, KeyError):
+            return None
 
     async def _read(
         self, workflow_id: str, conversation: str | None, allowance: _Allowance

@@ -13,8 +13,6 @@ from mulligan.client.event_feed import EventFeeds, FeedEvent, FeedReader, is_tem
 from mulligan.client.event_position import Position, StreamPosition
 from mulligan.wire.event_types import Event, RunEnded, SubRunEvent, SubRunSource, ToolCallSettled
 
-__all__ = ["WatchedEvent", "watch_run"]
-
 SECONDS_BETWEEN_TRIES = 1.0
 SECONDS_FOR_SUB_RUN = 30.0
 """How long the result of a sub-agent's call waits for the last events of its run, if these cannot be read."""

@@ -7,8 +7,6 @@ from urllib.parse import urlsplit
 
 from mulligan.errors import DeclarationError
 
-__all__ = ["is_loopback", "parse_origin"]
-
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 

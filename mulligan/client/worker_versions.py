@@ -15,8 +15,6 @@ from temporalio.service import RPCError
 
 from mulligan.client.settings import settings
 
-__all__ = ["unpin", "unpinned"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -24,8 +24,6 @@ from mulligan.doctor.tracing import check_jaeger, check_otlp
 from mulligan.errors import DeclarationError
 from mulligan.worker.loading import LoadedModules
 
-__all__ = ["run_checks"]
-
 PACKAGES = ("mulligan", "temporalio", "pydantic", "openai", "opentelemetry-sdk")
 PREFIX = "MULLIGAN_"
 SETTINGS_OF_TOOLS = ("MULLIGAN_WORKSPACE", "MULLIGAN_FETCH_ALLOW")

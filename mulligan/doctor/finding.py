@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Finding", "State"]
-
 State = Literal["ok", "warning", "problem"]
 """`warning`: runs work, but something is missing or odd. `problem`: runs, or what was configured, do not work."""
 

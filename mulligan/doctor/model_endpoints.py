@@ -18,8 +18,6 @@ from mulligan.provider_plugin import BUILT_IN, ProviderTraits
 from mulligan.worker.all_endpoints import all_endpoints
 from mulligan.worker.loading import LoadedModules
 
-__all__ = ["check_models"]
-
 ANSWER_TIMEOUT = 10.0
 """Seconds for one endpoint."""
 

@@ -24,8 +24,6 @@ from mulligan.client.served_agents import ServedAgents, untagged
 from mulligan.doctor.finding import Finding
 from mulligan.wire.search_attributes import SEARCH_ATTRIBUTES
 
-__all__ = ["check_clock", "check_namespace", "check_search_attributes", "check_server", "check_task_queue"]
-
 REQUEST_TIMEOUT = timedelta(seconds=5)
 CLOCK_TOLERANCE = 2.0
 """Seconds by which two clocks may differ: more, and the times of spans and of waits mislead."""

@@ -15,8 +15,6 @@ from mulligan.doctor.finding import Finding
 from mulligan.observe.otlp import Signal, endpoint_of, is_configured, metric_exporter, over_http, span_exporter
 from mulligan.trace_view.jaeger import DEFAULT_URL, without_secrets
 
-__all__ = ["check_jaeger", "check_otlp"]
-
 EXPORT_SECONDS = 5.0
 
 

@@ -34,8 +34,6 @@ from mulligan.wire.run_context import AGENT_WORKFLOW
 if TYPE_CHECKING:
     from mulligan.workflows.agent_workflow import AgentWorkflow
 
-__all__ = ["EndedRunQueries", "with_ended_runs"]
-
 MOST_KEPT, MOST_KEPT_BYTES = 16, 64_000_000
 """The replayed runs that a client keeps: their number, and the bytes of their histories."""
 SECONDS_SILENT = 30.0

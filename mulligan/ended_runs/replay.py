@@ -24,8 +24,6 @@ from temporalio.workflow import instance
 
 from mulligan.workflows.agent_workflow import AgentWorkflow
 
-__all__ = ["MOST_SECONDS", "replay"]
-
 MOST_SECONDS = 60.0
 """For one replay. A history has 51,200 events at most, and 1,000 steps take about two seconds."""
 _BUILD = "mulligan"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mulligan.run_view.step_view import CallView, StepView, WaitView
-from mulligan.wire.event_types import Event, RunEnded, SubRunSource
+from mulligan.wire.event_types import Decided, Event, RunEnded, SubRunSource
 
 
 class StepOpened(NamedTuple):
@@ -68,6 +68,7 @@ class WaitEnded(NamedTuple):
 
     call: CallView
     wait: WaitView | None
+    decided: Decided
 
 
 class CallRunning(NamedTuple):

@@ -11,8 +11,6 @@ from mulligan.run_view.step_view import CallView, StepView, WaitView
 from mulligan.values import Usage
 from mulligan.wire import event_types as events
 
-__all__ = ["Entry", "PriceOf", "RunView"]
-
 MOST_MISTAKES = 200
 """Mistakes among which the one is looked for that a call corrects: some models make thousands."""
 Entry = StepView | events.Event
@@ -232,7 +230,7 @@ class RunView:
                 newest = call.waits[-1] if call.waits else None
                 if newest is not None:
                     newest.decided = event
-                yield changes.WaitEnded(call, newest)
+                yield changes.WaitEnded(call, newest, event)
             case events.ToolCallStarted():
                 is_first = call.started is None
                 call.started, call.arguments = event.at, event.arguments

@@ -9,8 +9,6 @@ from typing import Any, ClassVar
 from mulligan.values import ErrorInfo, Repair, StepResult, SubRun, Usage
 from mulligan.wire.event_types import Compacted, Decided, ModelFallback, ToolCallDeferred, Waiting
 
-__all__ = ["CallView", "StepView", "WaitView"]
-
 DENIED = "denied"
 """The kind of a call's error where a person, or the guard, refused it: that is no mistake of the model."""
 

@@ -5,8 +5,8 @@ A request passes gate.py (host, origin, token; arriving_body.py limits its body)
 
 **A protocol is one file, which only translates.** api.py is the example. It has
 
-- an `APIRouter` with its routes. Each gets `runs: Annotated[Runs, Depends(runs_of)]` and
-  `caller: Annotated[Caller, Depends(caller_of)]` (both from http_protocol.py), and passes the caller to every method;
+- an `APIRouter` with its routes. Each gets `runs: Serving` and `caller: Calling` (both from http_protocol.py), and passes
+  the caller to every method;
 - a `Protocol(prefix=…, router=…, refuse=…)`, where `refuse` makes a response of a `Problem` in the protocol's form. It
   is used for everything that goes wrong: exceptions of `Runs` need not be caught. Its name is added to `PROTOCOLS` of
   app.py.

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 from starlette.responses import JSONResponse
@@ -22,12 +22,10 @@ from mulligan.run_view import changes
 from mulligan.run_view.run_view import RunView
 from mulligan.run_view.step_view import CallView, StepView
 from mulligan.serve.client_parts import as_prompt, media_part
-from mulligan.serve.http_protocol import EventStream, Protocol, caller_of, runs_of
+from mulligan.serve.http_protocol import STREAM, Calling, EventStream, Protocol, Serving
 from mulligan.serve.json_body import MOST_MESSAGES, JsonRoute, check_count
 from mulligan.serve.problems import Problem
 from mulligan.serve.replies import Reply, send_replies
-from mulligan.serve.runs import Runs
-from mulligan.serve.security import Caller
 from mulligan.serve.threads import MESSAGE_ID, Thread, Turn, UserMessage
 from mulligan.serve.turn_stream import TurnStream, Wait, open_turn, turn_frames
 from mulligan.values import AssistantMessage, ErrorInfo, Message, ToolMessage
@@ -69,16 +67,12 @@ class RunAgentInput(_FromClient):
     resume: Annotated[list[ResumeEntry] | None, Field(max_length=MOST_REPLIES)] = None
 
 
-@router.post(
-    "/{agent}",
-    response_class=Response,
-    responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
-)
+@router.post("/{agent}", response_class=Response, responses=STREAM)
 async def run(
     agent: str,
     body: RunAgentInput,
-    runs: Annotated[Runs, Depends(runs_of)],
-    caller: Annotated[Caller, Depends(caller_of)],
+    runs: Serving,
+    caller: Calling,
 ) -> Response:
     """Send the user's message, or the answers to interrupts; with neither, return to the thread."""
     thread = Thread(runs, caller, agent, body.thread_id)

@@ -10,7 +10,7 @@ import json
 from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse
 
@@ -18,12 +18,10 @@ from mulligan.run_view import changes
 from mulligan.run_view.run_view import RunView
 from mulligan.run_view.step_view import DENIED, CallView
 from mulligan.serve.client_parts import as_prompt, media_part
-from mulligan.serve.http_protocol import EventStream, Protocol, caller_of, runs_of
+from mulligan.serve.http_protocol import STREAM, Calling, EventStream, Protocol, Serving
 from mulligan.serve.json_body import MOST_MESSAGES, JsonRoute, check_count
 from mulligan.serve.problems import Problem
 from mulligan.serve.replies import Reply, send_replies
-from mulligan.serve.runs import Runs
-from mulligan.serve.security import Caller
 from mulligan.serve.threads import Thread, UserMessage
 from mulligan.serve.turn_stream import TurnStream, Wait, WaitingCall, open_turn, turn_frames
 from mulligan.wire.event_types import Decided, Event, MessageReceived, RunEnded
@@ -38,9 +36,6 @@ TOLD |= {"run_started", "run_ended"}
 FINISH_REASONS = {"completed": "stop", "stopped": "interrupted", "truncated": "length", "refused": "content-filter"}
 
 Json = dict[str, Any]
-Serving = Annotated[Runs, Depends(runs_of)]
-Calling = Annotated[Caller, Depends(caller_of)]
-STREAM: dict[int | str, Json] = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
 router = APIRouter(prefix=PREFIX, tags=["ai-sdk"], route_class=JsonRoute)
 
 
@@ -216,8 +211,8 @@ class Translator:
                 return [start, delta]
             case changes.WaitOpened(call, wait) if wait.asked.kind == "approval":
                 return self._input(call.id, call.name, wait.asked.arguments)
-            case changes.WaitEnded(call, wait) if wait and call.needed_approval and self._is_whole:
-                return _decision(call, wait.decided)  # otherwise the client has sent it
+            case changes.WaitEnded(call, wait, decided) if wait and call.needed_approval and self._is_whole:
+                return _decision(call, decided)  # otherwise the client has sent it
             case changes.CallRunning(call):
                 return self._input(call.id, call.name, call.arguments)
             case changes.CallSettled(call):
@@ -269,9 +264,8 @@ def _output(call: CallView, part: str, *, is_denied: bool) -> list[Json]:
     return [{"type": "tool-output-error", "toolCallId": part, "errorText": text}]
 
 
-def _decision(call: CallView, decided: Decided | None) -> list[Json]:
+def _decision(call: CallView, decided: Decided) -> list[Json]:
     """A decision that the client does not know."""
-    assert decided is not None
     approval_id = f"{decided.offset}:{call.id}"
     response: Json = {"type": "tool-approval-response", "approvalId": approval_id}
     response["approved"] = decided.decision == "approve"

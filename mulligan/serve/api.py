@@ -10,26 +10,25 @@ from functools import partial
 from typing import Annotated, Any
 from urllib.parse import quote
 
-from fastapi import APIRouter, Body, Depends, Header, Query, Request, Response
+from fastapi import APIRouter, Body, Header, Query, Request, Response
 from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse
 
+from mulligan.client.find_runs import RunQuery
 from mulligan.client.watch_run import WatchedEvent
 from mulligan.content import Parts
 from mulligan.run_input import RunInput
-from mulligan.serve.http_protocol import EventStream, Protocol, caller_of, refuse_by_rfc_9457, runs_of
+from mulligan.serve.http_protocol import STREAM, Calling, EventStream, Protocol, Serving, frame, refuse_by_rfc_9457
 from mulligan.serve.idempotency import KEYED_PREFIX, StartRequest, read_key, read_update_id
 from mulligan.serve.json_body import JsonRoute, check_count, json_object, parse_body
 from mulligan.serve.problems import Problem, problem_of
-from mulligan.serve.runs import MOST_ITEMS, RunInfo, Runs
+from mulligan.serve.runs import MOST_ITEMS, RunInfo
 from mulligan.serve.security import Caller
 from mulligan.wire.updates import Answer, Decide, SendMessage, Stop
 
 PREFIX = "/api"
 MOST_WAIT_SECONDS = 60
 
-Serving = Annotated[Runs, Depends(runs_of)]
-Calling = Annotated[Caller, Depends(caller_of)]
 Since = Annotated[int, Query(ge=0, description="The number of the first entry.")]
 Limit = Annotated[int, Query(ge=1, le=MOST_ITEMS, description="The maximum number of entries.")]
 
@@ -102,36 +101,28 @@ def _read_start(request: Request, caller: Caller, given: Any) -> tuple[str | Non
     return run_id, json.dumps(body).encode(), start_request if start_request.is_repeatable else None
 
 
+class RunFilter(BaseModel):
+    """Which runs a list has."""
+
+    agent: str | None = None
+    status: str | None = None
+    tenant: str | None = None
+    since: Annotated[datetime | None, Field(description="Only runs that started at that time or later.")] = None
+    until: Annotated[datetime | None, Field(description="Only runs that started before that time.")] = None
+    sub_agents: Annotated[bool, Field(description="Also the runs of sub-agents.")] = False
+    id_prefix: Annotated[str | None, Field(max_length=500, description="Only runs whose id begins so.")] = None
+    limit: Annotated[int, Field(ge=1, le=MOST_ITEMS, description="The maximum number of entries.")] = 50
+    cursor: Annotated[str | None, Field(description="The `next` of the page before.")] = None
+
+
 @router.get("/runs")
-async def list_runs(  # noqa: PLR0913 - a parameter is one of the query's
-    runs: Serving,
-    caller: Calling,
-    agent: str | None = None,
-    status: str | None = None,
-    tenant: str | None = None,
-    since: Annotated[datetime | None, Query(description="Only runs that started at that time or later.")] = None,
-    until: Annotated[datetime | None, Query(description="Only runs that started before that time.")] = None,
-    sub_agents: Annotated[bool, Query(description="Also the runs of sub-agents.")] = False,
-    id_prefix: Annotated[str | None, Query(max_length=500, description="Only runs whose id begins so.")] = None,
-    limit: Limit = 50,
-    cursor: Annotated[str | None, Query(description="The `next` of the page before.")] = None,
-) -> RunList:
+async def list_runs(runs: Serving, caller: Calling, given: Annotated[RunFilter, Query()]) -> RunList:
     """List runs: the open ones, then the others, the one that ended last first.
 
     A page may have fewer than `limit` and still have a next one.
     """
-    page = await runs.find(
-        caller,
-        agent=agent,
-        status=status,
-        tenant=tenant,
-        since=since,
-        until=until,
-        sub_agents=sub_agents,
-        id_prefix=id_prefix,
-        limit=limit,
-        cursor=cursor,
-    )
+    query = RunQuery(**given.model_dump(exclude={"limit", "cursor"}))
+    page = await runs.find(caller, query, limit=given.limit, cursor=given.cursor)
     return RunList(runs=page.runs, next=page.next)
 
 
@@ -153,11 +144,7 @@ async def pending(run_id: str, runs: Serving, caller: Calling) -> list[dict[str,
     return await runs.pending(caller, run_id)
 
 
-@router.get(
-    "/runs/{run_id:path}/events",
-    response_model=EventPage,
-    responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
-)
+@router.get("/runs/{run_id:path}/events", response_model=EventPage, responses=STREAM)
 async def events(
     run_id: str,
     request: Request,
@@ -251,16 +238,9 @@ async def _frames(watched: AsyncIterator[WatchedEvent]) -> AsyncIterator[bytes]:
     async with aclosing(watched) as events:  # type: ignore[type-var]
         try:
             async for each in events:
-                yield _frame(each.token, each.event.type, each.json)
+                yield frame(each.json, each.event.type, each.token)
         except Exception as error:  # noqa: BLE001 - whatever it is, the client is told that the stream ends
-            problem = problem_of(error)
-            yield _frame(None, "error", json.dumps(problem.to_json()).encode())
-
-
-def _frame(token: str | None, kind: str, data: bytes) -> bytes:
-    """One server-sent event. JSON has no line breaks."""
-    head = f"id: {token}\nevent: {kind}\ndata: " if token else f"event: {kind}\ndata: "
-    return head.encode() + data + b"\n\n"
+            yield frame(problem_of(error).to_json(), "error")
 
 
 def _started(run_id: str, *, is_new: bool) -> Response:

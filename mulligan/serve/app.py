@@ -37,8 +37,6 @@ from mulligan.serve.runs import MOST_WATCHERS, Runs
 from mulligan.serve.security import Access, parse_tokens
 from mulligan.serve.served_request import ServedRequest
 
-__all__ = ["PROTOCOLS", "create_app"]
-
 PROTOCOLS: Sequence[Protocol] = (
     *(API, *(part.PROTOCOL for part in parts("serve"))),
     *(OPENAI, AG_UI, AI_SDK, MCP, CONSOLE),
@@ -74,7 +72,7 @@ def create_app(
         lifespan=_lifespan,
     )
     connection = _Connection(client, task_queue or configured.task_queue, most_watchers)
-    app.state.connection, app.state.access = connection, access
+    app.state.connection, app.state.access, app.state.kept = connection, access, {}
     hide_secrets_in_logs()
     for protocol in PROTOCOLS:
         app.include_router(protocol.router)

@@ -13,8 +13,6 @@ from starlette.types import Message, Receive, Scope, Send
 from mulligan.serve.problems import Problem
 from mulligan.serve.tenant_shares import TenantShares
 
-__all__ = ["BODY_BYTES", "ArrivingBody", "BodyLimits", "read_body", "too_large"]
-
 BODY_BYTES = 16_000_000
 """Bytes of a request's body: a long conversation is 64 MB at most, and is compressed for Temporal."""
 SECONDS_OF_SILENCE = 1.0

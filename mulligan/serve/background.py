@@ -11,10 +11,10 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 from openai import APIError, APIStatusError, AsyncOpenAI, InvalidWebhookSignatureError, NotFoundError, OpenAIError
-from temporalio.service import RPCError, RPCStatusCode
 
-from mulligan.client.callback_tokens import RESPONSE, CallbackTokens, DeferredCallId, callback_tokens
+from mulligan.client.callback_tokens import RESPONSE, DeferredCallId
 from mulligan.client.send_update import RunEndedError, UpdateTimeoutError, send_update
+from mulligan.client.unless_missing import unless_missing
 from mulligan.errors import UpdateRefusedError
 from mulligan.serve.arriving_body import read_body
 from mulligan.serve.http_protocol import Protocol, refuse_by_rfc_9457, runs_of
@@ -49,18 +49,10 @@ async def openai(request: Request) -> dict[str, Any]:
         metadata = await _metadata(client, response_id)
     token = metadata.get(METADATA)
     runs = await runs_of(request)
-    tokens = _tokens(request, lambda: runs.client)
-    run = await tokens.open(token, RESPONSE) if isinstance(token, str) else None
+    run = await runs.callback_tokens.open(token, RESPONSE) if isinstance(token, str) else None
     if run is not None:
         await _wake(runs.client, run, response_id)
     return {"accepted": True}
-
-
-def _tokens(request: Request, client: Any) -> CallbackTokens:
-    state = request.app.state
-    tokens: CallbackTokens = getattr(state, "callback_tokens", None) or callback_tokens(client)
-    state.callback_tokens = tokens
-    return tokens
 
 
 def _check_headers(request: Request) -> None:
@@ -126,14 +118,11 @@ async def _wake(client: Any, run: DeferredCallId, response_id: str) -> None:
     """
     fields = {"response_id": response_id, "conversation": run.conversation, "trace_id": run.trace_id}
     try:
-        await send_update(client, run.workflow_id, RESPONSE_ENDED, fields)
+        await unless_missing(send_update(client, run.workflow_id, RESPONSE_ENDED, fields))
     except (UpdateRefusedError, RunEndedError):
         return
     except UpdateTimeoutError as error:
         raise Problem(503, "no_worker", str(error)) from None
-    except RPCError as error:
-        if error.status != RPCStatusCode.NOT_FOUND:
-            raise
 
 
 PROTOCOL = Protocol(prefix=PREFIX, router=router, refuse=refuse_by_rfc_9457, public=[f"{PREFIX}/"])

@@ -14,8 +14,6 @@ from urllib.parse import unquote, urlsplit
 import mulligan
 from mulligan.client.settings import settings
 
-__all__ = ["hide_secrets_in_logs", "logged_path", "without_folders"]
-
 _SECRET = re.compile(r"(/api/callbacks/)[^\s?]+")
 """The token of a callback is in the path: whoever reads a log could end the call with it."""
 

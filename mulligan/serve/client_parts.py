@@ -7,8 +7,6 @@ from typing import Any
 from mulligan.run_input import parse_prompt
 from mulligan.schema.media_types import type_of_name
 
-__all__ = ["as_prompt", "media_part"]
-
 Json = dict[str, Any]
 _OF_URLS = {"image": "image/jpeg", "audio": "audio/mpeg", "file": "application/pdf"}
 """The media type of a URL that says none. The provider that fetches it finds out itself."""

@@ -11,8 +11,6 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-__all__ = ["Connections", "raise_descriptor_limit"]
-
 HEAD_SECONDS = 20.0
 """From the beginning of a connection, or the end of a response, until the head of the next request is complete."""
 BODY_SECONDS = 75.0

@@ -6,7 +6,6 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 
-from mulligan.client.callback_tokens import callback_tokens
 from mulligan.client.send_update import RunEndedError, UpdateTooLargeError, send_update
 from mulligan.errors import UpdateRefusedError
 from mulligan.serve.http_protocol import Protocol, refuse_by_rfc_9457, runs_of
@@ -41,10 +40,7 @@ router = APIRouter(prefix=PREFIX, tags=["callbacks"])
 async def complete(token: str, request: Request) -> dict[str, Any]:
     """End a deferred call with `{"result": …}` or `{"error": "…"}`. The answer says nothing about the run."""
     runs = await runs_of(request)
-    tokens = request.app.state.callback_tokens = getattr(request.app.state, "callback_tokens", None) or callback_tokens(
-        lambda: runs.client
-    )
-    call = await tokens.open(token)
+    call = await runs.callback_tokens.open(token)
     if call is None:
         raise Problem(404, "unknown_callback", "No call has this token; send it as the tool got it.")
     # Not before: everybody can reach this route.

@@ -15,8 +15,6 @@ from mulligan.serve.security import USER_HEADER, Access
 from mulligan.serve.served_request import ServedRequest
 from mulligan.serve.tenant_shares import TenantShares
 
-__all__ = ["Gate"]
-
 PREFLIGHT_SECONDS = 600
 EXPOSED_HEADERS = "Location, Retry-After, Mcp-Session-Id, Mcp-Protocol-Version, x-vercel-ai-ui-message-stream"
 """The headers of responses that pages of another origin may read."""

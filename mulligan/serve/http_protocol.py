@@ -6,9 +6,9 @@ import json
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from sse_starlette import EventSourceResponse
 from sse_starlette.sse import SendTimeoutError
 from starlette.responses import JSONResponse, Response
@@ -19,14 +19,13 @@ from mulligan.serve.problems import Problem
 from mulligan.serve.runs import Runs
 from mulligan.serve.security import Caller
 
-__all__ = ["SEND_SECONDS", "EventStream", "Protocol", "caller_of", "frame", "path_of", "refuse_by_rfc_9457", "runs_of"]
-
 SEND_SECONDS = 30.0
 """How long a client may take to read what a stream has written, before it is cut off. What is written is little: see
 docs/serving.md."""
 
 
 SECONDS_BETWEEN_PINGS = 15
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
@@ -48,10 +47,15 @@ class EventStream(EventSourceResponse):
             )
 
 
-def frame(data: Mapping[str, Any], event: str = "") -> bytes:
-    """A server-sent event. JSON has no line breaks."""
-    head = f"event: {event}\n" if event else ""
-    return f"{head}data: {json.dumps(data, ensure_ascii=False)}\n\n".encode()
+STREAM: dict[int | str, Any] = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
+"""The `responses` of a route that answers with an `EventStream`."""
+
+
+def frame(data: Mapping[str, Any] | bytes, event: str = "", token: str | None = None) -> bytes:
+    """A server-sent event. JSON has no line breaks. `token`: its id."""
+    head = (f"id: {token}\n" if token else "") + (f"event: {event}\n" if event else "")
+    written = data if isinstance(data, bytes) else json.dumps(data, ensure_ascii=False).encode()
+    return b"%sdata: %s\n\n" % (head.encode(), written)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +79,7 @@ class Protocol:
 
 
 async def runs_of(request: Request) -> Runs:
-    """The runs, as a dependency: `runs: Annotated[Runs, Depends(runs_of)]`."""
+    """The runs of the application that serves a request."""
     runs: Runs = await request.app.state.connection.runs()
     return runs
 
@@ -84,6 +88,24 @@ def caller_of(request: Request) -> Caller:
     """Who sends the request. Its token was checked before any route is called."""
     caller: Caller = request.scope["mulligan.caller"]
     return caller
+
+
+Serving = Annotated[Runs, Depends(runs_of)]
+Calling = Annotated[Caller, Depends(caller_of)]
+"""The parameters of a route: `runs: Serving` and `caller: Calling`."""
+
+
+def kept(make: Callable[[], T]) -> Callable[[Request], T]:
+    """A dependency: what `make` returns, most often an object of a class, once for each application."""
+
+    def of_application(request: Request) -> T:
+        known: dict[Any, Any] = request.app.state.kept
+        if make not in known:
+            known[make] = make()
+        made: T = known[make]
+        return made
+
+    return of_application
 
 
 def path_of(scope: Scope) -> str:

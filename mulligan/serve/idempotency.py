@@ -28,25 +28,15 @@ from typing import Any
 from starlette.requests import Request
 from temporalio.client import Client, WorkflowExecutionDescription
 from temporalio.exceptions import WorkflowAlreadyStartedError
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from mulligan.client.find_runs import memo_of
 from mulligan.client.start_run import StartUnknownError, begin_run
 from mulligan.client.store_content import store_content
+from mulligan.client.unless_missing import unless_missing
 from mulligan.run_input import RunInput
 from mulligan.serve.problems import Problem
 from mulligan.serve.security import Caller
-
-__all__ = [
-    "KEYED_PREFIX",
-    "KEY_HEADER",
-    "StartRequest",
-    "Starts",
-    "key_reused",
-    "read_key",
-    "read_update_id",
-    "start_unknown",
-]
 
 KEY_HEADER = "Idempotency-Key"
 RETRY_HEADER = "x-stainless-retry-count"
@@ -288,12 +278,7 @@ class Starts:
         return known
 
     async def _describe(self, run_id: str) -> WorkflowExecutionDescription | None:
-        try:
-            return await self._client.get_workflow_handle(run_id).describe()
-        except RPCError as error:
-            if error.status != RPCStatusCode.NOT_FOUND:
-                raise
-            return None
+        return await unless_missing(self._client.get_workflow_handle(run_id).describe())
 
     def _equal_to(self, request: StartRequest, window: int) -> _Equal:
         first = request.numbered(window, 0)

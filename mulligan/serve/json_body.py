@@ -17,17 +17,6 @@ from mulligan.serve.arriving_body import ArrivingBody, read_body
 from mulligan.serve.off_loop import off_loop
 from mulligan.serve.problems import Problem
 
-__all__ = [
-    "MOST_MESSAGES",
-    "MOST_RESULT_VALUES",
-    "JsonRoute",
-    "check_body",
-    "check_count",
-    "json_object",
-    "parse_body",
-    "read_json",
-]
-
 T = TypeVar("T")
 
 MOST_BODY_DEPTH = 2 * MOST_DEPTH

@@ -14,8 +14,6 @@ from mulligan.serve.app import create_app
 from mulligan.serve.connections import Connections, raise_descriptor_limit
 from mulligan.worker.logs import set_up_logging
 
-__all__ = ["listen"]
-
 SECONDS_TO_STOP = 10
 """How long requests may take to end after Ctrl-C or SIGTERM. Streams are ended at once; their clients connect again."""
 SECONDS_UNREAD = 60

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-__all__ = ["off_loop"]
-
 SHORT_BYTES = 16_000
 """Bodies of this many bytes are read within 3 ms. They do not wait until the large ones of others are read."""
 THREADS = 2

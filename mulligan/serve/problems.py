@@ -13,8 +13,6 @@ from mulligan.client.send_update import RunEndedError, UpdateTimeoutError, Updat
 from mulligan.errors import DeclarationError, InvalidRunInputError, UpdateRefusedError
 from mulligan.serve.clean_text import without_folders
 
-__all__ = ["KNOWN_ERRORS", "RETRY_AFTER", "Problem", "after_start", "no_such_run", "problem_of"]
-
 RETRY_AFTER = 2
 """Seconds after which a client may try again when Temporal, or a worker, does not answer."""
 _UNREACHABLE = {

@@ -14,8 +14,6 @@ from mulligan.serve.runs import Runs
 from mulligan.serve.security import Caller
 from mulligan.serve.turn_stream import WaitingCall, parse_wait_id
 
-__all__ = ["Reply", "send_replies"]
-
 NO_ANSWER = "The question was closed without an answer."
 
 

@@ -10,8 +10,6 @@ import re
 
 from mulligan.serve.problems import Problem
 
-__all__ = ["check_chosen_id", "check_id"]
-
 MOST_ID_CHARS = 500
 """Characters of an id that a client chooses. Temporal accepts 1,000 bytes, and the ids of sub-agents' runs begin with their
 parent's."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -24,8 +24,9 @@ from temporalio.client import (
     WorkflowQueryFailedError,
 )
 from temporalio.exceptions import WorkflowAlreadyStartedError
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
+from mulligan.client.callback_tokens import callback_tokens
 from mulligan.client.event_feed import EventFeeds
 from mulligan.client.event_position import EventTokenError, StreamPosition
 from mulligan.client.find_runs import CursorError, RunPage, RunQuery, StatusError, describe_run, find_runs, memo_of
@@ -43,6 +44,7 @@ from mulligan.client.resume_run import (
 from mulligan.client.send_update import RunEndedError, send_update
 from mulligan.client.start_run import IdTakenError, read_input, start_run
 from mulligan.client.sub_runs import read_pending
+from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
 from mulligan.client.wait_reader import WaitReader
 from mulligan.client.waiting_calls import AllPending, read_all_pending
 from mulligan.client.watch_run import WatchedEvent, watch_run
@@ -59,8 +61,6 @@ from mulligan.wire.compressed_input import decompress_input
 from mulligan.wire.event_types import Event
 from mulligan.wire.run_priority import TENANT_MEMO
 from mulligan.wire.updates import ANSWER, DECIDE, SEND_MESSAGE, STOP
-
-__all__ = ["RunInfo", "Runs", "Started"]
 
 MOST_WATCHERS = 5_000
 """Streams that this process serves at the same time."""
@@ -106,6 +106,24 @@ class RunInfo(BaseModel):
     error: dict[str, str] | None = None
     """{`kind`, `message`} of a run that failed."""
 
+    @classmethod
+    async def of(cls, client: Client, described: WorkflowExecutionDescription) -> RunInfo:
+        """What Temporal knows of a run."""
+        summary = await describe_run(client, described)
+        known = {name: value for name, value in summary.items() if name in cls.model_fields}
+        return cls(**known, ended=described.close_time)
+
+    @property
+    def waits_for_person(self) -> bool:
+        """Whether it waits for a person's decision or answer."""
+        return self.waiting_for is not None and self.waiting_for["kind"] == "person"
+
+    def number(self, name: str) -> Any:
+        """A number of the result, or of the progress of an open run: `steps`, `cost` …; None: it is not known."""
+        if isinstance(self.result, dict) and name in self.result:
+            return self.result[name]
+        return (self.progress or {}).get("step" if name == "steps" else name)
+
 
 class Runs:
     """The runs on one Temporal server."""
@@ -113,6 +131,7 @@ class Runs:
     def __init__(self, client: Client, task_queue: str, *, most_watchers: int = MOST_WATCHERS) -> None:
         self.client, self._task_queue = client, task_queue
         self._feeds = EventFeeds(client)
+        self.callback_tokens = callback_tokens(lambda: client)
         self._agents = AgentReader(client, task_queue)
         self._starts = Starts(client, task_queue)
         self._places = WatcherPlaces(most_watchers)
@@ -213,41 +232,14 @@ class Runs:
     async def describe(self, caller: Caller, run_id: str) -> WorkflowExecutionDescription:
         """Temporal's description of a run, if the caller may see it. Every other method checks with this one."""
         check_id(run_id, most=1_000)
-        try:
-            described = await self.client.get_workflow_handle(run_id).describe()
-        except RPCError as error:
-            if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
-                raise no_such_run(run_id) from None
-            raise
-        if not await self._may_see(caller, described):
+        described = await unless_missing(self.client.get_workflow_handle(run_id).describe(), MISSING_OR_INVALID)
+        if described is None or not await self._may_see(caller, described):
             raise no_such_run(run_id)
         return described
 
-    async def find(  # noqa: PLR0913 - a filter is a parameter
-        self,
-        caller: Caller,
-        *,
-        agent: str | None = None,
-        status: str | None = None,
-        tenant: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        sub_agents: bool = False,
-        id_prefix: str | None = None,
-        limit: int = 50,
-        cursor: str | None = None,
-    ) -> RunPage:
+    async def find(self, caller: Caller, query: RunQuery, *, limit: int, cursor: str | None = None) -> RunPage:
         """A page of the runs that the caller may see: the open ones, then the others, the one that ended last first."""
-        query = RunQuery(
-            status=status,
-            agent=agent,
-            tenant=tenant,
-            since=since,
-            until=until,
-            sub_agents=sub_agents,
-            id_prefix=id_prefix,
-            may_see=partial(self._may_see, caller),
-        )
+        query = replace(query, may_see=partial(self._may_see, caller))
         try:
             return await find_runs(self.client, query, limit=min(max(1, limit), MOST_ITEMS), cursor=cursor)
         except StatusError as error:
@@ -267,9 +259,7 @@ class Runs:
         if wait and described.status == WorkflowExecutionStatus.RUNNING:
             await _wait(handle, wait)
             described = await handle.describe()
-        summary = await describe_run(self.client, described)
-        info = RunInfo(**{name: value for name, value in summary.items() if name in RunInfo.model_fields})
-        info.ended = described.close_time
+        info = await RunInfo.of(self.client, described)
         if described.status == WorkflowExecutionStatus.RUNNING:
             reader = WaitReader(self.client)
             waiting = await reader.read(run_id)
@@ -306,12 +296,7 @@ class Runs:
     async def input(self, caller: Caller, run_id: str) -> RunInput | None:
         """What a run was started with; None if its workflow is not an agent's, or its history is no longer there."""
         await self.describe(caller, run_id)
-        try:
-            return await read_input(self.client, self.client.get_workflow_handle(run_id))
-        except RPCError as error:
-            if error.status != RPCStatusCode.NOT_FOUND:
-                raise
-            return None
+        return await unless_missing(read_input(self.client, run_id))
 
     async def tool_schema(self, caller: Caller, run_id: str, tool: str, conversation: str) -> dict[str, Any] | None:
         """The JSON schema of a tool's arguments, as the run pinned it; None: the run has no such tool."""
@@ -464,11 +449,8 @@ class Runs:
         key = workflow_id, run_id
         if key not in self._roots:
             async with self._reading_roots:
-                try:
-                    described = await self.client.get_workflow_handle(workflow_id, run_id=run_id).describe()
-                except RPCError as error:
-                    if error.status != RPCStatusCode.NOT_FOUND:
-                        raise
+                described = await unless_missing(self.client.get_workflow_handle(workflow_id, run_id=run_id).describe())
+                if described is None:
                     return {}
                 self._roots[key] = await memo_of(described)
             while len(self._roots) > MOST_ROOTS:

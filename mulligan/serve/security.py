@@ -13,8 +13,6 @@ from mulligan.run_input import TENANT_BYTES, USER_CHARS
 from mulligan.schema.url_parts import url_parts
 from mulligan.serve.problems import Problem
 
-__all__ = ["ANYBODY", "USER_HEADER", "Access", "Caller", "parse_tokens"]
-
 USER_HEADER = "Mulligan-User"
 """For whom a request is sent, within the tenant of its token: who has the token speaks for all users of the tenant."""
 _NAME = re.compile(r"[\w.@+-]+")

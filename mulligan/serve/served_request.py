@@ -13,8 +13,6 @@ from starlette.types import Scope
 from mulligan.serve.problems import Problem
 from mulligan.serve.tenant_shares import TenantShares
 
-__all__ = ["ServedRequest", "WatcherPlaces"]
-
 _SCOPE = "mulligan.request"
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import Literal
 
-__all__ = ["TenantShares"]
-
 
 class TenantShares:
     """Counts what is taken. Nobody can take everything: one tenant has half of it at most."""

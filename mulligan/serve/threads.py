@@ -30,8 +30,6 @@ from mulligan.serve.problems import Problem
 from mulligan.serve.runs import Runs, Started
 from mulligan.serve.security import Caller
 
-__all__ = ["Thread", "Turn", "UserMessage"]
-
 THREAD_ID, MESSAGE_ID = "thread_id", "message_id"
 """Keys in the metadata of a turn's run: the conversation's id, and that of the user's message, as the client names them."""
 MOST_ID_CHARS = 500
@@ -171,7 +169,7 @@ class Thread:
 
     async def _turn(self, run_id: str) -> Turn:
         described = await self._runs.describe(self._caller, run_id)
-        run_input = await read_input(self._runs.client, self._runs.client.get_workflow_handle(run_id))
+        run_input = await read_input(self._runs.client, run_id)
         if run_input is None:
             raise Problem(409, "not_an_agent", f"The workflow {run_id!r} is not a run of an agent.")
         return Turn(run_id, run_input, described.status == WorkflowExecutionStatus.RUNNING)
@@ -191,8 +189,7 @@ class Thread:
         """Whether a run with an id of this conversation is of the caller's tenant, and of this conversation."""
         if run.tenant != self._caller.name or not self._caller.may_use(self._agent):
             return False
-        handle = self._runs.client.get_workflow_handle(run.description.id)
-        run_input = await read_input(self._runs.client, handle)
+        run_input = await read_input(self._runs.client, run.description.id)
         return run_input is not None and run_input.metadata.get(THREAD_ID) == self._id
 
     async def _listed(self) -> ResumedRun | None:

@@ -7,8 +7,7 @@ own; their events are not stored in the run, so `earlier` never has them.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
@@ -17,23 +16,15 @@ from temporalio.client import WorkflowQueryFailedError
 from temporalio.service import RPCError
 
 from mulligan.client.event_position import EventTokenError, StreamPosition
+from mulligan.run_view import changes
+from mulligan.run_view.run_view import RunView
+from mulligan.run_view.step_view import WaitView
 from mulligan.serve.http_protocol import frame
+from mulligan.serve.pauses import with_pauses
 from mulligan.serve.problems import Problem, problem_of
 from mulligan.serve.runs import NO_END, Runs
 from mulligan.serve.security import Caller
-from mulligan.wire.event_types import (
-    Answered,
-    Decided,
-    Event,
-    RunEnded,
-    SubRunEvent,
-    ToolCallSettled,
-    Waiting,
-)
-
-__all__ = [
-    "TurnStream", "Wait", "WaitingCall", "asks_person", "open_turn", "parse_wait_id", "parse_waiting_call", "turn_frames",
-]  # fmt: skip
+from mulligan.wire.event_types import Event, RunEnded, SubRunEvent, Waiting
 
 QUIET_SECONDS = 0.3
 """How long nothing must happen before a stream ends at a wait: the calls of a step that wait are asked about together."""
@@ -73,15 +64,7 @@ class Wait:
 
 def asks_person(event: Event) -> bool:
     """Whether a call of the run waits for a person from now on, or one of a run below it."""
-    return isinstance(_innermost(event)[1], Waiting)
-
-
-def _innermost(event: Event) -> tuple[str, Event]:
-    """An event, and the id of the sub-agent's run that it belongs to; "": the run's own."""
-    sub_run = ""
-    while isinstance(event, SubRunEvent):
-        sub_run, event = event.source.id, event.event
-    return sub_run, event
+    return isinstance(event.event if isinstance(event, SubRunEvent) else event, Waiting)
 
 
 def parse_waiting_call(text: str) -> WaitingCall:
@@ -125,9 +108,11 @@ class TurnStream:
         self._runs, self._caller = runs, caller
         self._watched: AsyncIterator[Any] | None = None
         self._token = ""
-        self._unsettled: set[str] = set()
-        self._waiting: dict[WaitingCall, dict[str, Any]] = {}
-        """The fields as in `pending`, as far as events have them."""
+        self._view = RunView(most_steps=1)
+        self._replied: set[WaitView] = set()
+        """The waits that this request has ended, which the events that were read do not say."""
+        self._asked_before: dict[WaitingCall, dict[str, Any]] = {}
+        """Calls of sub-agents that wait, with the fields as in `pending`: the events about them are not read again."""
         self._running: set[WaitingCall] = set()
         """Calls of sub-agents that this request has decided, until they are settled: the stream has their results."""
         self._is_news = False
@@ -140,15 +125,16 @@ class TurnStream:
         for event in self.earlier:
             self._note(event)
         asked = {WaitingCall(event.call_id) for event in self.earlier if isinstance(event, Waiting)}
+        waits = dict(self._open_waits())
         for call in decided:
             if call not in asked and not call.sub_run:
                 raise Problem(422, "invalid_input", f"The call {call.id[:80]!r} does not wait for a person.")
-            self._waiting.pop(call, None)
+        self._replied = {wait for call, wait in waits.items() if call in decided}
         self.decided = frozenset(decided)
         self._running = {call for call in decided if call.sub_run}
         if decided:
             await self._note_sub_runs()
-        self._is_news = bool(self._waiting) and not decided
+        self._is_news = bool(self._waiting()) and not decided
         if since is None:
             last = self.earlier[-1] if self.earlier else None
             since = str(getattr(last, "offset", -1) + 1)
@@ -165,63 +151,70 @@ class TurnStream:
         for each in pending:
             call = _call_of(each, self.run_id)
             if call.sub_run and call not in self.decided:
-                self._waiting[call] = each
+                self._asked_before[call] = each
 
     async def live(self) -> AsyncIterator[Event]:
         """The events as they come, until the run has ended or waits for people only."""
         if self._watched is None:
             return
-        async with aclosing(self._watched) as events:  # type: ignore[type-var]
-            upcoming = asyncio.create_task(_next(events))
-            quiet = QUIET_SECONDS
-            try:
-                while True:
-                    if self._may_pause():
-                        done, _ = await asyncio.wait({upcoming}, timeout=quiet)
-                        if not done and (waits := await self._pending()):
-                            self.waits = waits
-                            return
-                        if not done:
-                            # Somebody has just decided: the event will come.
-                            quiet = min(quiet * 2, LONGEST_QUIET_SECONDS)
-                            continue
-                    watched = await upcoming
-                    if watched is None:
-                        return
+        quiet = QUIET_SECONDS
+        async with aclosing(with_pauses(self._watched, lambda: quiet if self._may_pause() else None)) as events:
+            async for watched in events:
+                if watched is not None:
                     quiet = QUIET_SECONDS
                     self._note(watched.event)
                     self._token = watched.token
                     yield watched.event
-                    upcoming = asyncio.create_task(_next(events))
-            finally:
-                upcoming.cancel()
-                await asyncio.gather(upcoming, return_exceptions=True)
+                elif waits := await self._pending():
+                    self.waits = waits
+                    return
+                else:  # somebody has just decided: the event will come
+                    quiet = min(quiet * 2, LONGEST_QUIET_SECONDS)
 
     def _note(self, event: Event) -> None:
-        sub_run, event = _innermost(event)
-        match event:
-            case Answered() if not sub_run:
-                self._unsettled = {call.id for call in event.tool_calls}
-            case Waiting():
-                fields = event.model_dump(include={"call_id", "kind", "arguments", "text"})
-                self._waiting[WaitingCall(event.call_id, sub_run)] = {**fields, "tool": event.name}
-                self._is_news = True
-            case Decided():
-                self._waiting.pop(WaitingCall(event.call_id, sub_run), None)
-            case ToolCallSettled():
-                self._waiting.pop(WaitingCall(event.call_id, sub_run), None)
-                self._running.discard(WaitingCall(event.call_id, sub_run))
-                if not sub_run:
-                    self._unsettled.discard(event.call_id)
-                    self._running = {call for call in self._running if self._own_call(call) != event.call_id}
-            case RunEnded():
-                self._running = {call for call in self._running if call.sub_run != sub_run}
-                self._waiting = {call: fields for call, fields in self._waiting.items() if call.sub_run != sub_run}
+        for change in self._view.add(event):
+            sub_run = ""
+            if isinstance(change, changes.Below):
+                sub_run, change = change.source.id, change.change
+            match change:
+                case changes.WaitOpened():
+                    self._is_news = True
+                case changes.WaitEnded(call):
+                    self._asked_before.pop(WaitingCall(call.id, sub_run), None)
+                case changes.CallSettled(call):
+                    self._forget(sub_run, call.id)
+                case changes.Ended():
+                    self._forget(sub_run, None)
+
+    def _forget(self, sub_run: str, call_id: str | None) -> None:
+        """Nothing more comes of a sub-agent's call, or of those below a call of the run. None: all calls of the sub-run."""
+        for each in {*self._running, *self._asked_before}:
+            is_own = each.sub_run == sub_run and call_id in (None, each.call_id)
+            if is_own or (not sub_run and self._own_call(each) == call_id):
+                self._running.discard(each)
+                self._asked_before.pop(each, None)
+
+    def _open_waits(self) -> Iterator[tuple[WaitingCall, WaitView]]:
+        """What the run and those below it wait for, by the events that were read, and this request has not replied to."""
+        for sub_run, view in [("", self._view), *self._view.below.items()]:
+            for call in view.newest_step.calls.values() if view.newest_step and not view.end else ():
+                if (wait := call.open_wait) and wait not in self._replied:
+                    yield WaitingCall(call.id, sub_run), wait
+
+    def _waiting(self) -> dict[WaitingCall, dict[str, Any]]:
+        """The calls that wait, with the fields as in `pending`, as far as events have them."""
+        fields = {"call_id", "kind", "arguments", "text"}
+        read = {call: wait.asked for call, wait in self._open_waits()}
+        return self._asked_before | {
+            call: {**asked.model_dump(include=fields), "tool": asked.name} for call, asked in read.items()
+        }
 
     def _may_pause(self) -> bool:
-        if not self._waiting or self._is_news:
-            return bool(self._waiting)
-        return not self._running and self._unsettled <= {self._own_call(call) for call in self._waiting}
+        waiting, step = self._waiting(), self._view.newest_step
+        if not waiting or self._is_news:
+            return bool(waiting)
+        unsettled = {call.id for call in step.calls.values() if not call.settled} if step else set()
+        return not self._running and unsettled <= {self._own_call(call) for call in waiting}
 
     def _own_call(self, call: WaitingCall) -> str:
         """The call of the run itself that waits. The id of a sub-run is `RUN/CALL`, at each level."""
@@ -229,12 +222,13 @@ class TurnStream:
 
     async def _pending(self) -> list[Wait]:
         """What waits now, as the run says; if no worker answers, as its events say."""
+        waiting = self._waiting()
         try:
             pending = await self._runs.pending(self._caller, self.run_id)
         except (RPCError, WorkflowQueryFailedError):
-            found = list(self._waiting.items())
+            found = list(waiting.items())
         else:
-            found = [(call, each) for each in pending if (call := _call_of(each, self.run_id)) in self._waiting]
+            found = [(call, each) for each in pending if (call := _call_of(each, self.run_id)) in waiting]
         return [Wait(call, self._own_call(call), self._token, fields) for call, fields in found]
 
 
@@ -289,7 +283,3 @@ async def turn_frames(
             yield frame(each)
     except Exception as error:  # noqa: BLE001 - whatever it is, the client is told that the stream ends
         yield frame(translator.failed(problem_of(error)))
-
-
-async def _next(events: AsyncIterator[Any]) -> Any:
-    return await anext(events, None)

@@ -29,8 +29,6 @@ from mulligan.observe.span_export import (
 )
 from mulligan.supervisor.worker_process import Attempt, WorkerProcess
 
-__all__ = ["HeldSpans"]
-
 MAX_REMEMBERED = 50_000
 """How many ids of exported spans are remembered, so that none is exported twice."""
 SECONDS_BETWEEN_CHECKS = 0.1

@@ -23,7 +23,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
 from temporalio.api.common.v1 import Payloads, WorkflowExecution
 from temporalio.api.enums.v1 import (
@@ -46,12 +47,13 @@ from temporalio.api.workflowservice.v1 import (
     RespondActivityTaskFailedRequest,
 )
 from temporalio.client import Client
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from mulligan.activities.heartbeat import ended_details
 from mulligan.client.heartbeat_details import heartbeat_details
 from mulligan.client.read_run import PROCESS_DIED
 from mulligan.client.served_agents import untagged
+from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
 from mulligan.observe.semconv import WORKER_LOST
 from mulligan.supervisor.worker_process import Attempt, WorkerProcess
 from mulligan.supervisor.workflow_tasks import (
@@ -63,10 +65,6 @@ from mulligan.supervisor.workflow_tasks import (
     sticky_queue,
 )
 from mulligan.worker.supervisor_link import RUN_AGAIN_AFTER
-
-__all__ = ["ACTIVE_SECONDS", "LostWork", "LostWorkReport"]
-
-T = TypeVar("T")
 
 NO_BACK_OFF_ATTEMPTS = 2
 """An attempt after this one waits before the next: it may be what kills the processes."""
@@ -96,7 +94,7 @@ _MAY_BE_STARTED = (
     # The server refuses to fail one that waits for its next attempt.
     PendingActivityState.PENDING_ACTIVITY_STATE_CANCEL_REQUESTED,
 )
-_GONE = {RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT}
+_unless_gone = partial(unless_missing, missing=MISSING_OR_INVALID)
 
 
 @dataclass(frozen=True)
@@ -435,16 +433,6 @@ class LostWorkReport:
         info = ApplicationFailureInfo(type=WORKER_LOST)
         info.next_retry_delay.FromTimedelta(_back_off(attempt))
         return Failure(message=self._failure_of_task.message, source="mulligan", application_failure_info=info)
-
-
-async def _unless_gone(call: Awaitable[T]) -> T | None:
-    """The answer of the server; None if it does not know, or no longer waits for, what the call is about."""
-    try:
-        return await call
-    except RPCError as error:
-        if error.status in _GONE:
-            return None
-        raise
 
 
 def _back_off(attempt: int) -> timedelta:

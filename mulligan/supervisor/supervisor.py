@@ -22,8 +22,6 @@ from mulligan.supervisor.workflow_tasks import Run
 from mulligan.worker.health import health_server
 from mulligan.worker.logs import say, set_up_logging
 
-__all__ = ["supervise"]
-
 FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0
 """Seconds before the next start after starts that did not lead to service. A process that has served is replaced at once,
 however short its service was, if no other process serves. If one does, it takes the lost work over within the first delay,

@@ -20,8 +20,6 @@ from mulligan.observe import otlp
 from mulligan.supervisor.workflow_tasks import Run, TokenFormat
 from mulligan.worker.supervisor_link import FD_VARIABLE, FIRST_VARIABLE, Frames, Kind, frame
 
-__all__ = ["Attempt", "WorkerProcess"]
-
 MAX_RUNS = 4_000
 """How many runs that a process has handled are remembered; more than its cache has."""
 MAX_ASYNC = 100_000

@@ -27,8 +27,6 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-__all__ = ["Run", "TokenFormat", "fail_made_task", "return_waiting_task", "started_task", "sticky_queue"]
-
 SECONDS_TO_POLL = timedelta(seconds=3)
 """The server answers a poll shortly before this; it accepts no shorter time than two seconds."""
 

@@ -18,7 +18,7 @@ from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError, TimeoutError, TimeoutType
 from temporalio.testing import ActivityEnvironment
 
-from mulligan.client.connect import data_converter
+from mulligan.client.converter import data_converter
 from mulligan.worker.sdk_workarounds.activation_messages import ActivityResolution
 from mulligan.worker.sdk_workarounds.temporal_definitions import activity_definition
 

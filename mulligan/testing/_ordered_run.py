@@ -16,7 +16,7 @@ from typing import Any
 from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.exceptions import CancelledError
 
-from mulligan.client.connect import data_converter
+from mulligan.client.converter import data_converter
 from mulligan.testing._activities import PAYLOADS, Activities, cancelled
 from mulligan.testing._engine import Engine
 from mulligan.testing.person import PersonDriver

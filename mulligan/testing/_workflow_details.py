@@ -12,7 +12,7 @@ from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.common import Priority, TypedSearchAttributes
 from temporalio.worker import WorkflowInstanceDetails
 
-from mulligan.client.connect import data_converter
+from mulligan.client.converter import data_converter
 from mulligan.testing._activities import NAMESPACE, PAYLOADS, RUN_ID, TASK_QUEUE
 from mulligan.workflows.features import LOADED_FEATURES
 

@@ -8,8 +8,6 @@ from typing import Any
 from mulligan.script import Say, Script
 from mulligan.values import AssistantMessage, Message
 
-__all__ = ["Model", "when_told"]
-
 Turn = Say | str | Callable[[Sequence[Message]], Say | str]
 
 

@@ -29,8 +29,6 @@ from mulligan.errors import ModelRequestError
 from mulligan.values import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 from mulligan.wire.agent_facts import Definition, ToolDefinition
 
-__all__ = ["FakeAnswer", "FakeEndpoint", "ProviderSuite"]
-
 SECONDS = 30.0
 """For one check. A provider that hangs fails its test."""
 MOST_TOKENS = 10**12

@@ -26,8 +26,6 @@ if TYPE_CHECKING:  # imported when a run begins: pytest imports test modules als
     from mulligan.testing._ordered_run import OrderedRun
     from mulligan.testing.person import Person
 
-__all__ = ["AgentRun", "SpanSeen", "run_agent", "run_workflow"]
-
 _CONVERSATION = "0"
 """The key of the only conversation of an AgentWorkflow."""
 

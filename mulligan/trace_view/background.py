@@ -36,7 +36,8 @@ def _add_response(execution: ExecutionSpans, activity: Activity) -> None:
         fallback=request.fallback,
     )
     definition = spans.chat(request.where.trace, attempt)
-    key = (request.where.trace, "chat", str(request.step), str(request.fallback))
+    # A response that was lost at the provider is created again: each attempt has a span.
+    key = (request.where.trace, "chat", str(request.step), str(request.fallback), str(request.attempt))
     execution.spans[key] = TraceSpan.from_definition(definition, request.started, end, failure, "" if end else waits)
     if isinstance(request, ReadResponse) and isinstance(state, ResponseState) and state.answer and activity.ended:
         execution.add_calls(request, state.answer, activity.ended)

@@ -12,14 +12,13 @@ from typing import Any
 from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client, WorkflowHandle
-from temporalio.service import RPCError, RPCStatusCode
 
+from mulligan.client.start_run import read_start
+from mulligan.client.unless_missing import unless_missing
 from mulligan.trace_view.history_events import Execution, Reader, seconds
 from mulligan.wire.agent_facts import OpenedRun
 from mulligan.wire.model_call import ModelCall
 from mulligan.wire.tool_call import CallTool
-
-__all__ = ["ChainSize", "chain", "chains_with_sub_agents", "size_of_chain", "trace_of"]
 
 Handle = WorkflowHandle[Any, Any]
 
@@ -54,11 +53,8 @@ async def size_of_chain(client: Client, workflow_id: str) -> ChainSize:
     run_id = (await client.get_workflow_handle(workflow_id).describe()).run_id
     runs = events = size = 0
     while run_id:
-        try:
-            description = await client.get_workflow_handle(workflow_id, run_id=run_id).describe()
-        except RPCError as error:
-            if error.status != RPCStatusCode.NOT_FOUND:
-                raise
+        description = await unless_missing(client.get_workflow_handle(workflow_id, run_id=run_id).describe())
+        if description is None:
             break
         info = description.raw_description.workflow_execution_info
         runs, events, size = runs + 1, events + info.history_length, size + info.history_size_bytes
@@ -81,13 +77,8 @@ async def chain(client: Client, workflow_id: str, run_id: str = "") -> list[Exec
         run_ids.append(before)
     if run_id and run_id not in run_ids:
         return [await _read(client, workflow_id, run_id)]
-    executions = []
-    for each in reversed(run_ids):
-        try:
-            executions.append(await _read(client, workflow_id, each))
-        except RPCError as error:
-            if error.status != RPCStatusCode.NOT_FOUND:
-                raise
+    kept = [await unless_missing(_read(client, workflow_id, each)) for each in reversed(run_ids)]
+    executions = [each for each in kept if each is not None]
     if executions and executions[-1].closed is None:
         await _add_pending(client, executions[-1], description.raw_description.pending_activities)
     return executions
@@ -99,12 +90,11 @@ async def chains_with_sub_agents(client: Client, workflow_id: str, run_id: str =
     Raises:
         Unreadable: a payload cannot be decoded.
     """
-    try:
-        chains = [await chain(client, workflow_id, run_id)]
-    except RPCError as error:
-        if error.status != RPCStatusCode.NOT_FOUND or not run_id:
-            raise
+    own = chain(client, workflow_id, run_id)
+    executions = await (unless_missing(own) if run_id else own)
+    if executions is None:
         return []
+    chains = [executions]
     for execution in chains[0]:
         for child in execution.children:
             chains += await chains_with_sub_agents(client, *child)
@@ -113,13 +103,8 @@ async def chains_with_sub_agents(client: Client, workflow_id: str, run_id: str =
 
 async def _continued_from(client: Client, workflow_id: str, run_id: str) -> str:
     handle = client.get_workflow_handle(workflow_id, run_id=run_id)
-    try:
-        async for event in handle.fetch_history_events(page_size=1):
-            return event.workflow_execution_started_event_attributes.continued_execution_run_id
-    except RPCError as error:
-        if error.status != RPCStatusCode.NOT_FOUND:
-            raise
-    return ""
+    started = await unless_missing(read_start(handle))
+    return started.continued_execution_run_id if started else ""
 
 
 async def _read(client: Client, workflow_id: str, run_id: str) -> Execution:

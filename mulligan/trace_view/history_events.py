@@ -24,8 +24,6 @@ from mulligan.wire.run_end import FINISH_RUN
 from mulligan.wire.tool_call import CALL_TOOL, RECORD_FAILED_CALL, CallTool, RecordedFailure, ToolOutcome
 from mulligan.wire.updates import RECORD_DECISION, RecordedDecision
 
-__all__ = ["AGENT_WORKFLOW", "Activity", "Execution", "Reader", "Unreadable", "seconds", "type_and_message"]
-
 _INPUTS_AND_RESULTS: Mapping[str, tuple[type[BaseModel] | None, type[BaseModel] | None]] = {
     OPEN_RUN: (OpenRun, OpenedRun),
     CALL_MODEL: (ModelCall, ModelAnswer),

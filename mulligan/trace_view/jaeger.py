@@ -10,8 +10,6 @@ import httpx2
 
 from mulligan.trace_view.trace_span import TraceSpan
 
-__all__ = ["DEFAULT_URL", "NotJaeger", "NotReachable", "spans_of", "without_secrets"]
-
 DEFAULT_URL = "http://localhost:16686"
 _ERROR = (2, "STATUS_CODE_ERROR")
 _TIMEOUT = httpx2.Timeout(30, connect=2)

@@ -11,8 +11,6 @@ from mulligan.trace_view import history, history_spans, jaeger
 from mulligan.trace_view.jaeger import NotJaeger, NotReachable, without_secrets
 from mulligan.trace_view.trace_span import TraceSpan
 
-__all__ = ["RunTrace", "run_trace"]
-
 
 @dataclass(frozen=True)
 class RunTrace:

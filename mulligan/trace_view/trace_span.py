@@ -11,8 +11,6 @@ from opentelemetry.sdk.trace import ReadableSpan
 from mulligan.observe import semconv
 from mulligan.observe.spans import SpanDefinition, SpanFailure
 
-__all__ = ["TraceSpan", "from_sdk_spans"]
-
 
 @dataclass(frozen=True, slots=True)
 class TraceSpan:

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from mulligan.observe import semconv
 from mulligan.trace_view.trace_span import TraceSpan
 
-__all__ = ["Line", "Node", "build_tree", "lines"]
-
 MAX_UNFOLDED_SPANS = 60
 """A trace of so many spans is shown without folding."""
 EDGE = 3

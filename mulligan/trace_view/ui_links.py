@@ -8,8 +8,6 @@ from urllib.parse import quote, urlsplit
 from mulligan.client.settings import settings
 from mulligan.trace_view.jaeger import DEFAULT_URL, without_secrets
 
-__all__ = ["jaeger_link", "temporal_link"]
-
 _CLOUD_SUFFIXES = (".tmprl.cloud", ".api.temporal.io")
 _LOOPBACK = {"localhost", "127.0.0.1", "[::1]", "::1"}
 _CONNECT_TIMEOUT = 0.3

@@ -246,7 +246,7 @@ async def test_a_run_that_was_reset_is_continued_with_what_it_has_now(lab: Lab, 
     await again.result()
     assert (await resume(doors[0], run_id, prompt="Next."))[:2] == (201, {"id": f"{run_id}-resumed-2"})
     assert (await resume(doors[1], run_id, prompt="Next."))[:2] == (200, {"id": f"{run_id}-resumed-2"})
-    given = await read_input(lab.client, lab.client.get_workflow_handle(f"{run_id}-resumed-2"))
+    given = await read_input(lab.client, f"{run_id}-resumed-2")
     assert given is not None
     assert given.resumed_from is not None
     assert given.resumed_from.run_id == again.run_id
@@ -475,7 +475,7 @@ async def test_random_resumes_leave_each_message_in_one_run_and_one_run_for_each
         assert sum(status == 201 for *_, status in requests) == 1
         assert await executions(lab, new_id) == 1
         run_id, own, options, _ = requests[0]
-        given = await read_input(lab.client, lab.client.get_workflow_handle(new_id))
+        given = await read_input(lab.client, new_id)
         assert given is not None
         assert (given.prompt, given.max_steps, given.tenant) == (options["prompt"], options.get("max_steps"), "ada")
         assert own in (None, new_id)

@@ -25,7 +25,6 @@ from typing import Any
 import temporalio
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
-from mulligan.worker.recorded_state import RecordedStateRunner
 from temporalio import activity
 from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType, TaskQueueKind
@@ -35,6 +34,7 @@ from temporalio.client import Client, WorkflowExecutionStatus, WorkflowHandle
 from temporalio.runtime import MetricBuffer, Runtime, TelemetryConfig
 
 from mulligan.features import FEATURES
+from mulligan.worker.sdk_workarounds.workaround_runner import WorkaroundRunner
 
 ROOT = Path(__file__).parents[2]
 OURS = f"{ROOT}/mulligan/"
@@ -106,21 +106,21 @@ class Calls:
     @contextmanager
     def counted(self, workflow_id: str) -> Iterator[None]:
         """Count those of a run during the block."""
-        create = RecordedStateRunner.create_instance
+        create = WorkaroundRunner.create_instance
 
-        def create_instance(runner: RecordedStateRunner, det: Any) -> Any:
+        def create_instance(runner: WorkaroundRunner, det: Any) -> Any:
             instance = create(runner, det)
             if det.info.workflow_id == workflow_id:
                 instance.activate = self._in_workflow(instance.activate)  # type: ignore[method-assign, assignment]
             return instance
 
-        RecordedStateRunner.create_instance = create_instance  # type: ignore[method-assign, assignment]
+        WorkaroundRunner.create_instance = create_instance  # type: ignore[method-assign, assignment]
         sys.setprofile(self._in_activity(workflow_id))
         try:
             yield
         finally:
             sys.setprofile(None)
-            RecordedStateRunner.create_instance = create  # type: ignore[method-assign]
+            WorkaroundRunner.create_instance = create  # type: ignore[method-assign]
 
     def _in_workflow(self, activate: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def counted(act: Any) -> Any:

@@ -61,7 +61,7 @@ async def test_a_run_is_started_with_limits_resumed_sent_a_message_and_stopped(
         await expect(page.locator("#summary > .heading .status")).to_contain_text("max steps")
         result = await run.result()
         assert (result["status"], result["steps"]) == ("max_steps", 3)
-        given = await read_input(lab.client, run)
+        given = await read_input(lab.client, run.id)
         assert given is not None
         assert (given.agent, given.prompt, given.max_steps) == ("support-desk", "Help Ada.", 3)
         assert (given.max_total_tokens, given.max_cost, given.priority) == (90_000, 1.5, 2)
@@ -70,7 +70,7 @@ async def test_a_run_is_started_with_limits_resumed_sent_a_message_and_stopped(
         await page.get_by_role("button", name="Resume").click()
         await expect(page.get_by_text("waits for approval")).to_be_visible()
         resumed = lab.client.get_workflow_handle(page.url.rpartition("/")[2])
-        given = await read_input(lab.client, resumed)
+        given = await read_input(lab.client, resumed.id)
         assert given is not None
         assert given.resumed_from is not None
         assert (given.resumed_from.workflow_id, given.max_steps) == (run_id, 20)

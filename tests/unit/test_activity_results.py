@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, find, given, settings
 from hypothesis import strategies as st
-from mulligan.wire.tenant_budget import OVER_BUDGET
 from temporalio.api.common.v1 import Payload, Payloads
 from temporalio.api.enums.v1.workflow_pb2 import TIMEOUT_TYPE_START_TO_CLOSE
 from temporalio.api.failure.v1 import ActivityFailureInfo, ApplicationFailureInfo, Failure, TimeoutFailureInfo
@@ -35,6 +34,7 @@ from temporalio.bridge.proto.workflow_activation import (
 )
 
 from mulligan import wire
+from mulligan.wire.budgets import OVER_BUDGET
 from mulligan.wire.model_call import NOT_CALLED
 from mulligan.workflows.conversation.continue_as_new import encode_state
 from tests.unit.test_entrances import Instance, as_json, deep, payload

@@ -12,7 +12,8 @@ from temporalio.api.common.v1 import Payload
 from temporalio.converter import StorageDriverClaim, StorageDriverRetrieveContext, StorageDriverStoreContext
 
 from mulligan.client.external_storage import external_storage
-from mulligan.client.folder_driver import MOST_BYTES, FolderDriver, StorageError
+from mulligan.client.folder_driver import FolderDriver
+from mulligan.client.stored_files import MOST_BYTES, StorageError
 from mulligan.errors import DeclarationError
 
 PAYLOAD = Payload(metadata={"encoding": b"binary/plain"}, data=b"sesame")

@@ -14,8 +14,6 @@ from typing import Any
 from mulligan.schema.subschemas import References
 from mulligan.serve.problems import Problem
 
-__all__ = ["Change", "FormField", "changes_between", "fields_of", "read_fields"]
-
 MOST_FIELDS, MOST_DEPTH = 200, 5
 LONG_TEXT = 60
 """Characters from which a text gets more than one line."""

@@ -13,9 +13,9 @@ from fastapi import APIRouter, Depends, Header, Query, Request
 from starlette.responses import PlainTextResponse, Response
 from temporalio.client import WorkflowExecutionStatus
 
+from mulligan.client.find_runs import RunQuery
 from mulligan.run_view.run_view import Entry, RunView
 from mulligan.run_view.step_view import CallView
-from mulligan.serve.api import Serving
 from mulligan.serve.console.console_forms import forms
 from mulligan.serve.console.live_steps import live_frames
 from mulligan.serve.console.misunderstood_tool import read_tools_day
@@ -25,10 +25,8 @@ from mulligan.serve.console.run_rows import RunRows
 from mulligan.serve.console.signed_in import PREFIX, Viewing, redirect, sign_in_pages
 from mulligan.serve.console.step_events import EndedRuns, page_of, read_step_events
 from mulligan.serve.console.waiting_page import read_waiting_page
-from mulligan.serve.http_protocol import EventStream, Protocol
+from mulligan.serve.http_protocol import EventStream, Protocol, Serving, kept
 from mulligan.serve.problems import Problem
-
-__all__ = ["CONSOLE", "ROUTERS"]
 
 RUNS_OF_PAGE = 25
 STATUSES = (
@@ -46,26 +44,9 @@ _assets = {
 }
 
 
-def _rows_of(request: Request) -> RunRows:
-    """What this application keeps of ended runs."""
-    state = request.app.state
-    if not hasattr(state, "console_rows"):
-        state.console_rows = RunRows()
-    rows: RunRows = state.console_rows
-    return rows
-
-
-def _ended_runs_of(request: Request) -> EndedRuns:
-    """What this application keeps of the events of ended runs."""
-    state = request.app.state
-    if not hasattr(state, "console_ended_runs"):
-        state.console_ended_runs = EndedRuns()
-    ended: EndedRuns = state.console_ended_runs
-    return ended
-
-
-Rows = Annotated[RunRows, Depends(_rows_of)]
-Ended = Annotated[EndedRuns, Depends(_ended_runs_of)]
+Rows = Annotated[RunRows, Depends(kept(RunRows))]
+Ended = Annotated[EndedRuns, Depends(kept(EndedRuns))]
+"""What this application keeps of ended runs, and of their events."""
 
 
 @pages.get("/")
@@ -85,8 +66,7 @@ async def show_runs(  # noqa: PLR0913 - a filter is a parameter
 ) -> Response:
     """The list of runs."""
     filters = {"agent": agent, "status": status, "tenant": tenant, "since": since, "until": until, "id": id}
-    found = await runs.find(
-        session.caller,
+    query = RunQuery(
         agent=agent.strip() or None,
         status=status.strip() or None,
         tenant=tenant.strip() or None,
@@ -94,9 +74,8 @@ async def show_runs(  # noqa: PLR0913 - a filter is a parameter
         until=_time("until", until),
         id_prefix=id.strip()[:500] or None,
         sub_agents=bool(id.strip()),
-        limit=RUNS_OF_PAGE,
-        cursor=cursor or None,
     )
+    found = await runs.find(session.caller, query, limit=RUNS_OF_PAGE, cursor=cursor or None)
     rows = await rows_of_runs.read(runs, session.caller, found.runs)
     values: dict[str, Any] = {"rows": rows, "filters": filters, "next": found.next, "cursor": cursor}
     if part == "rows":

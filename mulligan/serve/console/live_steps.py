@@ -15,10 +15,9 @@ from mulligan.run_view import changes
 from mulligan.run_view.run_view import Entry, PriceOf, RunView
 from mulligan.run_view.step_view import CallView, StepView
 from mulligan.serve.console.rendering import anchor_of
+from mulligan.serve.http_protocol import frame
 from mulligan.serve.problems import problem_of
 from mulligan.wire.event_types import Compacted, ToolProgress
-
-__all__ = ["live_frames"]
 
 STEPS_KEPT = 6
 """Steps that are kept with the open one: a call may correct a mistake in them."""
@@ -103,6 +102,4 @@ def _of_sub_run(below: changes.Below) -> str:
 
 
 def _frame(kind: str, data: str, checkpoint: str) -> bytes:
-    lines = "".join(f"data: {line}\n" for line in data.replace("\r\n", "\n").replace("\r", "\n").split("\n"))
-    head = f"id: {checkpoint}\n" if checkpoint else ""
-    return f"{head}event: {kind}\n{lines}\n".encode("utf-8", "replace")
+    return frame(b"\ndata: ".join(data.encode("utf-8", "replace").splitlines()), kind, checkpoint)

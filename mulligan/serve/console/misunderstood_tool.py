@@ -12,8 +12,6 @@ from mulligan.serve.console.run_rows import PARALLEL_READS, SECONDS_FOR_DAY, Fai
 from mulligan.serve.runs import Runs
 from mulligan.serve.security import Caller
 
-__all__ = ["KINDS", "Misunderstanding", "MisunderstoodTool", "ToolsDay", "most_misunderstood", "read_tools_day"]
-
 KINDS = frozenset({"unknown_tool", "invalid_json", "invalid_arguments"})
 """Kinds of failures that show that the model did not understand which tools there are, or how one is called. A tool that
 was called as its schema says, and failed, was understood.

@@ -33,18 +33,6 @@ from mulligan.serve.console.waiting_page import WaitingCall
 from mulligan.serve.problems import Problem
 from mulligan.wire.times import iso
 
-__all__ = [
-    "HEADERS",
-    "SHOWN_CHARS",
-    "ProblemPage",
-    "anchor_of",
-    "fragment",
-    "link_to",
-    "page",
-    "render",
-    "render_cards",
-]
-
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",

@@ -12,7 +12,6 @@ from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionSta
 from temporalio.service import RPCError
 
 from mulligan.client.connect import explain_unreadable_data
-from mulligan.client.find_runs import describe_run
 from mulligan.client.settings import settings
 from mulligan.observe.trace_ids import trace_id_of_run
 from mulligan.prices import Prices
@@ -27,8 +26,6 @@ from mulligan.serve.runs import RunInfo, Runs
 from mulligan.serve.security import Caller
 from mulligan.trace_view.ui_links import jaeger_link, temporal_link
 from mulligan.wire.event_types import RunEnded
-
-__all__ = ["RunPage", "first_failure", "read_price_of", "read_run_page"]
 
 SECONDS_FOR_PROGRESS, SECONDS_FOR_PART = 3.0, 15.0
 """How long a page waits for a run's workers."""
@@ -73,8 +70,7 @@ class RunPage:
         """The run's status; `waiting` while a person is waited for."""
         if self.info is None:
             return self.described.status.name.lower() if self.described.status else "unknown"
-        waits = self.info.waiting_for
-        return "waiting" if waits and waits["kind"] == "person" and self.is_open else self.info.status
+        return "waiting" if self.info.waits_for_person and self.is_open else self.info.status
 
     @property
     def page(self) -> int:
@@ -104,11 +100,7 @@ class RunPage:
 
     def number(self, name: str) -> Any:
         """A number of the result, or of the progress of an open run; None: not known."""
-        if self.info is None:
-            return None
-        if isinstance(self.info.result, dict) and name in self.info.result:
-            return self.info.result[name]
-        return (self.info.progress or {}).get("step" if name == "steps" else name)
+        return self.info.number(name) if self.info else None
 
 
 async def read_run_page(
@@ -181,8 +173,7 @@ async def _read_info(runs: Runs, caller: Caller, described: WorkflowExecutionDes
         async with asyncio.timeout(SECONDS_FOR_PROGRESS):
             return await runs.read(caller, described.id, progress_beside_result=False)
     except TimeoutError:
-        summary = await describe_run(runs.client, described)
-        return RunInfo(**{name: value for name, value in summary.items() if name in RunInfo.model_fields})
+        return await RunInfo.of(runs.client, described)
 
 
 async def _part(shown: RunPage, reading: Awaitable[_Part]) -> _Part | None:

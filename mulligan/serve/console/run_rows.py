@@ -13,13 +13,12 @@ from temporalio.client import WorkflowQueryFailedError
 from temporalio.service import RPCError
 
 from mulligan.client.connect import explain_unreadable_data
+from mulligan.client.find_runs import RunQuery
 from mulligan.client.read_run import read_steps
 from mulligan.serve.console.step_events import page_of
 from mulligan.serve.problems import Problem
 from mulligan.serve.runs import RunInfo, Runs
 from mulligan.serve.security import Caller
-
-__all__ = ["SECONDS_FOR_DAY", "AgentDay", "Failures", "RunRow", "RunRows", "failures_in"]
 
 SECONDS_FOR_RUN = 4.0
 """How long a list waits for one of its runs; its numbers are left out then."""
@@ -42,18 +41,12 @@ class RunRow:
     @property
     def status(self) -> str:
         """`waiting` while a person is waited for."""
-        waits = self.info and self.info.waiting_for
-        return (
-            "waiting" if waits and waits["kind"] == "person" and self.run["status"] == "running" else self.run["status"]
-        )
+        waits = self.info is not None and self.info.waits_for_person and self.run["status"] == "running"
+        return "waiting" if waits else str(self.run["status"])
 
     def number(self, name: str) -> Any:
         """`steps`, `recovered_failures` or `cost`; None if it is not known."""
-        if self.info is None:
-            return None
-        if isinstance(self.info.result, dict) and name in self.info.result:
-            return self.info.result[name]
-        return (self.info.progress or {}).get("step" if name == "steps" else name)
+        return self.info.number(name) if self.info else None
 
 
 @dataclass
@@ -133,9 +126,10 @@ class RunRows:
         """The runs that were started in the last 24 hours, 500 or a few more at most, and whether these are all of them.
         `agent`: None for those of all agents.
         """
-        since, cursor, listed = datetime.now(UTC) - timedelta(days=1), None, list[dict[str, Any]]()
+        query = RunQuery(agent=agent, since=datetime.now(UTC) - timedelta(days=1), sub_agents=True)
+        cursor, listed = None, list[dict[str, Any]]()
         while len(listed) < DAY_RUNS:
-            page = await runs.find(caller, agent=agent, since=since, sub_agents=True, limit=100, cursor=cursor)
+            page = await runs.find(caller, query, limit=100, cursor=cursor)
             listed += page.runs
             if (cursor := page.next) is None:
                 break

@@ -17,11 +17,9 @@ from urllib.parse import quote, unquote
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mulligan.serve.console.sign_ins import SignIns
+from mulligan.serve.console.sign_ins import sign_ins_of
 from mulligan.serve.problems import Problem
 from mulligan.serve.security import ANYBODY, USER_HEADER, Access, Caller
-
-__all__ = ["Session", "check_form", "find_session", "leave_note", "note_of", "sign_in", "sign_out", "take_note"]
 
 COOKIE = "mulligan_session"
 FORM_COOKIE = "mulligan_form"
@@ -70,7 +68,7 @@ def find_session(request: Request, access: Access) -> Session | None:
     for secret, caller in access.secrets():
         expected = _signature(secret, "session", ends, nonce)
         if hmac.compare_digest(expected.encode(), signature.encode("utf-8", "replace")):
-            if SignIns.of(request).has_ended(caller.name, nonce):
+            if sign_ins_of(request).has_ended(caller.name, nonce):
                 return None
             return Session(caller, _signature(secret, "form", ends, nonce), id=nonce, ends=int(ends))
     return None
@@ -91,7 +89,7 @@ def sign_in(request: Request, response: Response, access: Access, token: str) ->
 def sign_out(request: Request, response: Response, session: Session) -> None:
     """End the session, and remove its cookie."""
     if session.id:
-        SignIns.of(request).end(session.caller.name, session.id, session.ends)
+        sign_ins_of(request).end(session.caller.name, session.id, session.ends)
     _set(request, response, COOKIE, "", 0)
 
 

@@ -6,11 +6,8 @@ import math
 import time
 from collections import defaultdict, deque
 
-from starlette.requests import Request
-
+from mulligan.serve.http_protocol import kept
 from mulligan.serve.problems import Problem
-
-__all__ = ["SignIns"]
 
 SECONDS = 60.0
 MOST_OF_ADDRESS = 10
@@ -27,15 +24,6 @@ class SignIns:
     def __init__(self) -> None:
         self._failed: deque[tuple[float, str]] = deque(maxlen=MOST_REMEMBERED)
         self._ended: defaultdict[str | None, dict[str, int]] = defaultdict(dict)
-
-    @staticmethod
-    def of(request: Request) -> SignIns:
-        """Those of the application that serves a request."""
-        state = request.app.state
-        if not hasattr(state, "console_sign_ins"):
-            state.console_sign_ins = SignIns()
-        known: SignIns = state.console_sign_ins
-        return known
 
     def check(self, address: str) -> None:
         """Refuse an attempt from an address.
@@ -66,3 +54,7 @@ class SignIns:
     def has_ended(self, name: str | None, session: str) -> bool:
         """Whether a session was ended here."""
         return session in self._ended.get(name, ())
+
+
+sign_ins_of = kept(SignIns)
+"""Those of the application that serves a request."""

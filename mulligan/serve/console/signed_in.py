@@ -12,11 +12,9 @@ from starlette.responses import RedirectResponse, Response
 from mulligan.serve.arriving_body import ArrivingBody, read_body
 from mulligan.serve.console.rendering import HEADERS, page
 from mulligan.serve.console.sessions import Session, check_form, find_session, sign_in, sign_out
-from mulligan.serve.console.sign_ins import SignIns
+from mulligan.serve.console.sign_ins import sign_ins_of
 from mulligan.serve.off_loop import off_loop
 from mulligan.serve.problems import Problem
-
-__all__ = ["PREFIX", "Form", "SignInNeeded", "Viewing", "path_in", "redirect", "sign_in_pages"]
 
 PREFIX = "/console"
 MOST_FORM_FIELDS = 1_000
@@ -106,7 +104,7 @@ async def send_sign_in(request: Request) -> Response:
     """Sign in with a token. There is no session yet that a foreign page could use: `Origin` is checked by gate.py."""
     fields = await _fields(request, MOST_SIGN_IN_BYTES)
     # From here on nothing is waited for, so many attempts at the same time are not more than one after the other.
-    sign_ins, address = SignIns.of(request), request.client.host if request.client else ""
+    sign_ins, address = sign_ins_of(request), request.client.host if request.client else ""
     sign_ins.check(address)
     wanted = _local(fields.get("next", "/"))
     response = redirect(request, wanted)

@@ -11,8 +11,6 @@ from temporalio.client import Client
 from mulligan.client.follow_events import EventFollower
 from mulligan.wire.event_types import Event, StepStarted
 
-__all__ = ["STEPS_OF_PAGE", "EndedRuns", "StepEvents", "page_of", "read_step_events"]
-
 STEPS_OF_PAGE = 50
 """Steps of one page."""
 EVENTS_AT_ONCE = 500

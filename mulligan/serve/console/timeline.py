@@ -8,8 +8,6 @@ from itertools import pairwise
 
 from mulligan.run_view.step_view import CallView, StepView
 
-__all__ = ["Bar", "Row", "Timeline", "draw_timeline"]
-
 WIDTH = 320.0
 """Units of the drawing for the whole time."""
 ROW = 22

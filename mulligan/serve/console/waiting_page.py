@@ -23,8 +23,6 @@ from mulligan.serve.problems import Problem
 from mulligan.serve.runs import Runs
 from mulligan.serve.security import Caller
 
-__all__ = ["WaitingCall", "WaitingPage", "find_waiting", "read_waiting_page", "send_decision"]
-
 _log = logging.getLogger(__name__)
 MOST_SHOWN = 50
 """Calls of one page: each has a form."""

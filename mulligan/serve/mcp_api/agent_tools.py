@@ -10,8 +10,6 @@ from typing import Annotated, Any, Literal
 import mcp_types as types
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["RUN_TOOLS", "AgentCall", "AnswerQuestion", "DecideCall", "StartRun", "WaitForRun", "agent_of", "tools_of"]
-
 WAIT_SECONDS = 50
 """How long a call waits for a run. Clients give up on a request after 60 seconds, unless they are configured otherwise."""
 NAME_CHARS = 64

@@ -30,8 +30,6 @@ from mulligan.serve.mcp_api.tool_calls import Result, call_tool
 from mulligan.serve.problems import Problem, problem_of
 from mulligan.serve.served_request import ServedRequest
 
-__all__ = ["MCP"]
-
 PREFIX = "/mcp"
 LIST_TTL_MS = 60_000
 """How long a client may use the list of tools."""

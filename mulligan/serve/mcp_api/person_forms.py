@@ -14,8 +14,6 @@ from mulligan.errors import UpdateRefusedError
 from mulligan.serve.runs import Runs
 from mulligan.serve.security import Caller
 
-__all__ = ["can_show_forms", "forms_for", "read_forms", "submit_forms", "waiting_text"]
-
 DECLINED = "The person declined."
 _APPROVAL = {
     "type": "object",

@@ -1,27 +1,48 @@
-"""What an event of a run is in a progress notification: one line for people."""
+"""What a change of a run is in a progress notification: one line for people."""
 
 from __future__ import annotations
 
+from mulligan.run_view import changes
 from mulligan.schema.cut_text import beginning
 from mulligan.wire import event_types as events
-
-__all__ = ["progress_message"]
 
 MOST_CHARS = 500
 
 
-def progress_message(run_id: str, event: events.Event) -> str | None:
-    """The line for an event; None: it is not reported. Text that a model is writing is part of the result."""
-    line = _line(run_id, event)
+def progress_message(run_id: str, change: changes.Change) -> str | None:
+    """The line for a change; None: it is not reported. Text that a model is writing is part of the result."""
+    line = _line(run_id, change)
     return None if line is None else beginning(line, MOST_CHARS)
 
 
-def _line(run_id: str, event: events.Event) -> str | None:
+def _line(run_id: str, change: changes.Change) -> str | None:
+    match change:
+        case changes.StepOpened(step):
+            return f"Step {step.number}: the model {step.model} is called."
+        case changes.CallRunning(call):
+            return f"{call.name} is running."
+        case changes.CallSettled(call) if call.error is not None:
+            return f"{call.name} has failed ({call.error.kind}); the model is told why."
+        case changes.CallSettled(call):
+            return f"{call.name} has finished."
+        case changes.WaitOpened(call, wait):
+            return f"{call.name} waits for a person: {wait.asked.text}"
+        case changes.WaitEnded(call, _, decided):
+            return f"{call.name}: {decided.decision}" + (f" by {decided.by}." if decided.by else ".")
+        case changes.Ended(end):
+            return f"The run has ended: {end.status}."
+        case changes.Below(source, below):
+            line = _line(source.id, below)
+            return f"{source.agent}: {line}" if line else None
+        case changes.Noted(event):
+            return _line_of_event(run_id, event)
+    return None
+
+
+def _line_of_event(run_id: str, event: events.Event) -> str | None:
     match event:
         case events.RunStarted():
             return f"Run {run_id} of the agent {event.agent} has started."
-        case events.StepStarted():
-            return f"Step {event.step}: the model {event.model} is called."
         case events.ModelFallback():
             return f"Step {event.step}: the model {event.model} is tried next."
         case events.AnswerRejected():
@@ -30,28 +51,8 @@ def _line(run_id: str, event: events.Event) -> str | None:
             return "The older part of the conversation was summarized."
         case events.Stopping():
             return "The run is stopping."
-        case events.RunEnded():
-            return f"The run has ended: {event.status}."
-        case events.SubRunEvent():
-            line = _line(event.source.id, event.event)
-            return f"{event.source.agent}: {line}" if line else None
-    return _line_of_call(event)
-
-
-def _line_of_call(event: events.Event) -> str | None:
-    match event:
-        case events.ToolCallStarted():
-            return f"{event.name} is running."
         case events.ToolProgress():
             return f"{event.name}: {event.text}"
         case events.ToolCallRepaired():
             return f"{event.name}: the input was repaired ({', '.join(repair.by for repair in event.repairs)})."
-        case events.ToolCallSettled() if event.result.error is not None:
-            return f"{event.name} has failed ({event.result.error.kind}); the model is told why."
-        case events.ToolCallSettled():
-            return f"{event.name} has finished."
-        case events.Waiting():
-            return f"{event.name} waits for a person: {event.text}"
-        case events.Decided():
-            return f"{event.name}: {event.decision}" + (f" by {event.by}." if event.by else ".")
     return None

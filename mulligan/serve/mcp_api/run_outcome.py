@@ -9,8 +9,6 @@ import mcp_types as types
 
 from mulligan.serve.runs import RunInfo
 
-__all__ = ["failure", "is_ended", "outcome_of", "unfinished"]
-
 RUN_META = "mulligan.run"
 """The key of `_meta` with the run's id, status and usage."""
 

@@ -21,8 +21,6 @@ from mulligan.serve.runs import RunInfo, Runs
 from mulligan.serve.security import Caller
 from mulligan.wire.times import iso
 
-__all__ = ["add_tasks", "http_request", "new_task", "runs_and_caller", "wants_tasks"]
-
 TASKS = "io.modelcontextprotocol/tasks"
 POLL_MS = 1_000
 """How often a client should ask."""

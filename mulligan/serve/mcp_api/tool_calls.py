@@ -16,6 +16,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ValidationError
 
+from mulligan.run_view.run_view import RunView
 from mulligan.schema.fault_text import required_form
 from mulligan.serve.mcp_api.agent_tools import (
     WAIT_SECONDS,
@@ -36,9 +37,6 @@ from mulligan.serve.problems import Problem
 from mulligan.serve.runs import RunInfo, Runs
 from mulligan.serve.security import Caller
 from mulligan.serve.turn_stream import asks_person
-from mulligan.wire.event_types import Event
-
-__all__ = ["call_tool"]
 
 QUICK_SECONDS = 2.0
 """A run that ends within this time is answered at once, also where it could be a task."""
@@ -184,7 +182,7 @@ class _Call:
 
     async def _follow(self, run_id: str, since: str, seconds: float, *, only_after: datetime | None = None) -> str:
         """Report the events of a run until it ends, asks a person, or the time has passed; the newest token."""
-        token = since
+        token, view = since, RunView(most_steps=1)
         watched = await self.runs.watch(self.caller, run_id, since)
         if watched is None:
             return token
@@ -192,20 +190,17 @@ class _Call:
             async with asyncio.timeout(seconds), aclosing(watched) as events:  # type: ignore[type-var]
                 async for each in events:
                     token = each.token
+                    changed = view.add(each.event)
                     if only_after is not None and each.event.at < only_after:
                         continue
-                    await self._report(run_id, each.event)
+                    for message in filter(None, (progress_message(run_id, change) for change in changed)):
+                        self.reported += 1
+                        await self.context.session.report_progress(self.reported, message=message)
                     if asks_person(each.event) and await self.runs.pending(self.caller, run_id):
                         break
         except TimeoutError:
             pass
         return token
-
-    async def _report(self, run_id: str, event: Event) -> None:
-        message = progress_message(run_id, event)
-        if message is not None:
-            self.reported += 1
-            await self.context.session.report_progress(self.reported, message=message)
 
     async def _continue(self, params: types.CallToolRequestParams, seconds: float, *, has_schema: bool) -> Result:
         """Pass the forms on to the run, and wait on."""

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Request, Response
 from starlette.responses import JSONResponse
 
-from mulligan.serve.http_protocol import EventStream, caller_of, frame, runs_of
+from mulligan.serve.http_protocol import Calling, EventStream, Serving, frame
 from mulligan.serve.idempotency import StartRequest
 from mulligan.serve.json_body import parse_body
 from mulligan.serve.openai_api.chat_text import ChatText, chat_usage_json, finish_reason, output_text
@@ -34,11 +34,7 @@ from mulligan.serve.security import Caller
 from mulligan.serve.turn_stream import asks_person
 from mulligan.wire.event_types import RunEnded
 
-__all__ = ["router"]
-
 ID_PREFIX = "chatcmpl-"
-Serving = Annotated[Runs, Depends(runs_of)]
-Calling = Annotated[Caller, Depends(caller_of)]
 router = APIRouter(prefix="/v1/chat/completions", include_in_schema=False)
 
 

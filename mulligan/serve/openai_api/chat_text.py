@@ -10,8 +10,6 @@ from mulligan.run_view import changes
 from mulligan.run_view.run_view import RunView
 from mulligan.wire.event_types import Event, RunEnded
 
-__all__ = ["ChatText", "chat_usage_json", "finish_reason", "output_text"]
-
 VOID_NOTE = "\n\n[The text above was cut off and is void. It begins again.]\n\n"
 """Chat completions cannot withdraw text."""
 BETWEEN_STEPS = "\n\n"

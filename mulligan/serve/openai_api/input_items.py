@@ -15,8 +15,6 @@ from mulligan.serve.openai_api.response_events import APPROVAL_PREFIX
 from mulligan.serve.problems import Problem
 from mulligan.serve.turn_stream import WaitingCall, parse_waiting_call
 
-__all__ = ["Reply", "chat_messages", "input_messages", "replies"]
-
 _TEXT_PARTS = {"text", "input_text", "output_text", "refusal"}
 _MEDIA_PARTS = {
     "image_url": "image",

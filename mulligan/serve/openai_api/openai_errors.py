@@ -6,18 +6,11 @@ import re
 from http import HTTPStatus
 from typing import Any
 
-from starlette.responses import JSONResponse, Response
-
 from mulligan.serve.problems import Problem
-
-__all__ = ["error_json", "refuse"]
 
 _FIELD = re.compile(r'"([^"]{1,200})" ')
 _CODES = {"unknown_agent": "model_not_found", "agent_not_allowed": "model_not_found", "unauthorized": "invalid_api_key"}
 """OpenAI's words for ours, where it has one."""
-
-_INVALID = {"invalid_input", "prompt_needed"}
-"""What OpenAI answers with 400, and we elsewhere with 422."""
 
 
 def error_json(problem: Problem) -> dict[str, Any]:
@@ -27,12 +20,3 @@ def error_json(problem: Problem) -> dict[str, Any]:
     code = _CODES.get(problem.code, problem.code)
     param = "model" if code == "model_not_found" else field[1] if field else None
     return {"error": {"message": problem.detail, "type": kind, "param": param, "code": code}}
-
-
-def refuse(problem: Problem) -> Response:
-    """A problem as a response."""
-    status = HTTPStatus.BAD_REQUEST if problem.code in _INVALID else problem.status
-    headers = dict(problem.headers)
-    if status != HTTPStatus.SERVICE_UNAVAILABLE:
-        headers["x-should-retry"] = "false"  # OpenAI's SDKs would send it again after 409 and 5xx
-    return JSONResponse(error_json(problem), status, headers=headers)

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from http import HTTPStatus
+from typing import Any
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Response
+from starlette.responses import JSONResponse
 
-from mulligan.serve.http_protocol import Protocol, caller_of, runs_of
+from mulligan.serve.http_protocol import Calling, Protocol, Serving
 from mulligan.serve.openai_api import chat_completions, responses
-from mulligan.serve.openai_api.openai_errors import refuse
-from mulligan.serve.runs import Runs
-from mulligan.serve.security import Caller
+from mulligan.serve.openai_api.openai_errors import error_json
+from mulligan.serve.problems import Problem
 
-__all__ = ["OPENAI"]
-
-Serving = Annotated[Runs, Depends(runs_of)]
-Calling = Annotated[Caller, Depends(caller_of)]
+_INVALID = {"invalid_input", "prompt_needed"}
+"""What OpenAI answers with 400, and we elsewhere with 422."""
 router = APIRouter(include_in_schema=False)
 
 
@@ -36,6 +35,15 @@ def _model(name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "mulligan"}
 
 
+def _refuse(problem: Problem) -> Response:
+    """A problem as a response."""
+    status = HTTPStatus.BAD_REQUEST if problem.code in _INVALID else problem.status
+    headers = dict(problem.headers)
+    if status != HTTPStatus.SERVICE_UNAVAILABLE:
+        headers["x-should-retry"] = "false"  # OpenAI's SDKs would send it again after 409 and 5xx
+    return JSONResponse(error_json(problem), status, headers=headers)
+
+
 router.include_router(responses.router)
 router.include_router(chat_completions.router)
-OPENAI = Protocol(prefix="/v1", router=router, refuse=refuse)
+OPENAI = Protocol(prefix="/v1", router=router, refuse=_refuse)

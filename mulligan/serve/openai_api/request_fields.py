@@ -8,17 +8,6 @@ from typing import Any
 
 from mulligan.serve.problems import Problem
 
-__all__ = [
-    "CHAT_FIELDS",
-    "RESPONSE_FIELDS",
-    "flag",
-    "invalid",
-    "json_object",
-    "read_metadata",
-    "read_model",
-    "refuse_fields",
-]
-
 OWN = "the agent has its own"
 RESPONSE_FIELDS: Mapping[str, tuple[str, tuple[Any, ...]]] = {
     "instructions": (f"{OWN} instructions; send what this request is about as `input`", ()),

@@ -21,8 +21,6 @@ from mulligan.serve.turn_stream import WaitingCall
 from mulligan.values import Usage
 from mulligan.wire.event_types import Event, RunEnded, SubRunEvent, TextDelta, TextVoid, Waiting
 
-__all__ = ["APPROVAL_PREFIX", "SERVER_LABEL", "ResponseEvents", "ResponseHead", "usage_json"]
-
 SERVER_LABEL = "mulligan"
 """The `server_label` of the run's tool calls: they ran on the server, as those of an MCP server do at OpenAI."""
 APPROVAL_PREFIX = "mcpr_"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from starlette.responses import JSONResponse
 from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError
@@ -23,7 +23,7 @@ from mulligan.client.resumed_run import request_digest
 from mulligan.client.send_update import RunEndedError
 from mulligan.client.start_run import read_input
 from mulligan.client.watch_run import WatchedEvent
-from mulligan.serve.http_protocol import EventStream, caller_of, frame, runs_of
+from mulligan.serve.http_protocol import Calling, EventStream, Serving, frame
 from mulligan.serve.idempotency import StartRequest, read_key
 from mulligan.serve.json_body import parse_body
 from mulligan.serve.openai_api.input_items import Reply, input_messages, joined_prompt, replies, run_input_json
@@ -38,13 +38,12 @@ from mulligan.serve.openai_api.request_fields import (
 )
 from mulligan.serve.openai_api.response_events import ResponseEvents, ResponseHead
 from mulligan.serve.openai_api.sequence import MOST_NUMBER, read_up_to
+from mulligan.serve.pauses import with_pauses
 from mulligan.serve.problems import Problem, problem_of
 from mulligan.serve.runs import NO_END, Runs
 from mulligan.serve.security import Caller
 from mulligan.serve.turn_stream import WaitingCall, asks_person, open_turn
 from mulligan.wire.event_types import SubRunEvent
-
-__all__ = ["follow_while_connected", "router"]
 
 ID_PREFIX = "resp_"
 WAIT_SECONDS = 540
@@ -56,8 +55,6 @@ READ_SECONDS = 5
 SECONDS_BETWEEN_CHECKS = 1.0
 """How soon it is noticed that the client of a waiting request has gone."""
 
-Serving = Annotated[Runs, Depends(runs_of)]
-Calling = Annotated[Caller, Depends(caller_of)]
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 router = APIRouter(prefix="/v1/responses", include_in_schema=False)
@@ -178,7 +175,7 @@ async def retrieve(
 async def _continue(request: Request, runs: Runs, caller: Caller, previous: str, asked: _Create) -> str:
     """Continue the conversation of a run that has ended, in a new one: a branch for each input, and for each key."""
     described = await runs.describe(caller, previous)
-    before = await read_input(runs.client, runs.client.get_workflow_handle(previous))
+    before = await read_input(runs.client, previous)
     if before is None:
         raise invalid("previous_response_id", "is not a run of an agent.")
     if asked.model not in (None, "", before.agent):
@@ -214,7 +211,7 @@ async def _reply(runs: Runs, caller: Caller, run_id: str, given: Iterable[Reply]
 
 async def _head(runs: Runs, caller: Caller, run_id: str) -> ResponseHead:
     described = await runs.describe(caller, run_id)
-    given = await read_input(runs.client, runs.client.get_workflow_handle(run_id))
+    given = await read_input(runs.client, run_id)
     if given is None:
         raise Problem(404, "run_not_found", f"There is no response {run_id[:200]!r}: it is not a run of an agent.")
     previous = given.resumed_from.workflow_id if given.resumed_from else None
@@ -267,22 +264,12 @@ async def follow_while_connected(request: Request, watched: AsyncIterator[T] | N
         return
     loop = asyncio.get_running_loop()
     until = loop.time() + WAIT_SECONDS
-    async with aclosing(watched) as events:  # type: ignore[type-var]
-        taken = asyncio.ensure_future(anext(events, None))
-        try:
-            while loop.time() < until:
-                await asyncio.wait([taken], timeout=SECONDS_BETWEEN_CHECKS)
-                if not taken.done():
-                    if await request.is_disconnected():
-                        return
-                    continue
-                if (each := taken.result()) is None:
-                    return
+    async with aclosing(with_pauses(watched, lambda: SECONDS_BETWEEN_CHECKS)) as events:
+        async for each in events:
+            if loop.time() >= until or (each is None and await request.is_disconnected()):
+                return
+            if each is not None:
                 yield each
-                taken = asyncio.ensure_future(anext(events, None))
-        finally:
-            taken.cancel()
-            await asyncio.gather(taken, return_exceptions=True)
 
 
 async def _stream(

@@ -10,17 +10,6 @@ from dataclasses import dataclass
 
 from mulligan.client.event_position import Position
 
-__all__ = [
-    "FIRST_SLOT_BELOW",
-    "LAST_SLOT",
-    "MOST_NUMBER",
-    "ReadUpTo",
-    "next_slot_below",
-    "number_of_live",
-    "number_of_stored",
-    "read_up_to",
-]
-
 MOST_NUMBER = 2**53 - 1
 """The largest integer that JavaScript reads exactly."""
 _RANK_BITS, _SEEN_BITS = 33, 21

@@ -111,7 +111,7 @@ async def test_a_token_starts_runs_of_its_agents_in_its_tenant_only(lab: Lab, do
 
 
 async def user_of(lab: Lab, run_id: str) -> str | None:
-    given = await read_input(lab.client, lab.client.get_workflow_handle(run_id))
+    given = await read_input(lab.client, run_id)
     assert given is not None
     return given.user
 
