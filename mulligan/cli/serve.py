@@ -40,6 +40,9 @@ def serve(
     task_queue: Annotated[
         str | None, typer.Option(help="The task queue on which runs are started.", show_default="agents")
     ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse a request of which an agent would ignore something (400).")
+    ] = False,
 ) -> None:
     """Serve agents over HTTP until Ctrl-C. Runs go on without it, and any number of these servers may run.
 
@@ -64,6 +67,7 @@ def serve(
             allow_hosts=allow_host or [],
             allow_origins=allow_origin or [],
             task_queue=task_queue,
+            strict=strict,
             proxies=trust_proxy or [],
             say=print_progress,
         )

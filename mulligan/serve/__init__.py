@@ -46,6 +46,7 @@ def app(
     allow_hosts: Iterable[str] = (),
     allow_origins: Iterable[str] = (),
     task_queue: str | None = None,
+    strict: bool = False,
 ) -> ASGIApp:
     """The server as an ASGI application, to run by itself or to mount in another one.
 
@@ -55,6 +56,7 @@ def app(
         allow_hosts: names in the Host header beside this machine's own; `*`: any, where something in front checks it.
         allow_origins: origins of the pages that may call it, beside its own.
         task_queue: where runs are started; None: `MULLIGAN_TASK_QUEUE`.
+        strict: whether a request is refused (400) of which an agent would ignore something, such as a temperature.
 
     Raises:
         DeclarationError: the extra `serve` is not installed, or a token, host or origin is invalid.
@@ -64,4 +66,6 @@ def app(
     require_extra("serve", "mulligan.serve")
     from mulligan.serve.app import create_app
 
-    return create_app(client=client, tokens=tokens, hosts=allow_hosts, origins=allow_origins, task_queue=task_queue)
+    return create_app(
+        client=client, tokens=tokens, hosts=allow_hosts, origins=allow_origins, task_queue=task_queue, strict=strict
+    )

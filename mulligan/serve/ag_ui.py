@@ -21,7 +21,7 @@ from mulligan.run_input import RunInput
 from mulligan.run_view import changes
 from mulligan.run_view.run_view import RunView
 from mulligan.run_view.step_view import CallView, StepView
-from mulligan.serve.client_parts import as_prompt, media_part
+from mulligan.serve.client_parts import as_prompt, joined_instructions, media_part
 from mulligan.serve.http_protocol import EventStream, Protocol, caller_of, runs_of
 from mulligan.serve.json_body import MOST_MESSAGES, JsonRoute, check_count
 from mulligan.serve.problems import Problem
@@ -37,6 +37,7 @@ PREFIX = "/ag-ui"
 OWN_ID = "mulligan-"
 """What the ids of messages begin with that no client has sent."""
 MOST_REPLIES = 1_000
+SYSTEM = {"system", "developer"}
 CANCELLED = {"stopped", "cancelled", "canceled", "terminated"}
 TOLD = {"step_started", "text_delta", "answered", "waiting", "tool_call_started", "tool_call_settled", "message"}
 TOLD |= {"run_started", "run_ended"}
@@ -110,14 +111,17 @@ def _new_message(messages: Sequence[Json]) -> UserMessage | None:
     if last.get("role") != "user" or str(last.get("id", "")).startswith(OWN_ID):
         return None
     content, message_id = last.get("content"), last.get("id")
+    instructions = joined_instructions(
+        str(each.get("content") or "") for each in messages if each.get("role") in SYSTEM
+    )
     if isinstance(content, list):
         check_count("content", content)
         content = as_prompt([_part(part) for part in content])
         if isinstance(content, list) and isinstance(message_id, str | None):
-            return UserMessage(message_id, content)
+            return UserMessage(message_id, content, instructions)
     if not isinstance(content, str) or not isinstance(message_id, str | None):
         raise Problem(422, "invalid_input", 'The last message needs an "id" and a "content", which are texts.')
-    return UserMessage(message_id, content)
+    return UserMessage(message_id, content, instructions)
 
 
 def _part(part: Any) -> Json:

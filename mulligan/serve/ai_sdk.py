@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse
 from mulligan.run_view import changes
 from mulligan.run_view.run_view import RunView
 from mulligan.run_view.step_view import DENIED, CallView
-from mulligan.serve.client_parts import as_prompt, media_part
+from mulligan.serve.client_parts import as_prompt, joined_instructions, media_part
 from mulligan.serve.http_protocol import EventStream, Protocol, caller_of, runs_of
 from mulligan.serve.json_body import MOST_MESSAGES, JsonRoute, check_count
 from mulligan.serve.problems import Problem
@@ -65,7 +65,7 @@ async def send(agent: str, body: ChatRequest, runs: Serving, caller: Calling) ->
     last = body.messages[-1] if body.messages else {}
     check_count("parts", last.get("parts"))
     if last.get("role") == "user":
-        turn = await thread.reply(_user_message(last))
+        turn = await thread.reply(_user_message(last, _instructions(body.messages)))
         return _respond(await open_turn(runs, caller, turn.run_id), is_whole=True)
     replies = _replies(last)
     if not replies:
@@ -86,13 +86,20 @@ async def resume(agent: str, chat: str, runs: Serving, caller: Calling) -> Respo
     return _respond(await open_turn(runs, caller, newest.run_id), is_whole=True)
 
 
-def _user_message(message: Json) -> UserMessage:
+def _instructions(messages: Sequence[Json]) -> str:
+    """What the system messages of a page say."""
+    lists = [each.get("parts") for each in messages if each.get("role") == "system"]
+    parts = [part for each in lists if isinstance(each, list) for part in each if isinstance(part, dict)]
+    return joined_instructions(str(part.get("text", "")) for part in parts)
+
+
+def _user_message(message: Json, instructions: str) -> UserMessage:
     parts, message_id = message.get("parts"), message.get("id")
     if not isinstance(parts, list) or not isinstance(message_id, str | None):
         raise Problem(
             422, "invalid_input", 'The user\'s message needs an "id", which is a text, and a list of "parts".'
         )
-    return UserMessage(message_id, as_prompt([_part(part) for part in parts]))
+    return UserMessage(message_id, as_prompt([_part(part) for part in parts]), instructions)
 
 
 def _part(part: Any) -> Json:

@@ -48,7 +48,7 @@ SHOWN_CHARS = 80
 _log = logging.getLogger(__name__)
 
 
-def create_app(
+def create_app(  # noqa: PLR0913 - an option is a parameter
     *,
     client: Client | None = None,
     tokens: str | None = None,
@@ -57,6 +57,7 @@ def create_app(
     task_queue: str | None = None,
     bodies: BodyLimits | None = None,
     most_watchers: int = MOST_WATCHERS,
+    strict: bool = False,
 ) -> FastAPI:
     """The application. See `mulligan.serve.app` for the arguments."""
     configured = settings()
@@ -70,7 +71,7 @@ def create_app(
         redoc_url=None,
         lifespan=_lifespan,
     )
-    connection = _Connection(client, task_queue or configured.task_queue, most_watchers)
+    connection = _Connection(client, task_queue or configured.task_queue, most_watchers, strict=strict)
     app.state.connection, app.state.access = connection, access
     hide_secrets_in_logs()
     for protocol in PROTOCOLS:
@@ -89,14 +90,16 @@ def create_app(
 class _Connection:
     """The client of Temporal, connected at the first request: a mounted application has no lifespan of its own."""
 
-    def __init__(self, client: Client | None, task_queue: str, most_watchers: int) -> None:
-        self._client, self._task_queue, self._most_watchers = client, task_queue, most_watchers
+    def __init__(self, client: Client | None, task_queue: str, most_watchers: int, *, strict: bool) -> None:
+        self._client, self._task_queue, self._most_watchers, self._strict = client, task_queue, most_watchers, strict
         self._runs: Runs | None = None
 
     async def runs(self) -> Runs:
         if self._runs is None:
             client = with_ended_runs(self._client or await connect(lazy=True, retry_config=RETRY))
-            self._runs = self._runs or Runs(client, self._task_queue, most_watchers=self._most_watchers)
+            self._runs = self._runs or Runs(
+                client, self._task_queue, most_watchers=self._most_watchers, strict=self._strict
+            )
         return self._runs
 
     async def close(self) -> None:

@@ -49,6 +49,7 @@ from mulligan.client.watch_run import WatchedEvent, watch_run
 from mulligan.run_input import RunInput, parse_run_input
 from mulligan.serve.clean_text import without_folders
 from mulligan.serve.idempotency import StartRequest, Starts, key_reused
+from mulligan.serve.ignored_fields import IgnoredFields
 from mulligan.serve.off_loop import off_loop
 from mulligan.serve.problems import Problem, no_such_run
 from mulligan.serve.run_ids import check_chosen_id, check_id
@@ -66,6 +67,7 @@ MOST_WATCHERS = 5_000
 """Streams that this process serves at the same time."""
 MOST_ITEMS = 1_000
 """Entries of a page."""
+NOTHING_IGNORED = IgnoredFields()
 NO_END = 10**15
 """An offset that no event has."""
 MOST_ROOTS, PARALLEL_READS = 10_000, 20
@@ -110,8 +112,11 @@ class RunInfo(BaseModel):
 class Runs:
     """The runs on one Temporal server."""
 
-    def __init__(self, client: Client, task_queue: str, *, most_watchers: int = MOST_WATCHERS) -> None:
-        self.client, self._task_queue = client, task_queue
+    def __init__(
+        self, client: Client, task_queue: str, *, most_watchers: int = MOST_WATCHERS, strict: bool = False
+    ) -> None:
+        """`strict`: whether a request is refused of which an agent would ignore something."""
+        self.client, self._task_queue, self._strict = client, task_queue, strict
         self._feeds = EventFeeds(client)
         self._agents = AgentReader(client, task_queue)
         self._starts = Starts(client, task_queue)
@@ -133,12 +138,13 @@ class Runs:
         *,
         server_id: str | None = None,
         request: StartRequest | None = None,
+        ignored: IgnoredFields = NOTHING_IGNORED,
     ) -> Started:
         """Start a run in the caller's tenant. The same id and input again is the same run.
 
         `body`: a RunInput, or its JSON. `run_id`: the id that the client has chosen. `server_id`: the id that this server
         has made, of a form that no client can choose. With neither, the id is made from `request`, and the same request
-        again is the same run; without that, a request cannot be recognized.
+        again is the same run; without that, a request cannot be recognized. `ignored`: what the agent decides by itself.
         """
         run_input = body if isinstance(body, RunInput) else await off_loop(len(body), partial(_parse_input, body))
         if run_input.resumed_from is not None:
@@ -150,7 +156,11 @@ class Runs:
             check_chosen_id(run_id)
         run_id = run_id or server_id
         run_input = _in_tenant(caller, run_input)
-        await self.agent(caller, run_input.agent)
+        agent = await self.agent(caller, run_input.agent)
+        if run_input.client_instructions or ignored.names:
+            given = {"metadata": run_input.metadata, "client_instructions": run_input.client_instructions}
+            taken = ignored.accept(agent, given, strict=self._strict)
+            run_input = run_input.model_copy(update={"client_instructions": None, **taken})
         if run_id is None:
             request = request or StartRequest(f"{run_input.agent[:80]}-")
             run_id, is_new = await self._starts.start(run_input, request)
@@ -170,16 +180,19 @@ class Runs:
         *,
         server_id: str | None = None,
         key: str | None = None,
+        ignored: IgnoredFields = NOTHING_IGNORED,
     ) -> Started:
         """Continue an ended run in a new one, which has the tenant of that run, whoever the caller is.
 
-        `options`: those of `mulligan.resume_run` without the task queue. `server_id`: as for `start`. `key`: a digest of the
-        request's `Idempotency-Key`. The same request again is the same new run.
+        `options`: those of `mulligan.resume_run` but the task queue, and `client_instructions`. `server_id`, `ignored`: as
+        for `start`. `key`: a digest of the request's `Idempotency-Key`. The same request again is the same new run.
         """
         described = await self.describe(caller, run_id)
-        if caller.agents is not None:
+        if caller.agents is not None or options.get("client_instructions") or ignored.names:
             # Who sees a run sees those of its sub-agents, but may not start such an agent itself.
-            await self.agent(caller, str((await memo_of(described)).get("agent")))
+            name = (await memo_of(described)).get("agent")
+            agent = {} if name is None and caller.agents is None else await self.agent(caller, str(name))
+            options = ignored.accept(agent, options, strict=self._strict)
         if chosen := options.get("id"):
             check_chosen_id(chosen)
         given = {name: value for name, value in options.items() if name != "id"}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mulligan.run_input import parse_prompt
-from mulligan.serve.client_parts import media_part
+from mulligan.serve.client_parts import joined_instructions, media_part
 from mulligan.serve.json_body import MOST_MESSAGES
 from mulligan.serve.openai_api.request_fields import invalid
 from mulligan.serve.openai_api.response_events import APPROVAL_PREFIX
@@ -17,6 +17,8 @@ from mulligan.serve.turn_stream import WaitingCall, parse_waiting_call
 
 __all__ = ["Reply", "chat_messages", "input_messages", "replies"]
 
+SYSTEM = "system"
+"""The role of messages that are instructions of the client, which are not part of a conversation."""
 _TEXT_PARTS = {"text", "input_text", "output_text", "refusal"}
 _MEDIA_PARTS = {
     "image_url": "image",
@@ -93,7 +95,7 @@ def chat_messages(given: Any) -> list[Json]:
             message["tool_calls"] = [_chat_call(call, f"{where}.tool_calls") for call in calls]
             names |= {call["id"]: call["name"] for call in message["tool_calls"]}
         messages.append(message)
-    return [message for message in messages if message]
+    return messages
 
 
 def replies(given: Any) -> list[Reply]:
@@ -141,13 +143,9 @@ def _message(item: Json, where: str) -> Json:
             return _user(text) if not media else {"role": "user", "content": _parts(item["content"], where)}
         case "assistant":
             return {"role": "assistant", "text": text}
-        case "system" | "developer" if not text.strip():
-            return {}
         case "system" | "developer":
-            raise invalid(
-                where, f"is a {role} message, which is refused: the agent has its own instructions. Leave it out."
-            )
-    raise invalid(f"{where}.role", f"is {json.dumps(role)[:80]}; it must be user or assistant.")
+            return {"role": SYSTEM, "text": text}
+    raise invalid(f"{where}.role", f"is {json.dumps(role)[:80]}; it must be user, assistant, system or developer.")
 
 
 def _text(content: Any, where: str, *, may_be_empty: bool = True) -> str:
@@ -242,11 +240,23 @@ def joined_prompt(messages: Sequence[Json]) -> Any:
     )
 
 
-def run_input_json(agent: str, messages: Sequence[Json], metadata: dict[str, str], param: str) -> bytes:
-    """The RunInput of a new run, as JSON."""
+def split_instructions(messages: Sequence[Json], before: str = "") -> tuple[str, list[Json]]:
+    """The client's instructions, `before` and then those of system and developer messages; and the other messages."""
+    texts = [message["text"] for message in messages if message["role"] == SYSTEM]
+    return joined_instructions([before, *texts]), [message for message in messages if message["role"] != SYSTEM]
+
+
+def run_input_json(
+    agent: str, messages: Sequence[Json], instructions: str, metadata: dict[str, str], param: str
+) -> bytes:
+    """The RunInput of a new run, as JSON. `instructions`: the client's; "": it has none."""
     if not messages:
         raise Problem(400, "invalid_value", f'"{param}" has no message for the agent; end with a user message.')
     if len(messages) == 1 and messages[0]["role"] == "user":
         prompt = messages[0].get("content") or messages[0]["text"]
-        return json.dumps({"agent": agent, "prompt": prompt, "metadata": metadata}).encode()
-    return json.dumps({"agent": agent, "messages": list(messages), "metadata": metadata}).encode()
+        given = {"prompt": prompt}
+    else:
+        given = {"messages": list(messages)}
+    if instructions:
+        given["client_instructions"] = instructions
+    return json.dumps({"agent": agent, **given, "metadata": metadata}).encode()

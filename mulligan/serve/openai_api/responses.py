@@ -25,21 +25,31 @@ from mulligan.client.start_run import read_input
 from mulligan.client.watch_run import WatchedEvent
 from mulligan.serve.http_protocol import EventStream, caller_of, frame, runs_of
 from mulligan.serve.idempotency import StartRequest, read_key
+from mulligan.serve.ignored_fields import IgnoredFields
 from mulligan.serve.json_body import parse_body
-from mulligan.serve.openai_api.input_items import Reply, input_messages, joined_prompt, replies, run_input_json
+from mulligan.serve.openai_api.input_items import (
+    Reply,
+    input_messages,
+    joined_prompt,
+    replies,
+    run_input_json,
+    split_instructions,
+)
 from mulligan.serve.openai_api.request_fields import (
     RESPONSE_FIELDS,
+    RESPONSE_REFUSED,
     flag,
     invalid,
     json_object,
+    read_ignored,
     read_metadata,
     read_model,
-    refuse_fields,
+    read_text,
 )
 from mulligan.serve.openai_api.response_events import ResponseEvents, ResponseHead
 from mulligan.serve.openai_api.sequence import MOST_NUMBER, read_up_to
 from mulligan.serve.problems import Problem, problem_of
-from mulligan.serve.runs import NO_END, Runs
+from mulligan.serve.runs import NO_END, NOTHING_IGNORED, Runs
 from mulligan.serve.security import Caller
 from mulligan.serve.turn_stream import WaitingCall, asks_person, open_turn
 from mulligan.wire.event_types import SubRunEvent
@@ -77,13 +87,15 @@ class _Create:
     replied: Sequence[Reply] = ()
     prompt: Any = None
     run_input: bytes = b""
+    instructions: str = ""
+    ignored: IgnoredFields = NOTHING_IGNORED
     start: StartRequest | None = None
 
     @classmethod
     def read(cls, request: Request, caller: Caller, given: Any) -> _Create:
         """What is invalid is refused before anything is done."""
         body = json_object(given)
-        refuse_fields(body, RESPONSE_FIELDS)
+        ignored = read_ignored(body, RESPONSE_FIELDS, RESPONSE_REFUSED)
         previous, items = body.get("previous_response_id"), body.get("input")
         if previous is not None and not isinstance(previous, str):
             raise invalid("previous_response_id", "must be the id of a response.")
@@ -94,18 +106,19 @@ class _Create:
             model=body.get("model"),
             previous=previous or None,
             replied=replies(items) if previous else (),
+            ignored=ignored,
         )
         if asked.replied:
             return asked
-        messages = [each for each in input_messages(items) if each]
+        instructions, messages = split_instructions(input_messages(items), read_text(body, "instructions"))
         if not previous:
-            run_input = run_input_json(read_model(body), messages, asked.metadata, "input")
+            run_input = run_input_json(read_model(body), messages, instructions, asked.metadata, "input")
             return replace(asked, run_input=run_input, start=StartRequest.read(request, caller, ID_PREFIX, body))
         if any(message["role"] != "user" for message in messages):
             raise invalid(
                 "input", "may only have user messages with previous_response_id: the run has the earlier ones."
             )
-        return replace(asked, prompt=joined_prompt(messages))
+        return replace(asked, prompt=joined_prompt(messages), instructions=instructions)
 
 
 @router.post("")
@@ -121,7 +134,7 @@ async def create(request: Request, runs: Serving, caller: Calling) -> Response:
     elif previous:
         run_id = await _continue(request, runs, caller, previous, asked)
     else:
-        run_id = (await runs.start(caller, asked.run_input, request=asked.start)).id
+        run_id = (await runs.start(caller, asked.run_input, request=asked.start, ignored=asked.ignored)).id
     try:
         events = ResponseEvents(await _head(runs, caller, run_id))
         if streams:
@@ -190,9 +203,11 @@ async def _continue(request: Request, runs: Runs, caller: Caller, previous: str,
         )
     metadata = asked.metadata | ({"tenant": before.tenant} if before.tenant else {})
     options = {"prompt": asked.prompt, "metadata": metadata}
+    if asked.instructions:
+        options["client_instructions"] = asked.instructions
     key = read_key(request, caller, ID_PREFIX)
     server_id = key or _branch_id(described, options)
-    return (await runs.resume(caller, previous, options, server_id=server_id, key=key)).id
+    return (await runs.resume(caller, previous, options, server_id=server_id, key=key, ignored=asked.ignored)).id
 
 
 def _branch_id(previous: WorkflowExecutionDescription, options: Mapping[str, Any]) -> str:

@@ -420,11 +420,9 @@ CHAT: Any = {"model": "seller", "messages": [{"role": "user", "content": "x"}]}
 IMAGE: Any = [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]
 REFUSED: list[tuple[str, dict[str, Any], str | None, str]] = [
     # path, body, param, a part of the sentence
-    ("responses", {**TEXT, "instructions": "Be kind."}, "instructions", "its own instructions"),
-    ("responses", {**TEXT, "tools": [{"type": "web_search"}]}, "tools", "its own tools"),
-    ("responses", {**TEXT, "tool_choice": "required"}, "tool_choice", "its own tools"),
-    ("responses", {**TEXT, "text": {"format": {"type": "json_object"}}}, "text.format", "output type"),
-    ("responses", {**TEXT, "max_output_tokens": 5}, "max_output_tokens", "limits"),
+    ("responses", {**TEXT, "instructions": 7}, "instructions", "must be a text"),
+    ("responses", {**TEXT, "instructions": "x" * 100_001}, "instructions", "100,001 characters"),
+    ("responses", {**TEXT, "top_logprobs": 3}, "top_logprobs", "no log probabilities"),
     ("responses", {**TEXT, "conversation": "c"}, "conversation", "previous_response_id"),
     ("responses", {"input": "x"}, "model", "name of an agent"),
     ("responses", {**TEXT, "model": "sellr"}, "model", "seller"),
@@ -432,7 +430,7 @@ REFUSED: list[tuple[str, dict[str, Any], str | None, str]] = [
     ("responses", {**TEXT, "input": 7}, "input", "a text or a list"),
     ("responses", {**TEXT, "input": "  "}, "prompt", "empty"),
     ("responses", {**TEXT, "input": IMAGE}, "input[0].content[0]", "input_image"),
-    ("responses", {**TEXT, "input": [{"role": "system", "content": "x"}]}, "input[0]", "its own instructions"),
+    ("responses", {**TEXT, "input": [{"role": "system", "content": "x"}]}, "input", "no message for the agent"),
     ("responses", {**TEXT, "input": [{"type": "item_reference", "id": "x"}]}, "input[0]", "item_reference"),
     ("responses", {**TEXT, "input": [{"type": ["message"], "content": "x"}]}, "input[0]", "the type"),
     ("responses", {**TEXT, "input": [{"role": "user", "content": [{"type": {}}]}]}, "input[0].content[0]", "type text"),
@@ -440,10 +438,15 @@ REFUSED: list[tuple[str, dict[str, Any], str | None, str]] = [
     ("responses", {**TEXT, "metadata": {"a": 1}}, "metadata", "texts"),
     ("responses", {**TEXT, "previous_response_id": "resp_none"}, None, "resp_none"),
     ("chat/completions", {**CHAT, "n": 2}, "n", "one run"),
-    ("chat/completions", {**CHAT, "tools": [{}]}, "tools", "its own tools"),
-    ("chat/completions", {**CHAT, "response_format": {"type": "json_object"}}, "response_format", "output type"),
+    ("chat/completions", {**CHAT, "logprobs": True}, "logprobs", "no log probabilities"),
+    ("chat/completions", {**CHAT, "modalities": ["text", "audio"]}, "modalities", "answers with text"),
     ("chat/completions", {**CHAT, "messages": []}, "messages", "not empty"),
-    ("chat/completions", {**CHAT, "messages": [{"role": "system", "content": "x"}]}, "messages[0]", "instructions"),
+    (
+        "chat/completions",
+        {**CHAT, "messages": [{"role": "system", "content": "x"}]},
+        "messages",
+        "no message for the agent",
+    ),
     ("chat/completions", {**CHAT, "messages": [{"role": "assistant", "content": "x"}]}, "messages", "user message"),
     (
         "chat/completions",
