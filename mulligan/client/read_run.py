@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -176,13 +176,24 @@ async def read_steps(
     Raises:
         RPCError: no worker answers, or there is no such run.
     """
-    selected = [] if conversation is None else [conversation]
+    return await _read_all(client, handle, "steps", since, [] if conversation is None else [conversation])
 
+
+async def read_messages(client: Client, handle: Handle) -> list[dict[str, Any]]:
+    """The messages of a run, as JSON values.
+
+    Raises:
+        RPCError: no worker answers, or there is no such run.
+    """
+    return await _read_all(client, handle, "messages", 0, [])
+
+
+async def _read_all(client: Client, handle: Handle, name: str, since: int, selected: Sequence[str]) -> list[Any]:
     async def query(run_id: str | None, name: str, *args: Any) -> Any:
         asked = client.get_workflow_handle(handle.id, run_id=run_id) if run_id else handle
         return await query_run(asked, name, *args, *selected)
 
-    return await read_pages(query, "steps", since)
+    return await read_pages(query, name, since)
 
 
 async def follow_steps(client: Client, handle: Handle) -> AsyncIterator[dict[str, Any] | RunEnd]:

@@ -41,7 +41,7 @@ def joined_instructions(texts: Iterable[str]) -> str:
     instructions = "\n\n".join(filter(None, (text.strip() for text in texts)))
     if len(instructions) > CLIENT_INSTRUCTIONS_CHARS:
         raise Problem(
-            400, "invalid_value", f'"instructions", with the system and developer messages, have {len(instructions):,} '
+            400, "invalid_value", f'"instructions" and the system and developer messages have {len(instructions):,} '
             f"characters; {CLIENT_INSTRUCTIONS_CHARS:,} are the most.",
         )  # fmt: skip
     return instructions

@@ -10,8 +10,8 @@ from typing import Any
 from mulligan.run_input import parse_prompt
 from mulligan.serve.client_parts import joined_instructions, media_part
 from mulligan.serve.json_body import MOST_MESSAGES
+from mulligan.serve.openai_api.item_ids import APPROVAL_PREFIX
 from mulligan.serve.openai_api.request_fields import invalid
-from mulligan.serve.openai_api.response_events import APPROVAL_PREFIX
 from mulligan.serve.problems import Problem
 from mulligan.serve.turn_stream import WaitingCall, parse_waiting_call
 
@@ -98,15 +98,19 @@ def chat_messages(given: Any) -> list[Json]:
     return messages
 
 
-def replies(given: Any) -> list[Reply]:
-    """The replies to waiting calls in the `input` of a response that continues a run; none if it has no such items.
+def replies(given: Any, *, of_any_run: bool) -> list[Reply]:
+    """The replies to waiting calls in an `input`; none if it has no such items.
+
+    `of_any_run`: whether the request names no run, so that the ids of the calls must do so. Results of calls without a run
+    are then part of a conversation.
 
     Raises:
         Problem: there are replies and other items.
     """
     if not isinstance(given, list):
         return []
-    found = [reply for item in _items(given, "input") if (reply := _reply(item)) is not None]
+    read = [reply for item in given if isinstance(item, dict) and (reply := _reply(item)) is not None]
+    found = [reply for reply in read if reply.call.sub_run or not of_any_run]
     if found and len(found) < len(given):
         raise invalid("input", "has replies to waiting calls and other items; send the others when the run has ended.")
     return found

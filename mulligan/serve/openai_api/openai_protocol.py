@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends
 
 from mulligan.serve.http_protocol import Protocol, caller_of, runs_of
-from mulligan.serve.openai_api import chat_completions, responses
+from mulligan.serve.openai_api import chat_completions, conversations, responses
 from mulligan.serve.openai_api.openai_errors import refuse
 from mulligan.serve.runs import Runs
 from mulligan.serve.security import Caller
@@ -38,4 +38,5 @@ def _model(name: str) -> dict[str, Any]:
 
 router.include_router(responses.router)
 router.include_router(chat_completions.router)
+router.include_router(conversations.router)
 OPENAI = Protocol(prefix="/v1", router=router, refuse=refuse)

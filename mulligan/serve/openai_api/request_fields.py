@@ -9,9 +9,11 @@ from typing import Any
 from mulligan.serve.ignored_fields import IgnoredFields
 from mulligan.serve.problems import Problem
 
+SERVER_LABEL = "mulligan"
+"""The `server_label` of the run's tool calls: they ran on the server, as those of an MCP server do at OpenAI."""
 Refused = Mapping[str, tuple[str, tuple[Any, ...]]]
 RESPONSE_FIELDS = frozenset(
-    {"model", "input", "instructions", "stream", "background", "metadata", "previous_response_id"}
+    {"model", "input", "instructions", "stream", "background", "metadata", "previous_response_id", "conversation"}
 )
 """Fields of a response that are read. Others are ignored and named, unless they are refused."""
 CHAT_FIELDS = frozenset({"model", "messages", "stream", "stream_options.include_usage", "metadata"})
@@ -19,7 +21,6 @@ CHAT_FIELDS = frozenset({"model", "messages", "stream", "stream_options.include_
 RESPONSE_REFUSED: Refused = {
     "top_logprobs": ("a run has no log probabilities", (0,)),
     "prompt": ("the agent has its own instructions; send `input`", ()),
-    "conversation": ("conversations are continued with `previous_response_id`", ()),
 }
 """Fields that ask for more than an agent can do, each with the reason, and the values that do not."""
 CHAT_REFUSED: Refused = {
@@ -57,12 +58,20 @@ def read_ignored(body: Mapping[str, Any], read: Collection[str], refused: Refuse
     for name in _OBJECTS & fields.keys():
         if isinstance(fields[name], Mapping):
             fields |= {f"{name}.{each}": value for each, value in fields.pop(name).items()}
+    if "tools" in fields and _names_own_tools(fields["tools"]):
+        del fields["tools"]
     ignored = {name: value for name, value in fields.items() if name not in read and not _is_one_of(value, _NOTHING)}
     for name, (reason, harmless) in refused.items():
         if name in ignored and not _is_one_of(ignored[name], harmless):
             raise invalid(name, f"is refused: {reason}. Leave it out.")
     format_name = next((name for name in _FORMATS if name in ignored), "")
     return IgnoredFields(tuple(ignored), format_name, ignored.get(format_name))
+
+
+def _names_own_tools(tools: Any) -> bool:
+    """Whether the tools are the agent's own, which clients declare so that they may decide on their approvals."""
+    own = {"type": "mcp", "server_label": SERVER_LABEL}.items()
+    return isinstance(tools, list) and all(isinstance(each, Mapping) and own <= each.items() for each in tools)
 
 
 def _is_one_of(value: Any, values: Iterable[Any]) -> bool:
@@ -99,3 +108,12 @@ def read_text(body: Mapping[str, Any], name: str) -> str:
     if value is not None and not isinstance(value, str):
         raise invalid(name, f"is {json.dumps(value)[:80]}; it must be a text.")
     return value or ""
+
+
+def read_conversation(body: Mapping[str, Any]) -> str:
+    """The id of the conversation that a request continues; "": it names none."""
+    given = body.get("conversation")
+    given = given.get("id") if isinstance(given, Mapping) else given
+    if given is not None and not isinstance(given, str):
+        raise invalid("conversation", 'must be the id of a conversation, or {"id": …}.')
+    return given or ""

@@ -27,6 +27,7 @@ from mulligan.serve.http_protocol import EventStream, caller_of, frame, runs_of
 from mulligan.serve.idempotency import StartRequest, read_key
 from mulligan.serve.ignored_fields import IgnoredFields
 from mulligan.serve.json_body import parse_body
+from mulligan.serve.openai_api.conversations import conversation_of, newest_response
 from mulligan.serve.openai_api.input_items import (
     Reply,
     input_messages,
@@ -35,12 +36,14 @@ from mulligan.serve.openai_api.input_items import (
     run_input_json,
     split_instructions,
 )
+from mulligan.serve.openai_api.item_ids import split_new_items
 from mulligan.serve.openai_api.request_fields import (
     RESPONSE_FIELDS,
     RESPONSE_REFUSED,
     flag,
     invalid,
     json_object,
+    read_conversation,
     read_ignored,
     read_metadata,
     read_model,
@@ -84,6 +87,7 @@ class _Create:
     metadata: dict[str, str]
     model: Any
     previous: str | None
+    conversation: str = ""
     replied: Sequence[Reply] = ()
     prompt: Any = None
     run_input: bytes = b""
@@ -96,27 +100,33 @@ class _Create:
         """What is invalid is refused before anything is done."""
         body = json_object(given)
         ignored = read_ignored(body, RESPONSE_FIELDS, RESPONSE_REFUSED)
-        previous, items = body.get("previous_response_id"), body.get("input")
-        if previous is not None and not isinstance(previous, str):
-            raise invalid("previous_response_id", "must be the id of a response.")
+        referenced, items = split_new_items(body.get("input"))
+        previous, conversation = read_text(body, "previous_response_id"), read_conversation(body)
+        if previous and conversation:
+            raise invalid("conversation", "cannot be given together with previous_response_id; leave one of them out.")
+        replied = replies(items, of_any_run=not previous)
+        previous = previous or ("" if conversation or replied else referenced)
         asked = cls(
             streams=flag(body, "stream"),
             is_background=flag(body, "background"),
             metadata=read_metadata(body),
             model=body.get("model"),
             previous=previous or None,
-            replied=replies(items) if previous else (),
+            conversation=conversation,
+            replied=replied,
             ignored=ignored,
         )
         if asked.replied:
             return asked
-        instructions, messages = split_instructions(input_messages(items), read_text(body, "instructions"))
-        if not previous:
+        is_continued = previous or conversation
+        given = items if is_continued else body.get("input")
+        instructions, messages = split_instructions(input_messages(given), read_text(body, "instructions"))
+        if not is_continued:
             run_input = run_input_json(read_model(body), messages, instructions, asked.metadata, "input")
             return replace(asked, run_input=run_input, start=StartRequest.read(request, caller, ID_PREFIX, body))
         if any(message["role"] != "user" for message in messages):
             raise invalid(
-                "input", "may only have user messages with previous_response_id: the run has the earlier ones."
+                "input", "may only have user messages where it continues a conversation: the run has the earlier ones."
             )
         return replace(asked, prompt=joined_prompt(messages), instructions=instructions)
 
@@ -128,10 +138,11 @@ async def create(request: Request, runs: Serving, caller: Calling) -> Response:
     streams, is_background, previous, replied = asked.streams, asked.is_background, asked.previous, asked.replied
     if streams or not is_background:
         runs.take_place(caller)
-    if previous and replied:
-        await _reply(runs, caller, previous, replied)
-        run_id = previous
-    elif previous:
+    if replied:
+        run_id = previous or await _run_of_replies(runs, caller, replied)
+        await _reply(runs, caller, run_id, replied)
+    elif previous or asked.conversation:
+        previous = previous or await newest_response(runs, caller, asked.conversation)
         run_id = await _continue(request, runs, caller, previous, asked)
     else:
         run_id = (await runs.start(caller, asked.run_input, request=asked.start, ignored=asked.ignored)).id
@@ -142,12 +153,13 @@ async def create(request: Request, runs: Serving, caller: Calling) -> Response:
         if is_background and not replied:
             return JSONResponse(events.to_json())
         if not is_background:
-            await _wait(request, runs, caller, run_id, [reply.call for reply in replied])
+            await _wait(request, runs, caller, run_id, [_within(run_id, reply.call) for reply in replied])
         return JSONResponse(await _read(runs, caller, run_id, events))
     except Exception as error:  # noqa: BLE001 - whatever it is: SDKs would send a request again that has done its work
         _log.error("POST /v1/responses: the response %s cannot be read now", run_id, exc_info=error)
         before = previous if previous != run_id else None
-        head = ResponseHead(run_id, str(asked.model or ""), time.time(), asked.metadata, before)
+        conversation = conversation_of(run_id)
+        head = ResponseHead(run_id, str(asked.model or ""), time.time(), asked.metadata, before, conversation)
         return _unread(head, error, streams=streams)
 
 
@@ -189,7 +201,9 @@ async def retrieve(
 
 
 async def _continue(request: Request, runs: Runs, caller: Caller, previous: str, asked: _Create) -> str:
-    """Continue the conversation of a run that has ended, in a new one: a branch for each input, and for each key."""
+    """Continue the conversation of a run that has ended, in a new one: the first input goes on with the conversation, each
+    other one, and each key, is a branch.
+    """
     described = await runs.describe(caller, previous)
     before = await read_input(runs.client, runs.client.get_workflow_handle(previous))
     if before is None:
@@ -206,6 +220,12 @@ async def _continue(request: Request, runs: Runs, caller: Caller, previous: str,
     if asked.instructions:
         options["client_instructions"] = asked.instructions
     key = read_key(request, caller, ID_PREFIX)
+    if key is None:
+        try:
+            return (await runs.resume(caller, previous, options, ignored=asked.ignored)).id
+        except Problem as problem:
+            if problem.code != "already_resumed":
+                raise
     server_id = key or _branch_id(described, options)
     return (await runs.resume(caller, previous, options, server_id=server_id, key=key, ignored=asked.ignored)).id
 
@@ -228,6 +248,17 @@ async def _reply(runs: Runs, caller: Caller, run_id: str, given: Iterable[Reply]
         await runs.decide(caller, owner, {"call_id": call_id, "decision": decision, "reason": reply.text or None})
 
 
+async def _run_of_replies(runs: Runs, caller: Caller, given: Sequence[Reply]) -> str:
+    """The run of the response that replies belong to: the one at the top, if a sub-agent has asked."""
+    described = await runs.describe(caller, given[0].call.sub_run)
+    return described.root_id or described.id
+
+
+def _within(run_id: str, call: WaitingCall) -> WaitingCall:
+    """A call as the events of a run name it."""
+    return WaitingCall(call.call_id, "" if call.sub_run == run_id else call.sub_run)
+
+
 async def _head(runs: Runs, caller: Caller, run_id: str) -> ResponseHead:
     described = await runs.describe(caller, run_id)
     given = await read_input(runs.client, runs.client.get_workflow_handle(run_id))
@@ -235,7 +266,15 @@ async def _head(runs: Runs, caller: Caller, run_id: str) -> ResponseHead:
         raise Problem(404, "run_not_found", f"There is no response {run_id[:200]!r}: it is not a run of an agent.")
     metadata = {name: value for name, value in given.metadata.items() if (name, value) != ("tenant", given.tenant)}
     previous = given.resumed_from.workflow_id if given.resumed_from else None
-    return ResponseHead(run_id, given.agent, described.start_time.timestamp(), metadata, previous)
+    return ResponseHead(
+        run_id,
+        given.agent,
+        described.start_time.timestamp(),
+        metadata,
+        previous,
+        conversation_of(run_id),
+        given.client_instructions,
+    )
 
 
 async def _read(runs: Runs, caller: Caller, run_id: str, events: ResponseEvents) -> dict[str, Any]:

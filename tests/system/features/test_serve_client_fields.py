@@ -125,7 +125,8 @@ async def test_a_clients_instructions_stand_marked_at_the_end_of_the_system_prom
 
 @pytest.mark.parametrize("role", ["system", "developer"])
 async def test_an_empty_system_message_says_nothing(served: Served, role: str) -> None:
-    for content in ("", "  \n", [], None):
+    contents: list[Any] = ["", "  \n", [], None]
+    for content in contents:
         prompt = served.script(Turn("Hello."))
         messages: Any = [{"role": role, "content": content}, *user(prompt)]
         answered = await served.client.chat.completions.create(model="seller", messages=messages)
