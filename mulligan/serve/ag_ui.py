@@ -204,7 +204,7 @@ class Translator:
                     messages.append({"id": _message_id(entry), "role": "user", "content": content})
         return {"type": "MESSAGES_SNAPSHOT", "messages": messages}
 
-    def translate(self, event: Event) -> list[Json]:
+    def translate(self, event: Event, token: str = "") -> list[Json]:  # noqa: ARG002 - interrupts have it
         """What is sent for an event."""
         sent = self._sent(self.view.add(event))
         return sent if event.type in TOLD else [*sent, _custom(event)]

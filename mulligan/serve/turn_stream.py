@@ -1,4 +1,4 @@
-"""The events of a turn, up to its end or to where it waits for people: there the streams of chat protocols end.
+"""The events of a turn, up to its end or to where it waits for people only: there the streams of chat protocols end.
 
 The client answers in another request, and that request's stream continues after the last event that it has read. So
 `Wait.id`, which the client sends back, has the token of that event. The calls of sub-agents are waited for like the run's
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 from temporalio.client import WorkflowQueryFailedError
 from temporalio.service import RPCError
 
-from mulligan.client.event_position import EventTokenError, StreamPosition
+from mulligan.client.event_position import START, EventTokenError, StreamPosition
 from mulligan.serve.http_protocol import frame
 from mulligan.serve.problems import Problem, problem_of
 from mulligan.serve.runs import NO_END, Runs
@@ -27,6 +27,7 @@ from mulligan.wire.event_types import (
     Event,
     RunEnded,
     SubRunEvent,
+    ToolCallDeferred,
     ToolCallSettled,
     Waiting,
 )
@@ -36,7 +37,7 @@ __all__ = [
 ]  # fmt: skip
 
 QUIET_SECONDS = 0.3
-"""How long nothing must happen before a stream ends at a wait: the calls of a step that wait are asked about together."""
+"""How long nothing must happen before a stream ends at a wait: the next step may follow a decision of somebody else."""
 LONGEST_QUIET_SECONDS = 5.0
 
 
@@ -68,7 +69,12 @@ class Wait:
     @property
     def id(self) -> str:
         """What the client sends back with the answer."""
-        return f"{self.token}:{self.call.id}"
+        return self.id_of(self.token, self.call)
+
+    @staticmethod
+    def id_of(token: str, call: WaitingCall) -> str:
+        """The id of a wait, for a client that has read the event with a token."""
+        return f"{token}:{call.id}"
 
 
 def asks_person(event: Event) -> bool:
@@ -124,14 +130,15 @@ class TurnStream:
         self.decided: frozenset[WaitingCall] = frozenset()
         self._runs, self._caller = runs, caller
         self._watched: AsyncIterator[Any] | None = None
-        self._token = ""
+        self.token, self.position = "", START
+        """Those of the newest event."""
         self._unsettled: set[str] = set()
         self._waiting: dict[WaitingCall, dict[str, Any]] = {}
         """The fields as in `pending`, as far as events have them."""
         self._running: set[WaitingCall] = set()
         """Calls of sub-agents that this request has decided, until they are settled: the stream has their results."""
-        self._is_news = False
-        """Whether a call waits that the client has not been asked about."""
+        self._deferred: set[str] = set()
+        """Calls of the run itself whose results come from outside: they may take days, as a person may."""
 
     async def open(self, since: str | None, decided: Collection[WaitingCall]) -> None:
         """Read the events up to the token `since` (None: all that there are), and begin to watch those after it."""
@@ -148,11 +155,10 @@ class TurnStream:
         self._running = {call for call in decided if call.sub_run}
         if decided:
             await self._note_sub_runs()
-        self._is_news = bool(self._waiting) and not decided
         if since is None:
             last = self.earlier[-1] if self.earlier else None
             since = str(getattr(last, "offset", -1) + 1)
-        self._token = since
+        self.token = since
         if not (self.earlier and isinstance(self.earlier[-1], RunEnded)):
             self._watched = await self._runs.watch(self._caller, self.run_id, since)
 
@@ -190,7 +196,7 @@ class TurnStream:
                         return
                     quiet = QUIET_SECONDS
                     self._note(watched.event)
-                    self._token = watched.token
+                    self.token, self.position = watched.token, watched.position
                     yield watched.event
                     upcoming = asyncio.create_task(_next(events))
             finally:
@@ -201,11 +207,12 @@ class TurnStream:
         sub_run, event = _innermost(event)
         match event:
             case Answered() if not sub_run:
-                self._unsettled = {call.id for call in event.tool_calls}
+                self._unsettled, self._deferred = {call.id for call in event.tool_calls}, set()
+            case ToolCallDeferred() if not sub_run:
+                self._deferred.add(event.call_id)
             case Waiting():
                 fields = event.model_dump(include={"call_id", "kind", "arguments", "text"})
                 self._waiting[WaitingCall(event.call_id, sub_run)] = {**fields, "tool": event.name}
-                self._is_news = True
             case Decided():
                 self._waiting.pop(WaitingCall(event.call_id, sub_run), None)
             case ToolCallSettled():
@@ -219,9 +226,9 @@ class TurnStream:
                 self._waiting = {call: fields for call, fields in self._waiting.items() if call.sub_run != sub_run}
 
     def _may_pause(self) -> bool:
-        if not self._waiting or self._is_news:
-            return bool(self._waiting)
-        return not self._running and self._unsettled <= {self._own_call(call) for call in self._waiting}
+        """Whether the run waits for people, and each other call of the step has been settled or waits, too."""
+        idle = self._deferred | {self._own_call(call) for call in self._waiting}
+        return bool(self._waiting) and not self._running and self._unsettled <= idle
 
     def _own_call(self, call: WaitingCall) -> str:
         """The call of the run itself that waits. The id of a sub-run is `RUN/CALL`, at each level."""
@@ -235,7 +242,7 @@ class TurnStream:
             found = list(self._waiting.items())
         else:
             found = [(call, each) for each in pending if (call := _call_of(each, self.run_id)) in self._waiting]
-        return [Wait(call, self._own_call(call), self._token, fields) for call, fields in found]
+        return [Wait(call, self._own_call(call), self.token, fields) for call, fields in found]
 
 
 def _call_of(pending: dict[str, Any], run_id: str) -> WaitingCall:
@@ -260,8 +267,8 @@ async def open_turn(
 class Translator(Protocol):
     """A protocol's form of the events of a turn."""
 
-    def translate(self, event: Event) -> list[dict[str, Any]]:
-        """What is sent for an event."""
+    def translate(self, event: Event, token: str = "") -> list[dict[str, Any]]:
+        """What is sent for an event. `token`: with which a stream continues after it."""
         ...
 
     def paused(self, waits: Sequence[Wait]) -> list[dict[str, Any]]:
@@ -283,7 +290,7 @@ async def turn_frames(
         if stream is None:
             return
         async for event in stream.live():
-            for each in translator.translate(event):
+            for each in translator.translate(event, stream.token):
                 yield frame(each)
         for each in translator.paused(stream.waits) if stream.waits else ():
             yield frame(each)

@@ -51,26 +51,30 @@ def input_messages(given: Any) -> list[Json]:
         return [_user(given)]
     messages: list[Json] = []
     names: dict[str, str] = {}
+    results: list[Json] = []
+    """Those of MCP calls, which follow all calls of their message."""
     for number, item in enumerate(_items(given, "input")):
         where = f"input[{number}]"
         kind = _kind(item) or "message"
         match kind:
             case "message":
-                messages.append(_message(item, where))
+                messages += [*results, _message(item, where)]
+                results = []
             case "mcp_call" | "function_call":
                 call_id = str(item.get("call_id") or item.get("id"))
-                messages.append(_assistant_call(call_id, item))
+                _add_call(messages, call_id, item)
                 names[call_id] = str(item.get("name"))
                 if kind == "mcp_call":
-                    messages.append(
-                        _result(call_id, item.get("name"), item.get("output") or json.dumps(item.get("error")))
-                    )
+                    output = item.get("output") or json.dumps(item.get("error"))
+                    results.append(_result(call_id, item.get("name"), output))
             case "function_call_output":
                 call_id = str(item.get("call_id"))
-                messages.append(_result(call_id, names.get(call_id, ""), _text(item.get("output"), f"{where}.output")))
+                output = _text(item.get("output"), f"{where}.output")
+                messages += [*results, _result(call_id, names.get(call_id, ""), output)]
+                results = []
             case _ if kind not in _IGNORED:
                 raise invalid(where, f'has the type {json.dumps(item["type"])[:80]}; send messages, as "input_text".')
-    return messages
+    return [*messages, *results]
 
 
 def chat_messages(given: Any) -> list[Json]:
@@ -214,9 +218,12 @@ def _user(text: str) -> Json:
     return {"role": "user", "text": text}
 
 
-def _assistant_call(call_id: str, item: Json) -> Json:
+def _add_call(messages: list[Json], call_id: str, item: Json) -> None:
+    """Add a call to the model's message before it, of which it is a part, or as a message of its own."""
+    if not messages or messages[-1]["role"] != "assistant":
+        messages.append({"role": "assistant", "text": ""})
     call = {"id": call_id, "name": str(item.get("name")), "arguments": str(item.get("arguments") or "{}")}
-    return {"role": "assistant", "text": "", "tool_calls": [call]}
+    messages[-1].setdefault("tool_calls", []).append(call)
 
 
 def _chat_call(call: Any, where: str) -> Json:

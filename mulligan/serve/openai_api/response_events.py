@@ -23,6 +23,7 @@ from mulligan.values import Usage
 from mulligan.wire.event_types import Event, RunEnded, SubRunEvent, TextDelta, TextVoid, Waiting
 
 APPROVAL_REQUEST = "mcp_approval_request"
+_RESULTS = {"message", "mcp_call"}
 _NOTHING_ASKED = {"type": ""}
 _LIMITS = {"max_steps", "max_tokens", "max_cost", "max_repeats", "max_history", "truncated"}
 Json = dict[str, Any]
@@ -78,6 +79,7 @@ class ResponseEvents:
         self._asking: dict[CallView, Json] = {}
         """The newest item with which a call has asked a person."""
         self._waiting: dict[str, Json] = {}
+        self._left_out: frozenset[str] = frozenset()
         self._below: dict[str, Json] = {}
         """The items that ask for sub-agents, by the id of the call."""
         self._slot_below = sequence.FIRST_SLOT_BELOW
@@ -86,6 +88,27 @@ class ResponseEvents:
     def end(self) -> RunEnded | None:
         """The last event, once it was translated."""
         return self.view.end
+
+    @property
+    def read(self) -> int:
+        """How many stored events were translated: the offset of the next one."""
+        return self._at.offset + 1 if self.view.started else 0
+
+    def finished_items(self) -> frozenset[str]:
+        """The ids of the messages and calls that the Response has now, without those that have not ended."""
+        finished = (item for item in self._items if item["type"] in _RESULTS and item["status"] != "in_progress")
+        return frozenset(item["id"] for item in finished)
+
+    def leave_out(self, ids: frozenset[str]) -> None:
+        """Leave items out of the Response: its client has them from an earlier request."""
+        self._left_out = ids
+
+    def paused(self, pending: Iterable[Json]) -> Json:
+        """The last event of a stream that ends where the run waits for people only. `pending`: the calls that wait."""
+        waiting = {WaitingCall(each["call_id"], each.get("id", "")).id for each in pending}
+        self._below = {call: item for call, item in self._below.items() if call in waiting}
+        self._slot_below += 1
+        return self._event("response.completed", self._slot_below - 1, response=self.to_json())
 
     def begin(self) -> Iterator[Json]:
         """The events with which each response begins."""
@@ -175,7 +198,9 @@ class ResponseEvents:
 
     def _output(self) -> list[Json]:
         """The items. A response that waits for a person has no unfinished calls: clients would look for their results."""
-        items = [item for item in self._items if not (self._waiting and item.get("status") == "in_progress")]
+        unfinished = "in_progress" if self._waiting else ""
+        items = (item for item in self._items if item["id"] not in self._left_out)
+        items = (item for item in items if item.get("status", "completed") != unfinished)
         return [dict(item) for item in (*items, *self._below.values())]
 
     # Text
@@ -272,11 +297,9 @@ class ResponseEvents:
         yield from self._added_and_done(item, 0)
 
     def _decided(self, call: CallView) -> None:
-        """A call does not wait any more. A client would run a question that stays: it has the form of a client's call."""
+        """A call does not wait any more. A client would ask a person again, or run a question as a call of its own."""
         self._waiting.pop(call.id, None)
-        asked = self._asking.get(call)
-        if asked is not None and asked["type"] != APPROVAL_REQUEST:
-            self._items = [item for item in self._items if item is not asked]
+        self._items = [item for item in self._items if item is not self._asking.get(call)]
 
     def ask_below(self, pending: Iterable[Json]) -> Iterator[Json]:
         """Ask for sub-agents, by entries of `pending` with the id of a run below. What was asked already is left out.

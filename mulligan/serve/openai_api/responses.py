@@ -18,6 +18,7 @@ from starlette.responses import JSONResponse
 from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError
 
+from mulligan.client.event_position import Position
 from mulligan.client.read_run import NO_WORKER_STATUSES
 from mulligan.client.resumed_run import request_digest
 from mulligan.client.send_update import RunEndedError
@@ -54,8 +55,8 @@ from mulligan.serve.openai_api.sequence import MOST_NUMBER, read_up_to
 from mulligan.serve.problems import Problem, problem_of
 from mulligan.serve.runs import NO_END, NOTHING_IGNORED, Runs
 from mulligan.serve.security import Caller
-from mulligan.serve.turn_stream import WaitingCall, asks_person, open_turn
-from mulligan.wire.event_types import SubRunEvent
+from mulligan.serve.turn_stream import TurnStream, WaitingCall, asks_person, open_turn
+from mulligan.wire.event_types import Event, SubRunEvent
 
 __all__ = ["follow_while_connected", "router"]
 
@@ -138,8 +139,10 @@ async def create(request: Request, runs: Serving, caller: Calling) -> Response:
     streams, is_background, previous, replied = asked.streams, asked.is_background, asked.previous, asked.replied
     if streams or not is_background:
         runs.take_place(caller)
+    read: ResponseEvents | None = None
     if replied:
         run_id = previous or await _run_of_replies(runs, caller, replied)
+        read = await _read_before_reply(runs, caller, run_id)
         await _reply(runs, caller, run_id, replied)
     elif previous or asked.conversation:
         previous = previous or await newest_response(runs, caller, asked.conversation)
@@ -147,13 +150,17 @@ async def create(request: Request, runs: Serving, caller: Calling) -> Response:
     else:
         run_id = (await runs.start(caller, asked.run_input, request=asked.start, ignored=asked.ignored)).id
     try:
-        events = ResponseEvents(await _head(runs, caller, run_id))
+        decided = [_within(run_id, reply.call) for reply in replied]
         if streams:
-            return await _stream(runs, caller, run_id, events)
+            events = read or ResponseEvents(await _head(runs, caller, run_id))
+            return await _stream_turn(runs, caller, run_id, events, decided)
+        events = ResponseEvents(await _head(runs, caller, run_id))
         if is_background and not replied:
             return JSONResponse(events.to_json())
         if not is_background:
-            await _wait(request, runs, caller, run_id, [_within(run_id, reply.call) for reply in replied])
+            await _wait(request, runs, caller, run_id, decided)
+        if read is not None:
+            events.leave_out(read.finished_items())
         return JSONResponse(await _read(runs, caller, run_id, events))
     except Exception as error:  # noqa: BLE001 - whatever it is: SDKs would send a request again that has done its work
         _log.error("POST /v1/responses: the response %s cannot be read now", run_id, exc_info=error)
@@ -252,6 +259,14 @@ async def _run_of_replies(runs: Runs, caller: Caller, given: Sequence[Reply]) ->
     """The run of the response that replies belong to: the one at the top, if a sub-agent has asked."""
     described = await runs.describe(caller, given[0].call.sub_run)
     return described.root_id or described.id
+
+
+async def _read_before_reply(runs: Runs, caller: Caller, run_id: str) -> ResponseEvents:
+    """The response as its client has it when it replies: what it gets then is the rest."""
+    events = ResponseEvents(await _head(runs, caller, run_id))
+    async for _ in _stored(runs, caller, run_id, events):
+        continue
+    return events
 
 
 def _within(run_id: str, call: WaitingCall) -> WaitingCall:
@@ -358,6 +373,52 @@ async def _stream(
     return EventStream(frames)
 
 
+async def _stream_turn(
+    runs: Runs, caller: Caller, run_id: str, events: ResponseEvents, decided: Collection[WaitingCall]
+) -> Response:
+    """The stream of a request that starts a run, or replies to its calls: it ends where the run waits for people only.
+
+    `events`: has read what the client of a reply has.
+    """
+    since = str(events.read) if decided else ""
+    turn = await open_turn(runs, caller, run_id, since=since, decided=decided)
+    events.leave_out(events.finished_items())
+    return EventStream(_turn_frames(list(events.begin()), turn, events, lambda: runs.pending(caller, run_id)))
+
+
+async def _turn_frames(
+    begun: Iterable[dict[str, Any]],
+    turn: TurnStream,
+    events: ResponseEvents,
+    read_pending: Callable[[], Awaitable[list[dict[str, Any]]]],
+) -> AsyncIterator[bytes]:
+    number = 0
+    for event in begun:
+        number = event["sequence_number"]
+        yield frame(event, event["type"])
+    try:
+        async with aclosing(turn.live()) as live:  # type: ignore[type-var]
+            async for each in live:
+                for event in await _translated(each, turn.position, events, read_pending):
+                    number = event["sequence_number"]
+                    yield frame(event, event["type"])
+        if events.end is None:
+            paused = events.paused(await read_pending())
+            yield frame(paused, paused["type"])
+    except Exception as error:  # noqa: BLE001 - whatever it is, the client is told that the stream ends
+        yield _error_frame(error, number + 1)
+
+
+async def _translated(
+    each: Event, position: Position, events: ResponseEvents, read_pending: Callable[[], Awaitable[list[dict[str, Any]]]]
+) -> list[dict[str, Any]]:
+    """OpenAI's events of one of ours."""
+    sent = list(events.translate(each, position))
+    if isinstance(each, SubRunEvent) and asks_person(each):
+        sent += events.ask_below(await read_pending())
+    return sent
+
+
 async def _frames(
     begun: Iterable[dict[str, Any]],
     watched: AsyncIterator[WatchedEvent] | None,
@@ -374,10 +435,7 @@ async def _frames(
     async with aclosing(watched) as stream:  # type: ignore[type-var]
         try:
             async for each in stream:
-                sent = list(events.translate(each.event, each.position))
-                if isinstance(each.event, SubRunEvent) and asks_person(each.event):
-                    sent += events.ask_below(await read_pending())
-                for event in sent:
+                for event in await _translated(each.event, each.position, events, read_pending):
                     number = event["sequence_number"]
                     yield frame(event, event["type"])
                 if events.end is not None:
