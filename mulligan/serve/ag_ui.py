@@ -89,7 +89,7 @@ async def run(
     newest = await thread.newest()
     if body.resume and newest is not None:
         since, decided = await send_replies(runs, caller, newest.run_id, [_reply(each) for each in body.resume])
-        stream = await open_turn(runs, caller, newest.run_id, since=since, decided=decided)
+        stream = await open_turn(runs, caller, newest.run_id, since=since, decided=decided, interrupts=True)
         return _respond(body, Translator(body, newest), stream)
     if body.resume:
         raise Problem(
@@ -97,11 +97,11 @@ async def run(
         )
     if message is not None and not (newest is not None and newest.answers(message)):
         turn = await thread.reply(message)
-        stream = await open_turn(runs, caller, turn.run_id)
+        stream = await open_turn(runs, caller, turn.run_id, interrupts=True)
         return _respond(body, Translator(body, turn), stream)
     if newest is None:
         return _respond(body, Translator(body, None), None, snapshot=True)
-    stream = await open_turn(runs, caller, newest.run_id, since=None)
+    stream = await open_turn(runs, caller, newest.run_id, since=None, interrupts=True)
     return _respond(body, Translator(body, newest), stream, snapshot=True)
 
 

@@ -33,6 +33,7 @@ def listen(  # noqa: PLR0913 - an option is a parameter
     allow_origins: Iterable[str],
     task_queue: str | None,
     strict: bool = False,
+    stop_on_disconnect: bool = False,
     proxies: Sequence[str] = (),
     say: Callable[[str], None],
 ) -> None:
@@ -48,7 +49,13 @@ def listen(  # noqa: PLR0913 - an option is a parameter
         except ValueError as error:
             raise DeclarationError(f"--trust-proxy is {proxy[:80]!r}; give an address or a network: {error}.") from None
     hosts = [*allow_hosts, *([] if host in _WILDCARDS else [f"[{host}]" if ":" in host else host])]
-    application = create_app(hosts=hosts, origins=allow_origins, task_queue=task_queue, strict=strict)
+    application = create_app(
+        hosts=hosts,
+        origins=allow_origins,
+        task_queue=task_queue,
+        strict=strict,
+        stop_on_disconnect=stop_on_disconnect,
+    )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family, backlog=BACKLOG)

@@ -7,7 +7,8 @@ Each method takes the `Caller` of the request (`caller_of(request)`), and raises
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -46,6 +47,7 @@ from mulligan.client.sub_runs import read_pending
 from mulligan.client.wait_reader import WaitReader
 from mulligan.client.waiting_calls import AllPending, read_all_pending
 from mulligan.client.watch_run import WatchedEvent, watch_run
+from mulligan.errors import UpdateRefusedError
 from mulligan.run_input import RunInput, parse_run_input
 from mulligan.serve.clean_text import without_folders
 from mulligan.serve.idempotency import StartRequest, Starts, key_reused
@@ -113,10 +115,20 @@ class Runs:
     """The runs on one Temporal server."""
 
     def __init__(
-        self, client: Client, task_queue: str, *, most_watchers: int = MOST_WATCHERS, strict: bool = False
+        self,
+        client: Client,
+        task_queue: str,
+        *,
+        most_watchers: int = MOST_WATCHERS,
+        strict: bool = False,
+        stops_on_disconnect: bool = False,
     ) -> None:
-        """`strict`: whether a request is refused of which an agent would ignore something."""
+        """`strict`: whether a request is refused of which an agent would ignore something. `stops_on_disconnect`: whether a
+        run stops when the client of `/v1` disconnects that waits for it.
+        """
         self.client, self._task_queue, self._strict = client, task_queue, strict
+        self._stops_on_disconnect = stops_on_disconnect
+        self._stopping: set[asyncio.Task[None]] = set()
         self._feeds = EventFeeds(client)
         self._agents = AgentReader(client, task_queue)
         self._starts = Starts(client, task_queue)
@@ -433,6 +445,22 @@ class Runs:
     ) -> dict[str, Any]:
         """Let the running calls finish, then end the run. `by` is the caller's name."""
         return await self._update(caller, run_id, STOP, _by(caller, fields), update_id)
+
+    def stop_on_disconnect(self, caller: Caller, run_id: str) -> Callable[[], None] | None:
+        """Returns what stops a run, whose client has disconnected, in the background; None: runs go on without clients."""
+        if not self._stops_on_disconnect:
+            return None
+
+        async def stop() -> None:
+            with suppress(RPCError, RunEndedError, UpdateRefusedError):
+                await self.stop(caller, run_id, {"reason": "Its client has disconnected."})
+
+        def begin() -> None:
+            task = asyncio.create_task(stop())
+            self._stopping.add(task)
+            task.add_done_callback(self._stopping.discard)
+
+        return begin
 
     async def cancel(self, caller: Caller, run_id: str) -> dict[str, Any]:
         """Cancel a run: its calls are cancelled at once."""

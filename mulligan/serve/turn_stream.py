@@ -135,12 +135,15 @@ class TurnStream:
         self._unsettled: set[str] = set()
         self._waiting: dict[WaitingCall, dict[str, Any]] = {}
         """The fields as in `pending`, as far as events have them."""
+        self._interrupts = False
+        self._has_unasked = False
+        """Whether a call waits that the client has not been asked about."""
         self._running: set[WaitingCall] = set()
         """Calls of sub-agents that this request has decided, until they are settled: the stream has their results."""
         self._deferred: set[str] = set()
         """Calls of the run itself whose results come from outside: they may take days, as a person may."""
 
-    async def open(self, since: str | None, decided: Collection[WaitingCall]) -> None:
+    async def open(self, since: str | None, decided: Collection[WaitingCall], *, interrupts: bool) -> None:
         """Read the events up to the token `since` (None: all that there are), and begin to watch those after it."""
         end = NO_END if since is None else StreamPosition.parse(since).base.next
         self.earlier = [each async for each in self._runs.stored_events(self._caller, self.run_id, end)] if end else []
@@ -155,6 +158,7 @@ class TurnStream:
         self._running = {call for call in decided if call.sub_run}
         if decided:
             await self._note_sub_runs()
+        self._interrupts, self._has_unasked = interrupts, bool(self._waiting) and not decided
         if since is None:
             last = self.earlier[-1] if self.earlier else None
             since = str(getattr(last, "offset", -1) + 1)
@@ -213,6 +217,7 @@ class TurnStream:
             case Waiting():
                 fields = event.model_dump(include={"call_id", "kind", "arguments", "text"})
                 self._waiting[WaitingCall(event.call_id, sub_run)] = {**fields, "tool": event.name}
+                self._has_unasked = True
             case Decided():
                 self._waiting.pop(WaitingCall(event.call_id, sub_run), None)
             case ToolCallSettled():
@@ -227,6 +232,8 @@ class TurnStream:
 
     def _may_pause(self) -> bool:
         """Whether the run waits for people, and each other call of the step has been settled or waits, too."""
+        if self._interrupts and self._has_unasked:
+            return bool(self._waiting)
         idle = self._deferred | {self._own_call(call) for call in self._waiting}
         return bool(self._waiting) and not self._running and self._unsettled <= idle
 
@@ -252,15 +259,22 @@ def _call_of(pending: dict[str, Any], run_id: str) -> WaitingCall:
 
 
 async def open_turn(
-    runs: Runs, caller: Caller, run_id: str, *, since: str | None = "", decided: Collection[WaitingCall] = ()
+    runs: Runs,
+    caller: Caller,
+    run_id: str,
+    *,
+    since: str | None = "",
+    decided: Collection[WaitingCall] = (),
+    interrupts: bool = False,
 ) -> TurnStream:
     """A stream of a turn's events. What cannot be watched is refused here, before the response begins.
 
     `since`: the token of the last event that the client has; None: all that are stored are `earlier`. `decided`: the
-    calls that this request has decided or answered.
+    calls that this request has decided or answered. `interrupts`: whether the stream ends at each new question, although
+    other calls still run: where its end is what asks people.
     """
     stream = TurnStream(runs, caller, run_id)
-    await stream.open(since, decided)
+    await stream.open(since, decided, interrupts=interrupts)
     return stream
 
 

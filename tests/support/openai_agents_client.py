@@ -49,7 +49,9 @@ async def main() -> None:
                 continue
         else:
             result = await Runner.run(agent, given)
-        print(json.dumps({"text": result.final_output, "asked": asked, "items": [each.type for each in result.new_items]}))
+        print(
+            json.dumps({"text": result.final_output, "asked": asked, "items": [each.type for each in result.new_items]})
+        )
         given = [*result.to_input_list(), {"role": "user", "content": "Thanks."}]
 
 

@@ -82,8 +82,12 @@ async def create(request: Request, runs: Serving, caller: Calling) -> Response:
     if asked.streams:
         watched = await runs.watch(caller, run_id)
         frames = _frames(head, watched, with_usage=asked.with_usage)
-        return EventStream(frames)
-    return JSONResponse(_completion(head, await _end(request, runs, caller, run_id)))
+        return EventStream(frames, on_disconnect=runs.stop_on_disconnect(caller, run_id))
+    try:
+        return JSONResponse(_completion(head, await _end(request, runs, caller, run_id)))
+    finally:
+        if (stop := runs.stop_on_disconnect(caller, run_id)) and await request.is_disconnected():
+            stop()
 
 
 async def _end(request: Request, runs: Runs, caller: Caller, run_id: str) -> RunEnded:
@@ -124,7 +128,7 @@ async def _frames(
     head: dict[str, Any], watched: AsyncIterator[Any] | None, *, with_usage: bool
 ) -> AsyncIterator[bytes]:
     """The chunks of a run to its end; the last one is the error if it has failed."""
-    chat, more = ChatText(), {"usage": None} if with_usage else {}
+    chat, more = ChatText(head["id"]), {"usage": None} if with_usage else {}
 
     def chunk(delta: dict[str, Any], finished: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finished}

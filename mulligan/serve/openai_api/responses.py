@@ -153,12 +153,14 @@ async def create(request: Request, runs: Serving, caller: Calling) -> Response:
         decided = [_within(run_id, reply.call) for reply in replied]
         if streams:
             events = read or ResponseEvents(await _head(runs, caller, run_id))
-            return await _stream_turn(runs, caller, run_id, events, decided)
+            return await _stream_turn(runs, caller, run_id, events, decided, stops=not is_background)
         events = ResponseEvents(await _head(runs, caller, run_id))
         if is_background and not replied:
             return JSONResponse(events.to_json())
         if not is_background:
             await _wait(request, runs, caller, run_id, decided)
+            if (stop := runs.stop_on_disconnect(caller, run_id)) and await request.is_disconnected():
+                stop()
         if read is not None:
             events.leave_out(read.finished_items())
         return JSONResponse(await _read(runs, caller, run_id, events))
@@ -374,16 +376,17 @@ async def _stream(
 
 
 async def _stream_turn(
-    runs: Runs, caller: Caller, run_id: str, events: ResponseEvents, decided: Collection[WaitingCall]
+    runs: Runs, caller: Caller, run_id: str, events: ResponseEvents, decided: Collection[WaitingCall], *, stops: bool
 ) -> Response:
     """The stream of a request that starts a run, or replies to its calls: it ends where the run waits for people only.
 
-    `events`: has read what the client of a reply has.
+    `events`: has read what the client of a reply has. `stops`: whether the run is to stop when its client disconnects.
     """
     since = str(events.read) if decided else ""
     turn = await open_turn(runs, caller, run_id, since=since, decided=decided)
     events.leave_out(events.finished_items())
-    return EventStream(_turn_frames(list(events.begin()), turn, events, lambda: runs.pending(caller, run_id)))
+    frames = _turn_frames(list(events.begin()), turn, events, lambda: runs.pending(caller, run_id))
+    return EventStream(frames, on_disconnect=runs.stop_on_disconnect(caller, run_id) if stops else None)
 
 
 async def _turn_frames(

@@ -193,3 +193,54 @@ async def test_the_agents_own_tools_may_be_declared(served: Served) -> None:
         model="seller", input=served.script(Turn("Hi.")), tools=[own, {"type": "web_search"}]
     )
     assert raw.headers["mulligan-ignored"] == "tools"
+
+
+async def test_a_chat_completion_that_streams_says_what_waits_for_a_person(served: Served) -> None:
+    """In one line: the call, what is to be decided, and where; then it waits."""
+    lines = {
+        "Give it back.": '`refund` with {"order": 7, "amount": {"euros": 2.0}} waits for approval',
+        "Ask me.": "a person has to answer: Which?",
+    }
+    for prompt, line in lines.items():
+        text = ""
+        chunks = await served.client.chat.completions.create(model="seller", messages=[_user(prompt)], stream=True)
+        async for chunk in chunks:
+            text += chunk.choices[0].delta.content or ""
+            if text.endswith("]"):
+                by, path = served.door.by("ada"), f"/api/runs/{chunk.id}"
+                assert line in text
+                assert text.count("\n") == 0
+                assert path in text
+                [wait] = (await served.door.http.get(f"{path}/pending", headers=by)).json()
+                assert f"{chunk.id} {wait['call_id']}" in text
+                reply = {"decision": "approve"} if wait["kind"] == "approval" else {"text": "Both."}
+                door = "decisions" if wait["kind"] == "approval" else "answers"
+                await served.door.http.post(f"{path}/{door}", json={"call_id": wait["call_id"], **reply}, headers=by)
+        assert text.endswith(("]\n\nGiven back.", "]\n\nThank you."))
+
+
+@pytest.mark.parametrize("stops", [True, False])
+@pytest.mark.parametrize("way", ["chat", "chat stream", "responses", "responses stream"])
+async def test_a_run_stops_when_its_client_disconnects_if_the_server_is_told_so(
+    served: Served, stops: bool, way: str
+) -> None:
+    first = await served.client.responses.create(model="seller", input=served.script(Turn("Hi.")))
+    queue = (await served.lab.client.get_workflow_handle(first.id).describe()).task_queue
+    gate = asyncio.Event()
+    prompt = served.script(Turn(calls=[("search_orders", '{"customer": "Ada"}', "a")], wait=gate), Turn("Never."))
+    path = "chat/completions" if "chat" in way else "responses"
+    body: dict[str, Any] = {"model": "seller", "stream": "stream" in way}
+    body |= {"messages": [_user(prompt)]} if "chat" in way else {"input": prompt}
+    async with http_server(served.lab.client, task_queue=queue, tokens=TOKENS, stop_on_disconnect=stops) as door:
+        key = {"Idempotency-Key": uuid.uuid4().hex, **door.by("ada")}
+        request = asyncio.create_task(door.http.post(f"/v1/{path}", json=body, headers=key, timeout=60))
+        while not served.lab.model.requests_of(MODEL, run=prompt):
+            await asyncio.sleep(0.05)
+        request.cancel()
+        await asyncio.gather(request, return_exceptions=True)
+        listed = (await door.http.get("/api/runs", params={"limit": 1}, headers=door.by("ada"))).json()
+        run_id = listed["runs"][0]["id"]
+        await asyncio.sleep(2.5)
+        gate.set()
+        result = await served.lab.client.get_workflow_handle(run_id).result()
+    assert result["status"] == ("stopped" if stops else "completed")

@@ -270,8 +270,8 @@ async def test_a_waiting_call_is_an_item_that_the_client_replies_to(served: Serv
     approved = {**wrong, "approval_request_id": request.id}
     done = await create(model="seller", previous_response_id=waiting.id, input=[approved])
     assert (done.id, done.status, done.output_text) == (waiting.id, "completed", "Given back.")
-    assert [item.type for item in done.output] == ["mcp_approval_request", "mcp_call", "message"]
-    assert done.output[1].to_dict()["approval_request_id"] == request.id
+    assert [item.type for item in done.output] == ["mcp_call", "message"]
+    assert done.output[0].to_dict()["approval_request_id"] == request.id
 
     asked = await create(model="seller", input="Ask me.")
     question = asked.output[-1]
