@@ -47,6 +47,7 @@ def agent_json(agent: Agent) -> dict[str, Any]:
         "fallbacks": list(agent.models[1:]),
         "max_steps": agent.max_steps,
         "source": agent.source,
+        "client_instructions": agent.client_instructions,
         "tools": [
             {
                 "name": tool.name,

@@ -83,7 +83,7 @@ class OpenRunActivity:
         instructions, offered, attributes = await asyncio.gather(
             self._instructions(agent, run_input), services.mcp_servers.offer_tools(agent), self._search_attributes()
         )
-        definition = define(agent, instructions, model, offered)
+        definition = define(agent, instructions, model, offered, _client_instructions(agent, run_input))
         own_models = [run_input.model] if run_input.model else agent.models
         if agent.has_feature("batch") and services.contents is None and can_be_batched(own_models):
             raise InvalidRunInputError(NO_STORAGE.format(agent=agent.name))
@@ -165,6 +165,20 @@ class OpenRunActivity:
         limit = INSTRUCTIONS_LIMIT
         instructions = await self.services.runtime.run(agent.instructions, (run_input,), limit=limit, read=str)
         return str(well_formed(instructions))
+
+
+def _client_instructions(agent: Agent, run_input: RunInput) -> str:
+    """What the client wants the agent to observe, as far as the agent accepts it.
+
+    Raises:
+        InvalidRunInputError: the agent refuses such instructions.
+    """
+    given = (run_input.client_instructions or "").strip()
+    if given and agent.client_instructions == "refuse":
+        raise InvalidRunInputError(
+            f'"client_instructions" is refused: the agent "{agent.name}" has its own instructions. Leave it out.'
+        )
+    return given if agent.client_instructions == "context" else ""
 
 
 def _check_model(model: str, providers: AvailableProviders) -> None:

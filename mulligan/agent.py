@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from types import UnionType
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar, get_args
 
 from pydantic import Field
 
@@ -39,6 +39,7 @@ Guard = Callable[[ToolCall, ToolContext], str | Awaitable[str | None] | None]
 """Returns why a call is denied, or None to let it run."""
 RUNTIME_SETTINGS = frozenset({"model", "messages", "input", "instructions", "tools", "stream", "store", "n"})
 """Model settings that the runtime decides: in `model_settings` they would break a run."""
+ClientInstructions = Literal["context", "ignore", "refuse"]
 NO_LIMIT = timedelta(0)
 """The `timeout` of an AgentTool whose runs have no time limit."""
 
@@ -72,6 +73,9 @@ class Agent(Generic[OutputT]):
         features: What it does beside that: `Compaction`, `Background`, `Batch`, `Approvals`, `CallsInText`; each class once.
         handle_errors: The policy for failures (see `HandleErrors`).
         repair: As a tool's `fix`, for every tool of the agent; called after it.
+        client_instructions: What becomes of instructions of clients of the HTTP server (`instructions`, system and developer
+            messages): `context` adds them at the end of the system prompt, marked as the client's; `ignore` leaves them
+            out, and names that in the response; `refuse` answers 400.
         guard: Called before a valid call runs, with the ToolCall (its arguments valid JSON) and the ToolContext. A text
             that it returns is the reason why the call is `denied`; a guard that raises or hangs denies.
         parallel_tool_calls: Whether the model may make several calls in a step.
@@ -104,6 +108,7 @@ class Agent(Generic[OutputT]):
     handle_errors: HandleErrors = True
     repair: Fixer | None = None
     guard: Guard | None = None
+    client_instructions: ClientInstructions = "context"
     parallel_tool_calls: bool = True
     model_settings: Mapping[str, Any] = field(default_factory=dict)
     model_timeout: float | timedelta = 300
@@ -329,6 +334,9 @@ class Agent(Generic[OutputT]):
                 type(self.max_sub_runs) is not int or self.max_sub_runs < 0
             ),
             f"max_cost is {self.max_cost!r}; it must be a number of USD above 0, or None": not _is_cost(self.max_cost),
+            f"client_instructions is {self.client_instructions!r}; it must be 'context', 'ignore' or 'refuse'": (
+                self.client_instructions not in get_args(ClientInstructions)
+            ),
             "model_timeout must be more than 0 seconds": as_timedelta(self.model_timeout) <= timedelta(0),
             "model_patience must be 0 seconds or more": as_timedelta(self.model_patience or 0) < timedelta(0),
             f"model_attempts is {self.model_attempts}; it must be 1 or more, or None": (

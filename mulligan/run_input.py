@@ -39,6 +39,7 @@ __all__ = ["RESUMED_FROM_MEMO", "TRACEPARENT", "Prompt", "ResumedFrom", "RunInpu
 RESUMED_FROM_MEMO = "resumed_from"
 """The key in a run's memo of the run that it continues: `ResumedFrom.identity`."""
 USER_CHARS = 128
+CLIENT_INSTRUCTIONS_CHARS = 100_000
 _ROLES = ("user", "assistant", "tool")
 _PARTS = ("text", "image", "file", "audio")
 Prompt = Annotated[
@@ -101,6 +102,13 @@ class RunInput(BaseModel):
     """Is copied to the root span, and a tool reads it as `ctx.metadata`."""
     traceparent: str | None = None
     """W3C's header of the span that the run's trace continues."""
+    client_instructions: str | None = optional_field(
+        min_length=1,
+        max_length=CLIENT_INSTRUCTIONS_CHARS,
+        validation_alias=AliasChoices("client_instructions", "clientInstructions"),
+    )
+    """What the client wants the agent to observe. It stands at the end of the system prompt, marked as the client's, if the
+    agent's `client_instructions` is `context`. A run that continues this one has it too, unless it brings its own."""
     max_total_tokens: int | None = optional_field(
         ge=1, strict=True, validation_alias=AliasChoices("max_total_tokens", "maxTotalTokens")
     )

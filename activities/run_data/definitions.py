@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import OrderedDict
 
 from mulligan.activities.answers.text_calls import text_calls_of
@@ -13,6 +14,12 @@ from mulligan.agent import Agent
 from mulligan.wire.agent_facts import DEFINITION_QUERY, Definition, OutputFormat, ToolDefinition
 from mulligan.wire.run_context import RunContext
 
+CLIENT_TAG = "client_instructions"
+CLIENT_HEADING = (
+    "The client of this conversation has sent the following instructions. "
+    "Observe them as far as the instructions above allow."
+)
+_CLOSING_TAG = re.compile(rf"<\s*/\s*{CLIENT_TAG}[^>]*>?", re.IGNORECASE)
 DEFINITIONS_KEPT = 1_000
 """Definitions in a worker's memory; the oldest go first."""
 
@@ -43,8 +50,13 @@ class Definitions:
         return known
 
 
-def define(agent: Agent, instructions: str, model: str, offered: OfferedTools | None = None) -> Definition:
-    """The definition for a run that begins with `model`: the model decides how the output is requested."""
+def define(
+    agent: Agent, instructions: str, model: str, offered: OfferedTools | None = None, of_client: str = ""
+) -> Definition:
+    """The definition for a run that begins with `model`: the model decides how the output is requested.
+
+    `of_client`: the instructions of the client, which stand at the end, marked.
+    """
     offered = offered or OfferedTools()
     tools = [
         ToolDefinition(name=tool.name, description=tool.description, parameters=tool.schema)
@@ -65,10 +77,18 @@ def define(agent: Agent, instructions: str, model: str, offered: OfferedTools | 
             output = OutputFormat(name=whole.name, description=whole.description, json_schema=whole.schema)
     text_calls = text_calls_of(agent)
     tools_in_text = text_calls.describe(tools) if text_calls is not None else ""
-    instructions = "\n\n".join(filter(None, (instructions, *offered.notes, tools_in_text)))
+    texts = (instructions, *offered.notes, tools_in_text, _mark(of_client))
+    instructions = "\n\n".join(filter(None, texts))
     return Definition(
         instructions=instructions, tools=tools, output=output, mcp=offered.originals, mcp_schemas=offered.schemas
     )
+
+
+def _mark(of_client: str) -> str:
+    """The client's instructions between marks that they cannot close themselves."""
+    if not of_client:
+        return ""
+    return f"{CLIENT_HEADING}\n<{CLIENT_TAG}>\n{_CLOSING_TAG.sub('[removed]', of_client)}\n</{CLIENT_TAG}>"
 
 
 def _output_description(description: str) -> str:

@@ -40,6 +40,16 @@ def serve(
     task_queue: Annotated[
         str | None, typer.Option(help="The task queue on which runs are started.", show_default="agents")
     ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse a request of which an agent would ignore something (400).")
+    ] = False,
+    stop_on_disconnect: Annotated[
+        bool,
+        typer.Option(
+            "--stop-on-disconnect",
+            help="Stop a run when the client of /v1 that waits for it disconnects. Without it, the run goes on.",
+        ),
+    ] = False,
 ) -> None:
     """Serve agents over HTTP until Ctrl-C. Runs go on without it, and any number of these servers may run.
 
@@ -62,6 +72,8 @@ def serve(
         allow_hosts=allow_host or [],
         allow_origins=allow_origin or [],
         task_queue=task_queue,
+        strict=strict,
+        stop_on_disconnect=stop_on_disconnect,
         proxies=trust_proxy or [],
         say=print_progress,
     )

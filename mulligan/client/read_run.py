@@ -197,6 +197,15 @@ async def read_steps(
     return await read_pages(query_of_chain(client, handle, *selected), "steps", since)
 
 
+async def read_messages(client: Client, handle: Handle) -> list[dict[str, Any]]:
+    """The messages of a run, as JSON values.
+
+    Raises:
+        RPCError: no worker answers, or there is no such run.
+    """
+    return await read_pages(query_of_chain(client, handle), "messages")
+
+
 async def follow_steps(client: Client, handle: Handle) -> AsyncIterator[dict[str, Any] | RunEnd]:
     """Yield each step when all its calls have a result, then how the run ended.
 

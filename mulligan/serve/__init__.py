@@ -46,6 +46,8 @@ def app(
     allow_hosts: Iterable[str] = (),
     allow_origins: Iterable[str] = (),
     task_queue: str | None = None,
+    strict: bool = False,
+    stop_on_disconnect: bool = False,
 ) -> ASGIApp:
     """The server as an ASGI application, to run by itself or to mount in another one.
 
@@ -55,6 +57,8 @@ def app(
         allow_hosts: names in the Host header beside this machine's own; `*`: any, where something in front checks it.
         allow_origins: origins of the pages that may call it, beside its own.
         task_queue: where runs are started; None: `MULLIGAN_TASK_QUEUE`.
+        strict: whether a request is refused (400) of which an agent would ignore something, such as a temperature.
+        stop_on_disconnect: whether a run stops when the client of `/v1` that waits for it disconnects; otherwise it goes on.
 
     Raises:
         DeclarationError: the extra `serve` is not installed, or a token, host or origin is invalid.
@@ -64,4 +68,12 @@ def app(
     require_extra("serve", "mulligan.serve")
     from mulligan.serve.app import create_app
 
-    return create_app(client=client, tokens=tokens, hosts=allow_hosts, origins=allow_origins, task_queue=task_queue)
+    return create_app(
+        client=client,
+        tokens=tokens,
+        hosts=allow_hosts,
+        origins=allow_origins,
+        task_queue=task_queue,
+        strict=strict,
+        stop_on_disconnect=stop_on_disconnect,
+    )

@@ -21,7 +21,7 @@ from mulligan.run_input import RunInput
 from mulligan.run_view import changes
 from mulligan.run_view.run_view import RunView
 from mulligan.run_view.step_view import CallView, StepView
-from mulligan.serve.client_parts import as_prompt, media_part
+from mulligan.serve.client_parts import as_prompt, joined_instructions, media_part
 from mulligan.serve.http_protocol import STREAM, Calling, EventStream, Protocol, Serving
 from mulligan.serve.json_body import MOST_MESSAGES, JsonRoute, check_count
 from mulligan.serve.problems import Problem
@@ -35,6 +35,7 @@ PREFIX = "/ag-ui"
 OWN_ID = "mulligan-"
 """What the ids of messages begin with that no client has sent."""
 MOST_REPLIES = 1_000
+SYSTEM = {"system", "developer"}
 CANCELLED = {"stopped", "cancelled", "canceled", "terminated"}
 TOLD = {"step_started", "text_delta", "answered", "waiting", "tool_call_started", "tool_call_settled", "message"}
 TOLD |= {"run_started", "run_ended"}
@@ -82,7 +83,7 @@ async def run(
     newest = await thread.newest()
     if body.resume and newest is not None:
         since, decided = await send_replies(runs, caller, newest.run_id, [_reply(each) for each in body.resume])
-        stream = await open_turn(runs, caller, newest.run_id, since=since, decided=decided)
+        stream = await open_turn(runs, caller, newest.run_id, since=since, decided=decided, interrupts=True)
         return _respond(body, Translator(body, newest), stream)
     if body.resume:
         raise Problem(
@@ -90,11 +91,11 @@ async def run(
         )
     if message is not None and not (newest is not None and newest.answers(message)):
         turn = await thread.reply(message)
-        stream = await open_turn(runs, caller, turn.run_id)
+        stream = await open_turn(runs, caller, turn.run_id, interrupts=True)
         return _respond(body, Translator(body, turn), stream)
     if newest is None:
         return _respond(body, Translator(body, None), None, snapshot=True)
-    stream = await open_turn(runs, caller, newest.run_id, since=None)
+    stream = await open_turn(runs, caller, newest.run_id, since=None, interrupts=True)
     return _respond(body, Translator(body, newest), stream, snapshot=True)
 
 
@@ -104,14 +105,17 @@ def _new_message(messages: Sequence[Json]) -> UserMessage | None:
     if last.get("role") != "user" or str(last.get("id", "")).startswith(OWN_ID):
         return None
     content, message_id = last.get("content"), last.get("id")
+    instructions = joined_instructions(
+        str(each.get("content") or "") for each in messages if each.get("role") in SYSTEM
+    )
     if isinstance(content, list):
         check_count("content", content)
         content = as_prompt([_part(part) for part in content])
         if isinstance(content, list) and isinstance(message_id, str | None):
-            return UserMessage(message_id, content)
+            return UserMessage(message_id, content, instructions)
     if not isinstance(content, str) or not isinstance(message_id, str | None):
         raise Problem(422, "invalid_input", 'The last message needs an "id" and a "content", which are texts.')
-    return UserMessage(message_id, content)
+    return UserMessage(message_id, content, instructions)
 
 
 def _part(part: Any) -> Json:
@@ -194,7 +198,7 @@ class Translator:
                     messages.append({"id": _message_id(entry), "role": "user", "content": content})
         return {"type": "MESSAGES_SNAPSHOT", "messages": messages}
 
-    def translate(self, event: Event) -> list[Json]:
+    def translate(self, event: Event, token: str = "") -> list[Json]:  # noqa: ARG002 - interrupts have it
         """What is sent for an event."""
         sent = self._sent(self.view.add(event))
         return sent if event.type in TOLD else [*sent, _custom(event)]

@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse
 from mulligan.run_view import changes
 from mulligan.run_view.run_view import RunView
 from mulligan.run_view.step_view import DENIED, CallView
-from mulligan.serve.client_parts import as_prompt, media_part
+from mulligan.serve.client_parts import as_prompt, joined_instructions, media_part
 from mulligan.serve.http_protocol import STREAM, Calling, EventStream, Protocol, Serving
 from mulligan.serve.json_body import MOST_MESSAGES, JsonRoute, check_count
 from mulligan.serve.problems import Problem
@@ -60,7 +60,7 @@ async def send(agent: str, body: ChatRequest, runs: Serving, caller: Calling) ->
     last = body.messages[-1] if body.messages else {}
     check_count("parts", last.get("parts"))
     if last.get("role") == "user":
-        turn = await thread.reply(_user_message(last))
+        turn = await thread.reply(_user_message(last, _instructions(body.messages)))
         return _respond(await open_turn(runs, caller, turn.run_id), is_whole=True)
     replies = _replies(last)
     if not replies:
@@ -81,13 +81,20 @@ async def resume(agent: str, chat: str, runs: Serving, caller: Calling) -> Respo
     return _respond(await open_turn(runs, caller, newest.run_id), is_whole=True)
 
 
-def _user_message(message: Json) -> UserMessage:
+def _instructions(messages: Sequence[Json]) -> str:
+    """What the system messages of a page say."""
+    lists = [each.get("parts") for each in messages if each.get("role") == "system"]
+    parts = [part for each in lists if isinstance(each, list) for part in each if isinstance(part, dict)]
+    return joined_instructions(str(part.get("text", "")) for part in parts)
+
+
+def _user_message(message: Json, instructions: str) -> UserMessage:
     parts, message_id = message.get("parts"), message.get("id")
     if not isinstance(parts, list) or not isinstance(message_id, str | None):
         raise Problem(
             422, "invalid_input", 'The user\'s message needs an "id", which is a text, and a list of "parts".'
         )
-    return UserMessage(message_id, as_prompt([_part(part) for part in parts]))
+    return UserMessage(message_id, as_prompt([_part(part) for part in parts]), instructions)
 
 
 def _part(part: Any) -> Json:
@@ -153,9 +160,13 @@ class Translator:
         self._is_whole, self._replied = is_whole, replied
         self._inputs: dict[str, Any] = {}
         """The input that the client has, by the call's id."""
+        self._approvals: dict[str, str] = {}
+        """The ids of the approvals that the client was asked for, by the call's id."""
+        self._token = ""
 
-    def translate(self, event: Event) -> list[Json]:
-        """What is sent for an event."""
+    def translate(self, event: Event, token: str = "") -> list[Json]:
+        """What is sent for an event. An approval is asked for at once: its id has the token."""
+        self._token = token
         sent = [each for change in self.view.add(event) for each in self._translated(change)]
         is_told = event.type in TOLD or (event.type == "waiting" and event.kind == "approval")
         return sent if is_told else [*sent, _data(event)]
@@ -166,8 +177,7 @@ class Translator:
         for wait in waits:
             fields = wait.fields
             if fields["kind"] == "approval":
-                request = {"type": "tool-approval-request", "approvalId": wait.id, "toolCallId": wait.call.id}
-                sent += [*self._input(wait.call.id, fields["tool"], fields["arguments"]), request]
+                sent += self._approval(wait.call, fields["tool"], fields["arguments"], wait.token)
             elif wait.call.id not in self._inputs:
                 # A tool that the page runs: it asks the person, and the output is the answer.
                 asked = {"wait": wait.id, "question": fields["text"]}
@@ -210,9 +220,9 @@ class Translator:
                 delta = {"type": "tool-input-delta", "toolCallId": call.id, "inputTextDelta": call.raw_arguments}
                 return [start, delta]
             case changes.WaitOpened(call, wait) if wait.asked.kind == "approval":
-                return self._input(call.id, call.name, wait.asked.arguments)
+                return self._approval(WaitingCall(call.id), call.name, wait.asked.arguments, self._token)
             case changes.WaitEnded(call, wait, decided) if wait and call.needed_approval and self._is_whole:
-                return _decision(call, decided)  # otherwise the client has sent it
+                return self._decision(call, decided)  # otherwise the client has sent it
             case changes.CallRunning(call):
                 return self._input(call.id, call.name, call.arguments)
             case changes.CallSettled(call):
@@ -231,12 +241,31 @@ class Translator:
         chunk = {"type": "tool-input-available", "toolCallId": call_id, "toolName": name, "input": arguments}
         return [{**chunk, "providerExecuted": True}]
 
+    def _approval(self, call: WaitingCall, name: str, arguments: Any, token: str) -> list[Json]:
+        """The request for an approval, unless the client has it."""
+        if call.id in self._approvals:
+            return []
+        self._approvals[call.id] = Wait.id_of(token, call)
+        request = {"type": "tool-approval-request", "approvalId": self._approvals[call.id], "toolCallId": call.id}
+        return [*self._input(call.id, name, arguments), request]
+
+    def _decision(self, call: CallView, decided: Decided | None) -> list[Json]:
+        """A decision that the client does not know."""
+        assert decided is not None
+        asked = WaitingCall(call.id)
+        request = self._approval(asked, call.name, call.arguments, str(decided.offset))
+        response: Json = {"type": "tool-approval-response", "approvalId": self._approvals.pop(asked.id)}
+        response["approved"] = decided.decision == "approve"
+        if decided.reason is not None:
+            response["reason"] = decided.reason
+        return [*request, response]
+
     def _below(self, below: changes.Below) -> list[Json]:
         """What is sent for a call of a sub-agent that waits for a person, or has waited: it is a part of the message."""
         run_id, change = below.source.id, below.change
         match change:
             case changes.WaitOpened(call, wait) if wait.asked.kind == "approval":
-                return self._input(WaitingCall(call.id, run_id).id, call.name, wait.asked.arguments)
+                return self._approval(WaitingCall(call.id, run_id), call.name, wait.asked.arguments, self._token)
             case changes.CallSettled(call) if call.needed_approval or WaitingCall(call.id, run_id) in self._replied:
                 # The client has the input: it has just replied to it, or it was sent above.
                 return _output(call, WaitingCall(call.id, run_id).id, is_denied=True)
@@ -262,16 +291,6 @@ def _output(call: CallView, part: str, *, is_denied: bool) -> list[Json]:
     if is_denied and call.error.kind == DENIED:
         return [{"type": "tool-output-denied", "toolCallId": part}]
     return [{"type": "tool-output-error", "toolCallId": part, "errorText": text}]
-
-
-def _decision(call: CallView, decided: Decided) -> list[Json]:
-    """A decision that the client does not know."""
-    approval_id = f"{decided.offset}:{call.id}"
-    response: Json = {"type": "tool-approval-response", "approvalId": approval_id}
-    response["approved"] = decided.decision == "approve"
-    if decided.reason is not None:
-        response["reason"] = decided.reason
-    return [{"type": "tool-approval-request", "approvalId": approval_id, "toolCallId": call.id}, response]
 
 
 def _end(end: RunEnded) -> Json:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -49,7 +50,7 @@ SHOWN_CHARS = 80
 _log = logging.getLogger(__name__)
 
 
-def create_app(
+def create_app(  # noqa: PLR0913 - an option is a parameter
     *,
     client: Client | None = None,
     tokens: str | None = None,
@@ -58,6 +59,8 @@ def create_app(
     task_queue: str | None = None,
     bodies: BodyLimits | None = None,
     most_watchers: int = MOST_WATCHERS,
+    strict: bool = False,
+    stop_on_disconnect: bool = False,
 ) -> FastAPI:
     """The application. See `mulligan.serve.app` for the arguments."""
     configured = settings()
@@ -71,7 +74,14 @@ def create_app(
         redoc_url=None,
         lifespan=_lifespan,
     )
-    connection = _Connection(client, task_queue or configured.task_queue, most_watchers)
+    make_runs = partial(
+        Runs,
+        task_queue=task_queue or configured.task_queue,
+        most_watchers=most_watchers,
+        strict=strict,
+        stops_on_disconnect=stop_on_disconnect,
+    )
+    connection = _Connection(client, make_runs)
     app.state.connection, app.state.access, app.state.kept = connection, access, {}
     hide_secrets_in_logs()
     for protocol in PROTOCOLS:
@@ -90,14 +100,14 @@ def create_app(
 class _Connection:
     """The client of Temporal, connected at the first request: a mounted application has no lifespan of its own."""
 
-    def __init__(self, client: Client | None, task_queue: str, most_watchers: int) -> None:
-        self._client, self._task_queue, self._most_watchers = client, task_queue, most_watchers
+    def __init__(self, client: Client | None, make_runs: Callable[[Client], Runs]) -> None:
+        self._client, self._make_runs = client, make_runs
         self._runs: Runs | None = None
 
     async def runs(self) -> Runs:
         if self._runs is None:
             client = with_ended_runs(self._client or await connect(lazy=True, retry_config=RETRY))
-            self._runs = self._runs or Runs(client, self._task_queue, most_watchers=self._most_watchers)
+            self._runs = self._runs or self._make_runs(client)
         return self._runs
 
     async def close(self) -> None:

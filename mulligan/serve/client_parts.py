@@ -1,11 +1,13 @@
-"""Images, files and audio in messages of clients of other protocols, as parts of a prompt."""
+"""What clients of other protocols send: images, files and audio as parts of a prompt, and their instructions."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from mulligan.run_input import parse_prompt
+from mulligan.run_input import CLIENT_INSTRUCTIONS_CHARS, parse_prompt
 from mulligan.schema.media_types import type_of_name
+from mulligan.serve.problems import Problem
 
 Json = dict[str, Any]
 _OF_URLS = {"image": "image/jpeg", "audio": "audio/mpeg", "file": "application/pdf"}
@@ -26,6 +28,21 @@ def media_part(kind: str, source: Any, *, media_type: Any = None, name: Any = No
         media_type = type_of_name(str(name or source)) or _OF_URLS[kind]
     part = {"type": kind, "url" if is_url else "data": source, "media_type": media_type, "name": name}
     return {field: value for field, value in part.items() if value is not None}
+
+
+def joined_instructions(texts: Iterable[str]) -> str:
+    """The instructions of a client as one text; "": it has none.
+
+    Raises:
+        Problem: they are too long.
+    """
+    instructions = "\n\n".join(filter(None, (text.strip() for text in texts)))
+    if len(instructions) > CLIENT_INSTRUCTIONS_CHARS:
+        raise Problem(
+            400, "invalid_value", f'"instructions" and the system and developer messages have {len(instructions):,} '
+            f"characters; {CLIENT_INSTRUCTIONS_CHARS:,} are the most.",
+        )  # fmt: skip
+    return instructions
 
 
 def as_prompt(parts: list[Json]) -> Any:

@@ -12,11 +12,13 @@ from mulligan.serve.arriving_body import ArrivingBody, BodyLimits, too_large
 from mulligan.serve.http_protocol import path_of
 from mulligan.serve.problems import Problem
 from mulligan.serve.security import USER_HEADER, Access
-from mulligan.serve.served_request import ServedRequest
+from mulligan.serve.served_request import IGNORED, ServedRequest
 from mulligan.serve.tenant_shares import TenantShares
 
 PREFLIGHT_SECONDS = 600
-EXPOSED_HEADERS = "Location, Retry-After, Mcp-Session-Id, Mcp-Protocol-Version, x-vercel-ai-ui-message-stream"
+EXPOSED_HEADERS = (
+    "Location, Retry-After, Mulligan-Ignored, Mcp-Session-Id, Mcp-Protocol-Version, x-vercel-ai-ui-message-stream"
+)
 """The headers of responses that pages of another origin may read."""
 
 Refuse = Callable[[str, Problem], Response]
@@ -65,7 +67,7 @@ class Gate:
             await self._refuse(path, problem)(scope, body.receive, body.send)
             return
         with ServedRequest.serving(scope), body.of_request(scope):
-            await self._app(scope, body.receive, body.send)
+            await self._app(scope, body.receive, _naming_ignored(body.send))
 
     def _check_length(self, length: str | None) -> None:
         if length is not None and length.isdecimal() and int(length[:20]) > self._bodies.most_bytes:
@@ -81,6 +83,17 @@ def _check_encoding(encoding: str) -> None:
             f"The body is encoded as {encoding[:80]!r}; send it as it is, without Content-Encoding.",
             {"Accept-Encoding": "identity"},
         )
+
+
+def _naming_ignored(send: Send) -> Send:
+    """`send` that names in a header what the agent has ignored of the request."""
+
+    async def add(message: Message) -> None:
+        if message["type"] == "http.response.start" and (ignored := ServedRequest.current().ignored):
+            MutableHeaders(scope=message)[IGNORED] = ignored
+        await send(message)
+
+    return add
 
 
 def _preflight(headers: Headers) -> Response:

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, Request
 from sse_starlette import EventSourceResponse
 from sse_starlette.sse import SendTimeoutError
 from starlette.responses import JSONResponse, Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from mulligan.serve.clean_text import logged_path
 from mulligan.serve.problems import Problem
@@ -33,18 +33,43 @@ class EventStream(EventSourceResponse):
     """Server-sent events. A client that does not read them is cut off."""
 
     def __init__(
-        self, frames: AsyncIterator[bytes] | Iterator[bytes], headers: Mapping[str, str] | None = None
+        self,
+        frames: AsyncIterator[bytes] | Iterator[bytes],
+        headers: Mapping[str, str] | None = None,
+        on_disconnect: Callable[[], None] | None = None,
     ) -> None:
-        super().__init__(frames, headers=headers, sep="\n", ping=SECONDS_BETWEEN_PINGS, send_timeout=SEND_SECONDS)
+        """`on_disconnect`: called once if the client disconnects before the last frame."""
+        self._on_disconnect, self._is_whole = on_disconnect, False
+        super().__init__(
+            self._counted(frames) if on_disconnect else frames,
+            headers=headers,
+            sep="\n",
+            ping=SECONDS_BETWEEN_PINGS,
+            send_timeout=SEND_SECONDS,
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream. The server closes the connection of a response that does not end."""
+
+        async def watched() -> Message:
+            message = await receive()
+            if message["type"] == "http.disconnect" and self._on_disconnect and not self._is_whole:
+                self._on_disconnect()
+                self._on_disconnect = None
+            return message
+
         try:
-            await super().__call__(scope, receive, send)
+            await super().__call__(scope, watched, send)
         except SendTimeoutError:
             _log.info(
                 "A client of %s did not read for %g s, and was cut off.", logged_path(path_of(scope)), SEND_SECONDS
             )
+
+    async def _counted(self, frames: AsyncIterator[bytes] | Iterator[bytes]) -> AsyncIterator[bytes]:
+        assert isinstance(frames, AsyncIterator)
+        async for each in frames:
+            yield each
+        self._is_whole = True
 
 
 STREAM: dict[int | str, Any] = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}

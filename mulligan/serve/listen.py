@@ -23,13 +23,15 @@ BACKLOG = 2_048
 _WILDCARDS = {"0.0.0.0", "::"}  # noqa: S104 - compared with, not listened at
 
 
-def listen(
+def listen(  # noqa: PLR0913 - an option is a parameter
     host: str,
     port: int,
     *,
     allow_hosts: Iterable[str],
     allow_origins: Iterable[str],
     task_queue: str | None,
+    strict: bool = False,
+    stop_on_disconnect: bool = False,
     proxies: Sequence[str] = (),
     say: Callable[[str], None],
 ) -> None:
@@ -45,7 +47,13 @@ def listen(
         except ValueError as error:
             raise DeclarationError(f"--trust-proxy is {proxy[:80]!r}; give an address or a network: {error}.") from None
     hosts = [*allow_hosts, *([] if host in _WILDCARDS else [f"[{host}]" if ":" in host else host])]
-    application = create_app(hosts=hosts, origins=allow_origins, task_queue=task_queue)
+    application = create_app(
+        hosts=hosts,
+        origins=allow_origins,
+        task_queue=task_queue,
+        strict=strict,
+        stop_on_disconnect=stop_on_disconnect,
+    )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family, backlog=BACKLOG)

@@ -7,7 +7,8 @@ Each method takes the `Caller` of the request (`caller_of(request)`), and raises
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -48,9 +49,11 @@ from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
 from mulligan.client.wait_reader import WaitReader
 from mulligan.client.waiting_calls import AllPending, read_all_pending
 from mulligan.client.watch_run import WatchedEvent, watch_run
+from mulligan.errors import UpdateRefusedError
 from mulligan.run_input import RunInput, parse_run_input
 from mulligan.serve.clean_text import without_folders
 from mulligan.serve.idempotency import StartRequest, Starts, key_reused
+from mulligan.serve.ignored_fields import IgnoredFields
 from mulligan.serve.off_loop import off_loop
 from mulligan.serve.problems import Problem, no_such_run
 from mulligan.serve.run_ids import check_chosen_id, check_id
@@ -66,6 +69,7 @@ MOST_WATCHERS = 5_000
 """Streams that this process serves at the same time."""
 MOST_ITEMS = 1_000
 """Entries of a page."""
+NOTHING_IGNORED = IgnoredFields()
 NO_END = 10**15
 """An offset that no event has."""
 MOST_ROOTS, PARALLEL_READS = 10_000, 20
@@ -128,8 +132,21 @@ class RunInfo(BaseModel):
 class Runs:
     """The runs on one Temporal server."""
 
-    def __init__(self, client: Client, task_queue: str, *, most_watchers: int = MOST_WATCHERS) -> None:
-        self.client, self._task_queue = client, task_queue
+    def __init__(
+        self,
+        client: Client,
+        task_queue: str,
+        *,
+        most_watchers: int = MOST_WATCHERS,
+        strict: bool = False,
+        stops_on_disconnect: bool = False,
+    ) -> None:
+        """`strict`: whether a request is refused of which an agent would ignore something. `stops_on_disconnect`: whether a
+        run stops when the client of `/v1` disconnects that waits for it.
+        """
+        self.client, self._task_queue, self._strict = client, task_queue, strict
+        self._stops_on_disconnect = stops_on_disconnect
+        self._stopping: set[asyncio.Task[None]] = set()
         self._feeds = EventFeeds(client)
         self.callback_tokens = callback_tokens(lambda: client)
         self._agents = AgentReader(client, task_queue)
@@ -152,12 +169,13 @@ class Runs:
         *,
         server_id: str | None = None,
         request: StartRequest | None = None,
+        ignored: IgnoredFields = NOTHING_IGNORED,
     ) -> Started:
         """Start a run in the caller's tenant. The same id and input again is the same run.
 
         `body`: a RunInput, or its JSON. `run_id`: the id that the client has chosen. `server_id`: the id that this server
         has made, of a form that no client can choose. With neither, the id is made from `request`, and the same request
-        again is the same run; without that, a request cannot be recognized.
+        again is the same run; without that, a request cannot be recognized. `ignored`: what the agent decides by itself.
         """
         run_input = body if isinstance(body, RunInput) else await off_loop(len(body), partial(_parse_input, body))
         if run_input.resumed_from is not None:
@@ -169,7 +187,11 @@ class Runs:
             check_chosen_id(run_id)
         run_id = run_id or server_id
         run_input = _of_caller(caller, run_input)
-        await self.agent(caller, run_input.agent)
+        agent = await self.agent(caller, run_input.agent)
+        if run_input.client_instructions or ignored.names:
+            given = {"metadata": run_input.metadata, "client_instructions": run_input.client_instructions}
+            taken = ignored.accept(agent, given, strict=self._strict)
+            run_input = run_input.model_copy(update={"client_instructions": None, **taken})
         if run_id is None:
             request = request or StartRequest(f"{run_input.agent[:80]}-")
             run_id, is_new = await self._starts.start(run_input, request)
@@ -189,16 +211,19 @@ class Runs:
         *,
         server_id: str | None = None,
         key: str | None = None,
+        ignored: IgnoredFields = NOTHING_IGNORED,
     ) -> Started:
         """Continue an ended run in a new one, which has the tenant of that run, whoever the caller is.
 
-        `options`: those of `mulligan.resume_run` without the task queue. `server_id`: as for `start`. `key`: a digest of the
-        request's `Idempotency-Key`. The same request again is the same new run.
+        `options`: those of `mulligan.resume_run` but the task queue, and `client_instructions`. `server_id`, `ignored`: as
+        for `start`. `key`: a digest of the request's `Idempotency-Key`. The same request again is the same new run.
         """
         described = await self.describe(caller, run_id)
-        if caller.agents is not None:
+        if caller.agents is not None or options.get("client_instructions") or ignored.names:
             # Who sees a run sees those of its sub-agents, but may not start such an agent itself.
-            await self.agent(caller, str((await memo_of(described)).get("agent")))
+            name = (await memo_of(described)).get("agent")
+            agent = {} if name is None and caller.agents is None else await self.agent(caller, str(name))
+            options = ignored.accept(agent, options, strict=self._strict)
         if chosen := options.get("id"):
             check_chosen_id(chosen)
         given = {name: value for name, value in options.items() if name != "id"}
@@ -407,6 +432,22 @@ class Runs:
     ) -> dict[str, Any]:
         """Let the running calls finish, then end the run. `by` is the caller's name."""
         return await self._update(caller, run_id, STOP, _by(caller, fields), update_id)
+
+    def stop_on_disconnect(self, caller: Caller, run_id: str) -> Callable[[], None] | None:
+        """Returns what stops a run, whose client has disconnected, in the background; None: runs go on without clients."""
+        if not self._stops_on_disconnect:
+            return None
+
+        async def stop() -> None:
+            with suppress(RPCError, RunEndedError, UpdateRefusedError):
+                await self.stop(caller, run_id, {"reason": "Its client has disconnected."})
+
+        def begin() -> None:
+            task = asyncio.create_task(stop())
+            self._stopping.add(task)
+            task.add_done_callback(self._stopping.discard)
+
+        return begin
 
     async def cancel(self, caller: Caller, run_id: str) -> dict[str, Any]:
         """Cancel a run: its calls are cancelled at once."""

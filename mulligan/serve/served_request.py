@@ -14,6 +14,8 @@ from mulligan.serve.problems import Problem
 from mulligan.serve.tenant_shares import TenantShares
 
 _SCOPE = "mulligan.request"
+IGNORED = "mulligan-ignored"
+"""The header, and the key in the metadata of a run, that name what a request asked for in vain."""
 
 
 @dataclass
@@ -22,6 +24,8 @@ class ServedRequest:
 
     started: str | None = None
     """The id of the run that it has started, or that an equal request before it has."""
+    ignored: str = ""
+    """The names of its fields that an agent decides by itself, joined by commas."""
     give_back: Callable[[], None] | None = None
     """Gives its place among the watchers back; None: it has none."""
 

@@ -29,6 +29,7 @@ from mulligan.serve.idempotency import start_unknown
 from mulligan.serve.problems import Problem
 from mulligan.serve.runs import Runs, Started
 from mulligan.serve.security import Caller
+from mulligan.serve.served_request import IGNORED
 
 THREAD_ID, MESSAGE_ID = "thread_id", "message_id"
 """Keys in the metadata of a turn's run: the conversation's id, and that of the user's message, as the client names them."""
@@ -45,6 +46,8 @@ class UserMessage:
 
     id: str | None
     prompt: str | list[Part]
+    instructions: str = ""
+    """The client's, for this turn and those after it; "": it has none."""
 
 
 @dataclass(frozen=True)
@@ -155,11 +158,19 @@ class Thread:
     async def _start(self, before: Turn | None, message: UserMessage) -> str | None:
         """Start the turn after `before`, and return its id; None: there is a run with another message by now."""
         metadata = {THREAD_ID: self._id, MESSAGE_ID: message.id or ""}
+        instructions = message.instructions or None
         try:
             if before is not None:
-                options = {"prompt": message.prompt, "metadata": {**before.input.metadata, **metadata}}
+                kept = {name: value for name, value in before.input.metadata.items() if name != IGNORED}
+                options = {
+                    "prompt": message.prompt,
+                    "metadata": {**kept, **metadata},
+                    **({"client_instructions": instructions} if instructions else {}),
+                }
                 return (await self._runs.resume(self._caller, before.run_id, options)).id
-            run_input = RunInput(agent=self._agent, prompt=message.prompt, metadata=metadata)
+            run_input = RunInput(
+                agent=self._agent, prompt=message.prompt, metadata=metadata, client_instructions=instructions
+            )
             free, _ = await self._first_turn()
             return (await self._runs.start(self._caller, run_input, server_id=free)).id
         except Problem as problem:

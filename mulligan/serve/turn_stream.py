@@ -1,4 +1,4 @@
-"""The events of a turn, up to its end or to where it waits for people: there the streams of chat protocols end.
+"""The events of a turn, up to its end or to where it waits for people only: there the streams of chat protocols end.
 
 The client answers in another request, and that request's stream continues after the last event that it has read. So
 `Wait.id`, which the client sends back, has the token of that event. The calls of sub-agents are waited for like the run's
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from temporalio.client import WorkflowQueryFailedError
 from temporalio.service import RPCError
 
-from mulligan.client.event_position import EventTokenError, StreamPosition
+from mulligan.client.event_position import START, EventTokenError, StreamPosition
 from mulligan.run_view import changes
 from mulligan.run_view.run_view import RunView
 from mulligan.run_view.step_view import WaitView
@@ -27,7 +27,7 @@ from mulligan.serve.security import Caller
 from mulligan.wire.event_types import Event, RunEnded, SubRunEvent, Waiting
 
 QUIET_SECONDS = 0.3
-"""How long nothing must happen before a stream ends at a wait: the calls of a step that wait are asked about together."""
+"""How long nothing must happen before a stream ends at a wait: the next step may follow a decision of somebody else."""
 LONGEST_QUIET_SECONDS = 5.0
 
 
@@ -59,7 +59,12 @@ class Wait:
     @property
     def id(self) -> str:
         """What the client sends back with the answer."""
-        return f"{self.token}:{self.call.id}"
+        return self.id_of(self.token, self.call)
+
+    @staticmethod
+    def id_of(token: str, call: WaitingCall) -> str:
+        """The id of a wait, for a client that has read the event with a token."""
+        return f"{token}:{call.id}"
 
 
 def asks_person(event: Event) -> bool:
@@ -107,7 +112,11 @@ class TurnStream:
         self.decided: frozenset[WaitingCall] = frozenset()
         self._runs, self._caller = runs, caller
         self._watched: AsyncIterator[Any] | None = None
-        self._token = ""
+        self.token, self.position = "", START
+        """Those of the newest event."""
+        self._interrupts = False
+        self._has_unasked = False
+        """Whether a call waits that the client has not been asked about."""
         self._view = RunView(most_steps=1)
         self._replied: set[WaitView] = set()
         """The waits that this request has ended, which the events that were read do not say."""
@@ -115,10 +124,8 @@ class TurnStream:
         """Calls of sub-agents that wait, with the fields as in `pending`: the events about them are not read again."""
         self._running: set[WaitingCall] = set()
         """Calls of sub-agents that this request has decided, until they are settled: the stream has their results."""
-        self._is_news = False
-        """Whether a call waits that the client has not been asked about."""
 
-    async def open(self, since: str | None, decided: Collection[WaitingCall]) -> None:
+    async def open(self, since: str | None, decided: Collection[WaitingCall], *, interrupts: bool) -> None:
         """Read the events up to the token `since` (None: all that there are), and begin to watch those after it."""
         end = NO_END if since is None else StreamPosition.parse(since).base.next
         self.earlier = [each async for each in self._runs.stored_events(self._caller, self.run_id, end)] if end else []
@@ -134,11 +141,11 @@ class TurnStream:
         self._running = {call for call in decided if call.sub_run}
         if decided:
             await self._note_sub_runs()
-        self._is_news = bool(self._waiting()) and not decided
+        self._interrupts, self._has_unasked = interrupts, bool(self._waiting()) and not decided
         if since is None:
             last = self.earlier[-1] if self.earlier else None
             since = str(getattr(last, "offset", -1) + 1)
-        self._token = since
+        self.token = since
         if not (self.earlier and isinstance(self.earlier[-1], RunEnded)):
             self._watched = await self._runs.watch(self._caller, self.run_id, since)
 
@@ -163,7 +170,7 @@ class TurnStream:
                 if watched is not None:
                     quiet = QUIET_SECONDS
                     self._note(watched.event)
-                    self._token = watched.token
+                    self.token, self.position = watched.token, watched.position
                     yield watched.event
                 elif waits := await self._pending():
                     self.waits = waits
@@ -178,7 +185,7 @@ class TurnStream:
                 sub_run, change = change.source.id, change.change
             match change:
                 case changes.WaitOpened():
-                    self._is_news = True
+                    self._has_unasked = True
                 case changes.WaitEnded(call):
                     self._asked_before.pop(WaitingCall(call.id, sub_run), None)
                 case changes.CallSettled(call):
@@ -210,11 +217,13 @@ class TurnStream:
         }
 
     def _may_pause(self) -> bool:
+        """Whether the run waits for people, and each other call of the step has been settled or waits, too."""
         waiting, step = self._waiting(), self._view.newest_step
-        if not waiting or self._is_news:
+        if self._interrupts and self._has_unasked:
             return bool(waiting)
-        unsettled = {call.id for call in step.calls.values() if not call.settled} if step else set()
-        return not self._running and unsettled <= {self._own_call(call) for call in waiting}
+        # The result of a deferred call may take days, as a person may.
+        busy = {call.id for call in step.calls.values() if not (call.settled or call.deferred)} if step else set()
+        return bool(waiting) and not self._running and busy <= {self._own_call(call) for call in waiting}
 
     def _own_call(self, call: WaitingCall) -> str:
         """The call of the run itself that waits. The id of a sub-run is `RUN/CALL`, at each level."""
@@ -229,7 +238,7 @@ class TurnStream:
             found = list(waiting.items())
         else:
             found = [(call, each) for each in pending if (call := _call_of(each, self.run_id)) in waiting]
-        return [Wait(call, self._own_call(call), self._token, fields) for call, fields in found]
+        return [Wait(call, self._own_call(call), self.token, fields) for call, fields in found]
 
 
 def _call_of(pending: dict[str, Any], run_id: str) -> WaitingCall:
@@ -239,23 +248,30 @@ def _call_of(pending: dict[str, Any], run_id: str) -> WaitingCall:
 
 
 async def open_turn(
-    runs: Runs, caller: Caller, run_id: str, *, since: str | None = "", decided: Collection[WaitingCall] = ()
+    runs: Runs,
+    caller: Caller,
+    run_id: str,
+    *,
+    since: str | None = "",
+    decided: Collection[WaitingCall] = (),
+    interrupts: bool = False,
 ) -> TurnStream:
     """A stream of a turn's events. What cannot be watched is refused here, before the response begins.
 
     `since`: the token of the last event that the client has; None: all that are stored are `earlier`. `decided`: the
-    calls that this request has decided or answered.
+    calls that this request has decided or answered. `interrupts`: whether the stream ends at each new question, although
+    other calls still run: where its end is what asks people.
     """
     stream = TurnStream(runs, caller, run_id)
-    await stream.open(since, decided)
+    await stream.open(since, decided, interrupts=interrupts)
     return stream
 
 
 class Translator(Protocol):
     """A protocol's form of the events of a turn."""
 
-    def translate(self, event: Event) -> list[dict[str, Any]]:
-        """What is sent for an event."""
+    def translate(self, event: Event, token: str = "") -> list[dict[str, Any]]:
+        """What is sent for an event. `token`: with which a stream continues after it."""
         ...
 
     def paused(self, waits: Sequence[Wait]) -> list[dict[str, Any]]:
@@ -277,7 +293,7 @@ async def turn_frames(
         if stream is None:
             return
         async for event in stream.live():
-            for each in translator.translate(event):
+            for each in translator.translate(event, stream.token):
                 yield frame(each)
         for each in translator.paused(stream.waits) if stream.waits else ():
             yield frame(each)

@@ -43,6 +43,7 @@ from mulligan.serve.console.argument_form import fields_of
 from mulligan.serve.console.waiting_page import _without_patterns
 from mulligan.serve.json_body import read_json
 from mulligan.serve.openai_api.input_items import chat_messages, input_messages, replies
+from mulligan.serve.openai_api.item_ids import split_new_items
 from mulligan.serve.problems import Problem
 from mulligan.wire.compressed_input import decompress_input
 from mulligan.wire.event_types import EVENT_TYPES
@@ -146,8 +147,10 @@ def read_client_messages(request: tuple[bool, Sequence[tuple[Any, int]]]) -> Non
     with suppress(Problem):
         (chat_messages if is_chat else input_messages)(items)
     if not is_chat:
-        with suppress(Problem):
-            replies(items)
+        for of_any_run in (True, False):
+            with suppress(Problem):
+                replies(items, of_any_run=of_any_run)
+        split_new_items(items)
 
 
 def read_body(data: bytes) -> None:

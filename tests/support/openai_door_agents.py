@@ -27,6 +27,8 @@ labeller = Agent(name="labeller", model=f"openai-chat:{MODEL}", output=Label)
 manager = Agent(
     name="manager", model=f"openai-chat:{MODEL}", tools=[seller.as_tool(description="Handles orders.")], max_steps=3
 )
+ignoring = Agent(name="ignoring", model=f"openai-chat:{MODEL}", client_instructions="ignore")
+refusing = Agent(name="refusing", model=f"openai-chat:{MODEL}", client_instructions="refuse")
 strict = Agent(name="strict_seller", model=f"openai-chat:{MODEL}", handle_errors=False)
 
 LONG = "It was a dark and stormy night; the rain fell in torrents, except at occasional intervals. " * 6

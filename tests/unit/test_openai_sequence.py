@@ -97,6 +97,6 @@ def test_text_that_another_attempt_replaces_is_incomplete() -> None:
 
 
 def test_a_chat_says_that_text_is_void() -> None:
-    chat = ChatText()
+    chat = ChatText("run")
     pieces = [piece for event in (delta("He", 0), answered("Bye")) for piece in chat.pieces(event)]
     assert "".join(pieces) == f"He{VOID_NOTE}Bye"

@@ -342,6 +342,6 @@ def test_each_door_ends_a_run_whose_status_it_does_not_know() -> None:
     response = ResponseEvents(ResponseHead("resp_1", "a", 0))
     [*_, last] = response.translate(end)
     assert (last["type"], response.to_json()["mulligan"]["status"]) == ("response.incomplete", "new")
-    assert list(ChatText().pieces(end)) == ["Half."]
+    assert list(ChatText("run").pieces(end)) == ["Half."]
     assert progress_message("run", RunView().add(end)[-1]) == "The run has ended: new."
     assert "new" in render("_entry.html", "", entry=end, run_id="r")

@@ -14,23 +14,26 @@ from starlette.responses import JSONResponse
 
 from mulligan.serve.http_protocol import Calling, EventStream, Serving, frame
 from mulligan.serve.idempotency import StartRequest
+from mulligan.serve.ignored_fields import IgnoredFields
 from mulligan.serve.json_body import parse_body
 from mulligan.serve.openai_api.chat_text import ChatText, chat_usage_json, finish_reason, output_text
-from mulligan.serve.openai_api.input_items import chat_messages, run_input_json
+from mulligan.serve.openai_api.input_items import chat_messages, run_input_json, split_instructions
 from mulligan.serve.openai_api.openai_errors import error_json
 from mulligan.serve.openai_api.request_fields import (
     CHAT_FIELDS,
+    CHAT_REFUSED,
     flag,
     invalid,
     json_object,
+    read_ignored,
     read_metadata,
     read_model,
-    refuse_fields,
 )
 from mulligan.serve.openai_api.responses import follow_while_connected
 from mulligan.serve.problems import Problem, problem_of
 from mulligan.serve.runs import Runs
 from mulligan.serve.security import Caller
+from mulligan.serve.served_request import IGNORED, ServedRequest
 from mulligan.serve.turn_stream import asks_person
 from mulligan.wire.event_types import RunEnded
 
@@ -46,19 +49,21 @@ class _Create:
     streams: bool
     with_usage: bool
     run_input: bytes
+    ignored: IgnoredFields
     start: StartRequest
 
     @classmethod
     def read(cls, request: Request, caller: Caller, given: Any) -> _Create:
         body = json_object(given)
-        refuse_fields(body, CHAT_FIELDS)
+        ignored = read_ignored(body, CHAT_FIELDS, CHAT_REFUSED)
         options = body.get("stream_options") or {}
         if not isinstance(options, dict):
             raise invalid("stream_options", "must be an object.")
         streams, with_usage = flag(body, "stream"), flag(options, "include_usage")
         agent, metadata = read_model(body), read_metadata(body)
-        run_input = run_input_json(agent, chat_messages(body.get("messages")), metadata, "messages")
-        return cls(agent, streams, with_usage, run_input, StartRequest.read(request, caller, ID_PREFIX, body))
+        instructions, messages = split_instructions(chat_messages(body.get("messages")))
+        run_input = run_input_json(agent, messages, instructions, metadata, "messages")
+        return cls(agent, streams, with_usage, run_input, ignored, StartRequest.read(request, caller, ID_PREFIX, body))
 
 
 @router.post("")
@@ -66,13 +71,19 @@ async def create(request: Request, runs: Serving, caller: Calling) -> Response:
     """Start a run with the messages, and answer with its output."""
     asked = await parse_body(request, partial(_Create.read, request, caller))
     runs.take_place(caller)
-    run_id = (await runs.start(caller, asked.run_input, request=asked.start)).id
-    head = {"id": run_id, "created": int(time.time()), "model": asked.agent}
+    run_id = (await runs.start(caller, asked.run_input, request=asked.start, ignored=asked.ignored)).id
+    head: dict[str, Any] = {"id": run_id, "created": int(time.time()), "model": asked.agent}
+    if names := ServedRequest.current().ignored:
+        head["metadata"] = {IGNORED: names}
     if asked.streams:
         watched = await runs.watch(caller, run_id)
         frames = _frames(head, watched, with_usage=asked.with_usage)
-        return EventStream(frames)
-    return JSONResponse(_completion(head, await _end(request, runs, caller, run_id)))
+        return EventStream(frames, on_disconnect=runs.stop_on_disconnect(caller, run_id))
+    try:
+        return JSONResponse(_completion(head, await _end(request, runs, caller, run_id)))
+    finally:
+        if (stop := runs.stop_on_disconnect(caller, run_id)) and await request.is_disconnected():
+            stop()
 
 
 async def _end(request: Request, runs: Runs, caller: Caller, run_id: str) -> RunEnded:
@@ -113,7 +124,7 @@ async def _frames(
     head: dict[str, Any], watched: AsyncIterator[Any] | None, *, with_usage: bool
 ) -> AsyncIterator[bytes]:
     """The chunks of a run to its end; the last one is the error if it has failed."""
-    chat, more = ChatText(), {"usage": None} if with_usage else {}
+    chat, more = ChatText(head["id"]), {"usage": None} if with_usage else {}
 
     def chunk(delta: dict[str, Any], finished: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finished}

@@ -5,20 +5,28 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 from mulligan.run_view import changes
 from mulligan.run_view.run_view import RunView
 from mulligan.wire.event_types import Event, RunEnded
+from mulligan.wire.shorten import shorten_middle
 
 VOID_NOTE = "\n\n[The text above was cut off and is void. It begins again.]\n\n"
 """Chat completions cannot withdraw text."""
 BETWEEN_STEPS = "\n\n"
+SHOWN_CHARS = 300
+"""Characters of arguments, or of a question."""
 
 
 class ChatText:
-    """The pieces of text that a client gets: the texts of all steps; at the end the output, unless it is the last one."""
+    """The pieces of text that a client gets: the texts of all steps, and a line for each call that waits for a person.
 
-    def __init__(self) -> None:
+    The output follows at the end, unless it is the last text.
+    """
+
+    def __init__(self, run_id: str) -> None:
+        self._run_id = run_id
         self.view = RunView(joins_gaps=False, most_steps=1)
         self._before = ""
         """What comes before the next piece: steps are separated, and void text has a note."""
@@ -32,10 +40,34 @@ class ChatText:
                     self._before = ""
                 case changes.TextClosed():
                     self._before = VOID_NOTE if change.is_void else BETWEEN_STEPS
+                case changes.WaitOpened():
+                    yield self._waiting(self._run_id, change)
+                case changes.Below(source, changes.WaitOpened() as below):
+                    yield self._waiting(source.id, below)
                 case changes.Ended():
                     output = output_text(change.end)
                     if output and not _is_same(output, self.view.last_text):
                         yield self._before + output
+
+    def _waiting(self, run_id: str, change: changes.WaitOpened) -> str:
+        before, self._before = self._before, BETWEEN_STEPS
+        return before + waiting_line(run_id, change)
+
+
+def waiting_line(run_id: str, change: changes.WaitOpened) -> str:
+    """What waits for a person: the call, what is to be decided, and where."""
+    asked, call = change.wait.asked, change.call
+    if asked.kind == "approval":
+        given = shorten_middle(json.dumps(asked.arguments, ensure_ascii=False), SHOWN_CHARS)
+        what, how, path = (
+            f"`{call.name}` with {given} waits for approval",
+            f"mulligan approve {run_id} {call.id}",
+            "decisions",
+        )
+    else:
+        what = f"a person has to answer: {shorten_middle(asked.text, SHOWN_CHARS)}"
+        how, path = f'mulligan answer {run_id} {call.id} "…"', "answers"
+    return f"[{' '.join(what.split())} - `{how}`, or POST /api/runs/{quote(run_id, safe='')}/{path}]"
 
 
 def output_text(end: RunEnded) -> str:

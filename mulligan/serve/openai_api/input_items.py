@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from mulligan.run_input import parse_prompt
-from mulligan.serve.client_parts import media_part
+from mulligan.serve.client_parts import joined_instructions, media_part
 from mulligan.serve.json_body import MOST_MESSAGES
+from mulligan.serve.openai_api.item_ids import APPROVAL_PREFIX
 from mulligan.serve.openai_api.request_fields import invalid
-from mulligan.serve.openai_api.response_events import APPROVAL_PREFIX
 from mulligan.serve.problems import Problem
 from mulligan.serve.turn_stream import WaitingCall, parse_waiting_call
 
+SYSTEM = "system"
+"""The role of messages that are instructions of the client, which are not part of a conversation."""
 _TEXT_PARTS = {"text", "input_text", "output_text", "refusal"}
 _MEDIA_PARTS = {
     "image_url": "image",
@@ -47,26 +49,30 @@ def input_messages(given: Any) -> list[Json]:
         return [_user(given)]
     messages: list[Json] = []
     names: dict[str, str] = {}
+    results: list[Json] = []
+    """Those of MCP calls, which follow all calls of their message."""
     for number, item in enumerate(_items(given, "input")):
         where = f"input[{number}]"
         kind = _kind(item) or "message"
         match kind:
             case "message":
-                messages.append(_message(item, where))
+                messages += [*results, _message(item, where)]
+                results = []
             case "mcp_call" | "function_call":
                 call_id = str(item.get("call_id") or item.get("id"))
-                messages.append(_assistant_call(call_id, item))
+                _add_call(messages, call_id, item)
                 names[call_id] = str(item.get("name"))
                 if kind == "mcp_call":
-                    messages.append(
-                        _result(call_id, item.get("name"), item.get("output") or json.dumps(item.get("error")))
-                    )
+                    output = item.get("output") or json.dumps(item.get("error"))
+                    results.append(_result(call_id, item.get("name"), output))
             case "function_call_output":
                 call_id = str(item.get("call_id"))
-                messages.append(_result(call_id, names.get(call_id, ""), _text(item.get("output"), f"{where}.output")))
+                output = _text(item.get("output"), f"{where}.output")
+                messages += [*results, _result(call_id, names.get(call_id, ""), output)]
+                results = []
             case _ if kind not in _IGNORED:
                 raise invalid(where, f'has the type {json.dumps(item["type"])[:80]}; send messages, as "input_text".')
-    return messages
+    return [*messages, *results]
 
 
 def chat_messages(given: Any) -> list[Json]:
@@ -91,18 +97,22 @@ def chat_messages(given: Any) -> list[Json]:
             message["tool_calls"] = [_chat_call(call, f"{where}.tool_calls") for call in calls]
             names |= {call["id"]: call["name"] for call in message["tool_calls"]}
         messages.append(message)
-    return [message for message in messages if message]
+    return messages
 
 
-def replies(given: Any) -> list[Reply]:
-    """The replies to waiting calls in the `input` of a response that continues a run; none if it has no such items.
+def replies(given: Any, *, of_any_run: bool) -> list[Reply]:
+    """The replies to waiting calls in an `input`; none if it has no such items.
+
+    `of_any_run`: whether the request names no run, so that the ids of the calls must do so. Results of calls without a run
+    are then part of a conversation.
 
     Raises:
         Problem: there are replies and other items.
     """
     if not isinstance(given, list):
         return []
-    found = [reply for item in _items(given, "input") if (reply := _reply(item)) is not None]
+    read = [reply for item in given if isinstance(item, dict) and (reply := _reply(item)) is not None]
+    found = [reply for reply in read if reply.call.sub_run or not of_any_run]
     if found and len(found) < len(given):
         raise invalid("input", "has replies to waiting calls and other items; send the others when the run has ended.")
     return found
@@ -139,13 +149,9 @@ def _message(item: Json, where: str) -> Json:
             return _user(text) if not media else {"role": "user", "content": _parts(item["content"], where)}
         case "assistant":
             return {"role": "assistant", "text": text}
-        case "system" | "developer" if not text.strip():
-            return {}
         case "system" | "developer":
-            raise invalid(
-                where, f"is a {role} message, which is refused: the agent has its own instructions. Leave it out."
-            )
-    raise invalid(f"{where}.role", f"is {json.dumps(role)[:80]}; it must be user or assistant.")
+            return {"role": SYSTEM, "text": text}
+    raise invalid(f"{where}.role", f"is {json.dumps(role)[:80]}; it must be user, assistant, system or developer.")
 
 
 def _text(content: Any, where: str, *, may_be_empty: bool = True) -> str:
@@ -210,9 +216,12 @@ def _user(text: str) -> Json:
     return {"role": "user", "text": text}
 
 
-def _assistant_call(call_id: str, item: Json) -> Json:
+def _add_call(messages: list[Json], call_id: str, item: Json) -> None:
+    """Add a call to the model's message before it, of which it is a part, or as a message of its own."""
+    if not messages or messages[-1]["role"] != "assistant":
+        messages.append({"role": "assistant", "text": ""})
     call = {"id": call_id, "name": str(item.get("name")), "arguments": str(item.get("arguments") or "{}")}
-    return {"role": "assistant", "text": "", "tool_calls": [call]}
+    messages[-1].setdefault("tool_calls", []).append(call)
 
 
 def _chat_call(call: Any, where: str) -> Json:
@@ -240,11 +249,23 @@ def joined_prompt(messages: Sequence[Json]) -> Any:
     )
 
 
-def run_input_json(agent: str, messages: Sequence[Json], metadata: dict[str, str], param: str) -> bytes:
-    """The RunInput of a new run, as JSON."""
+def split_instructions(messages: Sequence[Json], before: str = "") -> tuple[str, list[Json]]:
+    """The client's instructions, `before` and then those of system and developer messages; and the other messages."""
+    texts = [message["text"] for message in messages if message["role"] == SYSTEM]
+    return joined_instructions([before, *texts]), [message for message in messages if message["role"] != SYSTEM]
+
+
+def run_input_json(
+    agent: str, messages: Sequence[Json], instructions: str, metadata: dict[str, str], param: str
+) -> bytes:
+    """The RunInput of a new run, as JSON. `instructions`: the client's; "": it has none."""
     if not messages:
         raise Problem(400, "invalid_value", f'"{param}" has no message for the agent; end with a user message.')
     if len(messages) == 1 and messages[0]["role"] == "user":
         prompt = messages[0].get("content") or messages[0]["text"]
-        return json.dumps({"agent": agent, "prompt": prompt, "metadata": metadata}).encode()
-    return json.dumps({"agent": agent, "messages": list(messages), "metadata": metadata}).encode()
+        given = {"prompt": prompt}
+    else:
+        given = {"messages": list(messages)}
+    if instructions:
+        given["client_instructions"] = instructions
+    return json.dumps({"agent": agent, **given, "metadata": metadata}).encode()

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Response
 from starlette.responses import JSONResponse
 
 from mulligan.serve.http_protocol import Calling, Protocol, Serving
-from mulligan.serve.openai_api import chat_completions, responses
+from mulligan.serve.openai_api import chat_completions, conversations, responses
 from mulligan.serve.openai_api.openai_errors import error_json
 from mulligan.serve.problems import Problem
 
@@ -46,4 +46,5 @@ def _refuse(problem: Problem) -> Response:
 
 router.include_router(responses.router)
 router.include_router(chat_completions.router)
+router.include_router(conversations.router)
 OPENAI = Protocol(prefix="/v1", router=router, refuse=_refuse)

@@ -1,44 +1,38 @@
-"""The fields of OpenAI's requests: those that are refused as the agent decides them, and those that both APIs have."""
+"""The fields of OpenAI's requests: those that are read, ignored and refused, and those that both APIs have."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from mulligan.serve.ignored_fields import IgnoredFields
 from mulligan.serve.problems import Problem
 
-OWN = "the agent has its own"
-RESPONSE_FIELDS: Mapping[str, tuple[str, tuple[Any, ...]]] = {
-    "instructions": (f"{OWN} instructions; send what this request is about as `input`", ()),
-    "tools": (f"{OWN} tools, and runs them itself", ()),
-    "tool_choice": (f"{OWN} tools, and decides about them", ("auto",)),
-    "max_output_tokens": (f"{OWN} limits", ()),
-    "max_tool_calls": (f"{OWN} limits", ()),
-    "text.format": (f"{OWN} output type", ({"type": "text"},)),
+SERVER_LABEL = "mulligan"
+"""The `server_label` of the run's tool calls: they ran on the server, as those of an MCP server do at OpenAI."""
+Refused = Mapping[str, tuple[str, tuple[Any, ...]]]
+RESPONSE_FIELDS = frozenset(
+    {"model", "input", "instructions", "stream", "background", "metadata", "previous_response_id", "conversation"}
+)
+"""Fields of a response that are read. Others are ignored and named, unless they are refused."""
+CHAT_FIELDS = frozenset({"model", "messages", "stream", "stream_options.include_usage", "metadata"})
+"""Fields of a chat completion that are read."""
+RESPONSE_REFUSED: Refused = {
     "top_logprobs": ("a run has no log probabilities", (0,)),
-    "prompt": (f"{OWN} instructions; send `input`", ()),
-    "conversation": ("conversations are continued with `previous_response_id`", ()),
-    "context_management": ("the agent compacts its conversation itself", ()),
+    "prompt": ("the agent has its own instructions; send `input`", ()),
 }
-"""Fields that are refused, each with the reason, and the values that ask for nothing. Other unknown fields are accepted."""
-CHAT_FIELDS: Mapping[str, tuple[str, tuple[Any, ...]]] = {
-    "tools": (f"{OWN} tools, and runs them itself", ()),
-    "functions": (f"{OWN} tools, and runs them itself", ()),
-    "tool_choice": (f"{OWN} tools, and decides about them", ("auto",)),
-    "function_call": (f"{OWN} tools, and decides about them", ("auto",)),
-    "response_format": (f"{OWN} output type", ({"type": "text"},)),
+"""Fields that ask for more than an agent can do, each with the reason, and the values that do not."""
+CHAT_REFUSED: Refused = {
     "n": ("a request starts one run", (1,)),
-    "max_tokens": (f"{OWN} limits", ()),
-    "max_completion_tokens": (f"{OWN} limits", ()),
-    "stop": ("the agent decides when it has finished", ()),
     "logprobs": ("a run has no log probabilities", (False,)),
     "top_logprobs": ("a run has no log probabilities", (0,)),
-    "logit_bias": ("a run has no log probabilities", ()),
     "modalities": ("an agent answers with text", (["text"],)),
     "audio": ("an agent answers with text", ()),
-    "web_search_options": (f"{OWN} tools", ()),
 }
+_OBJECTS = frozenset({"text", "stream_options"})
+"""Fields with fields of their own, which are named each by itself."""
+_FORMATS = ("text.format", "response_format")
 _NOTHING: tuple[Any, ...] = (None, [], {}, "")
 
 
@@ -54,19 +48,34 @@ def json_object(body: Any) -> dict[str, Any]:
     return body
 
 
-def refuse_fields(body: Mapping[str, Any], fields: Mapping[str, tuple[str, tuple[Any, ...]]]) -> None:
-    """Refuse a request that asks for what the agent decides.
+def read_ignored(body: Mapping[str, Any], read: Collection[str], refused: Refused) -> IgnoredFields:
+    """The fields of a request that an agent decides about by itself, or that nobody knows.
 
     Raises:
-        Problem: a field has another value than those that ask for nothing.
+        Problem: a field asks for more than an agent can do.
     """
-    for name, (reason, harmless) in fields.items():
-        value: Any = body
-        for part in name.split("."):
-            value = value.get(part) if isinstance(value, Mapping) else None
-        if any(value == each and type(value) is type(each) for each in (*_NOTHING, *harmless)):
-            continue
-        raise invalid(name, f"is refused: {reason}. Leave it out.")
+    fields = dict(body)
+    for name in _OBJECTS & fields.keys():
+        if isinstance(fields[name], Mapping):
+            fields |= {f"{name}.{each}": value for each, value in fields.pop(name).items()}
+    if "tools" in fields and _names_own_tools(fields["tools"]):
+        del fields["tools"]
+    ignored = {name: value for name, value in fields.items() if name not in read and not _is_one_of(value, _NOTHING)}
+    for name, (reason, harmless) in refused.items():
+        if name in ignored and not _is_one_of(ignored[name], harmless):
+            raise invalid(name, f"is refused: {reason}. Leave it out.")
+    format_name = next((name for name in _FORMATS if name in ignored), "")
+    return IgnoredFields(tuple(ignored), format_name, ignored.get(format_name))
+
+
+def _names_own_tools(tools: Any) -> bool:
+    """Whether the tools are the agent's own, which clients declare so that they may decide on their approvals."""
+    own = {"type": "mcp", "server_label": SERVER_LABEL}.items()
+    return isinstance(tools, list) and all(isinstance(each, Mapping) and own <= each.items() for each in tools)
+
+
+def _is_one_of(value: Any, values: Iterable[Any]) -> bool:
+    return any(type(value) is type(each) and value == each for each in values)
 
 
 def read_model(body: Mapping[str, Any]) -> str:
@@ -91,3 +100,20 @@ def flag(body: Mapping[str, Any], name: str) -> bool:
     if value is not None and not isinstance(value, bool):
         raise invalid(name, f"is {json.dumps(value)[:80]}; it must be true or false.")
     return bool(value)
+
+
+def read_text(body: Mapping[str, Any], name: str) -> str:
+    """A field that is a text; "" where it is missing."""
+    value = body.get(name)
+    if value is not None and not isinstance(value, str):
+        raise invalid(name, f"is {json.dumps(value)[:80]}; it must be a text.")
+    return value or ""
+
+
+def read_conversation(body: Mapping[str, Any]) -> str:
+    """The id of the conversation that a request continues; "": it names none."""
+    given = body.get("conversation")
+    given = given.get("id") if isinstance(given, Mapping) else given
+    if given is not None and not isinstance(given, str):
+        raise invalid("conversation", 'must be the id of a conversation, or {"id": …}.')
+    return given or ""

@@ -6,7 +6,6 @@ items, and the same events with the same numbers.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -17,14 +16,15 @@ from mulligan.run_view import changes
 from mulligan.run_view.run_view import RunView
 from mulligan.run_view.step_view import CallView
 from mulligan.serve.openai_api import sequence
+from mulligan.serve.openai_api.item_ids import APPROVAL_PREFIX, CALL_PREFIX, MESSAGE_PREFIX, QUESTION_PREFIX, item_id
+from mulligan.serve.openai_api.request_fields import SERVER_LABEL
 from mulligan.serve.turn_stream import WaitingCall
 from mulligan.values import Usage
 from mulligan.wire.event_types import Event, RunEnded, SubRunEvent, TextDelta, TextVoid, Waiting
 
-SERVER_LABEL = "mulligan"
-"""The `server_label` of the run's tool calls: they ran on the server, as those of an MCP server do at OpenAI."""
-APPROVAL_PREFIX = "mcpr_"
-"""What the id of an approval request has before the id of the call."""
+APPROVAL_REQUEST = "mcp_approval_request"
+_RESULTS = {"message", "mcp_call"}
+_NOTHING_ASKED = {"type": ""}
 _LIMITS = {"max_steps", "max_tokens", "max_cost", "max_repeats", "max_history", "truncated"}
 Json = dict[str, Any]
 
@@ -38,6 +38,9 @@ class ResponseHead:
     created: float
     metadata: dict[str, str] = field(default_factory=dict)
     previous: str | None = None
+    conversation: str = ""
+    instructions: str | None = None
+    """The client's."""
 
 
 @dataclass
@@ -66,7 +69,6 @@ class ResponseEvents:
 
     def __init__(self, head: ResponseHead) -> None:
         self._head = head
-        self._digest = hashlib.sha256(head.id.encode()).hexdigest()[:16]
         self._at = _Numbering()
         self._next_index = 0
         self._items: list[Json] = []
@@ -74,7 +76,10 @@ class ResponseEvents:
         self.view = RunView(joins_gaps=False)
         self._message: tuple[int, Json] | None = None
         self._calls: dict[CallView, _Item] = {}
+        self._asking: dict[CallView, Json] = {}
+        """The newest item with which a call has asked a person."""
         self._waiting: dict[str, Json] = {}
+        self._left_out: frozenset[str] = frozenset()
         self._below: dict[str, Json] = {}
         """The items that ask for sub-agents, by the id of the call."""
         self._slot_below = sequence.FIRST_SLOT_BELOW
@@ -83,6 +88,27 @@ class ResponseEvents:
     def end(self) -> RunEnded | None:
         """The last event, once it was translated."""
         return self.view.end
+
+    @property
+    def read(self) -> int:
+        """How many stored events were translated: the offset of the next one."""
+        return self._at.offset + 1 if self.view.started else 0
+
+    def finished_items(self) -> frozenset[str]:
+        """The ids of the messages and calls that the Response has now, without those that have not ended."""
+        finished = (item for item in self._items if item["type"] in _RESULTS and item["status"] != "in_progress")
+        return frozenset(item["id"] for item in finished)
+
+    def leave_out(self, ids: frozenset[str]) -> None:
+        """Leave items out of the Response: its client has them from an earlier request."""
+        self._left_out = ids
+
+    def paused(self, pending: Iterable[Json]) -> Json:
+        """The last event of a stream that ends where the run waits for people only. `pending`: the calls that wait."""
+        waiting = {WaitingCall(each["call_id"], each.get("id", "")).id for each in pending}
+        self._below = {call: item for call, item in self._below.items() if call in waiting}
+        self._slot_below += 1
+        return self._event("response.completed", self._slot_below - 1, response=self.to_json())
 
     def begin(self) -> Iterator[Json]:
         """The events with which each response begins."""
@@ -111,13 +137,12 @@ class ResponseEvents:
             case changes.TextClosed():
                 slot, phase = 0 if change.is_void else 6, "commentary" if change.step.calls else "final_answer"
                 yield from self._close(change.text, slot, phase, is_void=change.is_void)
-            case changes.CallAnnounced():
-                yield from self._announced(change.call)
             case changes.WaitOpened():
                 yield from self._wait(change.call, change.wait.asked)
             case changes.WaitEnded():
-                self._waiting.pop(change.call.id, None)
+                self._decided(change.call)
             case changes.CallRunning():
+                yield from self._announce(change.call)
                 yield from self._arguments(change.call, _text_of(change.call.arguments))
             case changes.CallSettled():
                 yield from self._settled(change.call)
@@ -145,12 +170,13 @@ class ResponseEvents:
             "background": True,
             "error": error,
             "incomplete_details": details,
-            "instructions": None,
+            "instructions": self._head.instructions,
             "max_output_tokens": None,
             "metadata": self._head.metadata,
             "model": self._head.agent,
-            "output": [dict(item) for item in (*self._items, *self._below.values())],
+            "output": self._output(),
             "parallel_tool_calls": True,
+            "conversation": {"id": self._head.conversation},
             "previous_response_id": self._head.previous,
             "reasoning": {"effort": None, "summary": None},
             "service_tier": "default",
@@ -170,14 +196,22 @@ class ResponseEvents:
             },
         }
 
+    def _output(self) -> list[Json]:
+        """The items. A response that waits for a person has no unfinished calls: clients would look for their results."""
+        unfinished = "in_progress" if self._waiting else ""
+        items = (item for item in self._items if item["id"] not in self._left_out)
+        items = (item for item in items if item.get("status", "completed") != unfinished)
+        return [dict(item) for item in (*items, *self._below.values())]
+
     # Text
 
     def _open(self, opened: changes.TextOpened) -> Iterator[Json]:
         suffix = f"_{opened.number}" if opened.number > 1 else ""
-        yield from self._open_message(f"msg_{self._digest}_{opened.step.number}{suffix}")
+        yield from self._open_message(f"{opened.step.number}{suffix}")
 
-    def _open_message(self, item_id: str) -> Iterator[Json]:
-        item: Json = {"id": item_id, "type": "message", "role": "assistant", "status": "in_progress", "content": []}
+    def _open_message(self, name: str) -> Iterator[Json]:
+        item: Json = {"id": item_id(MESSAGE_PREFIX, name, self._head.id), "type": "message", "role": "assistant"}
+        item |= {"status": "in_progress", "content": []}
         self._message = self._new_index(), item
         yield self._item_event("added", 3, *self._message)
         yield self._part_event("added", 4, "")
@@ -208,10 +242,12 @@ class ResponseEvents:
 
     # Calls
 
-    def _announced(self, call: CallView) -> Iterator[Json]:
+    def _announce(self, call: CallView) -> Iterator[Json]:
+        """Begin the item of a call, once it is known that the call does not wait for a person (any more)."""
         uses = sum(each.id == call.id for each in self._calls)  # models use ids of calls again
+        asked = self._asking.get(call, _NOTHING_ASKED)
         added: Json = {
-            "id": f"mcp_{call.id}_{uses + 1}" if uses else f"mcp_{call.id}",
+            "id": item_id(CALL_PREFIX, f"{call.id}_{uses + 1}" if uses else call.id, self._head.id),
             "type": "mcp_call",
             "status": "in_progress",
             "server_label": SERVER_LABEL,
@@ -219,22 +255,23 @@ class ResponseEvents:
             "arguments": "",
             "output": None,
             "error": None,
-            "approval_request_id": None,
+            "approval_request_id": asked["id"] if asked["type"] == APPROVAL_REQUEST else None,
         }
         item = self._calls[call] = _Item({**added, "arguments": call.raw_arguments}, self._new_index())
         self._items.append(item.json)
-        yield self._item_event("added", 7 + 2 * call.number, item.index, added)
-        yield self._call_event("mcp_call.in_progress", 8 + 2 * call.number, item)
+        yield self._item_event("added", 0, item.index, added)
+        yield self._call_event("mcp_call.in_progress", 1, item)
 
     def _arguments(self, call: CallView, arguments: str) -> Iterator[Json]:
         """The arguments with which a call runs; those that the model wrote, if it never runs."""
         item = self._calls[call]
         item.json["arguments"] = arguments
-        yield self._call_event("mcp_call_arguments.delta", 0, item, delta=arguments)
-        yield self._call_event("mcp_call_arguments.done", 1, item, arguments=arguments)
+        yield self._call_event("mcp_call_arguments.delta", 2, item, delta=arguments)
+        yield self._call_event("mcp_call_arguments.done", 3, item, arguments=arguments)
 
     def _settled(self, call: CallView) -> Iterator[Json]:
-        if not call.started:
+        if call not in self._calls:
+            yield from self._announce(call)
             yield from self._arguments(call, call.raw_arguments)
         item, error, result = self._calls[call], call.error, call.result
         item.json["status"] = "failed" if error else "completed"
@@ -248,17 +285,21 @@ class ResponseEvents:
             "attempts": call.attempts,
             "repairs": [repair.model_dump(mode="json") for repair in call.repairs],
         }
-        yield self._call_event(f"mcp_call.{'failed' if error else 'completed'}", 2, item)
-        yield self._item_event("done", 3, item.index, dict(item.json))
+        yield self._call_event(f"mcp_call.{'failed' if error else 'completed'}", 4, item)
+        yield self._item_event("done", 5, item.index, dict(item.json))
 
     def _wait(self, call: CallView, asked: Waiting) -> Iterator[Json]:
         """A person is asked by an item: an approval request, or for a question a call that the client answers."""
-        item = _asking_item(asked.kind, call.id, call.name, asked.arguments, asked.text)
-        if asked.kind == "approval":
-            self._calls[call].json["approval_request_id"] = item["id"]
+        item = _asking_item(asked.kind, call.id, self._head.id, call.name, asked.arguments, asked.text)
+        self._asking[call] = item
         self._waiting[call.id] = {"kind": asked.kind, "call_id": call.id, "text": asked.text}
         self._items.append(item)
         yield from self._added_and_done(item, 0)
+
+    def _decided(self, call: CallView) -> None:
+        """A call does not wait any more. A client would ask a person again, or run a question as a call of its own."""
+        self._waiting.pop(call.id, None)
+        self._items = [item for item in self._items if item is not self._asking.get(call)]
 
     def ask_below(self, pending: Iterable[Json]) -> Iterator[Json]:
         """Ask for sub-agents, by entries of `pending` with the id of a run below. What was asked already is left out.
@@ -270,7 +311,7 @@ class ResponseEvents:
             call = WaitingCall(each["call_id"], "" if each.get("id") == self._head.id else each.get("id", ""))
             if not call.sub_run or call.id in self._below or self._slot_below + 1 >= sequence.LAST_SLOT:
                 continue
-            item = _asking_item(each["kind"], call.id, each["tool"], each["arguments"], each["text"])
+            item = _asking_item(each["kind"], call.call_id, call.sub_run, each["tool"], each["arguments"], each["text"])
             self._below[call.id] = item
             self._waiting[call.id] = {"kind": each["kind"], "call_id": call.id, "text": each["text"]}
             yield from self._added_and_done(item, self._slot_below)
@@ -306,7 +347,7 @@ class ResponseEvents:
         text = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)
         if text == self.view.last_text or _loaded(self.view.last_text) == output:
             return
-        yield from self._open_message(f"msg_{self._digest}_output")
+        yield from self._open_message("output")
         yield self._text_event("delta", 5, 0, delta=text)
         yield from self._close(text, 6, "final_answer")
 
@@ -355,12 +396,13 @@ def usage_json(usage: Usage) -> Json:
     }
 
 
-def _asking_item(kind: str, call_id: str, name: str, arguments: Any, text: str) -> Json:
-    """The item with which a call waits: an approval request, or for a question a call that the client answers."""
+def _asking_item(kind: str, call_id: str, run_id: str, name: str, arguments: Any, text: str) -> Json:
+    """The item with which a call of a run waits: an approval request, or for a question a call that the client answers."""
     if kind == "approval":
-        item = {"id": f"{APPROVAL_PREFIX}{call_id}", "type": "mcp_approval_request", "server_label": SERVER_LABEL}
+        item = {"id": item_id(APPROVAL_PREFIX, call_id, run_id), "type": APPROVAL_REQUEST, "server_label": SERVER_LABEL}
         return {**item, "name": name, "arguments": _text_of(arguments)}
-    item = {"id": f"fc_{call_id}", "type": "function_call", "call_id": call_id, "status": "completed"}
+    item = {"id": item_id(QUESTION_PREFIX, call_id, run_id), "type": "function_call", "status": "completed"}
+    item["call_id"] = item_id("", call_id, run_id)
     return {**item, "name": name, "arguments": json.dumps({"question": text}, ensure_ascii=False)}
 
 

@@ -18,6 +18,7 @@ from starlette.responses import JSONResponse
 from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError
 
+from mulligan.client.event_position import Position
 from mulligan.client.read_run import NO_WORKER_STATUSES
 from mulligan.client.resumed_run import request_digest
 from mulligan.client.send_update import RunEndedError
@@ -25,25 +26,38 @@ from mulligan.client.start_run import read_input
 from mulligan.client.watch_run import WatchedEvent
 from mulligan.serve.http_protocol import Calling, EventStream, Serving, frame
 from mulligan.serve.idempotency import StartRequest, read_key
+from mulligan.serve.ignored_fields import IgnoredFields
 from mulligan.serve.json_body import parse_body
-from mulligan.serve.openai_api.input_items import Reply, input_messages, joined_prompt, replies, run_input_json
+from mulligan.serve.openai_api.conversations import conversation_of, newest_response
+from mulligan.serve.openai_api.input_items import (
+    Reply,
+    input_messages,
+    joined_prompt,
+    replies,
+    run_input_json,
+    split_instructions,
+)
+from mulligan.serve.openai_api.item_ids import split_new_items
 from mulligan.serve.openai_api.request_fields import (
     RESPONSE_FIELDS,
+    RESPONSE_REFUSED,
     flag,
     invalid,
     json_object,
+    read_conversation,
+    read_ignored,
     read_metadata,
     read_model,
-    refuse_fields,
+    read_text,
 )
 from mulligan.serve.openai_api.response_events import ResponseEvents, ResponseHead
 from mulligan.serve.openai_api.sequence import MOST_NUMBER, read_up_to
 from mulligan.serve.pauses import with_pauses
 from mulligan.serve.problems import Problem, problem_of
-from mulligan.serve.runs import NO_END, Runs
+from mulligan.serve.runs import NO_END, NOTHING_IGNORED, Runs
 from mulligan.serve.security import Caller
-from mulligan.serve.turn_stream import WaitingCall, asks_person, open_turn
-from mulligan.wire.event_types import SubRunEvent
+from mulligan.serve.turn_stream import TurnStream, WaitingCall, asks_person, open_turn
+from mulligan.wire.event_types import Event, SubRunEvent
 
 ID_PREFIX = "resp_"
 WAIT_SECONDS = 540
@@ -71,38 +85,48 @@ class _Create:
     metadata: dict[str, str]
     model: Any
     previous: str | None
+    conversation: str = ""
     replied: Sequence[Reply] = ()
     prompt: Any = None
     run_input: bytes = b""
+    instructions: str = ""
+    ignored: IgnoredFields = NOTHING_IGNORED
     start: StartRequest | None = None
 
     @classmethod
     def read(cls, request: Request, caller: Caller, given: Any) -> _Create:
         """What is invalid is refused before anything is done."""
         body = json_object(given)
-        refuse_fields(body, RESPONSE_FIELDS)
-        previous, items = body.get("previous_response_id"), body.get("input")
-        if previous is not None and not isinstance(previous, str):
-            raise invalid("previous_response_id", "must be the id of a response.")
+        ignored = read_ignored(body, RESPONSE_FIELDS, RESPONSE_REFUSED)
+        referenced, items = split_new_items(body.get("input"))
+        previous, conversation = read_text(body, "previous_response_id"), read_conversation(body)
+        if previous and conversation:
+            raise invalid("conversation", "cannot be given together with previous_response_id; leave one of them out.")
+        replied = replies(items, of_any_run=not previous)
+        previous = previous or ("" if conversation or replied else referenced)
         asked = cls(
             streams=flag(body, "stream"),
             is_background=flag(body, "background"),
             metadata=read_metadata(body),
             model=body.get("model"),
             previous=previous or None,
-            replied=replies(items) if previous else (),
+            conversation=conversation,
+            replied=replied,
+            ignored=ignored,
         )
         if asked.replied:
             return asked
-        messages = [each for each in input_messages(items) if each]
-        if not previous:
-            run_input = run_input_json(read_model(body), messages, asked.metadata, "input")
+        is_continued = previous or conversation
+        given = items if is_continued else body.get("input")
+        instructions, messages = split_instructions(input_messages(given), read_text(body, "instructions"))
+        if not is_continued:
+            run_input = run_input_json(read_model(body), messages, instructions, asked.metadata, "input")
             return replace(asked, run_input=run_input, start=StartRequest.read(request, caller, ID_PREFIX, body))
         if any(message["role"] != "user" for message in messages):
             raise invalid(
-                "input", "may only have user messages with previous_response_id: the run has the earlier ones."
+                "input", "may only have user messages where it continues a conversation: the run has the earlier ones."
             )
-        return replace(asked, prompt=joined_prompt(messages))
+        return replace(asked, prompt=joined_prompt(messages), instructions=instructions)
 
 
 @router.post("")
@@ -112,26 +136,36 @@ async def create(request: Request, runs: Serving, caller: Calling) -> Response:
     streams, is_background, previous, replied = asked.streams, asked.is_background, asked.previous, asked.replied
     if streams or not is_background:
         runs.take_place(caller)
-    if previous and replied:
-        await _reply(runs, caller, previous, replied)
-        run_id = previous
-    elif previous:
+    read: ResponseEvents | None = None
+    if replied:
+        run_id = previous or await _run_of_replies(runs, caller, replied)
+        read = await _read_before_reply(runs, caller, run_id)
+        await _reply(runs, caller, run_id, replied)
+    elif previous or asked.conversation:
+        previous = previous or await newest_response(runs, caller, asked.conversation)
         run_id = await _continue(request, runs, caller, previous, asked)
     else:
-        run_id = (await runs.start(caller, asked.run_input, request=asked.start)).id
+        run_id = (await runs.start(caller, asked.run_input, request=asked.start, ignored=asked.ignored)).id
     try:
-        events = ResponseEvents(await _head(runs, caller, run_id))
+        decided = [_within(run_id, reply.call) for reply in replied]
         if streams:
-            return await _stream(runs, caller, run_id, events)
+            events = read or ResponseEvents(await _head(runs, caller, run_id))
+            return await _stream_turn(runs, caller, run_id, events, decided, stops=not is_background)
+        events = ResponseEvents(await _head(runs, caller, run_id))
         if is_background and not replied:
             return JSONResponse(events.to_json())
         if not is_background:
-            await _wait(request, runs, caller, run_id, [reply.call for reply in replied])
+            await _wait(request, runs, caller, run_id, decided)
+            if (stop := runs.stop_on_disconnect(caller, run_id)) and await request.is_disconnected():
+                stop()
+        if read is not None:
+            events.leave_out(read.finished_items())
         return JSONResponse(await _read(runs, caller, run_id, events))
     except Exception as error:  # noqa: BLE001 - whatever it is: SDKs would send a request again that has done its work
         _log.error("POST /v1/responses: the response %s cannot be read now", run_id, exc_info=error)
         before = previous if previous != run_id else None
-        head = ResponseHead(run_id, str(asked.model or ""), time.time(), asked.metadata, before)
+        conversation = conversation_of(run_id)
+        head = ResponseHead(run_id, str(asked.model or ""), time.time(), asked.metadata, before, conversation)
         return _unread(head, error, streams=streams)
 
 
@@ -173,7 +207,9 @@ async def retrieve(
 
 
 async def _continue(request: Request, runs: Runs, caller: Caller, previous: str, asked: _Create) -> str:
-    """Continue the conversation of a run that has ended, in a new one: a branch for each input, and for each key."""
+    """Continue the conversation of a run that has ended, in a new one: the first input goes on with the conversation, each
+    other one, and each key, is a branch.
+    """
     described = await runs.describe(caller, previous)
     before = await read_input(runs.client, previous)
     if before is None:
@@ -186,9 +222,17 @@ async def _continue(request: Request, runs: Runs, caller: Caller, previous: str,
             "is a response in progress; wait for its end, cancel it, or reply to its waiting calls alone.",
         )
     options = {"prompt": asked.prompt, "metadata": asked.metadata}
+    if asked.instructions:
+        options["client_instructions"] = asked.instructions
     key = read_key(request, caller, ID_PREFIX)
+    if key is None:
+        try:
+            return (await runs.resume(caller, previous, options, ignored=asked.ignored)).id
+        except Problem as problem:
+            if problem.code != "already_resumed":
+                raise
     server_id = key or _branch_id(described, options)
-    return (await runs.resume(caller, previous, options, server_id=server_id, key=key)).id
+    return (await runs.resume(caller, previous, options, server_id=server_id, key=key, ignored=asked.ignored)).id
 
 
 def _branch_id(previous: WorkflowExecutionDescription, options: Mapping[str, Any]) -> str:
@@ -209,13 +253,40 @@ async def _reply(runs: Runs, caller: Caller, run_id: str, given: Iterable[Reply]
         await runs.decide(caller, owner, {"call_id": call_id, "decision": decision, "reason": reply.text or None})
 
 
+async def _run_of_replies(runs: Runs, caller: Caller, given: Sequence[Reply]) -> str:
+    """The run of the response that replies belong to: the one at the top, if a sub-agent has asked."""
+    described = await runs.describe(caller, given[0].call.sub_run)
+    return described.root_id or described.id
+
+
+async def _read_before_reply(runs: Runs, caller: Caller, run_id: str) -> ResponseEvents:
+    """The response as its client has it when it replies: what it gets then is the rest."""
+    events = ResponseEvents(await _head(runs, caller, run_id))
+    async for _ in _stored(runs, caller, run_id, events):
+        continue
+    return events
+
+
+def _within(run_id: str, call: WaitingCall) -> WaitingCall:
+    """A call as the events of a run name it."""
+    return WaitingCall(call.call_id, "" if call.sub_run == run_id else call.sub_run)
+
+
 async def _head(runs: Runs, caller: Caller, run_id: str) -> ResponseHead:
     described = await runs.describe(caller, run_id)
     given = await read_input(runs.client, run_id)
     if given is None:
         raise Problem(404, "run_not_found", f"There is no response {run_id[:200]!r}: it is not a run of an agent.")
     previous = given.resumed_from.workflow_id if given.resumed_from else None
-    return ResponseHead(run_id, given.agent, described.start_time.timestamp(), given.metadata, previous)
+    return ResponseHead(
+        run_id,
+        given.agent,
+        described.start_time.timestamp(),
+        given.metadata,
+        previous,
+        conversation_of(run_id),
+        given.client_instructions,
+    )
 
 
 async def _read(runs: Runs, caller: Caller, run_id: str, events: ResponseEvents) -> dict[str, Any]:
@@ -289,6 +360,53 @@ async def _stream(
     return EventStream(frames)
 
 
+async def _stream_turn(
+    runs: Runs, caller: Caller, run_id: str, events: ResponseEvents, decided: Collection[WaitingCall], *, stops: bool
+) -> Response:
+    """The stream of a request that starts a run, or replies to its calls: it ends where the run waits for people only.
+
+    `events`: has read what the client of a reply has. `stops`: whether the run is to stop when its client disconnects.
+    """
+    since = str(events.read) if decided else ""
+    turn = await open_turn(runs, caller, run_id, since=since, decided=decided)
+    events.leave_out(events.finished_items())
+    frames = _turn_frames(list(events.begin()), turn, events, lambda: runs.pending(caller, run_id))
+    return EventStream(frames, on_disconnect=runs.stop_on_disconnect(caller, run_id) if stops else None)
+
+
+async def _turn_frames(
+    begun: Iterable[dict[str, Any]],
+    turn: TurnStream,
+    events: ResponseEvents,
+    read_pending: Callable[[], Awaitable[list[dict[str, Any]]]],
+) -> AsyncIterator[bytes]:
+    number = 0
+    for event in begun:
+        number = event["sequence_number"]
+        yield frame(event, event["type"])
+    try:
+        async with aclosing(turn.live()) as live:  # type: ignore[type-var]
+            async for each in live:
+                for event in await _translated(each, turn.position, events, read_pending):
+                    number = event["sequence_number"]
+                    yield frame(event, event["type"])
+        if events.end is None:
+            paused = events.paused(await read_pending())
+            yield frame(paused, paused["type"])
+    except Exception as error:  # noqa: BLE001 - whatever it is, the client is told that the stream ends
+        yield _error_frame(error, number + 1)
+
+
+async def _translated(
+    each: Event, position: Position, events: ResponseEvents, read_pending: Callable[[], Awaitable[list[dict[str, Any]]]]
+) -> list[dict[str, Any]]:
+    """OpenAI's events of one of ours."""
+    sent = list(events.translate(each, position))
+    if isinstance(each, SubRunEvent) and asks_person(each):
+        sent += events.ask_below(await read_pending())
+    return sent
+
+
 async def _frames(
     begun: Iterable[dict[str, Any]],
     watched: AsyncIterator[WatchedEvent] | None,
@@ -305,10 +423,7 @@ async def _frames(
     async with aclosing(watched) as stream:  # type: ignore[type-var]
         try:
             async for each in stream:
-                sent = list(events.translate(each.event, each.position))
-                if isinstance(each.event, SubRunEvent) and asks_person(each.event):
-                    sent += events.ask_below(await read_pending())
-                for event in sent:
+                for event in await _translated(each.event, each.position, events, read_pending):
                     number = event["sequence_number"]
                     yield frame(event, event["type"])
                 if events.end is not None:

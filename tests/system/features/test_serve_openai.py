@@ -81,9 +81,9 @@ async def test_a_response_has_openais_events_and_each_number_resumes_right_after
     arguments = ["response.mcp_call_arguments.delta", "response.mcp_call_arguments.done"]
     ended = ["response.mcp_call.completed", "response.output_item.done"]
     failed = ["response.mcp_call.failed", "response.output_item.done"]
-    begun = ["response.created", "response.in_progress", *message, *added, *added]
+    begun = ["response.created", "response.in_progress", *message, *added]
     assert types[: len(begun)] == begun
-    assert sorted(types[len(begun) : -7]) == sorted([*arguments, *ended, *arguments, *failed])
+    assert sorted(types[len(begun) : -7]) == sorted([*arguments, *ended, *added, *arguments, *failed])
     assert types[-7:] == [*message, "response.completed"]
     assert (final.output_text, final.status, final.model) == ("Let me look.It is order 7.", "completed", "seller")
     assert final.metadata == {"order": "7"}
@@ -260,8 +260,8 @@ async def test_a_waiting_call_is_an_item_that_the_client_replies_to(served: Serv
     """An approval as OpenAI's for MCP servers; a question as a function call. The response is the same one then."""
     create = served.client.responses.create
     waiting = await create(model="seller", input="Give it back.")
-    call, request = waiting.output
-    assert (waiting.status, request.type, call.type) == ("in_progress", "mcp_approval_request", "mcp_call")
+    [request] = waiting.output
+    assert (waiting.status, request.type) == ("in_progress", "mcp_approval_request")
     assert (request.name, json.loads(request.arguments)) == ("refund", {"order": 7, "amount": {"euros": 2}})
     assert waiting.to_dict()["mulligan"]["waiting_for"][0]["call_id"] == "r"
     wrong = {"type": "mcp_approval_response", "approval_request_id": "mcpr_x", "approve": True}
@@ -270,6 +270,7 @@ async def test_a_waiting_call_is_an_item_that_the_client_replies_to(served: Serv
     approved = {**wrong, "approval_request_id": request.id}
     done = await create(model="seller", previous_response_id=waiting.id, input=[approved])
     assert (done.id, done.status, done.output_text) == (waiting.id, "completed", "Given back.")
+    assert [item.type for item in done.output] == ["mcp_call", "message"]
     assert done.output[0].to_dict()["approval_request_id"] == request.id
 
     asked = await create(model="seller", input="Ask me.")
@@ -278,7 +279,8 @@ async def test_a_waiting_call_is_an_item_that_the_client_replies_to(served: Serv
     answer: Any = {"type": "function_call_output", "call_id": question.call_id, "output": "Both."}
     stream = await create(model="seller", previous_response_id=asked.id, input=[answer], stream=True)
     events = [event async for event in stream]
-    assert events[-1].response.output_text == "Thank you."
+    final = events[-1].response
+    assert (final.output_text, [item.type for item in final.output]) == ("Thank you.", ["mcp_call", "message"])
     with pytest.raises(openai.UnprocessableEntityError) as waits:
         await served.client.chat.completions.create(model="seller", messages=user("Ask me."))
     assert "waits for a person" in waits.value.message
@@ -288,8 +290,8 @@ async def test_what_sub_agents_ask_are_items_of_the_response_while_they_wait(ser
     """In the response and in its stream, on each replica; one after the other is replied to."""
     create = served.client.responses.create
     waiting = await create(model="manager", input="Let it be done.")
-    called, request, question = waiting.output
-    assert (waiting.status, called.type, called.name) == ("in_progress", "mcp_call", "seller")
+    request, question = waiting.output
+    assert waiting.status == "in_progress"
     assert (request.type, request.name, request.id) == ("mcp_approval_request", "refund", f"mcpr_r@{waiting.id}/d")
     assert json.loads(request.arguments) == {"order": 7, "amount": {"euros": 2}}
     assert (question.type, json.loads(question.arguments)) == ("function_call", {"question": "Which?"})
@@ -315,7 +317,7 @@ async def test_what_sub_agents_ask_are_items_of_the_response_while_they_wait(ser
         await create(model="manager", previous_response_id=waiting.id, input=[foreign])
     approved: Any = {"type": "mcp_approval_response", "approval_request_id": request.id, "approve": True}
     half = await create(model="manager", previous_response_id=waiting.id, input=[approved])
-    assert (half.status, [each.id for each in half.output]) == ("in_progress", [called.id, question.id])
+    assert (half.status, [each.id for each in half.output]) == ("in_progress", [question.id])
     with pytest.raises(openai.ConflictError):
         await create(model="manager", previous_response_id=waiting.id, input=[approved])
     answer: Any = {"type": "function_call_output", "call_id": question.call_id, "output": "Both."}
@@ -420,19 +422,17 @@ CHAT: Any = {"model": "seller", "messages": [{"role": "user", "content": "x"}]}
 IMAGE: Any = [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]
 REFUSED: list[tuple[str, dict[str, Any], str | None, str]] = [
     # path, body, param, a part of the sentence
-    ("responses", {**TEXT, "instructions": "Be kind."}, "instructions", "its own instructions"),
-    ("responses", {**TEXT, "tools": [{"type": "web_search"}]}, "tools", "its own tools"),
-    ("responses", {**TEXT, "tool_choice": "required"}, "tool_choice", "its own tools"),
-    ("responses", {**TEXT, "text": {"format": {"type": "json_object"}}}, "text.format", "output type"),
-    ("responses", {**TEXT, "max_output_tokens": 5}, "max_output_tokens", "limits"),
-    ("responses", {**TEXT, "conversation": "c"}, "conversation", "previous_response_id"),
+    ("responses", {**TEXT, "instructions": 7}, "instructions", "must be a text"),
+    ("responses", {**TEXT, "instructions": "x" * 100_001}, "instructions", "100,001 characters"),
+    ("responses", {**TEXT, "top_logprobs": 3}, "top_logprobs", "no log probabilities"),
+    ("responses", {**TEXT, "conversation": 7}, "conversation", "id of a conversation"),
     ("responses", {"input": "x"}, "model", "name of an agent"),
     ("responses", {**TEXT, "model": "sellr"}, "model", "seller"),
     ("responses", {**TEXT, "input": []}, "input", "not empty"),
     ("responses", {**TEXT, "input": 7}, "input", "a text or a list"),
     ("responses", {**TEXT, "input": "  "}, "prompt", "empty"),
     ("responses", {**TEXT, "input": IMAGE}, "input[0].content[0]", "input_image"),
-    ("responses", {**TEXT, "input": [{"role": "system", "content": "x"}]}, "input[0]", "its own instructions"),
+    ("responses", {**TEXT, "input": [{"role": "system", "content": "x"}]}, "input", "no message for the agent"),
     ("responses", {**TEXT, "input": [{"type": "item_reference", "id": "x"}]}, "input[0]", "item_reference"),
     ("responses", {**TEXT, "input": [{"type": ["message"], "content": "x"}]}, "input[0]", "the type"),
     ("responses", {**TEXT, "input": [{"role": "user", "content": [{"type": {}}]}]}, "input[0].content[0]", "type text"),
@@ -440,10 +440,15 @@ REFUSED: list[tuple[str, dict[str, Any], str | None, str]] = [
     ("responses", {**TEXT, "metadata": {"a": 1}}, "metadata", "texts"),
     ("responses", {**TEXT, "previous_response_id": "resp_none"}, None, "resp_none"),
     ("chat/completions", {**CHAT, "n": 2}, "n", "one run"),
-    ("chat/completions", {**CHAT, "tools": [{}]}, "tools", "its own tools"),
-    ("chat/completions", {**CHAT, "response_format": {"type": "json_object"}}, "response_format", "output type"),
+    ("chat/completions", {**CHAT, "logprobs": True}, "logprobs", "no log probabilities"),
+    ("chat/completions", {**CHAT, "modalities": ["text", "audio"]}, "modalities", "answers with text"),
     ("chat/completions", {**CHAT, "messages": []}, "messages", "not empty"),
-    ("chat/completions", {**CHAT, "messages": [{"role": "system", "content": "x"}]}, "messages[0]", "instructions"),
+    (
+        "chat/completions",
+        {**CHAT, "messages": [{"role": "system", "content": "x"}]},
+        "messages",
+        "no message for the agent",
+    ),
     ("chat/completions", {**CHAT, "messages": [{"role": "assistant", "content": "x"}]}, "messages", "user message"),
     (
         "chat/completions",

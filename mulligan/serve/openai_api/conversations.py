@@ -1,0 +1,133 @@
+"""`/v1/conversations`: the responses that continue each other, read as one list of items.
+
+A conversation has the id of its first response. The first continuation of a response belongs to its conversation. Each
+further one is a branch, and the first response of a conversation of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query
+
+from mulligan.client.read_run import read_messages
+from mulligan.client.resumed_run import ResumedRun, newest_continuation
+from mulligan.serve.http_protocol import Calling, Serving
+from mulligan.serve.openai_api.item_ids import CALL_PREFIX, MESSAGE_PREFIX, item_id
+from mulligan.serve.openai_api.request_fields import SERVER_LABEL, invalid
+from mulligan.serve.runs import Runs
+from mulligan.serve.security import Caller
+
+_CONTINUATION = re.compile(r"(.+)-resumed(?:-\d+)?")
+Json = dict[str, Any]
+router = APIRouter(prefix="/v1/conversations", include_in_schema=False)
+
+
+def conversation_of(response_id: str) -> str:
+    """The id of the conversation that a response belongs to."""
+    match = _CONTINUATION.fullmatch(response_id)
+    return match[1] if match else response_id
+
+
+async def newest_response(runs: Runs, caller: Caller, conversation: str) -> str:
+    """The newest response of a conversation, by its id or by that of any response of it.
+
+    Raises:
+        Problem: there is none that the caller may see.
+    """
+    run = await ResumedRun.of(await runs.describe(caller, conversation))
+    return (await newest_continuation(runs.client, run)).description.id
+
+
+@router.get("/{conversation:path}/items")
+async def list_items(
+    conversation: str,
+    runs: Serving,
+    caller: Calling,
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+    order: Literal["asc", "desc"] = "desc",
+    after: str | None = None,
+) -> Json:
+    """The items of a conversation, as OpenAI's: the newest first, unless `order` is `asc`; those after the item `after`."""
+    newest = await newest_response(runs, caller, conversation)
+    await runs.describe(caller, newest)
+    # A response begins with the messages of the one before it.
+    messages = await read_messages(runs.client, runs.client.get_workflow_handle(newest))
+    items = list(_items(messages, newest))
+    if order == "desc":
+        items.reverse()
+    first = 0
+    if after is not None:
+        first = next((number for number, item in enumerate(items, 1) if item["id"] == after), 0)
+        if not first:
+            raise invalid("after", "is not the id of an item of this conversation.")
+    page = items[first : first + limit]
+    ends = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {"first_id": None, "last_id": None}
+    return {"object": "list", "data": page, **ends, "has_more": first + limit < len(items)}
+
+
+@router.get("/{conversation:path}")
+async def retrieve(conversation: str, runs: Serving, caller: Calling) -> Json:
+    """A conversation."""
+    described = await runs.describe(caller, conversation_of(conversation))
+    created = int(described.start_time.timestamp())
+    return {"id": described.id, "object": "conversation", "created_at": created, "metadata": {}}
+
+
+def _items(messages: Sequence[Json], run_id: str) -> Iterator[Json]:
+    """Messages as items. The result of a call is a part of its item."""
+    results = {(number, each["call_id"]): each for number, each in _with_answers(messages) if each["role"] == "tool"}
+    for number, message in enumerate(messages):
+        match message["role"]:
+            case "user":
+                yield _message_item(number, run_id, "user", [_input_part(part) for part in _parts(message)])
+            case "assistant":
+                if text := message.get("text"):
+                    part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+                    yield _message_item(number, run_id, "assistant", [part])
+                for call in message.get("tool_calls") or ():
+                    yield _call_item(call, number, run_id, results.get((number, call["id"])))
+
+
+def _with_answers(messages: Sequence[Json]) -> Iterator[tuple[int, Json]]:
+    """Each message with the number of the model's answer before it: models use ids of calls again."""
+    answer = 0
+    for number, message in enumerate(messages):
+        answer = number if message["role"] == "assistant" else answer
+        yield answer, message
+
+
+def _message_item(number: int, run_id: str, role: str, content: list[Json]) -> Json:
+    item = {"id": item_id(MESSAGE_PREFIX, f"m{number}", run_id), "type": "message", "role": role}
+    return {**item, "status": "completed", "content": content}
+
+
+def _parts(message: Json) -> list[Json]:
+    return message.get("content") or [{"type": "text", "text": message.get("text", "")}]
+
+
+def _input_part(part: Json) -> Json:
+    source = part.get("url") or part.get("ref") or ""
+    match part["type"]:
+        case "text":
+            return {"type": "input_text", "text": part["text"]}
+        case "image":
+            return {"type": "input_image", "image_url": source, "detail": "auto"}
+    return {"type": "input_file", "file_url": source, "filename": part.get("name")}
+
+
+def _call_item(call: Json, number: int, run_id: str, result: Json | None) -> Json:
+    item = {"id": item_id(CALL_PREFIX, f"m{number}_{call['id']}", run_id), "type": "mcp_call"}
+    item |= {"server_label": SERVER_LABEL, "name": call["name"], "arguments": call["arguments"]}
+    error = (result or {}).get("error")
+    failed = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": (result or {}).get("text", "")}]}
+    status = "in_progress" if result is None else "failed" if error else "completed"
+    return {
+        **item,
+        "status": status,
+        "output": None if error or result is None else result["text"],
+        "error": failed if error else None,
+        "approval_request_id": None,
+    }
