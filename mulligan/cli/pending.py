@@ -87,10 +87,11 @@ async def _read_all(client: Client) -> list[dict[str, Any]]:
 
 async def _count_waiting(execution: WorkflowExecution) -> int | None:
     """How many calls wait, according to the run's memo. None if the memo cannot be decrypted."""
-    from mulligan.client.find_runs import WAITING, readable_memo
+    from mulligan.client.find_runs import readable_memo
+    from mulligan.wire.run_status import PENDING_MEMO
 
     memo = await readable_memo(execution)
-    return None if memo is None else memo.get(WAITING, 0)
+    return None if memo is None else memo.get(PENDING_MEMO, 0)
 
 
 async def _read_run(client: Client, run_id: str, limit: asyncio.Semaphore) -> list[dict[str, Any]]:

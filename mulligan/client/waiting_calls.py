@@ -10,8 +10,9 @@ from typing import Any
 from temporalio.client import Client, WorkflowExecution, WorkflowQueryFailedError
 from temporalio.service import RPCError
 
-from mulligan.client.find_runs import WAITING, readable_memo
+from mulligan.client.find_runs import readable_memo
 from mulligan.client.read_run import UNDECODABLE, query_run
+from mulligan.wire.run_status import PENDING_MEMO
 
 __all__ = ["AllPending", "read_all_pending"]
 
@@ -50,7 +51,7 @@ async def read_all_pending(client: Client, may_see: Callable[[WorkflowExecution]
         memo = await readable_memo(execution)
         if memo is None:
             found.encrypted += 1
-        elif memo.get(WAITING) and await may_see(execution):
+        elif memo.get(PENDING_MEMO) and await may_see(execution):
             run_ids.append(execution.id)
     limit = asyncio.Semaphore(PARALLEL_QUERIES)
     await asyncio.gather(*(_read(client, run_id, limit, found) for run_id in run_ids))

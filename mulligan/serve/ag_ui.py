@@ -37,7 +37,7 @@ PREFIX = "/ag-ui"
 OWN_ID = "mulligan-"
 """What the ids of messages begin with that no client has sent."""
 MOST_REPLIES = 1_000
-CANCELLED = {"stopped", "cancelled", "canceled", "terminated"}
+CANCELLED = {"stopped", "cancelled", "terminated"}
 TOLD = {"step_started", "text_delta", "answered", "waiting", "tool_call_started", "tool_call_settled", "message"}
 TOLD |= {"run_started", "run_ended"}
 """The events that AG-UI has events of its own for; RUN_STARTED, the call and the interrupt stand for some of them."""

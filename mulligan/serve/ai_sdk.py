@@ -31,7 +31,7 @@ from mulligan.wire.event_types import Decided, Event, MessageReceived, RunEnded
 PREFIX = "/ai-sdk"
 HEADERS = {"x-vercel-ai-ui-message-stream": "v1"}
 DONE = b"data: [DONE]\n\n"
-ABORTED = {"cancelled", "canceled", "terminated"}
+ABORTED = {"cancelled", "terminated"}
 TOLD = {"step_started", "text_delta", "answered", "tool_call_started", "tool_call_settled", "message"}
 TOLD |= {"run_started", "run_ended"}
 """The events that the AI SDK has chunks for. Those of calls that wait for approval are told too."""

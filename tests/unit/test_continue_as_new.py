@@ -74,14 +74,14 @@ async def test_a_state_that_grew_while_handlers_finished_is_not_carried(monkeypa
 
 
 def test_the_ends_of_waits_that_are_carried_are_the_newest_that_fit() -> None:
-    waits, how = Waits(lambda: 0), "it was approved by " + "A" * 999
+    waits, how = Waits(list), "it was approved by " + "A" * 999
     for number in range(1_100):
         waits.remember(wait_of(f"c {number}"), f"{how} {number}")
     assert waits.how_ended(PersonWait, "c 99") is None
     assert waits.how_ended(PersonWait, "c 100") == f"{how} 100"
     state = waits.dump()
     assert len(json.dumps(state)) < 1.2 * limits.DECISIONS_CARRIED_BYTES
-    after = Waits(lambda: 0)
+    after = Waits(list)
     after.load(json.loads(json.dumps(state)), {})
     assert after.how_ended(PersonWait, "c 1099") == f"{how} 1099"
     assert after.how_ended(PersonWait, "c 1050") is not None

@@ -152,6 +152,7 @@ class ServerQuestions(Feature):
             finally:
                 if running is not None:
                     running.is_hidden = False
+            self.agent.waits.kinds_changed()
             return reply
 
     async def _ask(self, asking: _AskingCall, question: Question, *, ends_call: bool) -> tuple[Reply, RecordedDecision]:

@@ -15,11 +15,8 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import (
     ActivityError,
-    CancelledError,
     ChildWorkflowError,
     FailureError,
-    TerminatedError,
-    TimeoutError,
     WorkflowAlreadyStartedError,
 )
 
@@ -29,6 +26,7 @@ from mulligan.run_input import RunInput
 from mulligan.values import RunResult, SubRun, Usage
 from mulligan.wire.agent_facts import ToolFacts
 from mulligan.wire.run_priority import TENANT_MEMO, run_priority
+from mulligan.wire.run_status import status_of_cause
 from mulligan.wire.sub_run import AGENT_WORKFLOW, CALL_MEMO, RECORD_SUB_RUN, RecordSubRun, SubRunOutcome
 from mulligan.wire.tool_call import CallTool, ToolOutcome
 from mulligan.wire.ui_summary import run_summary
@@ -46,12 +44,6 @@ if TYPE_CHECKING:
     from mulligan.workflows.running_agent import RunningAgent
 
 __all__ = ["SubAgents"]
-
-_STATUS_OF_CAUSE: Mapping[type[BaseException], str] = {
-    CancelledError: "cancelled",
-    TimeoutError: "timed_out",
-    TerminatedError: "terminated",
-}
 
 
 @dataclass(kw_only=True)
@@ -369,7 +361,7 @@ def _take_failure(call: _SubAgentCall, error: ChildWorkflowError) -> None:
     """The run has failed: the call's failure says why, and what is known of the run's usage is added to the turn's."""
     cause = error.cause or error
     typed = error_of(cause)
-    call.run.status = _STATUS_OF_CAUSE.get(type(cause), "failed")
+    call.run.status = status_of_cause(cause)
     call.failure = typed.to_json() if typed else None
     consumed = typed.took if typed else None
     if consumed is not None and not can_be_added(consumed):

@@ -214,7 +214,6 @@ _STATUS_SIGNS = {
     "failed": "✕",
     "timed_out": "✕",
     "terminated": "✕",
-    "canceled": "⊘",
     "cancelled": "⊘",
 }
 
