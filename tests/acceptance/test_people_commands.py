@@ -195,16 +195,17 @@ async def test_a_run_is_stopped_and_resumed_by_commands(in_process: Run, clerk_c
     assert json.loads(cancelled.out) == {"run": "o-2-resumed", "accepted": True}
 
 
-async def test_a_run_that_somebody_terminates_ends_as_that_for_who_waits_for_it(
-    mulligan: Run, in_process: Run, clerk_client: Client
+async def test_a_run_that_somebody_terminates_ends_as_that_for_who_follows_it(
+    in_process: Run, clerk_client: Client, environment: dict[str, str]
 ) -> None:
-    following = asyncio.create_task(mulligan("start", "clerk", "Help.", "--id", "o-4", "--wait", "--json"))
-    handle = clerk_client.get_workflow_handle("o-4")
-    while '"o-4"' not in (await in_process("list", "--status", "waiting", "--json")).out:
-        await asyncio.sleep(0.1)
-    await handle.terminate("enough")
-    ended = await following
-    assert (ended.code, json.loads(ended.out)["status"]) == (1, "terminated")
+    words = ("start", "clerk", "Help.", "--id", "o-4", "--task-queue", QUEUE, "--wait", "--json")
+    process = await start_command(*words, env=environment, stdout=PIPE, stderr=PIPE)
+    assert process.stderr is not None
+    while b"mulligan approve o-4" not in await process.stderr.readline():
+        assert not process.stderr.at_eof()
+    await clerk_client.get_workflow_handle("o-4").terminate("enough")
+    out, _ = await process.communicate()
+    assert (process.returncode, json.loads(out)["status"]) == (1, "terminated")
     assert json.loads((await in_process("show", "o-4", "--json")).out)["status"] == "terminated"
     listed = json.loads((await in_process("list", "--status", "terminated", "--json")).out)
     assert {"o-4": "terminated"}.items() <= {run["id"]: run["status"] for run in listed}.items()
