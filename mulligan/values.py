@@ -230,7 +230,7 @@ class StepResult(BaseModel):
     """The parts of the result, if it has others than a text; `data` is left out, and `ref` is the digest of the bytes."""
 
 
-class Took(BaseModel):
+class Consumption(BaseModel):
     """What a run used until it failed: answered model calls, tokens, USD where all prices are known, runs of sub-agents."""
 
     steps: int = 0

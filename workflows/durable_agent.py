@@ -270,7 +270,7 @@ class DurableAgent(Generic[OutputT]):
             kind = getattr(typed, "kind", None) or type(typed or error).__name__
             info = ErrorInfo(kind=kind, message=typed.message if typed else str(error))
             if typed is not None:
-                typed.took = turn.consumption
+                typed.consumption = turn.consumption
         # First the activity: a worker that only drops the run from its cache cancels its tasks, too, and nothing may change.
         await self._finish(turn, status, info)
         agent.status = status

@@ -70,7 +70,7 @@ def prepared_call(state: CallState) -> PreparedCall:
         case ValidCall():
             return PreparedCall(arguments=state.arguments, repairs=list(state.repairs))
         case WaitingCall(call, waits_for):
-            return PreparedCall(arguments=call.arguments, repairs=list(call.repairs), waits=waits_for)
+            return PreparedCall(arguments=call.arguments, repairs=list(call.repairs), waits_for=waits_for)
         case OutputCall(call, text):
             return PreparedCall(arguments=call.arguments, repairs=list(call.repairs), text=text)
         case ReturnedToModel() | FailsRun():

@@ -89,7 +89,7 @@ async def inspect_answer(
         text, calls = await _calls_in_text(text, tools)
     raw_calls = calls[: size_limits.MOST_CALLS + 1]
     # After a compaction, ids of removed calls could be repeated.
-    digest = request.whole.digest if request.summed_up else ""
+    digest = request.conversation.digest if request.summarized_answers else ""
     with_ids = _with_unique_ids(raw_calls, conversation.call_ids, request.step, digest)
     renamed = _renamed(with_ids, tools.names)
     with_ids = [
@@ -164,7 +164,7 @@ def _model_answer(
         rejected=RejectedAnswer(text=rejected.text, error=rejected.error, failure=rejected.failure)
         if rejected
         else None,
-        others=dict(usage_by_model),
+        usage_of_repairs=dict(usage_by_model),
     )
 
 
@@ -425,7 +425,7 @@ def _accepted(
 ) -> AcceptedOutput:
     as_written = as_written and not output_type.is_wrapped
     value = None if as_written else unwrap(output_type, arguments)
-    return AcceptedOutput(type=output_type.name, call=call, as_said=as_written, value=value)
+    return AcceptedOutput(type=output_type.name, call=call, is_verbatim=as_written, value=value)
 
 
 def _is_json_object(arguments: str) -> bool:

@@ -142,16 +142,16 @@ class SettleDeferredActivities:
                 raise ToolExecutionError(request.error or "", kind="tool_error", tool_name=name, call_id=call_id)
             case "timeout":
                 message = (
-                    f"`{name}` has started, but its result did not come within {request.limit:g} s, so it is no longer "
+                    f"`{name}` has started, but its result did not come within {request.timeout:g} s, so it is no longer "
                     "waited for. It may or may not be done later."
                 )
                 raise ToolTimeoutError(message, kind="tool_timeout", tool_name=name, call_id=call_id)
             case "time":
-                return f"The time has come, after {_seconds(request.waited)}."
+                return f"The time has come, after {_seconds(request.seconds_waited)}."
             case "message":
                 return (
-                    f"The wait was ended after {_seconds(request.waited)} by a message, "
-                    f"{_seconds(request.left)} before its time."
+                    f"The wait was ended after {_seconds(request.seconds_waited)} by a message, "
+                    f"{_seconds(request.seconds_left)} before its time."
                 )
             case "stopped" | "cancelled":
                 ended = "was stopped" if request.end == "stopped" else "was cancelled"

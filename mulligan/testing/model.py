@@ -39,10 +39,10 @@ class Model(Script):
         object.__setattr__(self, "told", [])
         object.__setattr__(self, "failure", None)
 
-    def answer(self, messages: Sequence[Message], summed_up: int = 0) -> Say:
+    def answer(self, messages: Sequence[Message], summarized_answers: int = 0) -> Say:
         """The answer to this conversation."""
         answers = [index for index, message in enumerate(messages) if isinstance(message, AssistantMessage)]
-        nth = summed_up + len(answers)
+        nth = summarized_answers + len(answers)
         new = list(messages[answers[-1] + 1 :] if answers else messages)
         del self.told[nth:]  # a retried attempt gets the same answer
         self.told.append(new)

@@ -122,7 +122,7 @@ class ToolFacts(SubAgentFacts):
     approval_timeout: float | None = optional_field()
     approval_reminder: float | None = optional_field()
     mcp: str | None = optional_field()
-    asks: bool = optional_field(False)
+    may_ask_person: bool = optional_field(False)
     once: Once = optional_field(False)
     """Which calls that have succeeded are not executed again."""
     deferred: bool = optional_field(False)

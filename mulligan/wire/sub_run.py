@@ -20,7 +20,7 @@ RECORD_SUB_RUN = "record_sub_run"
 """Temporal's activity type."""
 AGENT_WORKFLOW = "AgentWorkflow"
 """The workflow type of a run."""
-CALL_MEMO = "mulligan_call"
+CALL_MEMO = "mulligan_call_id"
 """The key, in the memo of a sub-agent's run, of the call that started it."""
 
 
@@ -48,7 +48,7 @@ class RecordSubRun(BaseModel):
 
 
 class SubRunOutcome(ToolOutcome):
-    """Result of `record_sub_run`. `text` is left out, and `as_given` set, where it equals the text of the input.
+    """Result of `record_sub_run`. `text` is left out, and `is_text_unchanged` set, where it equals the text of the input.
 
     The other fields name the call for readers of the history, which has no inputs of local activities. `sub_run`: the
     run's id.
@@ -61,4 +61,4 @@ class SubRunOutcome(ToolOutcome):
     started: float
     repaired_by: list[str] = optional_field([])
     sub_run: str = optional_field("")
-    as_given: bool = optional_field(False)
+    is_text_unchanged: bool = optional_field(False)

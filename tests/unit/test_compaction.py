@@ -176,7 +176,7 @@ def test_the_request_is_the_users_messages_that_the_turn_began_with() -> None:
 
 def test_without_a_compaction_the_carried_state_has_no_summary_fields() -> None:
     state = build_conversation([100]).dump("run-1")
-    assert state.keys() == {"messages", "steps", "asked", "again_at", "events"}
+    assert state.keys() == {"messages", "steps", "request_span", "compact_again_at", "events"}
     assert Conversation.load(state).messages == build_conversation([100]).messages
 
 

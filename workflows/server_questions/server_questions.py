@@ -83,7 +83,7 @@ class ServerQuestions(Feature):
 
     async def run_call(self, call: StepCall, then: Callable[[StepCall], Awaitable[ToolOutcome]]) -> ToolOutcome:
         """Run the call, and continue it with people's replies for as long as its server asks."""
-        if call.facts is None or not call.facts.asks:
+        if call.facts is None or not call.facts.may_ask_person:
             return await then(call)
         assert call.request is not None
         call_id, asking = call.call.id, _AskingCall(call=call)
@@ -96,10 +96,10 @@ class ServerQuestions(Feature):
                         return replies
                     call.request.replies = replies
                 outcome = await self._run(asking, then)
-                if not outcome.asks:
+                if not outcome.questions:
                     return outcome
                 rounds = call.request.replies.round if call.request.replies else 0
-                self._asked[call_id] = AskedQuestions(questions=outcome.asks, rounds=rounds)
+                self._asked[call_id] = AskedQuestions(questions=outcome.questions, rounds=rounds)
         finally:
             del self._asking[call_id]
 

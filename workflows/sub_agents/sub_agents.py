@@ -231,7 +231,7 @@ class SubAgents(Feature):
         )
         summary = f"{request.call.name}: {call.run.status}"
         recorded = await self.agent.activity(RECORD_SUB_RUN, record, SubRunOutcome, summary=summary)
-        text = call.text if recorded.as_given else recorded.text
+        text = call.text if recorded.is_text_unchanged else recorded.text
         return ToolOutcome(text=text, error=recorded.error, failure=recorded.failure, attempts=recorded.attempts)
 
 
@@ -363,7 +363,7 @@ def _take_failure(call: _SubAgentCall, error: ChildWorkflowError) -> None:
     typed = error_of(cause)
     call.run.status = status_of_cause(cause)
     call.failure = typed.to_json() if typed else None
-    consumed = typed.took if typed else None
+    consumed = typed.consumption if typed else None
     if consumed is not None and not can_be_added(consumed):
         consumed = None
     if consumed is not None:
