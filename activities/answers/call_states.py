@@ -24,7 +24,7 @@ class ValidCall:
 
 
 @dataclass(frozen=True)
-class WaitingCall:
+class PausedCall:
     """The call is valid, and waits until a person approves of it, or answers its question."""
 
     call: ValidCall
@@ -39,7 +39,7 @@ class OutputCall:
     text: str
 
 
-CallState = ValidCall | WaitingCall | OutputCall | ReturnedToModel | FailsRun
+CallState = ValidCall | PausedCall | OutputCall | ReturnedToModel | FailsRun
 
 
 def arguments_to_record(state: CallState) -> JsonValue:
@@ -47,7 +47,7 @@ def arguments_to_record(state: CallState) -> JsonValue:
     match state:
         case ValidCall():
             return state.arguments
-        case WaitingCall() | OutputCall():
+        case PausedCall() | OutputCall():
             return state.call.arguments
         case ReturnedToModel() | FailsRun():
             return None
@@ -69,7 +69,7 @@ def prepared_call(state: CallState) -> PreparedCall:
     match state:
         case ValidCall():
             return PreparedCall(arguments=state.arguments, repairs=list(state.repairs))
-        case WaitingCall(call, waits_for):
+        case PausedCall(call, waits_for):
             return PreparedCall(arguments=call.arguments, repairs=list(call.repairs), waits_for=waits_for)
         case OutputCall(call, text):
             return PreparedCall(arguments=call.arguments, repairs=list(call.repairs), text=text)

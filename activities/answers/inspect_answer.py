@@ -19,8 +19,8 @@ from mulligan.activities.answers import feedback, size_limits
 from mulligan.activities.answers.call_states import (
     CallState,
     OutputCall,
+    PausedCall,
     ValidCall,
-    WaitingCall,
     arguments_to_record,
     as_executed,
     prepared_call,
@@ -270,12 +270,12 @@ class _Inspection:
         if waits_for is None:
             return CallFinding(state)
         if tool.once:  # it may be excluded, and then nobody is asked: `record_decision` writes the span of its request
-            return CallFinding(WaitingCall(state, waits_for))
+            return CallFinding(PausedCall(state, waits_for))
         request, telemetry = self.request, self.services.telemetry
         record = partial(
             telemetry.record_request, request.where, call, step=request.step, kind=waits_for, at=time.time()
         )
-        return CallFinding(WaitingCall(state, waits_for), write_span=record)
+        return CallFinding(PausedCall(state, waits_for), write_span=record)
 
     async def _inspect_output_call(
         self, index: int, call: ToolCall, output_type: OutputType, started: float

@@ -17,7 +17,7 @@ from temporalio.client import Client
 
 from mulligan.client.pollers import recent_pollers
 
-__all__ = ["ServedAgents", "read_other_polls", "read_other_workers", "tag_of", "untagged"]
+__all__ = ["ServedAgents", "read_other_polls", "read_other_workers", "tag_of", "without_tag"]
 
 MOST_SETS = 5
 """The maximum number of other sets of agents that are looked at on one task queue."""
@@ -45,7 +45,7 @@ class ServedAgents:
         return f"{self.task_queue}{self.tag}"
 
 
-def untagged(name: str) -> str:
+def without_tag(name: str) -> str:
     """An identity or a task queue without its tag, if it has one; then a queue for model calls loses `-models` as well."""
     return _TAG.sub("", name)
 

@@ -25,7 +25,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from mulligan.client.heartbeat_details import heartbeat_details
 from mulligan.client.pollers import RECENT_POLL, last_polls
 from mulligan.client.read_run import ask_once
-from mulligan.client.served_agents import untagged
+from mulligan.client.served_agents import without_tag
 from mulligan.client.sub_runs import open_children
 from mulligan.values import WaitingFor
 from mulligan.wire.agent_facts import OPEN_RUN
@@ -299,7 +299,7 @@ class _Allowance:
 def no_worker(task_queue: str, last_poll: datetime | None, since: datetime) -> WaitingFor:
     """The wait for a worker of a queue. `last_poll`: of the queue; None if there was none. `since`: if there was none."""
     seen = f" (the last one was seen at {_clock(last_poll)})" if last_poll is not None else ""
-    queue = untagged(task_queue)
+    queue = without_tag(task_queue)
     option = f" --task-queue {shlex.quote(queue)}" if queue != "agents" else ""
     what = f"{_NO_WORKER} {queue!r}" if queue == task_queue else f"no worker that serves the agent polls {queue!r}"
     return WaitingFor(

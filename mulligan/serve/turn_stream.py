@@ -130,7 +130,7 @@ class TurnStream:
         """The fields as in `pending`, as far as events have them."""
         self._running: set[WaitingCall] = set()
         """Calls of sub-agents that this request has decided, until they are settled: the stream has their results."""
-        self._is_news = False
+        self._has_new_waits = False
         """Whether a call waits that the client has not been asked about."""
 
     async def open(self, since: str | None, decided: Collection[WaitingCall]) -> None:
@@ -148,7 +148,7 @@ class TurnStream:
         self._running = {call for call in decided if call.sub_run}
         if decided:
             await self._note_sub_runs()
-        self._is_news = bool(self._waiting) and not decided
+        self._has_new_waits = bool(self._waiting) and not decided
         if since is None:
             last = self.earlier[-1] if self.earlier else None
             since = str(getattr(last, "offset", -1) + 1)
@@ -205,7 +205,7 @@ class TurnStream:
             case Waiting():
                 fields = event.model_dump(include={"call_id", "kind", "arguments", "text"})
                 self._waiting[WaitingCall(event.call_id, sub_run)] = {**fields, "tool": event.name}
-                self._is_news = True
+                self._has_new_waits = True
             case Decided():
                 self._waiting.pop(WaitingCall(event.call_id, sub_run), None)
             case ToolCallSettled():
@@ -219,7 +219,7 @@ class TurnStream:
                 self._waiting = {call: fields for call, fields in self._waiting.items() if call.sub_run != sub_run}
 
     def _may_pause(self) -> bool:
-        if not self._waiting or self._is_news:
+        if not self._waiting or self._has_new_waits:
             return bool(self._waiting)
         return not self._running and self._unsettled <= {self._own_call(call) for call in self._waiting}
 

@@ -27,7 +27,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-__all__ = ["Run", "TokenFormat", "fail_made_task", "return_waiting_task", "started_task", "sticky_queue"]
+__all__ = ["Run", "TokenFormat", "fail_queued_task", "fail_task_of_dead_process", "started_task", "sticky_queue"]
 
 SECONDS_TO_POLL = timedelta(seconds=3)
 """The server answers a poll shortly before this; it accepts no shorter time than two seconds."""
@@ -121,7 +121,7 @@ def sticky_queue(last_events: Iterable[HistoryEvent]) -> TaskQueue | None:
     return queue if queue.kind == TaskQueueKind.TASK_QUEUE_KIND_STICKY else None
 
 
-async def fail_made_task(
+async def fail_task_of_dead_process(
     client: Client, token_format: TokenFormat, run: Run, task: StartedTask, *, failure: Failure
 ) -> object:
     """Fail a workflow task that a dead process has.
@@ -141,7 +141,7 @@ async def fail_made_task(
     return await _fail(client, token.SerializeToString(), failure)
 
 
-async def return_waiting_task(client: Client, queue: TaskQueue, *, failure: Failure) -> bool:
+async def fail_queued_task(client: Client, queue: TaskQueue, *, failure: Failure) -> bool:
     """Take a task that waits in a dead worker's own queue, and fail it: the server then sends it to any worker.
 
     Returns whether there was one. A query that waits there is refused: its caller asks again.

@@ -8,12 +8,12 @@ from typing import Any
 from mulligan.script import Say, Script
 from mulligan.values import AssistantMessage, Message
 
-__all__ = ["Model", "when_told"]
+__all__ = ["ScriptedModel", "when_told"]
 
 Turn = Say | str | Callable[[Sequence[Message]], Say | str]
 
 
-class Model(Script):
+class ScriptedModel(Script):
     """A `Script` that records the messages that it got, and fails the test if they differ from what the test expects.
 
     A turn is a `Say`, a text, or a function of the whole conversation that returns one of them (and may assert). The test
@@ -87,7 +87,7 @@ class Model(Script):
             ) from because
 
     def __repr__(self) -> str:
-        return f"Model({self.name!r})"
+        return f"ScriptedModel({self.name!r})"
 
 
 def when_told(text: str, then: Say | str) -> Callable[[Sequence[Message]], Say]:

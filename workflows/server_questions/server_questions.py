@@ -18,7 +18,7 @@ from temporalio import workflow
 from mulligan.errors import UpdateRefusedError
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import AnsweredQuestion
-from mulligan.wire.questions import ASK_PERSON, TOO_MANY_ASK, AskPerson, Question, Questions, Replies, Reply
+from mulligan.wire.questions import ASK_PERSON, TOO_MANY_ASK, AskPerson, Question, QuestionReply, Questions, Replies
 from mulligan.wire.tool_call import ToolOutcome
 from mulligan.wire.updates import RECORD_DECISION, RecordDecision, RecordedDecision
 from mulligan.workflows import limits
@@ -46,7 +46,7 @@ class AskedQuestions(BaseModel):
 
     questions: Questions
     rounds: int = optional_field(0)
-    replies: dict[str, Reply] = optional_field({})
+    replies: dict[str, QuestionReply] = optional_field({})
     answered: int = optional_field(0)
 
 
@@ -136,14 +136,14 @@ class ServerQuestions(Feature):
         """Whether a running call may ask."""
         return call_id in self._asking and self._asking[call_id].is_running
 
-    async def ask_while_running(self, call_id: str, question: Question) -> Reply:
+    async def ask_while_running(self, call_id: str, question: Question) -> QuestionReply:
         """Ask for the activity of a call, which is running. Meanwhile the run waits for the person, not for the tool."""
         asking = self._asking.get(call_id)
         if asking is None:
-            return Reply(action="cancel")
+            return QuestionReply(action="cancel")
         async with asking.lock:
             if not asking.is_running:
-                return Reply(action="cancel")
+                return QuestionReply(action="cancel")
             running = self.agent.waits.find(RunningCall, call_id)
             if running is not None:
                 running.is_hidden = True
@@ -155,7 +155,9 @@ class ServerQuestions(Feature):
             self.agent.waits.kinds_changed()
             return reply
 
-    async def _ask(self, asking: _AskingCall, question: Question, *, ends_call: bool) -> tuple[Reply, RecordedDecision]:
+    async def _ask(
+        self, asking: _AskingCall, question: Question, *, ends_call: bool
+    ) -> tuple[QuestionReply, RecordedDecision]:
         """Wait for a person, and record the decision. `ends_call`: whether a run that is stopped ends the call here."""
         agent, call = self.agent, asking.call
         log = agent.conversation.event_log
@@ -191,7 +193,7 @@ class ServerQuestions(Feature):
         )
         summary = f"{call.call.name}: {decision.decision}"
         recorded = await agent.activity(RECORD_DECISION, request, RecordedDecision, summary=summary)
-        return Reply.model_validate({"action": _ACTIONS[decision.decision], "content": content}), recorded
+        return QuestionReply.model_validate({"action": _ACTIONS[decision.decision], "content": content}), recorded
 
     def dump(self) -> dict[str, Any] | None:
         """The questions of calls between two activities, as JSON."""
@@ -220,7 +222,7 @@ class _AskHandler:
         try:
             with self._agents.handlers.until_end():
                 reply = await questions.ask_while_running(request.call_id, request.question) if questions else None
-                return (reply or Reply(action="cancel")).model_dump(mode="json")
+                return (reply or QuestionReply(action="cancel")).model_dump(mode="json")
         finally:
             self._asking -= 1
 

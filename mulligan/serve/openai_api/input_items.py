@@ -15,7 +15,7 @@ from mulligan.serve.openai_api.response_events import APPROVAL_PREFIX
 from mulligan.serve.problems import Problem
 from mulligan.serve.turn_stream import WaitingCall, parse_waiting_call
 
-__all__ = ["Reply", "chat_messages", "input_messages", "replies"]
+__all__ = ["InputReply", "chat_messages", "input_messages", "replies"]
 
 _TEXT_PARTS = {"text", "input_text", "output_text", "refusal"}
 _MEDIA_PARTS = {
@@ -31,7 +31,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Reply:
+class InputReply:
     """A person's reply to a call that waits: `approve` for an approval, otherwise the `text` of an answer."""
 
     call: WaitingCall
@@ -96,7 +96,7 @@ def chat_messages(given: Any) -> list[Json]:
     return [message for message in messages if message]
 
 
-def replies(given: Any) -> list[Reply]:
+def replies(given: Any) -> list[InputReply]:
     """The replies to waiting calls in the `input` of a response that continues a run; none if it has no such items.
 
     Raises:
@@ -110,16 +110,16 @@ def replies(given: Any) -> list[Reply]:
     return found
 
 
-def _reply(item: Json) -> Reply | None:
+def _reply(item: Json) -> InputReply | None:
     match item.get("type"):
         case "mcp_approval_response":
             approve, request_id = item.get("approve"), str(item.get("approval_request_id"))
             if not isinstance(approve, bool):
                 raise invalid("approve", "of an mcp_approval_response must be true or false.")
             call = parse_waiting_call(request_id.removeprefix(APPROVAL_PREFIX))
-            return Reply(call, approve, str(item.get("reason") or ""))
+            return InputReply(call, approve, str(item.get("reason") or ""))
         case "function_call_output":
-            return Reply(parse_waiting_call(str(item.get("call_id"))), text=_text(item.get("output"), "output"))
+            return InputReply(parse_waiting_call(str(item.get("call_id"))), text=_text(item.get("output"), "output"))
     return None
 
 

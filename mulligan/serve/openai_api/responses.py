@@ -26,7 +26,7 @@ from mulligan.client.watch_run import WatchedEvent
 from mulligan.serve.http_protocol import EventStream, caller_of, frame, runs_of
 from mulligan.serve.idempotency import StartRequest, read_key
 from mulligan.serve.json_body import parse_body
-from mulligan.serve.openai_api.input_items import Reply, input_messages, joined_prompt, replies, run_input_json
+from mulligan.serve.openai_api.input_items import InputReply, input_messages, joined_prompt, replies, run_input_json
 from mulligan.serve.openai_api.request_fields import (
     RESPONSE_FIELDS,
     flag,
@@ -74,7 +74,7 @@ class _Create:
     metadata: dict[str, str]
     model: Any
     previous: str | None
-    replied: Sequence[Reply] = ()
+    replied: Sequence[InputReply] = ()
     prompt: Any = None
     run_input: bytes = b""
     start: StartRequest | None = None
@@ -201,7 +201,7 @@ def _branch_id(previous: WorkflowExecutionDescription, options: Mapping[str, Any
     return f"{ID_PREFIX}{hashlib.sha256(named.encode()).hexdigest()[:32]}"
 
 
-async def _reply(runs: Runs, caller: Caller, run_id: str, given: Iterable[Reply]) -> None:
+async def _reply(runs: Runs, caller: Caller, run_id: str, given: Iterable[InputReply]) -> None:
     for reply in given:
         call_id, owner = reply.call.call_id, reply.call.sub_run or run_id
         if not f"{owner}/".startswith(f"{run_id}/"):
