@@ -55,7 +55,7 @@ class CallToolActivity:
         """
         outcome = await self._run_attempt(request)
         # A worker that does not know the agent never calls its model, so nothing there would read the result.
-        is_settled = outcome.unsettled is None and outcome.asks is None and outcome.deferred is None
+        is_settled = outcome.failure_without_policy is None and outcome.questions is None and outcome.deferred is None
         if is_settled and request.where.agent in self.services.registry.agents:
             self.services.cache_result(request.where, request.call, outcome.text, outcome.error, outcome.content)
         return outcome
@@ -83,7 +83,7 @@ class CallToolActivity:
                 result = await self._run(request, agent, tool, heartbeat, span)
         except AsksPerson as asked:
             # No span: the call goes on, and the question has spans of its own (record_decision.py).
-            return ToolOutcome(asks=asked.questions, attempts=attempt)
+            return ToolOutcome(questions=asked.questions, attempts=attempt)
         except ToolCallError as error:
             if tool is not None and may_retry and _is_retried(tool, error):
                 span.fail_attempt(error.kind, error.message, type_name(error.source or error))
@@ -203,7 +203,9 @@ class CallToolActivity:
         attempts = activity.info().attempt
         if agent is None and (tool is None or tool.handle_errors is None):
             # The agent's own worker knows the policy: `record_failed_call` applies it there, and writes the span.
-            return ToolOutcome(unsettled={**error.to_json(), "detail": truncated(error.detail)}, attempts=attempts)
+            return ToolOutcome(
+                failure_without_policy={**error.to_json(), "detail": truncated(error.detail)}, attempts=attempts
+            )
         failure = await apply_policy(error, policy_for(error, agent=agent, tool=tool), self.services.runtime)
         failure.end_span(span)
         text = cut(failure.text, tool.max_result_chars if tool else MAX_RESULT_CHARS, max_bytes)

@@ -9,7 +9,7 @@ from pydantic import JsonValue, ValidationError
 from temporalio import activity
 
 from mulligan.activities.services import Services
-from mulligan.wire.questions import CHECK_ANSWER, CheckAnswer, CheckedAnswer, Reply
+from mulligan.wire.questions import CHECK_ANSWER, CheckAnswer, CheckedAnswer, QuestionReply
 from mulligan.wire.shorten import shorten_middle
 
 
@@ -25,7 +25,7 @@ class CheckAnswerActivity:
         schema = request.question.answer_schema or {}
         try:
             content = parse_answer(schema, request.text)
-            Reply(action="accept", content=content)
+            QuestionReply(action="accept", content=content)
         except ValidationError:
             return CheckedAnswer(refused="The answer is not an object of plain values.")
         except ValueError as error:

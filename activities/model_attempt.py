@@ -91,7 +91,7 @@ class ModelAttempt:
             parallel_tool_calls=agent.parallel_tool_calls,
             call_as_text=text_calls.as_text if text_calls is not None else None,
             timeout=self.services.providers.timeout(request.model, request.timeout),
-            summed_up=request.summed_up or 0,
+            summarized_answers=request.summarized_answers or 0,
             on_text=on_text,
         )
 
@@ -113,7 +113,7 @@ class ModelAttempt:
         request, usage, others = self.request, reply.usage, dict[str, Usage]()
         try:
             answer = await inspect_answer(self.services, request, agent, definition, reply, conversation)
-            usage, others = answer.usage, answer.others
+            usage, others = answer.usage, answer.usage_of_repairs
         finally:
             await self.services.budgets.add(request.where, request.model, usage, others, batched=batched, key=key)
         conversation.extend([answer.message])

@@ -256,7 +256,7 @@ def _tool_facts(agent: Agent, tool: Tool, mcp: str | None) -> ToolFacts:
         approval_reminder=_person_limit(tool, tool.approval_reminder, defaults.get("approval_reminder")),
         asks_person=bool(tool.needs_approval) or tool.asks_person,
         mcp=mcp,
-        asks=tool.asks,
+        may_ask_person=tool.asks,
         once=tool.once,
         deferred=tool.deferred,
         deferred_timeout=seconds(tool.deferred_timeout) if tool.deferred_timeout else None,

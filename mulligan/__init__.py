@@ -38,6 +38,7 @@ from mulligan.script import Call, Say, Script, last_result
 from mulligan.tool import Tool, ToolContext, ToolError, tool
 from mulligan.values import (
     AssistantMessage,
+    Consumption,
     Decision,
     ErrorInfo,
     Message,
@@ -45,7 +46,6 @@ from mulligan.values import (
     RunResult,
     Step,
     StepCompaction,
-    Took,
     ToolCall,
     ToolMessage,
     Usage,
@@ -83,6 +83,7 @@ __all__ = [
     "Call",
     "CallsInText",
     "Compaction",
+    "Consumption",
     "ContentError",
     "Decide",
     "Decision",
@@ -126,7 +127,6 @@ __all__ = [
     "StructuredOutputError",
     "StructuredOutputValidationError",
     "Text",
-    "Took",
     "Tool",
     "ToolCall",
     "ToolCallError",

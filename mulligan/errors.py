@@ -16,7 +16,7 @@ from temporalio.exceptions import ApplicationError, FailureError
 from mulligan.schema.cut_text import cut_text
 from mulligan.schema.error_text import error_text, type_name
 from mulligan.schema.well_formed import well_formed
-from mulligan.values import Took
+from mulligan.values import Consumption
 
 MAX_FIELD_CHARS = 32_768
 """Characters of a field in a failure, such as the raw arguments: Temporal refuses failures of more than a few hundred KB."""
@@ -38,7 +38,7 @@ class MulliganError(ApplicationError):
     """The base class of every error of Mulligan.
 
     Attributes:
-        took: What the failed run used; None where no run began.
+        consumption: What the failed run used; None where no run began.
         detail: What follows the message in the feedback for the model. It may quote the input; empty for most errors.
         quotes_input: Whether `detail` quotes all that the model wrote, or the part at fault. Other processes do not get it.
     """
@@ -49,7 +49,7 @@ class MulliganError(ApplicationError):
     def __init__(self, message: str, *, detail: str = "") -> None:
         self.detail = str(well_formed(detail))
         self.quotes_input = False
-        self.took: Took | None = None
+        self.consumption: Consumption | None = None
         super().__init__(str(well_formed(message)), type=type(self).__name__, non_retryable=True)
 
     @property
@@ -59,10 +59,10 @@ class MulliganError(ApplicationError):
 
     @property
     def details(self) -> Sequence[Any]:
-        """The fields and `took` as one JSON object, for clients in other languages."""
+        """The fields and `consumption` as one JSON object, for clients in other languages."""
         fields = self._as_fields()
-        if self.took is not None:
-            fields["took"] = self.took.model_dump(mode="json")
+        if self.consumption is not None:
+            fields["consumption"] = self.consumption.model_dump(mode="json")
         return [fields] if fields else []
 
     def to_json(self) -> dict[str, Any]:
@@ -292,15 +292,15 @@ def error_of(failure: BaseException) -> MulliganError | None:
         if isinstance(seen, ApplicationError) and seen.type in _BY_NAME:
             fields = seen.details[0] if seen.details and isinstance(seen.details[0], dict) else {}
             error = from_json({"type": seen.type, "message": seen.message, "fields": fields})
-            error.took = _usage_until_failure(fields.get("took"))
+            error.consumption = _usage_until_failure(fields.get("consumption"))
             return error
         seen = seen.cause if isinstance(seen, FailureError) else getattr(seen, "cause", None) or seen.__cause__
     return None
 
 
-def _usage_until_failure(given: Any) -> Took | None:
+def _usage_until_failure(given: Any) -> Consumption | None:
     try:
-        return Took.model_validate(given)
+        return Consumption.model_validate(given)
     except ValidationError:  # a failure of other code
         return None
 

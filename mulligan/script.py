@@ -67,9 +67,9 @@ class Script:
             frame = frame.f_back
         object.__setattr__(self, "source", frame.f_code.co_filename if frame else "<unknown file>")
 
-    def answer(self, messages: Sequence[Message], summed_up: int = 0) -> Say:
-        """The answer to a conversation (`messages`), of which a compaction removed `summed_up` messages of the assistant."""
-        spoken = summed_up + sum(isinstance(message, AssistantMessage) for message in messages)
+    def answer(self, messages: Sequence[Message], summarized_answers: int = 0) -> Say:
+        """The answer to a conversation (`messages`), of which a compaction removed `summarized_answers` of the model."""
+        spoken = summarized_answers + sum(isinstance(message, AssistantMessage) for message in messages)
         turn = self.turns[min(spoken, len(self.turns) - 1)]
         return turn if isinstance(turn, Say) else turn(messages)
 

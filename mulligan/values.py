@@ -168,10 +168,12 @@ class Usage(BaseModel):
 
 
 Status = Literal[
-    "completed", "max_steps", "max_tokens", "max_cost", "max_repeats", "max_history", "truncated", "refused", "stopped"
-]
-"""`max_repeats`: the model made the same failing call in too many consecutive steps.
-`max_history`: Temporal's history of the run is nearly full, and its conversation is too large to continue as new."""
+    "completed", "max_steps", "max_repeats", "max_tokens", "max_cost", "max_history", "stopped", "truncated", "refused",
+    "diverged",
+]  # fmt: skip
+"""How a run ended with a result. `max_repeats`: the model made the same failing call in too many consecutive steps.
+`max_history`: Temporal's history of the run is nearly full, and its conversation is too large to continue as new.
+`diverged`: a run that repeats another one made a call of which that one has no record."""
 
 
 class RunResult(BaseModel, Generic[OutputT]):
@@ -228,7 +230,7 @@ class StepResult(BaseModel):
     """The parts of the result, if it has others than a text; `data` is left out, and `ref` is the digest of the bytes."""
 
 
-class Took(BaseModel):
+class Consumption(BaseModel):
     """What a run used until it failed: answered model calls, tokens, USD where all prices are known, runs of sub-agents."""
 
     steps: int = 0
@@ -396,14 +398,14 @@ class ConversationInfo(BaseModel):
     agent: str
     """The agent's name."""
     status: str
-    """As in its own progress."""
+    """As in its own progress; `not_started` before its first turn."""
 
 
 class Progress(BaseModel):
     """The result of the `progress` query."""
 
-    status: Status | Literal["running", "waiting", "failed", "cancelled"] | str
-    """The newest turn's: `running`, `waiting` for a person, or how it ended."""
+    status: str
+    """The newest turn's: `running`, `waiting` (for nothing but people, callbacks and timers), or how it ended."""
     step: int
     """The number of the newest step; 0 before the first."""
     max_steps: int

@@ -15,7 +15,7 @@ from temporalio.exceptions import ActivityError, ApplicationError, RetryState
 
 from mulligan.errors import InvalidActivityResultError
 from mulligan.schema.json_limits import JsonMeter
-from mulligan.values import RunResult, Took
+from mulligan.values import Consumption, RunResult
 from mulligan.wire.checked_result import MOST_COUNT, MOST_USD, CheckedResult, are_between, are_tokens
 from mulligan.wire.read_payload import read_payloads
 
@@ -47,7 +47,7 @@ def read_result(activity: str, raw: RawValue | None, result_type: type[Result]) 
     raise _as_failed_activity(activity, fault)
 
 
-def can_be_added(used: RunResult | Took) -> bool:
+def can_be_added(used: RunResult | Consumption) -> bool:
     """Whether the numbers of another run can be added to this one's."""
     return (
         are_tokens(used.usage)

@@ -20,9 +20,8 @@ def agent_progress(agent: RunningAgent) -> Progress:
     result = turn.result if turn else RunResult(status="completed")
     max_steps = agent.input.max_steps if agent.input else None
     running = [each for each in agent.waits.of(RunningCall) if each.kind is not None]
-    is_waiting = agent.status == "running" and agent.waits.of(PersonWait) and not running
     return Progress(
-        status="waiting" if is_waiting else agent.status,
+        status=agent.shown_status,
         step=result.steps,
         max_steps=turn.max_steps if turn else max_steps or 0,
         usage=result.usage,

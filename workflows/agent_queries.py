@@ -48,7 +48,7 @@ class AgentQueries:
         if len(self._agents) > 1:
             progress.conversations = [
                 ConversationInfo(
-                    conversation=key, agent=each.name, status=each.status if each.has_begun else "not_started"
+                    conversation=key, agent=each.name, status=each.shown_status if each.has_begun else "not_started"
                 )
                 for key, each in self._agents.items()
             ]

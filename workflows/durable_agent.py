@@ -18,6 +18,7 @@ from mulligan.run_input import RunInput
 from mulligan.values import ErrorInfo, Message, OutputT, RunResult, Status, UserMessage
 from mulligan.wire.model_call import ModelAnswer, RejectedAnswer
 from mulligan.wire.run_end import FINISH_RUN
+from mulligan.wire.run_status import RunStatus
 from mulligan.workflows import limits
 from mulligan.workflows.clean_up import is_run_cancelled
 from mulligan.workflows.conversation.conversation import Conversation
@@ -67,9 +68,9 @@ class DurableAgent(Generic[OutputT]):
         return self._agent.input
 
     @property
-    def status(self) -> Status | Literal["running", "failed", "cancelled"]:
+    def status(self) -> RunStatus:
         """The status of the newest turn."""
-        return self._agent.status
+        return self._agent.shown_status
 
     @property
     def conversation(self) -> Conversation:
@@ -269,7 +270,7 @@ class DurableAgent(Generic[OutputT]):
             kind = getattr(typed, "kind", None) or type(typed or error).__name__
             info = ErrorInfo(kind=kind, message=typed.message if typed else str(error))
             if typed is not None:
-                typed.took = turn.consumption
+                typed.consumption = turn.consumption
         # First the activity: a worker that only drops the run from its cache cancels its tasks, too, and nothing may change.
         await self._finish(turn, status, info)
         agent.status = status

@@ -1,20 +1,23 @@
-"""The search attributes of a run: its agent and its status, as lists of runs show them.
+"""What lists of runs show of a run: its agent and status as search attributes; its status while it is open as a memo.
 
-Each change is an event in the history, so there is one only where a run opens or ends, and where it begins or ceases to wait
-for a person. Where somebody has removed the attributes from the namespace, the run goes on without them.
+Each change is an event in the history, so there is one only where a run opens or ends, and where it begins or ceases to
+wait. Where somebody has removed the attributes from the namespace, the run goes on without them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 from temporalio import workflow
 from temporalio.common import SearchAttributeUpdate
 
+from mulligan.wire.run_status import PENDING_MEMO, STATUS_MEMO, open_status
 from mulligan.wire.search_attributes import AGENT_ATTRIBUTE, STATUS_ATTRIBUTE
+from mulligan.workflows.memo import memo_json
 from mulligan.workflows.recorded_decision import recorded_decision
 
-__all__ = ["ARE_REFUSED", "list_run", "set_listed_status"]
+__all__ = ["ARE_REFUSED", "list_run", "list_waits", "set_listed_status"]
 
 ARE_REFUSED = "mulligan_attributes_are_refused"
 """The function of the worker (`workflow.extern_functions`) that says whether the server refuses this run's attributes."""
@@ -35,6 +38,16 @@ def set_listed_status(status: str) -> None:
     listed = workflow.info().typed_search_attributes.get(STATUS_ATTRIBUTE)
     if listed is not None and listed != status:
         _upsert([STATUS_ATTRIBUTE.value_set(status)])
+
+
+def list_waits(kinds: Collection[str | None]) -> None:
+    """List the status of an open run that waits for these kinds, and whether it waits for people, if that has changed."""
+    status = open_status(kinds)
+    listed: dict[str, Any] = {STATUS_MEMO: status, PENDING_MEMO: int("person" in kinds)}
+    before = {STATUS_MEMO: memo_json(STATUS_MEMO) or "running", PENDING_MEMO: memo_json(PENDING_MEMO) or 0}
+    if listed != before:
+        workflow.upsert_memo({name: value for name, value in listed.items() if before[name] != value})
+        set_listed_status(status)
 
 
 def _upsert(updates: list[SearchAttributeUpdate[str]]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from pydantic import BaseModel
 from temporalio import workflow
@@ -14,11 +14,11 @@ from temporalio.exceptions import ActivityError
 
 from mulligan.run_input import RunInput
 from mulligan.schema.optional_field import optional_field
-from mulligan.values import Status
 from mulligan.wire.agent_facts import AgentFacts
 from mulligan.wire.model_call import CALL_MODEL, ConversationRequest, ModelAnswer, ModelCall
 from mulligan.wire.run_context import RunContext
 from mulligan.wire.run_priority import run_priority
+from mulligan.wire.run_status import RunStatus, open_status
 from mulligan.workflows import limits
 from mulligan.workflows.agent_route import AgentRoute
 from mulligan.workflows.conversation.continue_as_new import (
@@ -83,7 +83,7 @@ class RunningAgent:
         self.key, self.inbox = key, inbox
         self.waits: Waits = inbox.waits
         self.input: RunInput | None = None
-        self.status: Status | Literal["running", "failed", "cancelled"] = carried.get("status", "running")
+        self.status: RunStatus = carried.get("status", "running")
         self.conversation = Conversation.load(carried["conversation"]) if carried else Conversation()
         self._turn = Turn.model_validate(carried["turn"]) if carried.get("turn") else None
         self.cached_messages = self.conversation.count_at_answer
@@ -172,6 +172,11 @@ class RunningAgent:
     def is_turn_open(self) -> bool:
         """Whether a turn has begun and not ended."""
         return self.status == "running" and self.has_begun
+
+    @property
+    def shown_status(self) -> RunStatus:
+        """The newest turn's status as people are shown it: also whether an open turn works, or waits."""
+        return open_status(wait.kind for wait in self.waits.open.values()) if self.status == "running" else self.status
 
     @property
     def facts(self) -> AgentFacts:

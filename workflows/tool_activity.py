@@ -39,7 +39,7 @@ async def call_tool(agent: RunningAgent, call: StepCall, calls_in_step: int) -> 
             raise
         lost = _lost_call(request, facts, error, started)
         outcome = await agent.activity(RECORD_FAILED_CALL, lost, ToolOutcome, summary=f"{name}: {lost.kind}")
-    if outcome.unsettled is not None:
+    if outcome.failure_without_policy is not None:
         failed = _call_without_policy(request, outcome, started)
         outcome = await agent.activity(RECORD_FAILED_CALL, failed, ToolOutcome, summary=f"{name}: failed")
     return outcome
@@ -116,7 +116,7 @@ def _call_without_policy(request: CallTool, outcome: ToolOutcome, started: float
         attempts=outcome.attempts,
         step=request.step,
         started=started,
-        failure=outcome.unsettled,
+        failure=outcome.failure_without_policy,
         repaired_by=request.repaired_by,
         decision=request.decision,
     )

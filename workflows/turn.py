@@ -11,7 +11,7 @@ from pydantic import BaseModel, JsonValue
 from mulligan.prices import cost_of, round_usd
 from mulligan.run_input import RunInput
 from mulligan.schema.optional_field import optional_field
-from mulligan.values import RunResult, Status, Took, Usage
+from mulligan.values import Consumption, RunResult, Status, Usage
 from mulligan.wire.agent_facts import AgentFacts, OpenedRun
 from mulligan.wire.model_call import GuardContext, ModelAnswer, ModelCall
 from mulligan.wire.run_context import RunContext
@@ -103,10 +103,10 @@ class Turn(BaseModel):
         return self.result.steps + 1
 
     @property
-    def consumption(self) -> Took:
+    def consumption(self) -> Consumption:
         """Steps, tokens, cost and sub-agents' runs so far: what the error of a failed run contains."""
         result = self.result
-        return Took(steps=result.steps, usage=result.usage, cost=result.cost, sub_runs=result.sub_runs)
+        return Consumption(steps=result.steps, usage=result.usage, cost=result.cost, sub_runs=result.sub_runs)
 
     @property
     def limit_reached(self) -> Status | None:
@@ -144,7 +144,9 @@ class Turn(BaseModel):
     def add_answer(self, answer: ModelAnswer) -> None:
         """Count a step and the tokens of its answer."""
         self.result.steps += 1
-        self.add_usage(answer.usage, self.cost_of(self.model, answer.usage, answer.others, batched=answer.batched))
+        self.add_usage(
+            answer.usage, self.cost_of(self.model, answer.usage, answer.usage_of_repairs, batched=answer.batched)
+        )
 
     def take_output(self, answer: ModelAnswer, record: StepRecord) -> bool:
         """Set the result's output from an answer. Returns whether the answer is a final one.
@@ -161,22 +163,22 @@ class Turn(BaseModel):
         result.output = answer.message.text if is_output else None
         return is_final
 
-    def model_request(self, context: RunContext, conversation: Conversation, known: int) -> ModelCall:
+    def model_request(self, context: RunContext, conversation: Conversation, cached_messages: int) -> ModelCall:
         """The input of the next model call. `known`: how many messages of the view are in the worker's cache."""
         return ModelCall(
             where=context,
             model=self.model,
             definition=self.facts.digest,
             step=self.next_step,
-            known=known,
-            new=conversation.new_since(known, limits.INLINE_BYTES),
-            whole=conversation.ref(),
+            cached_messages=cached_messages,
+            new=conversation.new_since(cached_messages, limits.INLINE_BYTES),
+            conversation=conversation.ref(),
             patience=self.facts.model_patience,
             timeout=self.facts.model_timeout,
             attempts=self.facts.model_attempts,
             on_invalid_tool_input=self.input.on_invalid_tool_input,
             guard=GuardContext(metadata=self.input.metadata) if self.facts.guarded else None,
-            summed_up=conversation.summary.answers if conversation.summary else None,
+            summarized_answers=conversation.summary.answers if conversation.summary else None,
         )
 
     def finish_request(self, context: RunContext, status: str) -> FinishRun:
@@ -203,7 +205,7 @@ def status_of(answer: ModelAnswer) -> Status:
 def _output_value(answer: ModelAnswer, record: StepRecord) -> JsonValue:
     output = answer.output
     assert output is not None
-    if not output.as_said:
+    if not output.is_verbatim:
         return output.value
     if output.call is None:
         return cast(JsonValue, json.loads(answer.message.text))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NoReturn, TypeVar
@@ -12,15 +12,12 @@ from temporalio import workflow
 
 from mulligan.wire.updates import Stop
 from mulligan.workflows import limits
-from mulligan.workflows.listed_status import set_listed_status
-from mulligan.workflows.memo import memo_json
+from mulligan.workflows.listed_status import list_waits
 from mulligan.workflows.newest_that_fit import newest_that_fit
 
 __all__ = ["Wait", "WaitKind", "Waits"]
 
 WaitKind = Literal["worker", "tool", "person", "callback", "timer", "model"]
-_MEMO = "waiting"
-"""The memo by which `mulligan pending` finds the runs that wait for people among all open runs."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -87,11 +84,11 @@ W = TypeVar("W", bound=Wait)
 class Waits:
     """The waits of one agent. It exists before its agent does, as updates may arrive before.
 
-    `count_people` counts the waits for people of the whole workflow.
+    `of_workflow` returns the open waits of all agents of the workflow.
     """
 
-    def __init__(self, count_people: Callable[[], int]) -> None:
-        self._count_people = count_people
+    def __init__(self, of_workflow: Callable[[], Iterable[Wait]]) -> None:
+        self._of_workflow = of_workflow
         self.open: dict[tuple[str, str], Wait] = {}
         """The waits by name and key, the oldest first."""
         self.abandoned: list[Wait] = []
@@ -136,9 +133,8 @@ class Waits:
         is_new = at not in self._carried
         self._carried.discard(at)
         self.open[at] = wait
-        if is_new and wait.kind == "person" and self._count_people() == 1:
-            workflow.upsert_memo({_MEMO: 1})
-            set_listed_status("waiting")
+        if is_new:
+            self.kinds_changed()
         is_interrupted = True
         try:
             yield wait
@@ -148,9 +144,11 @@ class Waits:
                 del self.open[at]
                 if is_interrupted and not wait.is_over and wait.kind == "person":
                     self.abandoned.append(wait)
-        if wait.kind == "person" and self._count_people() == 0 and memo_json(_MEMO):
-            workflow.upsert_memo({_MEMO: 0})
-            set_listed_status("running")
+        self.kinds_changed()
+
+    def kinds_changed(self) -> None:
+        """The kind of a wait may have changed: list the run's status anew, if that is another one."""
+        list_waits({wait.kind for wait in self._of_workflow()})
 
     async def until(
         self, wait: Wait, is_over: Callable[[], bool], *, at: float | None = None, summary: str | None = None
@@ -167,6 +165,7 @@ class Waits:
             ContinueAsNewError: the run continues as new meanwhile.
         """
         key = (wait.name, wait.key)
+        self.kinds_changed()
         self._idle[key] = is_over
         is_in_time = True
         try:

@@ -90,7 +90,7 @@ async def inspect_answer(
         text, calls = await text_calls.read_calls(text, tools)
     raw_calls = calls[: size_limits.MOST_CALLS + 1]
     # After a compaction, ids of removed calls could be repeated.
-    digest = request.whole.digest if request.summed_up else ""
+    digest = request.conversation.digest if request.summarized_answers else ""
     with_ids = _with_unique_ids(raw_calls, conversation.call_ids, request.step, digest)
     renamed = _renamed(with_ids, tools.names)
     with_ids = [
@@ -147,7 +147,7 @@ def _model_answer(
         rejected=RejectedAnswer(text=rejected.text, error=rejected.error, failure=rejected.failure)
         if rejected
         else None,
-        others=dict(usage_by_model),
+        usage_of_repairs=dict(usage_by_model),
     )
 
 
@@ -257,7 +257,7 @@ class _Inspection:
         valid = await prepare(call, self.parsed[index], target, fixers, run_fixer)
         await self.functions.check_guard(call, valid.arguments)
         waits_for = await self.functions.waits_for(tool, call, valid.arguments)
-        prepared = _valid_call(valid, waits=waits_for)
+        prepared = _valid_call(valid, waits_for=waits_for)
         # A call of a `once` tool may be excluded, and then nobody is asked: `record_decision` writes its request's span.
         if waits_for is None or tool.once:
             return CallFinding(prepared)
@@ -279,7 +279,7 @@ class _Inspection:
         telemetry = self.services.telemetry
         span = telemetry.tool_call(self.request.where, attempt, arguments=valid.arguments, start=started)
         span.set_end_time()
-        output = _accepted(output_type, valid.arguments, as_said=True, call=index)
+        output = _accepted(output_type, valid.arguments, is_verbatim=True, call=index)
         return CallFinding(_valid_call(valid, text=text), output, partial(span.succeed, text))
 
     async def inspect_text(self, text: str) -> TextFinding:
@@ -319,8 +319,8 @@ class _Inspection:
         call = ToolCall(id="", name=output_type.name, arguments=text)
         parsed = await parse_arguments(text)
         valid = await self._prepare_output(call, parsed, output_type)
-        as_said = parsed.is_legal and valid.arguments is parsed.value and self.message.text == text
-        return _accepted(output_type, valid.arguments, as_said=as_said)
+        is_verbatim = parsed.is_legal and valid.arguments is parsed.value and self.message.text == text
+        return _accepted(output_type, valid.arguments, is_verbatim=is_verbatim)
 
     async def _check_no_output_beside_calls(self, text: str, output_type: OutputType) -> None:
         """Check that a text beside calls is not the output already: any other text there is allowed.
@@ -427,11 +427,11 @@ def _letters(name: str) -> str:
 
 
 def _accepted(
-    output_type: OutputType, arguments: JsonValue, *, as_said: bool, call: int | None = None
+    output_type: OutputType, arguments: JsonValue, *, is_verbatim: bool, call: int | None = None
 ) -> AcceptedOutput:
-    as_said = as_said and not output_type.is_wrapped
-    value = None if as_said else unwrap(output_type, arguments)
-    return AcceptedOutput(type=output_type.name, call=call, as_said=as_said, value=value)
+    is_verbatim = is_verbatim and not output_type.is_wrapped
+    value = None if is_verbatim else unwrap(output_type, arguments)
+    return AcceptedOutput(type=output_type.name, call=call, is_verbatim=is_verbatim, value=value)
 
 
 def _looks_like_json(text: str) -> bool:

@@ -288,7 +288,7 @@ async def _to_its_end(provider: AnswersInBackground, creating: asyncio.Future[Cr
 def _key(request: StartResponse) -> str:
     """The idempotency key: the same for each attempt to create the same response, after a worker's death too."""
     info, where = activity.info(), request.where
-    place = (request.step, request.fallback, request.number, request.whole.digest)
+    place = (request.step, request.fallback, request.number, request.conversation.digest)
     parts = (info.namespace, info.workflow_id, where.trace, where.conversation, *place)
     return hashlib.sha256("\x1f".join(map(str, parts)).encode()).hexdigest()[:32]
 

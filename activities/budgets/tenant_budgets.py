@@ -80,7 +80,7 @@ class TenantBudgets(Spending):
             return
         details = OverBudgetDetails(
             tenant=tenant,
-            then=budgets.over_budget,
+            action=budgets.over_budget,
             usd=spent.usd,
             budget=budget,
             until=spent.end.timestamp(),

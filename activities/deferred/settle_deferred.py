@@ -142,16 +142,16 @@ class SettleDeferredActivities:
                 raise ToolExecutionError(request.error or "", kind="tool_error", tool_name=name, call_id=call_id)
             case "timeout":
                 message = (
-                    f"`{name}` has started, but its result did not come within {request.limit:g} s, so it is no longer "
+                    f"`{name}` has started, but its result did not come within {request.timeout:g} s, so it is no longer "
                     "waited for. It may or may not be done later."
                 )
                 raise ToolTimeoutError(message, kind="tool_timeout", tool_name=name, call_id=call_id)
             case "time":
-                return f"The time has come, after {request.waited:.0f} s."
+                return f"The time has come, after {request.seconds_waited:.0f} s."
             case "message":
                 return (
-                    f"The wait was ended after {request.waited:.0f} s by a message, "
-                    f"{request.left:.0f} s before its time."
+                    f"The wait was ended after {request.seconds_waited:.0f} s by a message, "
+                    f"{request.seconds_left:.0f} s before its time."
                 )
             case "stopped" | "cancelled":
                 ended = "was stopped" if request.end == "stopped" else "was cancelled"

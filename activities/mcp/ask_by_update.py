@@ -12,7 +12,7 @@ from temporalio.exceptions import ApplicationError
 
 from mulligan.activities.mcp.elicitation import Ask
 from mulligan.activities.run_data.query_workflow import this_workflow
-from mulligan.wire.questions import ASK_PERSON, TOO_MANY_ASK, AskPerson, Question, Reply
+from mulligan.wire.questions import ASK_PERSON, TOO_MANY_ASK, AskPerson, Question, QuestionReply
 
 _PAUSE = 5.0
 """Seconds until a question is put again, where too many calls of the workflow wait already."""
@@ -29,19 +29,21 @@ def ask_by_update(conversation: str, call_id: str) -> Ask | None:
         return None
     asked: Counter[str] = Counter()
 
-    async def ask(question: Question) -> Reply:
+    async def ask(question: Question) -> QuestionReply:
         argument = AskPerson(conversation=conversation, call_id=call_id, question=question)
         text = argument.model_dump_json()
         asked[text] += 1
         update_id = hashlib.sha256(f"{asked[text]} {text}".encode()).hexdigest()
         while True:
             try:
-                reply: Reply = await workflow.execute_update(ASK_PERSON, argument, id=update_id, result_type=Reply)
+                reply: QuestionReply = await workflow.execute_update(
+                    ASK_PERSON, argument, id=update_id, result_type=QuestionReply
+                )
                 return reply
             except WorkflowUpdateFailedError as error:
                 if not (isinstance(error.cause, ApplicationError) and error.cause.message == TOO_MANY_ASK):
                     activity.logger.warning("A question of an MCP server was not put to a person: %s", error.cause)
-                    return Reply(action="cancel")
+                    return QuestionReply(action="cancel")
             await asyncio.sleep(_PAUSE)
 
     return ask

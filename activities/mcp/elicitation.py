@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from mulligan.mcp import McpError
 from mulligan.schema.cut_text import beginning
 from mulligan.schema.schema_cost import check_size
-from mulligan.wire.questions import Question, Questions, Replies, Reply
+from mulligan.wire.questions import Question, QuestionReply, Questions, Replies
 
 if TYPE_CHECKING:
     from mcp.shared.exceptions import MCPError
@@ -27,7 +27,7 @@ MAX_ROUNDS = 10
 """How often a call may be continued with answers. A server that asks more does not come to an end."""
 MAX_STATE_BYTES = 200_000
 """Bytes of the state that a server wants back. It is twice in history for each round."""
-Ask = Callable[[Question], Awaitable[Reply]]
+Ask = Callable[[Question], Awaitable[QuestionReply]]
 
 
 @dataclass(eq=False)
@@ -37,7 +37,7 @@ class CallInProgress:
     ask: Ask | None
     clock: asyncio.Timeout
 
-    async def ask_person(self, question: Question) -> Reply:
+    async def ask_person(self, question: Question) -> QuestionReply:
         """Ask a person. The call's timeout measures the server, so its clock stops meanwhile."""
         assert self.ask is not None
         loop = asyncio.get_running_loop()

@@ -31,7 +31,7 @@ _USER, _ASSISTANT, _END = '{"role":"user","content":[', '{"role":"assistant","co
 
 
 @dataclass
-class Turn:
+class AnthropicTurn:
     """A turn: its role, and its blocks as JSON, each part one or several of them."""
 
     role: str
@@ -69,14 +69,14 @@ def encode(message: Message, data_key: str) -> list[str]:
             return [_turn(_ASSISTANT, blocks)] if blocks else []
 
 
-def merge(items: Sequence[str], *, with_thinking: bool = True) -> list[Turn]:
+def merge(items: Sequence[str], *, with_thinking: bool = True) -> list[AnthropicTurn]:
     """The turns of a conversation from its encoded messages: they alternate, and the first and the last are the user's.
 
     Args:
         items: What `encode` returned, in order.
         with_thinking: Whether blocks of thinking are kept.
     """
-    turns: list[Turn] = []
+    turns: list[AnthropicTurn] = []
     for item in items:
         role = "user" if item.startswith(_USER) else "assistant"
         part = item[len(_USER if role == "user" else _ASSISTANT) : -len(_END)]
@@ -86,17 +86,17 @@ def merge(items: Sequence[str], *, with_thinking: bool = True) -> list[Turn]:
             turns[-1].parts.append(part)
             continue
         if (turns[-1].role if turns else "assistant") == role:
-            turns.append(Turn("user", [to_json(_text(CONTINUE))]))
-        turns.append(Turn(role, [part]))
+            turns.append(AnthropicTurn("user", [to_json(_text(CONTINUE))]))
+        turns.append(AnthropicTurn(role, [part]))
     if not turns or turns[-1].role == "assistant":
-        turns.append(Turn("user", [to_json(_text(CONTINUE))]))
+        turns.append(AnthropicTurn("user", [to_json(_text(CONTINUE))]))
     for turn in turns:
         if turn.role == "user":  # the API wants the results before anything else
             turn.parts.sort(key=lambda part: not part.startswith('{"type":"tool_result"'))
     return turns
 
 
-def mark_for_cache(turns: list[Turn]) -> None:
+def mark_for_cache(turns: list[AnthropicTurn]) -> None:
     """Mark where the previous request ended, if the API would not look back so far for what it has cached."""
     users = [turn for turn in turns if turn.role == "user"]
     if len(users) > 1 and len(users[-1].parts) >= LOOK_BACK:

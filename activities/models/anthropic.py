@@ -11,7 +11,14 @@ from pydantic import JsonValue
 from mulligan.activities.models import _refusals
 from mulligan.activities.models._anthropic_assembler import AnthropicAssembler, usage_of
 from mulligan.activities.models._anthropic_client import AnthropicClient
-from mulligan.activities.models._anthropic_turns import THINKING, Turn, called_tools, encode, mark_for_cache, merge
+from mulligan.activities.models._anthropic_turns import (
+    THINKING,
+    AnthropicTurn,
+    called_tools,
+    encode,
+    mark_for_cache,
+    merge,
+)
 from mulligan.activities.models._http_errors import error_in
 from mulligan.activities.models._json_fields import MOST_TOKENS, as_text, finish_reason, shorten_layout, to_json
 from mulligan.activities.models._model_settings import settings_for, tool_choice_of
@@ -129,7 +136,7 @@ class Anthropic(SdkProvider[AnthropicClient]):
         answer = await self._client.post(http_request)
         return _reply(answer, self._data_key, self._client.key_variable)
 
-    def _body(self, request: Request, turns: list[Turn]) -> dict[str, Any]:
+    def _body(self, request: Request, turns: list[AnthropicTurn]) -> dict[str, Any]:
         body: dict[str, Any] = {"model": request.model, "cache_control": CACHED, **settings_for(request, DATA_KEY)}
         _set_max_tokens(body, self._max_tokens.get(request.model, MOST_TOKENS))
         if request.model in self._without_sampling:
@@ -169,7 +176,7 @@ def _set_max_tokens(body: dict[str, Any], limit: int) -> None:
     body["max_tokens"] = min(wanted, limit) if isinstance(wanted, int) else wanted
 
 
-def _must_not_think(body: Mapping[str, Any], turns: list[Turn]) -> bool:
+def _must_not_think(body: Mapping[str, Any], turns: list[AnthropicTurn]) -> bool:
     """Whether the request would be refused with thinking turned on.
 
     With a budget for thinking, an answer whose calls have just got their results must begin with its thinking. It does not

@@ -112,7 +112,7 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
         async def send(request: Request, reasoning: bool) -> Reply:
             return self.reply_of(await self._client.post(self._http_request(request, reasoning)))
 
-        return await self._with_what_it_takes(request, send)
+        return await self._send_without_what_is_refused(request, send)
 
     async def start_in_background(
         self, request: Request, *, key: str, metadata: Mapping[str, str], streamed: bool = False
@@ -145,7 +145,7 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
                     return created
             return CreatedResponse(await self._client.post(create))
 
-        return await self._with_what_it_takes(request, send)
+        return await self._send_without_what_is_refused(request, send)
 
     async def _create_streamed(self, create: HttpRequest, model: str) -> CreatedResponse | None:
         """The response of a request with `stream`, from its first event; None: the endpoint refuses to stream it."""
@@ -227,7 +227,7 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
         """
         return _reply(response, self._data_key)
 
-    async def _with_what_it_takes(self, request: Request, send: Callable[[Request, bool], Awaitable[T]]) -> T:
+    async def _send_without_what_is_refused(self, request: Request, send: Callable[[Request, bool], Awaitable[T]]) -> T:
         """Send a request, with reasoning or without as the second argument of `send` says.
 
         Reasoning is always requested and sent back. A model without reasoning refuses the request for it, and a model

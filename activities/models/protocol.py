@@ -58,7 +58,7 @@ class Request:
     server without tools can be used. None: they are not read from it."""
     timeout: float = 300.0
     """Seconds for the whole answer."""
-    summed_up: int = 0
+    summarized_answers: int = 0
     """How many of the model's answers a summary has replaced: they came before these messages."""
     on_text: Callable[[str], None] | None = None
     """Called with each piece of the answer's text as the model writes it. None: the answer need not be streamed."""

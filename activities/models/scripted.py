@@ -52,8 +52,10 @@ class Scripted:
         if script is None:
             known = ", ".join(sorted(self._scripts))
             raise ModelRequestError(f"There is no script {request.model!r}; this worker has loaded: {known}.")
-        say = _answer(script, request.messages, request.summed_up)
-        step = 1 + request.summed_up + sum(isinstance(message, AssistantMessage) for message in request.messages)
+        say = _answer(script, request.messages, request.summarized_answers)
+        step = (
+            1 + request.summarized_answers + sum(isinstance(message, AssistantMessage) for message in request.messages)
+        )
         calls = [
             ToolCall(id=f"call_{step}_{index}" if call.id is None else call.id, name=call.name, arguments=call.raw)
             for index, call in enumerate(say.calls, 1)
@@ -85,9 +87,9 @@ async def _stream_text(say: Say, request: Request) -> None:
             await asyncio.sleep(say.pace)
 
 
-def _answer(script: Script, messages: Sequence[Message], summed_up: int) -> Say:
+def _answer(script: Script, messages: Sequence[Message], summarized_answers: int) -> Say:
     try:
-        say = script.answer(messages, summed_up)
+        say = script.answer(messages, summarized_answers)
     except Exception as error:  # a user's function; a retry would only raise the same again
         raise ModelRequestError(f"Script {script.name!r} raised {type_name(error)}: {error_text(error)}") from error
     if not isinstance(say, Say):

@@ -80,7 +80,7 @@ class CachedConversation:
         """References to the results of the last message's calls."""
         last = self.messages[-1] if self.messages else None
         calls = last.tool_calls if isinstance(last, AssistantMessage) else []
-        return [CachedResult(role="held", call_id=call.id) for call in calls]
+        return [CachedResult(role="cached_result", call_id=call.id) for call in calls]
 
     @property
     def ref(self) -> ConversationRef:

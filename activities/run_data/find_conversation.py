@@ -31,20 +31,20 @@ async def conversation_of(
         ModelRequestError: content was changed, or is too much for a request.
     """
     cache, key = services.conversations, conversation_key(request.where)
-    prefix, miss = cache.take(key, provider, request.whole, request.known)
+    prefix, miss = cache.take(key, provider, request.conversation, request.cached_messages)
     try:
-        if len(prefix.messages) == request.known:
+        if len(prefix.messages) == request.cached_messages:
             prefix.extend(cache.resolve(key, request.new or prefix.open_calls()))
-        is_whole = len(prefix.messages) == request.whole.count
+        is_whole = len(prefix.messages) == request.conversation.count
         result = "hit" if is_whole else "partial" if prefix.messages else miss or "absent"
         queried = await _query_rest(request, prefix)
-        if prefix.ref != request.whole:
+        if prefix.ref != request.conversation:
             # The cache has another history: from before a reset, or of another run of this workflow id.
             prefix.cut_back(0)
             result = "mismatch"
             queried += await _query_rest(request, prefix)
         services.telemetry.metrics.count_cache_lookup(result, queried)
-        if prefix.ref != request.whole:
+        if prefix.ref != request.conversation:
             prefix.cut_back(0)
             raise ApplicationError("The workflow has moved on while its messages were read.", type="StaleConversation")
         if prefix.unread:
@@ -61,8 +61,10 @@ async def conversation_of(
 async def _query_rest(request: ConversationRequest, prefix: CachedConversation) -> int:
     """Query the workflow for the messages that are missing, and append them; returns their bytes as JSON."""
     queried = 0
-    while (count := len(prefix.messages)) < request.whole.count:
-        wanted = PageRequest(conversation=request.where.conversation, since=count, count=request.whole.count - count)
+    while (count := len(prefix.messages)) < request.conversation.count:
+        wanted = PageRequest(
+            conversation=request.where.conversation, since=count, count=request.conversation.count - count
+        )
         page = await query_this_workflow(CONVERSATION_QUERY, wanted, Page)
         if not page.messages:
             break

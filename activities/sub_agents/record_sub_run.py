@@ -73,8 +73,8 @@ class RecordSubRunActivity:
         if ended.run.status == "completed":
             text = cut(ended.text, tool.max_result_chars if tool else MAX_RESULT_CHARS)
             span.succeed(text)
-            outcome.as_given = text == ended.text
-            outcome.text = "" if outcome.as_given else text
+            outcome.is_text_unchanged = text == ended.text
+            outcome.text = "" if outcome.is_text_unchanged else text
         else:
             policy = policy_for(error := _error(ended), agent=agent, tool=tool)
             failure = await apply_policy(error, policy, self.services.runtime)

@@ -37,8 +37,8 @@ async def list_runs(
     status: Annotated[
         str | None,
         typer.Option(
-            help="Only runs with this status: running, waiting (for a person), failed, canceled, terminated, timedout, or a "
-            "result's: completed, stopped, max_steps, max_tokens, refused …",
+            help="Only runs with this status: running, waiting (for people, callbacks or timers only), failed, cancelled, "
+            "terminated, timed_out, or a result's: completed, stopped, max_steps, max_tokens, refused …",
             show_default=False,
         ),
     ] = None,
@@ -93,8 +93,8 @@ async def list_runs(
 
 async def _add_waits(client: Client, runs: list[dict[str, Any]]) -> None:
     """Add to the newest open runs what they wait for. One that cannot be read is listed without it."""
-    from mulligan.client.find_runs import WAITING
     from mulligan.client.wait_reader import WaitReader
+    from mulligan.wire.run_status import is_open
 
     reader, limit = WaitReader(client, MOST_SUB_RUNS), asyncio.Semaphore(PARALLEL_READS)
 
@@ -103,10 +103,8 @@ async def _add_waits(client: Client, runs: list[dict[str, Any]]) -> None:
             waiting = await reader.read_or_none(run["id"])
         if waiting is not None:
             run["waiting_for"] = waiting.model_dump(mode="json")
-            if waiting.kind == "person":
-                run["status"] = WAITING  # as `show` and `--status waiting` have it
 
-    await asyncio.gather(*(add(run) for run in [run for run in runs if run["status"] == "running"][:MOST_WAITS]))
+    await asyncio.gather(*(add(run) for run in [run for run in runs if is_open(run["status"])][:MOST_WAITS]))
 
 
 def _table(runs: list[dict[str, Any]]) -> Table:

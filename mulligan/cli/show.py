@@ -117,6 +117,7 @@ async def _read_state(client: Client, handle: WorkflowHandle[Any, Any], *, deep:
     from temporalio.service import RPCError
 
     from mulligan.cli._sub_runs import read_sub_runs
+    from mulligan.client.find_runs import describe_run
     from mulligan.client.read_run import RunEnd, query_run, wait_for_end
     from mulligan.client.wait_reader import WaitReader, is_without_worker
     from mulligan.trace_view.history import size_of_chain
@@ -137,7 +138,7 @@ async def _read_state(client: Client, handle: WorkflowHandle[Any, Any], *, deep:
         query_error = f"the workflow does not answer the query for them ({error.message})"
     description = await handle.describe()
     is_open = description.status == WorkflowExecutionStatus.RUNNING
-    end = RunEnd(_open_status(progress)) if is_open else await wait_for_end(handle)
+    end = await wait_for_end(handle) if not is_open else RunEnd((await describe_run(client, description))["status"])
     steps = [step for _, steps_of_agent in agents for step in steps_of_agent]
     if progress is not None and is_open:
         progress["waiting_for"] = waiting.model_dump(mode="json") if waiting else None
@@ -172,12 +173,6 @@ async def _read_agents(
         )
         for each in conversations
     ]
-
-
-def _open_status(progress: dict[str, Any] | None) -> str:
-    """The status of an open run. A workflow of a user's own goes on when an agent's turn has ended."""
-    status = (progress or {}).get("status")
-    return status if status in ("running", "waiting") else "running"
 
 
 def _print_state(state: _RunState) -> None:

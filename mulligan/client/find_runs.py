@@ -20,19 +20,18 @@ from mulligan.values import Status
 from mulligan.wire.agent_list import AGENTS_WORKFLOW
 from mulligan.wire.run_context import AGENT_WORKFLOW
 from mulligan.wire.run_priority import TENANT_MEMO
+from mulligan.wire.run_status import PENDING_MEMO, STATUS_MEMO, STATUSES, OpenStatus, status_in_temporal
 from mulligan.wire.search_attributes import AGENT_ATTRIBUTE, STATUS_ATTRIBUTE
 
-TEMPORAL_STATUSES = {
-    name.lower(): name for name in ("Running", "Completed", "Failed", "Canceled", "Terminated", "TimedOut")
-} | {"cancelled": "Canceled", "timed_out": "TimedOut"}
-"""Temporal's statuses, by the words for them that users may give."""
-WAITING = "waiting"
-"""The status of an open run that waits for a person, as in `progress`. A run has a memo of this name while it does."""
-_LISTED_STATUSES = {WAITING, *get_args(Status)}
+_IN_TEMPORAL = {
+    **dict.fromkeys(get_args(OpenStatus), "Running"),
+    **dict.fromkeys(get_args(Status), "Completed"),
+    **{"failed": "Failed", "cancelled": "Canceled", "terminated": "Terminated", "timed_out": "TimedOut"},
+}
+"""Temporal's status of the runs with a status of ours."""
+_LISTED_STATUSES = {*get_args(OpenStatus), *get_args(Status)}
 """The statuses that runs have as a search attribute, and not or not only as Temporal's status."""
-_CERTAIN = {WAITING, *TEMPORAL_STATUSES} - {"completed"}
-"""The statuses that a run is known to have without its result."""
-_MEMO_TYPES: dict[str, type] = {"agent": str, TENANT_MEMO: str, WAITING: int}
+_MEMO_TYPES: dict[str, type] = {"agent": str, TENANT_MEMO: str, STATUS_MEMO: str, PENDING_MEMO: int}
 _FIRST, _LAST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
 """Times of the server are nanoseconds in 64 bits."""
 PARALLEL_READS = 20
@@ -53,7 +52,7 @@ class CursorError(ValueError):
 class RunQuery:
     """Which runs: all but those of sub-agents; the open ones, then the others, the one that ended last first.
 
-    `status`: Temporal's, a result's, or `waiting` for a person. `since` and `until`: when they started. `id_prefix`: how
+    `status`: a word of `wire/run_status.py`. `since` and `until`: when they started. `id_prefix`: how
     their ids begin. `may_see` decides on each run that the other conditions select.
     """
 
@@ -81,8 +80,6 @@ class RunQuery:
         if self.agent not in (None, memo.get("agent")):
             return False
         if self.tenant not in (None, memo.get(TENANT_MEMO)):
-            return False
-        if self.status is not None and self.status.lower() == WAITING and not memo.get(WAITING):
             return False
         return self.may_see is None or await self.may_see(execution)
 
@@ -155,7 +152,7 @@ async def find_runs(client: Client, query: RunQuery, *, limit: int, cursor: str 
             batch = wanted[start : start + PARALLEL_READS]
             described = await asyncio.gather(*(describe_run(client, execution) for _, execution in batch))
             for (number, _), run in zip(batch, described, strict=True):
-                if not _has_status(run, query.status):
+                if query.status is not None and run["status"] != query.status.lower():
                     continue
                 runs.append(run)
                 if len(runs) == limit:
@@ -177,7 +174,7 @@ async def describe_run(client: Client, execution: WorkflowExecution) -> dict[str
         **({"tenant": memo["tenant"]} if memo.get("tenant") else {}),
         **({"type": execution.workflow_type} if execution.workflow_type != AGENT_WORKFLOW else {}),
         **({"parent": execution.parent_id} if execution.parent_id else {}),
-        "status": await _status(client, execution),
+        "status": await _status(client, execution, memo),
         "started": execution.start_time.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
         "seconds": ((execution.close_time or datetime.now(UTC)) - execution.start_time).total_seconds(),
     }
@@ -201,12 +198,16 @@ async def readable_memo(execution: WorkflowExecution) -> dict[str, Any] | None:
     return {name: value for name, value in memo.items() if isinstance(value, _MEMO_TYPES.get(name, object))}
 
 
-async def _status(client: Client, execution: WorkflowExecution) -> str:
-    """The status of a run: Temporal's, or its result's if it has one that can be read."""
+async def _status(client: Client, execution: WorkflowExecution, memo: dict[str, Any]) -> str:
+    """The status of a run: the one that it lists while it is open, its result's if that can be read, or Temporal's."""
+    if execution.status == WorkflowExecutionStatus.RUNNING:
+        # The search attribute can be read where the memo is encrypted with another key.
+        listed = {memo.get(STATUS_MEMO), execution.typed_search_attributes.get(STATUS_ATTRIBUTE)}
+        return "waiting" if "waiting" in listed else "running"
     if execution.status == WorkflowExecutionStatus.COMPLETED and execution.workflow_type != AGENT_WORKFLOW:
         return "completed"  # its result is the user's, whatever its fields mean
     if execution.status != WorkflowExecutionStatus.COMPLETED:
-        return execution.status.name.lower() if execution.status else "unknown"
+        return status_in_temporal(execution.status.name) if execution.status else "unknown"
     read_result: Callable[..., Awaitable[Any]] = client.get_workflow_handle(
         execution.id, run_id=execution.run_id
     ).result
@@ -223,21 +224,9 @@ async def _status(client: Client, execution: WorkflowExecution) -> str:
 
 def _temporal_status(wanted: str) -> str:
     """Temporal's status of the runs whose status may be the wanted one. A result's status is not known to Temporal."""
-    if wanted in get_args(Status):
-        return "Completed"
-    if wanted == WAITING:
-        return "Running"
-    if wanted not in TEMPORAL_STATUSES:
-        known = ", ".join(dict.fromkeys([*TEMPORAL_STATUSES, WAITING, *get_args(Status)]))
-        raise StatusError(f"is {wanted[:80]!r}; it must be one of: {known}.")
-    return TEMPORAL_STATUSES[wanted]
-
-
-def _has_status(run: dict[str, Any], wanted: str | None) -> bool:
-    """Whether a run of the right status for Temporal has the wanted one."""
-    if wanted is None or wanted.lower() in _CERTAIN:
-        return True
-    return bool(run["status"] == wanted.lower())
+    if wanted not in _IN_TEMPORAL:
+        raise StatusError(f"is {wanted[:80]!r}; it must be one of: {', '.join(STATUSES)}.")
+    return _IN_TEMPORAL[wanted]
 
 
 def _cursor(token: bytes | None, skip: int) -> str | None:

@@ -38,6 +38,7 @@ from mulligan.wire.event_types import (
 )
 from mulligan.wire.live_text_in import live_text_in
 from mulligan.wire.model_call import CALL_MODEL
+from mulligan.wire.run_status import status_in_temporal
 from mulligan.wire.tool_call import CALL_TOOL
 
 _PAGE = 200
@@ -255,7 +256,7 @@ class EventFollower:
     async def end_event(self, run: WorkflowExecutionDescription) -> Event:
         """The event `run_ended` for a run that stored none: it was terminated, timed out, or failed before it began."""
         end = await wait_for_end(self._handle)
-        status = run.status.name.lower() if run.status else "failed"
+        status = status_in_temporal(run.status.name) if run.status else "failed"
         error = ErrorInfo(kind=end.error["type"], message=end.error["message"]) if end.error else None
         result = RunResult.model_validate(end.result) if end.result and "usage" in end.result else None
         fields = {"at": run.close_time or run.start_time, "offset": self.total, "turn": 1}

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, WorkflowQueryFailedError
-from temporalio.exceptions import CancelledError, FailureError
+from temporalio.exceptions import FailureError
 from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.client.connect import explain_unreadable_data
@@ -18,6 +18,7 @@ from mulligan.client.query_answers import check_answer
 from mulligan.client.unless_missing import unless_missing
 from mulligan.errors import error_of
 from mulligan.values import RunResult
+from mulligan.wire.run_status import status_of_cause
 
 SECONDS_BETWEEN_QUERIES = 0.5
 """Seconds between two queries for new steps. A worker of the run answers each query."""
@@ -66,13 +67,13 @@ async def wait_for_end(handle: Handle) -> RunEnd:
         result = await handle.result()
     except WorkflowFailureError as failure:
         cause = failure.cause
-        if isinstance(cause, CancelledError):
-            return RunEnd("cancelled")
+        if (status := status_of_cause(cause)) == "cancelled":
+            return RunEnd(status)
         typed = error_of(failure)
         if typed is not None:
-            return RunEnd("failed", error={"type": typed.type, "message": typed.message})
+            return RunEnd(status, error={"type": typed.type, "message": typed.message})
         message = cause.message if isinstance(cause, FailureError) else str(cause)
-        return RunEnd("failed", error={"type": type(cause).__name__, "message": message})
+        return RunEnd(status, error={"type": type(cause).__name__, "message": message})
     except UNDECODABLE as error:
         if explain_unreadable_data(error):
             raise

@@ -36,6 +36,7 @@ from mulligan.values import (
     UserMessage,
 )
 from mulligan.wire.resume_page import RESUME_STATE_QUERY, ResumeState
+from mulligan.wire.run_status import status_of_cause
 from mulligan.wire.ui_summary import run_summary, task_of
 
 WORKFLOW = "AgentWorkflow"
@@ -335,7 +336,7 @@ async def _read_end(earlier: Handle) -> tuple[str, MulliganError | None]:
     try:
         result = await earlier.result(follow_runs=False)
     except WorkflowFailureError as failure:
-        return "failed", error_of(failure)
+        return status_of_cause(failure.cause), error_of(failure)
     return (str(result.get("status", "completed")) if isinstance(result, dict) else "completed"), None
 
 

@@ -43,7 +43,7 @@ class ServedAgents:
         return f"{self.task_queue}{self.tag}"
 
 
-def untagged(name: str) -> str:
+def without_tag(name: str) -> str:
     """An identity or a task queue without its tag, if it has one; then a queue for model calls loses `-models` as well."""
     return _TAG.sub("", name)
 

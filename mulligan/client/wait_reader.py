@@ -25,7 +25,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from mulligan.client.heartbeat_details import heartbeat_details
 from mulligan.client.pollers import RECENT_POLL, last_polls
 from mulligan.client.read_run import ask_once
-from mulligan.client.served_agents import untagged
+from mulligan.client.served_agents import without_tag
 from mulligan.client.sub_runs import open_children
 from mulligan.features import parts
 from mulligan.schema.cut_text import beginning
@@ -308,7 +308,7 @@ class _WithoutWorker(WaitingFor):
 def no_worker(task_queue: str, last_poll: datetime | None, since: datetime) -> WaitingFor:
     """The wait for a worker of a queue. `last_poll`: of the queue; None if there was none. `since`: if there was none."""
     seen = f" (the last one was seen at {_clock(last_poll)})" if last_poll is not None else ""
-    queue = untagged(task_queue)
+    queue = without_tag(task_queue)
     option = f" --task-queue {shlex.quote(queue)}" if queue != "agents" else ""
     is_own = queue == task_queue
     what = f"no worker polls task queue {queue!r}" if is_own else f"no worker that serves the agent polls {queue!r}"

@@ -10,8 +10,9 @@ from typing import Any
 from temporalio.client import Client, WorkflowExecution, WorkflowQueryFailedError
 from temporalio.service import RPCError
 
-from mulligan.client.find_runs import WAITING, readable_memo
+from mulligan.client.find_runs import readable_memo
 from mulligan.client.read_run import UNDECODABLE, query_run
+from mulligan.wire.run_status import PENDING_MEMO
 
 MOST_OPEN_RUNS, MOST_WAITING_RUNS = 10_000, 300
 """Open runs whose memo is read, and runs that are asked for their calls."""
@@ -55,7 +56,7 @@ async def read_all_pending(
         memo = await readable_memo(execution)
         if memo is None:
             found.encrypted += 1
-        elif memo.get(WAITING) and (may_see is None or await may_see(execution)):
+        elif memo.get(PENDING_MEMO) and (may_see is None or await may_see(execution)):
             run_ids.append(execution.id)
     limit = asyncio.Semaphore(PARALLEL_QUERIES)
     seconds = SECONDS_FOR_RUN if is_bounded else None

@@ -20,7 +20,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.client.pollers import last_polls, recent_pollers
 from mulligan.client.registered_attributes import read_registered_attributes
-from mulligan.client.served_agents import ServedAgents, untagged
+from mulligan.client.served_agents import ServedAgents, without_tag
 from mulligan.doctor.finding import Finding
 from mulligan.wire.search_attributes import SEARCH_ATTRIBUTES
 
@@ -114,7 +114,7 @@ async def check_task_queue(client: Client, queue: str, agents: Sequence[str]) ->
     if not identities:
         start = f"mulligan worker --load MODULE{'' if queue == 'agents' else f' --task-queue {queue}'}"
         return [Finding(name, "problem", f"no worker polls it, so its runs make no progress; start one: `{start}`")]
-    shown = ", ".join(untagged(identity) for identity in identities[:SHOWN_WORKERS])
+    shown = ", ".join(without_tag(identity) for identity in identities[:SHOWN_WORKERS])
     more = f" and {len(identities) - SHOWN_WORKERS} more" if len(identities) > SHOWN_WORKERS else ""
     findings = [
         Finding(

@@ -62,7 +62,7 @@ class Metrics:
             "mulligan.run.cost", "{USD}", "Cost of a run, at its end, where its prices are known.", USD
         )
         self._unsent_requests = meter.create_counter(
-            "mulligan.model_calls.held_back",
+            "mulligan.model_calls.throttled",
             "{request}",
             "Requests that were not sent, as the endpoint limits this worker.",
         )

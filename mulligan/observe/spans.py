@@ -193,6 +193,9 @@ def agent_steps(trace: str, step: int) -> SpanDefinition:
     return _child(semconv.AGENT_STEPS, trace, group_key(step), attributes)
 
 
+_TOTALS = ("input_tokens", "output_tokens", "cached_input_tokens", "reasoning_tokens")
+
+
 def agent_finish(trace: str, run: RunSummary) -> SpanDefinition:
     """`agent.finish`: how a run ended."""
     known = {
@@ -204,7 +207,7 @@ def agent_finish(trace: str, run: RunSummary) -> SpanDefinition:
     attributes: Attributes = {
         semconv.WORKFLOW_TYPE: run.workflow_type,
         **{name: value for name, value in known.items() if value is not None},
-        **(_usage(run.usage) if run.usage is not None else {}),
+        **({f"{semconv.RUN_USAGE}{name}": getattr(run.usage, name) for name in _TOTALS} if run.usage else {}),
     }
     return _child(semconv.AGENT_FINISH, trace, ("finish", run.turn), attributes)
 

@@ -10,6 +10,7 @@ from mulligan.run_view import changes
 from mulligan.run_view.step_view import CallView, StepView, WaitView
 from mulligan.values import Usage
 from mulligan.wire import event_types as events
+from mulligan.wire.run_status import open_status
 
 MOST_MISTAKES = 200
 """Mistakes among which the one is looked for that a call corrects: some models make thousands."""
@@ -73,6 +74,14 @@ class RunView:
     def newest_step(self) -> StepView | None:
         """The newest step."""
         return self.steps[max(self.steps)] if self.steps else None
+
+    @property
+    def status(self) -> str:
+        """The run's status, as it says it itself."""
+        if self.end is not None:
+            return self.end.status
+        step = self.newest_step
+        return open_status(call.waits_for for call in step.calls.values()) if step and step.answered else "running"
 
     def add(self, event: events.Event) -> list[changes.Change]:
         """Add an event, and return what it has changed, in order. The view has all changes already."""

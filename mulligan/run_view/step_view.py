@@ -65,6 +65,17 @@ class CallView:
         return next((wait for wait in self.waits if wait.decided is None), None) if not self.settled else None
 
     @property
+    def waits_for(self) -> str | None:
+        """The kind of what ends it, of `WaitingFor`; None: it is settled, or neither runs nor waits."""
+        if self.settled is not None:
+            return None
+        if self.open_wait is not None:
+            return "person"
+        if self.deferred is not None:
+            return self.deferred.deferred.kind
+        return "tool" if self.started is not None else None
+
+    @property
     def needed_approval(self) -> bool:
         """Whether people were asked to approve it."""
         return any(wait.asked.kind == "approval" for wait in self.waits)

@@ -25,8 +25,8 @@ from mulligan.serve.client_parts import as_prompt, joined_instructions, media_pa
 from mulligan.serve.http_protocol import STREAM, Calling, EventStream, Protocol, Serving
 from mulligan.serve.json_body import MOST_MESSAGES, JsonRoute, check_count
 from mulligan.serve.problems import Problem
-from mulligan.serve.replies import Reply, send_replies
-from mulligan.serve.threads import MESSAGE_ID, Thread, Turn, UserMessage
+from mulligan.serve.replies import PersonReply, send_replies
+from mulligan.serve.threads import MESSAGE_ID, Thread, ThreadTurn, UserMessage
 from mulligan.serve.turn_stream import TurnStream, Wait, open_turn, turn_frames
 from mulligan.values import AssistantMessage, ErrorInfo, Message, ToolMessage
 from mulligan.wire.event_types import Event, MessageReceived, RunEnded
@@ -36,7 +36,7 @@ OWN_ID = "mulligan-"
 """What the ids of messages begin with that no client has sent."""
 MOST_REPLIES = 1_000
 SYSTEM = {"system", "developer"}
-CANCELLED = {"stopped", "cancelled", "canceled", "terminated"}
+CANCELLED = {"stopped", "cancelled", "terminated"}
 TOLD = {"step_started", "text_delta", "answered", "waiting", "tool_call_started", "tool_call_settled", "message"}
 TOLD |= {"run_started", "run_ended"}
 """The events that AG-UI has events of its own for; RUN_STARTED, the call and the interrupt stand for some of them."""
@@ -133,21 +133,21 @@ def _part(part: Any) -> Json:
     raise Problem(422, "invalid_input", "The user's message has a part that is not text, image, audio or document.")
 
 
-def _reply(entry: ResumeEntry) -> Reply:
+def _reply(entry: ResumeEntry) -> PersonReply:
     """The answer to an interrupt, as our updates take it. Besides the form of `responseSchema`, simpler ones are read."""
     payload = entry.payload
     if entry.status == "cancelled":
-        return Reply(wait_id=entry.interrupt_id, approved=False, reason="The person cancelled it.")
+        return PersonReply(wait_id=entry.interrupt_id, approved=False, reason="The person cancelled it.")
     if isinstance(payload, bool):
-        return Reply(wait_id=entry.interrupt_id, approved=payload, text=json.dumps(payload))
+        return PersonReply(wait_id=entry.interrupt_id, approved=payload, text=json.dumps(payload))
     if not isinstance(payload, dict):
         text = payload if isinstance(payload, str) else json.dumps(payload, ensure_ascii=False)
-        return Reply(wait_id=entry.interrupt_id, text=text)
+        return PersonReply(wait_id=entry.interrupt_id, text=text)
     approved, reason, edited = payload.get("approved"), payload.get("reason"), payload.get("editedArgs")
     if edited is not None and not isinstance(edited, dict):
         raise Problem(422, "invalid_input", '"editedArgs" must be an object: all arguments of the call.')
     answer = payload.get("answer")
-    return Reply(
+    return PersonReply(
         wait_id=entry.interrupt_id,
         approved=approved if isinstance(approved, bool) else None,
         text=answer if isinstance(answer, str) and len(payload) == 1 else json.dumps(payload, ensure_ascii=False),
@@ -173,7 +173,7 @@ def _respond(
 class Translator:
     """The changes of a run as AG-UI's events."""
 
-    def __init__(self, body: RunAgentInput, turn: Turn | None) -> None:
+    def __init__(self, body: RunAgentInput, turn: ThreadTurn | None) -> None:
         self.view = RunView()
         self._body = body
         self._history = _history(turn.input) if turn else []

@@ -21,7 +21,7 @@ from mulligan.serve.client_parts import as_prompt, joined_instructions, media_pa
 from mulligan.serve.http_protocol import STREAM, Calling, EventStream, Protocol, Serving
 from mulligan.serve.json_body import MOST_MESSAGES, JsonRoute, check_count
 from mulligan.serve.problems import Problem
-from mulligan.serve.replies import Reply, send_replies
+from mulligan.serve.replies import PersonReply, send_replies
 from mulligan.serve.threads import Thread, UserMessage
 from mulligan.serve.turn_stream import TurnStream, Wait, WaitingCall, open_turn, turn_frames
 from mulligan.wire.event_types import Decided, Event, MessageReceived, RunEnded
@@ -29,7 +29,7 @@ from mulligan.wire.event_types import Decided, Event, MessageReceived, RunEnded
 PREFIX = "/ai-sdk"
 HEADERS = {"x-vercel-ai-ui-message-stream": "v1"}
 DONE = b"data: [DONE]\n\n"
-ABORTED = {"cancelled", "canceled", "terminated"}
+ABORTED = {"cancelled", "terminated"}
 TOLD = {"step_started", "text_delta", "answered", "tool_call_started", "tool_call_settled", "message"}
 TOLD |= {"run_started", "run_ended"}
 """The events that the AI SDK has chunks for. Those of calls that wait for approval are told too."""
@@ -108,9 +108,9 @@ def _part(part: Any) -> Json:
     raise Problem(422, "invalid_input", "The user's message has a part that is not text, and no file with a URL.")
 
 
-def _replies(message: Json) -> list[Reply]:
+def _replies(message: Json) -> list[PersonReply]:
     """The replies in the parts of an assistant's message: decisions on approvals, and outputs of tools that ask."""
-    replies: list[Reply] = []
+    replies: list[PersonReply] = []
     parts = message.get("parts")
     for part in parts if isinstance(parts, list) else ():
         approval, asked = _object(part, "approval"), _object(_object(part, "toolMetadata"), "mulligan")
@@ -118,7 +118,7 @@ def _replies(message: Json) -> list[Reply]:
         if state == "approval-responded":
             approved, reason = approval.get("approved"), approval.get("reason")
             replies.append(
-                Reply(
+                PersonReply(
                     wait_id=str(approval.get("id")),
                     approved=approved if isinstance(approved, bool) else None,
                     reason=reason if isinstance(reason, str) else None,
@@ -127,7 +127,7 @@ def _replies(message: Json) -> list[Reply]:
         elif state in ("output-available", "output-error") and "wait" in asked:
             output = part.get("output") if state == "output-available" else None
             text = output if isinstance(output, str | None) else json.dumps(output, ensure_ascii=False)
-            replies.append(Reply(wait_id=str(asked["wait"]), text=text))
+            replies.append(PersonReply(wait_id=str(asked["wait"]), text=text))
     return replies
 
 

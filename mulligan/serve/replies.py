@@ -18,7 +18,7 @@ NO_ANSWER = "The question was closed without an answer."
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reply:
+class PersonReply:
     """A reply to a wait. `approved`: to an approval. `text`: to a question; None: the person does not answer it."""
 
     wait_id: str
@@ -29,7 +29,7 @@ class Reply:
 
 
 async def send_replies(
-    runs: Runs, caller: Caller, run_id: str, replies: Sequence[Reply]
+    runs: Runs, caller: Caller, run_id: str, replies: Sequence[PersonReply]
 ) -> tuple[str, set[WaitingCall]]:
     """Send replies to a run and the runs below it. Those that they have already are left out: a request may be repeated.
 
@@ -59,7 +59,7 @@ async def send_replies(
     return newest[0], {call for _, call, _ in parsed}
 
 
-async def _send(runs: Runs, caller: Caller, run_id: str, waiting: dict[str, Any], reply: Reply) -> None:
+async def _send(runs: Runs, caller: Caller, run_id: str, waiting: dict[str, Any], reply: PersonReply) -> None:
     call_id = waiting["call_id"]
     if waiting["kind"] == "question" and not (reply.text is None and waiting.get("can_deny")):
         await runs.answer(caller, run_id, {"call_id": call_id, "text": reply.text or NO_ANSWER})

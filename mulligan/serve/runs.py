@@ -292,7 +292,7 @@ class Runs:
             info.waiting_for = _cleaned(waiting.model_dump(mode="json")) if waiting else None
             return info
         end = await wait_for_end(handle)
-        info.status, info.result = (end.status if end.result else info.status), end.result
+        info.status, info.result = end.status, end.result
         if end.error is not None:
             info.error = _cleaned({"kind": str(end.error["type"]), "message": str(end.error["message"])})
         if progress_beside_result or end.result is None:

@@ -51,7 +51,7 @@ class UserMessage:
 
 
 @dataclass(frozen=True)
-class Turn:
+class ThreadTurn:
     """A turn: its run, the input of that, and whether it is open."""
 
     run_id: str
@@ -100,7 +100,7 @@ class Thread:
         digest = hashlib.sha256(named.encode()).hexdigest()[:32]
         self._first = f"{re.sub(r'[^A-Za-z0-9_.-]', '_', agent)[:60]}-thread-{digest}"
 
-    async def newest(self) -> Turn | None:
+    async def newest(self) -> ThreadTurn | None:
         """The newest turn; None: nobody has said anything yet."""
         run = await self._listed() or (await self._first_turn())[1]
         if run is None:
@@ -109,7 +109,7 @@ class Thread:
         run = await newest_continuation(self._runs.client, run)
         return await self._turn(run.description.id)
 
-    async def reply(self, message: UserMessage) -> Turn:
+    async def reply(self, message: UserMessage) -> ThreadTurn:
         """The turn that replies to a message. It is started, unless an earlier request has done so.
 
         Raises:
@@ -142,7 +142,7 @@ class Thread:
             409, "busy", "Another message of this conversation was sent at the same time. Send this one again."
         )
 
-    async def _turn_after_all(self, message: UserMessage, run_id: str) -> Turn:
+    async def _turn_after_all(self, message: UserMessage, run_id: str) -> ThreadTurn:
         """The turn of a message, if Temporal has started it without an answer.
 
         Raises:
@@ -155,7 +155,7 @@ class Thread:
                 return newest
         raise start_unknown(run_id, "a message with an id")
 
-    async def _start(self, before: Turn | None, message: UserMessage) -> str | None:
+    async def _start(self, before: ThreadTurn | None, message: UserMessage) -> str | None:
         """Start the turn after `before`, and return its id; None: there is a run with another message by now."""
         metadata = {THREAD_ID: self._id, MESSAGE_ID: message.id or ""}
         instructions = message.instructions or None
@@ -178,12 +178,12 @@ class Thread:
                 raise
             return None
 
-    async def _turn(self, run_id: str) -> Turn:
+    async def _turn(self, run_id: str) -> ThreadTurn:
         described = await self._runs.describe(self._caller, run_id)
         run_input = await read_input(self._runs.client, run_id)
         if run_input is None:
             raise Problem(409, "not_an_agent", f"The workflow {run_id!r} is not a run of an agent.")
-        return Turn(run_id, run_input, described.status == WorkflowExecutionStatus.RUNNING)
+        return ThreadTurn(run_id, run_input, described.status == WorkflowExecutionStatus.RUNNING)
 
     async def _first_turn(self) -> tuple[str, ResumedRun | None]:
         """The id of the first turn, and its run; None: there is none yet."""

@@ -52,15 +52,15 @@ from temporalio.service import RPCError
 from mulligan.activities.heartbeat import ended_details
 from mulligan.client.heartbeat_details import heartbeat_details
 from mulligan.client.read_run import PROCESS_DIED
-from mulligan.client.served_agents import untagged
+from mulligan.client.served_agents import without_tag
 from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
 from mulligan.observe.semconv import WORKER_LOST
 from mulligan.supervisor.worker_process import Attempt, WorkerProcess
 from mulligan.supervisor.workflow_tasks import (
     Run,
     TokenFormat,
-    fail_made_task,
-    return_waiting_task,
+    fail_queued_task,
+    fail_task_of_dead_process,
     started_task,
     sticky_queue,
 )
@@ -353,13 +353,19 @@ class LostWorkReport:
 
     async def _fail_started_task(self, run: Run, pending: PendingWorkflowTaskInfo, *, is_first: bool) -> None:
         task = started_task(await self._last_events(run, 1), pending.attempt)
-        if task is None or self._lost.token_format is None or untagged(task.identity) not in ("", self._lost.identity):
+        if (
+            task is None
+            or self._lost.token_format is None
+            or without_tag(task.identity) not in ("", self._lost.identity)
+        ):
             return
         # Whose task it is cannot be known if the history does not have it. Later, another process has taken the run over.
         is_own = bool(task.identity) or (is_first and run in self._cached)
         if not is_own and not self._is_abandoned(run, pending):
             return
-        call = fail_made_task(self._client, self._lost.token_format, run, task, failure=self._failure_of_task)
+        call = fail_task_of_dead_process(
+            self._client, self._lost.token_format, run, task, failure=self._failure_of_task
+        )
         if await _unless_gone(call) is None:
             await self._reset_sticky(run)
 
@@ -390,7 +396,7 @@ class LostWorkReport:
 
     async def _return_tasks(self, queue: TaskQueue) -> None:
         with suppress(RPCError):  # the run that was asked for waits for the timeout, or the next check tries again
-            while await return_waiting_task(self._client, queue, failure=self._failure_of_task):
+            while await fail_queued_task(self._client, queue, failure=self._failure_of_task):
                 pass
         self._drained.discard(queue.name)
 
@@ -427,7 +433,7 @@ class LostWorkReport:
         return page.history.events if page is not None else ()
 
     def _is_in_dead_process(self, pending: PendingActivityInfo) -> bool:
-        return pending.state in _MAY_BE_STARTED and untagged(pending.last_worker_identity) == self._lost.identity
+        return pending.state in _MAY_BE_STARTED and without_tag(pending.last_worker_identity) == self._lost.identity
 
     def _failure(self, attempt: int) -> Failure:
         info = ApplicationFailureInfo(type=WORKER_LOST)

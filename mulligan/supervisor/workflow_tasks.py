@@ -119,7 +119,7 @@ def sticky_queue(last_events: Iterable[HistoryEvent]) -> TaskQueue | None:
     return queue if queue.kind == TaskQueueKind.TASK_QUEUE_KIND_STICKY else None
 
 
-async def fail_made_task(
+async def fail_task_of_dead_process(
     client: Client, token_format: TokenFormat, run: Run, task: StartedTask, *, failure: Failure
 ) -> object:
     """Fail a workflow task that a dead process has.
@@ -139,7 +139,7 @@ async def fail_made_task(
     return await _fail(client, token.SerializeToString(), failure)
 
 
-async def return_waiting_task(client: Client, queue: TaskQueue, *, failure: Failure) -> bool:
+async def fail_queued_task(client: Client, queue: TaskQueue, *, failure: Failure) -> bool:
     """Take a task that waits in a dead worker's own queue, and fail it: the server then sends it to any worker.
 
     Returns whether there was one. A query that waits there is refused: its caller asks again.

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from mulligan.testing.model import Model, when_told
+from mulligan.testing.model import ScriptedModel, when_told
 from mulligan.testing.run import AgentRun, SpanSeen, run_agent, run_workflow
 
 if TYPE_CHECKING:
@@ -12,8 +12,8 @@ __all__ = [
     "AgentRun",
     "FakeAnswer",
     "FakeEndpoint",
-    "Model",
     "ProviderSuite",
+    "ScriptedModel",
     "SpanSeen",
     "run_agent",
     "run_workflow",

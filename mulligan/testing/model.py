@@ -11,7 +11,7 @@ from mulligan.values import AssistantMessage, Message
 Turn = Say | str | Callable[[Sequence[Message]], Say | str]
 
 
-class Model(Script):
+class ScriptedModel(Script):
     """A `Script` that records the messages that it got, and fails the test if they differ from what the test expects.
 
     A turn is a `Say`, a text, or a function of the whole conversation that returns one of them (and may assert). The test
@@ -37,10 +37,10 @@ class Model(Script):
         object.__setattr__(self, "told", [])
         object.__setattr__(self, "failure", None)
 
-    def answer(self, messages: Sequence[Message], summed_up: int = 0) -> Say:
+    def answer(self, messages: Sequence[Message], summarized_answers: int = 0) -> Say:
         """The answer to this conversation."""
         answers = [index for index, message in enumerate(messages) if isinstance(message, AssistantMessage)]
-        nth = summed_up + len(answers)
+        nth = summarized_answers + len(answers)
         new = list(messages[answers[-1] + 1 :] if answers else messages)
         del self.told[nth:]  # a retried attempt gets the same answer
         self.told.append(new)
@@ -85,7 +85,7 @@ class Model(Script):
             ) from because
 
     def __repr__(self) -> str:
-        return f"Model({self.name!r})"
+        return f"ScriptedModel({self.name!r})"
 
 
 def when_told(text: str, then: Say | str) -> Callable[[Sequence[Message]], Say]:

@@ -24,7 +24,7 @@ from mulligan.devserver import DevServer, temporal_server
 from mulligan.observe.telemetry import Telemetry
 from mulligan.run_input import RunInput
 from mulligan.script import Script
-from mulligan.testing.model import Model
+from mulligan.testing.model import ScriptedModel
 from mulligan.testing.run import (
     AgentRun,
     check_models,
@@ -59,7 +59,7 @@ class AgentsOnTemporal:
         agent: Agent[OutputT],
         prompt: str | RunInput,
         *,
-        model: Model,
+        model: ScriptedModel,
         others: Sequence[Agent] = (),
         scripts: Sequence[Script] = (),
         sub_agents: Mapping[str, Script] | None = None,

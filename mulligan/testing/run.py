@@ -14,7 +14,7 @@ from mulligan.errors import DeclarationError, MulliganError, error_of
 from mulligan.output import with_typed_output
 from mulligan.run_input import RunInput
 from mulligan.script import Script
-from mulligan.testing.model import Model
+from mulligan.testing.model import ScriptedModel
 from mulligan.values import Message, OutputT, RunResult, Step, StepCall
 from mulligan.wire.agent_facts import DEFINITION_QUERY, Definition, ToolDefinition
 from mulligan.wire.event_types import EVENT, Event
@@ -80,7 +80,7 @@ async def run_agent(
     agent: Agent[OutputT],
     prompt: str | RunInput,
     *,
-    model: Model,
+    model: ScriptedModel,
     others: Sequence[Agent] = (),
     scripts: Sequence[Script] = (),
     sub_agents: Mapping[str, Script] | None = None,
@@ -152,7 +152,7 @@ async def run_workflow(
     return result
 
 
-def make_run_input(agent: Agent, prompt: str | RunInput, model: Model, fields: dict[str, Any]) -> RunInput:
+def make_run_input(agent: Agent, prompt: str | RunInput, model: ScriptedModel, fields: dict[str, Any]) -> RunInput:
     """The RunInput of a run of this agent with that model."""
     base = prompt.model_dump(exclude_unset=True) if isinstance(prompt, RunInput) else {"prompt": prompt}
     return RunInput.model_validate({**base, **fields, "agent": agent.name, "model": f"scripted:{model.name}"})
@@ -181,14 +181,14 @@ def load_for_test(
 def reset_models(models: Sequence[Script]) -> None:
     """Prepare models for a new run: they forget the messages of the run before."""
     for model in models:
-        if isinstance(model, Model):
+        if isinstance(model, ScriptedModel):
             model.begin()
 
 
 def check_turns(models: Sequence[Script]) -> None:
     """Raise the error of a turn first: other errors may be caused by it."""
     for model in models:
-        if isinstance(model, Model):
+        if isinstance(model, ScriptedModel):
             model.check_turns()
 
 
@@ -200,7 +200,7 @@ def check_models(models: Sequence[Script], run: AgentRun | None = None) -> None:
     if error is not None:
         ended = f"the run failed with {error}"
     for model in models:
-        if isinstance(model, Model):
+        if isinstance(model, ScriptedModel):
             model.check(ended.rstrip("."), error)
 
 

@@ -209,16 +209,16 @@ class ExecutionSpans:
         repaired_by = [repair.by for repair in prepared.repairs]
         recorded, failed = self.decisions.get((trace, call.id)), self._failures.get((trace, call.id))
         is_excluded = failed is not None and self._is_excluded(failed.outcome)
-        if prepared.waits is not None and (recorded is not None or not is_excluded):
+        if prepared.waits_for is not None and (recorded is not None or not is_excluded):
             asked_at = recorded.started if recorded is not None else at
-            definition = spans.agent_request(trace, call, step=request.step, kind=prepared.waits)
+            definition = spans.agent_request(trace, call, step=request.step, kind=prepared.waits_for)
             self.spans[trace, "request", call.id] = TraceSpan.from_definition(definition, asked_at, asked_at)
         if is_excluded:
             return
         if recorded is not None and recorded.decision.decision != "approve":
             end = spans.decision_time(recorded.decision)
             self._put_call(request, call, repaired_by, self._result(recorded, recorded.started, end))
-        elif prepared.waits is not None and recorded is None:
+        elif prepared.waits_for is not None and recorded is None:
             return
         elif prepared.text is not None or prepared.failure is not None:
             outcome = ToolOutcome(error=prepared.error, failure=prepared.failure)
@@ -271,7 +271,7 @@ class ExecutionSpans:
             self._put_call(request, call, repaired_by, _CallResult(start=at, end=None))
 
     def _add_tool_call(self, activity: Activity, request: CallTool) -> None:
-        if isinstance(activity.outcome, ToolOutcome) and activity.outcome.asks is not None:
+        if isinstance(activity.outcome, ToolOutcome) and activity.outcome.questions is not None:
             return  # the activity that continues the call has its span
         result = self._activity_result(activity, request.where.trace, request.call)
         self._put_call(request, request.call, request.repaired_by, result)
@@ -292,7 +292,7 @@ class ExecutionSpans:
 
     def _result(self, outcome: ToolOutcome, start: float, end: float | None) -> _CallResult:
         """A call's result by its recorded outcome."""
-        fatal = outcome.failure or outcome.unsettled
+        fatal = outcome.failure or outcome.failure_without_policy
         failure = None
         # The model never reads the result of a call that was stopped.
         is_stopped = isinstance(outcome, RecordedDecision) and outcome.decision.decision == "stopped"

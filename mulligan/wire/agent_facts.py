@@ -124,7 +124,7 @@ class ToolFacts(SubAgentFacts):
     asks_person: bool = optional_field(False)
     """Whether its calls may wait for a person's approval or answer before they run."""
     mcp: str | None = optional_field()
-    asks: bool = optional_field(False)
+    may_ask_person: bool = optional_field(False)
     once: Once = optional_field(False)
     """Which calls that have succeeded are not executed again."""
     deferred: bool = optional_field(False)

@@ -66,10 +66,10 @@ class Cost(BaseModel):
 
 
 class OverBudgetDetails(BaseModel):
-    """Why a model was not called. `then`: what the run does. `until`: the end of the day, in seconds since the epoch."""
+    """Why a model was not called. `action`: what the run does. `until`: the end of the day, in seconds since the epoch."""
 
     tenant: str
-    then: Literal["wait", "stop"]
+    action: Literal["wait", "stop"]
     usd: float
     budget: float
     until: float

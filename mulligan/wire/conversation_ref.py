@@ -34,7 +34,7 @@ class ConversationRef(BaseModel):
 class CachedResult(BaseModel):
     """A tool result by its call's id: the worker that ran the tool has it in its cache, so that it is in history once."""
 
-    role: Literal["held"]
+    role: Literal["cached_result"]
     call_id: str
 
 

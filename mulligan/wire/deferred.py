@@ -54,9 +54,9 @@ class Complete(BaseModel):
 class SettleDeferred(BaseModel):
     """Input of `settle_deferred`, which writes the span of a call and returns its result; and of `cancel_deferred`.
 
-    `started`: when its body began, in seconds since the epoch; `since`: when it had returned `text`. `limit`: seconds, of
-    a call whose time is over. `waited`, `left`: seconds, of a call that waited for a point in time. `body`: how the body
-    failed, of a call that was completed before. `workflow_id`: the run's, as another workflow may have the activity.
+    `started`: when its body began, in seconds since the epoch; `since`: when it had returned `text`. `timeout`: seconds, of
+    a call whose time is over. `seconds_waited`, `seconds_left`: of a call that waited for a point in time. `body`: how the
+    body failed, of a call that was completed before. `workflow_id`: the run's, as another workflow may have the activity.
     """
 
     where: RunContext
@@ -70,9 +70,9 @@ class SettleDeferred(BaseModel):
     text: str = ""
     result: JsonValue = None
     error: str | None = None
-    limit: float | None = None
-    waited: float = 0.0
-    left: float = 0.0
+    timeout: float | None = None
+    seconds_waited: float = 0.0
+    seconds_left: float = 0.0
     reason: str | None = None
     body: ToolOutcome | None = None
     repaired_by: list[str] = []

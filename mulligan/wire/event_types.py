@@ -50,13 +50,13 @@ __all__ = [
 
 EVENTS_QUERY = "events"
 """Temporal's name of the query that returns a page of events."""
-ATTEMPT_ENDED = "mulligan.ended"
+ATTEMPT_ENDED = "mulligan.attempt_ended"
 """The field of a heartbeat's detail that is a number: the spans of the attempts up to this one are written."""
-LIVE_TEXT = "mulligan.text"
+LIVE_TEXT = "mulligan.live_text"
 """The field of a heartbeat's detail that contains a `LiveText`."""
 
 
-TOOL_PROGRESS = "mulligan.progress"
+TOOL_PROGRESS = "mulligan.tool_progress"
 """The field of a heartbeat's detail that contains a `ProgressMark`. The progress itself is the detail before it."""
 INTERNAL_DETAILS = frozenset({ATTEMPT_ENDED, LIVE_TEXT, TOOL_PROGRESS})
 """The fields of details that are no report of a tool."""

@@ -54,15 +54,16 @@ NewMessage = Annotated[UserMessage | AssistantMessage | ToolMessage | CachedResu
 class ConversationRequest(BaseModel):
     """The conversation that an activity works on; no part of this grows with it.
 
-    The worker that called the model last has the first `known` messages in its cache. `new` follows them. It is left out
-    where it is just the results of the last message's calls, which the workers that ran the tools have, and where it is
-    too large to be sent. A worker queries the workflow for what it does not have; `whole` is the digest to compare with.
+    The worker that called the model last has the first `cached_messages` messages in its cache. `new` follows them. It is
+    left out where it is just the results of the last message's calls, which the workers that ran the tools have, and where
+    it is too large to be sent. A worker queries the workflow for what it does not have; `conversation` has the digest to
+    compare with.
     """
 
     where: RunContext
-    known: int | None = optional_field()
+    cached_messages: int | None = optional_field()
     new: list[NewMessage] | None = optional_field()
-    whole: ConversationRef
+    conversation: ConversationRef
 
 
 class GuardContext(BaseModel):
@@ -84,14 +85,15 @@ class ModelRequest(ConversationRequest):
 class ModelCall(ModelRequest):
     """Input of `call_model`.
 
-    `definition`: the digest of the pinned definition. `summed_up`: how many answers of the model a compaction has removed
-    from the conversation; the ids of their calls are taken. `fallback`: how many models were called for this step before.
+    `definition`: the digest of the pinned definition. `summarized_answers`: how many answers of the model a compaction has
+    removed from the conversation; the ids of their calls are taken. `fallback`: how many models were called for this step
+    before.
     """
 
     definition: str
     on_invalid_tool_input: str | None = optional_field()
     guard: GuardContext | None = optional_field()
-    summed_up: int | None = optional_field()
+    summarized_answers: int | None = optional_field()
     fallback: int = optional_field(0)
 
 
@@ -110,7 +112,7 @@ class PreparedCall(BaseModel):
     error: ErrorInfo | None = optional_field()
     failure: dict[str, Any] | None = optional_field()
     key: str | None = optional_field()
-    waits: Literal["approval", "question"] | None = optional_field()
+    waits_for: Literal["approval", "question"] | None = optional_field()
     """What it waits for before it can run: a person's approval, or answer."""
 
 
@@ -136,12 +138,12 @@ def spelling_of(text: str, arguments: JsonValue) -> str | None:
 class AcceptedOutput(BaseModel):
     """The valid structured output of an answer: the run's output.
 
-    `value` is left out where it is `as_said`: just the arguments of call number `call`, or the answer's text.
+    `value` is left out where it is `is_verbatim`: just the arguments of call number `call`, or the answer's text.
     """
 
     type: str
     call: int | None = optional_field()
-    as_said: bool = optional_field(False)
+    is_verbatim: bool = optional_field(False)
     value: JsonValue = None
 
 
@@ -161,8 +163,8 @@ class ModelAnswer(CheckedResult):
     """Result of `call_model`. `prepared` has one entry for each of the message's calls, in their order.
 
     Its JSON has the arguments of a call once: a call of the message has the value by the name of its spelling in place of
-    the text, wherever the text can be written from it. `prepared` is left out where that says it all. `others`: the part of
-    `usage` that second models used, by `provider:NAME`.
+    the text, wherever the text can be written from it. `prepared` is left out where that says it all. `usage_of_repairs`:
+    the part of `usage` that second models used, by `provider:NAME`.
     """
 
     message: Annotated[AssistantMessage, PlainSerializer(_without_defaults)]
@@ -171,7 +173,7 @@ class ModelAnswer(CheckedResult):
     usage: Annotated[Usage, PlainSerializer(_without_defaults)]
     output: AcceptedOutput | None = optional_field()
     rejected: RejectedAnswer | None = optional_field()
-    others: dict[str, Usage] = optional_field({})
+    usage_of_repairs: dict[str, Usage] = optional_field({})
     batched: bool = optional_field(False)
     """Whether the model was called in a batch, at its prices."""
 
@@ -210,11 +212,11 @@ class ModelAnswer(CheckedResult):
             return "it does not say for each call what came of it"
         if not all(call.id for call in calls) or len({call.id for call in calls}) < len(calls):
             return "two calls have the same id, or one has none"
-        if not all(map(are_tokens, [self.usage, *self.others.values()])):
+        if not all(map(are_tokens, [self.usage, *self.usage_of_repairs.values()])):
             return "its usage is no number of tokens"
         if any(prepared.arguments is None and prepared.error is None for prepared in self.prepared):
             return "a call that it calls valid has no arguments"
-        if (output := self.output) is not None and output.as_said:
+        if (output := self.output) is not None and output.is_verbatim:
             if output.call is None and not _is_json(self.message.text):
                 return "its output is a text that is not JSON"
             if output.call is not None and not 0 <= output.call < len(calls):

@@ -19,9 +19,9 @@ __all__ = [
     "CheckAnswer",
     "CheckedAnswer",
     "Question",
+    "QuestionReply",
     "Questions",
     "Replies",
-    "Reply",
 ]
 
 ASK_PERSON = "mulligan_ask_person"
@@ -52,7 +52,7 @@ class Questions(BaseModel):
     state: str | None = optional_field()
 
 
-class Reply(BaseModel):
+class QuestionReply(BaseModel):
     """What a person replied: `decline` is a refusal to answer; `cancel` means that there is no reply."""
 
     action: Literal["accept", "decline", "cancel"]
@@ -65,7 +65,7 @@ class Replies(BaseModel):
     `round`: how many times the call has been continued, this time included.
     """
 
-    replies: dict[str, Reply]
+    replies: dict[str, QuestionReply]
     state: str | None = optional_field()
     round: int
 

@@ -13,7 +13,7 @@ __all__ = ["AGENT_WORKFLOW", "CALL_MEMO", "TRACE_HEADER", "RunContext"]
 
 AGENT_WORKFLOW = "AgentWorkflow"
 """The workflow type of a run."""
-CALL_MEMO = "mulligan_call"
+CALL_MEMO = "mulligan_call_id"
 """The key, in the memo of a run that another run's call has started, of that call."""
 TRACE_HEADER = "_tracer-data"
 """The Temporal header in which the SDK's own OpenTelemetry interceptors carry the W3C context."""

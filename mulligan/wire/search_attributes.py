@@ -12,5 +12,5 @@ __all__ = ["AGENT_ATTRIBUTE", "SEARCH_ATTRIBUTES", "STATUS_ATTRIBUTE"]
 AGENT_ATTRIBUTE = SearchAttributeKey.for_keyword("MulliganAgent")
 """The agent's name. Encrypted runs do not have it."""
 STATUS_ATTRIBUTE = SearchAttributeKey.for_keyword("MulliganStatus")
-"""`running`, `waiting` (for a person), `failed`, `cancelled`, or the status of the result."""
+"""A word of `run_status.py`, but for `terminated` and `timed_out`, which only Temporal knows."""
 SEARCH_ATTRIBUTES = (AGENT_ATTRIBUTE, STATUS_ATTRIBUTE)

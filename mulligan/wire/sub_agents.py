@@ -46,13 +46,13 @@ class RecordSubRun(BaseModel):
 
 
 class SubRunOutcome(RecordedCall):
-    """Result of `record_sub_run`. `text` is left out, and `as_given` set, where it equals the text of the input.
+    """Result of `record_sub_run`. `text` is left out, and `is_text_unchanged` set, where it equals the text of the input.
 
     `sub_run`: the run's id.
     """
 
     sub_run: str = optional_field("")
-    as_given: bool = optional_field(False)
+    is_text_unchanged: bool = optional_field(False)
 
 
 ACTIVITIES: Mapping[str, TypesOfActivity] = {RECORD_SUB_RUN: (None, SubRunOutcome)}

@@ -100,11 +100,11 @@ class ToolOutcome(CheckedResult):
     error: ErrorInfo | None = optional_field()
     failure: dict[str, Any] | None = optional_field()
     attempts: int = 1
-    unsettled: dict[str, Any] | None = optional_field()
+    failure_without_policy: dict[str, Any] | None = optional_field()
     """The typed error, where the tool's worker does not know the agent, and so not its policy: the agent's worker does."""
     content: Parts | None = optional_field()
     """The parts of the result, if it has others than a text; `text` is their text alone."""
-    asks: Questions | None = optional_field()
+    questions: Questions | None = optional_field()
     """What the call's MCP server asks a person. The call has no result yet: it is continued with the replies."""
     deferred: Deferral | None = optional_field()
     """What a deferred tool has started."""

@@ -22,7 +22,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, Interceptor
 
-from mulligan.client.served_agents import untagged
+from mulligan.client.served_agents import without_tag
 
 __all__ = ["ActivitySlots", "PollMonitor", "activity_monitor"]
 
@@ -164,7 +164,7 @@ class PollMonitor:
             namespace=self._client.namespace, task_queue=TaskQueue(name=name), task_queue_type=_TYPES[self.task_type]
         )
         described = await self._client.workflow_service.describe_task_queue(request, timeout=timedelta(seconds=5))
-        ours = [each.last_access_time for each in described.pollers if untagged(each.identity) == self._identity]
+        ours = [each.last_access_time for each in described.pollers if without_tag(each.identity) == self._identity]
         last = max((time.ToNanoseconds() for time in ours), default=0)
         # Compared with the server's own earlier time, not with our clock. After a restart of the server it is a new time.
         before = self._last_poll.get(name, 0)

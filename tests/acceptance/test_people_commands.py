@@ -158,7 +158,9 @@ async def test_a_run_is_stopped_and_resumed_by_commands(in_process: Run, clerk_c
     """`show` names the run that was resumed."""
     handle = await start_clerk(clerk_client, "o-2")
     waiting = json.loads((await in_process("list", "--status", "waiting", "--agent", "clerk", "--json")).out)
-    assert "o-2" in [run["id"] for run in waiting]
+    assert {"o-2": "waiting"}.items() <= {run["id"]: run["status"] for run in waiting}.items()
+    assert "o-2" not in (await in_process("list", "--status", "running", "--json")).out
+    assert json.loads((await in_process("show", "o-2", "--json")).out)["status"] == "waiting"
     early, stopped = await in_process("resume", "o-2"), await in_process("stop", "o-2", "--reason", "lunch")
     assert "error: The run 'o-2' is open; stop it first: `mulligan stop o-2`" in early.err
     assert stopped.out == "The run o-2 is stopping.\n"
@@ -191,6 +193,22 @@ async def test_a_run_is_stopped_and_resumed_by_commands(in_process: Run, clerk_c
     assert "resumed from o-2" in shown.out
     cancelled = await in_process("cancel", "o-2-resumed", "--json")
     assert json.loads(cancelled.out) == {"run": "o-2-resumed", "accepted": True}
+
+
+async def test_a_run_that_somebody_terminates_ends_as_that_for_who_follows_it(
+    in_process: Run, clerk_client: Client, environment: dict[str, str]
+) -> None:
+    words = ("start", "clerk", "Help.", "--id", "o-4", "--task-queue", QUEUE, "--wait", "--json")
+    process = await start_command(*words, env=environment, stdout=PIPE, stderr=PIPE)
+    assert process.stderr is not None
+    while b"mulligan approve o-4" not in await process.stderr.readline():
+        assert not process.stderr.at_eof()
+    await clerk_client.get_workflow_handle("o-4").terminate("enough")
+    out, _ = await process.communicate()
+    assert (process.returncode, json.loads(out)["status"]) == (1, "terminated")
+    assert json.loads((await in_process("show", "o-4", "--json")).out)["status"] == "terminated"
+    listed = json.loads((await in_process("list", "--status", "terminated", "--json")).out)
+    assert {"o-4": "terminated"}.items() <= {run["id"]: run["status"] for run in listed}.items()
 
 
 async def test_the_cancel_command_ends_a_run_as_cancelled(in_process: Run, clerk_client: Client) -> None:

@@ -23,7 +23,7 @@ from temporalio.exceptions import CancelledError
 
 from mulligan import Agent, Call, McpServer, Say, tool
 from mulligan.activities.mcp.servers import McpServers
-from mulligan.testing import Model, run_agent
+from mulligan.testing import ScriptedModel, run_agent
 from mulligan.worker.loading import load
 from tests.live.conftest import DONE, Lab, Ran, call
 from tests.support.generated_arguments import function_of, random_case
@@ -205,7 +205,7 @@ async def test_the_model_is_informed_of_unavailable_mcp_servers_and_the_run_goes
 async def test_run_agent_calls_mcp_tools_without_a_temporal_server() -> None:
     """The MCP server is a real one."""
     agent = Agent(name="a", model="openai:x", mcp=[McpServer("lent", command=SERVER, include=["echo"])])
-    run = await run_agent(agent, "Go.", model=Model(Say(calls=[Call("lent__echo", {"text": "hi"})]), "done"))
+    run = await run_agent(agent, "Go.", model=ScriptedModel(Say(calls=[Call("lent__echo", {"text": "hi"})]), "done"))
     assert run.calls[0].result is not None
     assert run.calls[0].result.text == "hi"
     assert [tool.name for tool in run.tools] == ["lent__echo"]
@@ -224,7 +224,7 @@ async def test_an_mcp_server_gets_the_same_arguments_as_a_function_of_the_same_s
     calls_of = [
         [Call(f"{prefix}t{index}", case.arguments) for prefix in ("", "s__")] for index, case in enumerate(cases)
     ]
-    model = Model(
+    model = ScriptedModel(
         *(Say(calls=[each for pair in calls_of[at : at + 20] for each in pair]) for at in (0, 20, 40)), "done"
     )
     run = await run_agent(Agent(name="a", model="openai:x", tools=functions, mcp=[server]), "Go.", model=model)
@@ -273,7 +273,7 @@ async def test_an_answer_over_the_limit_is_an_error_and_the_session_goes_on() ->
     """Of a program, and over HTTP as server-sent events."""
     with http_server() as port:
         for server in (McpServer("lent", command=SERVER), McpServer("lent", url=f"http://127.0.0.1:{port}/mcp")):
-            model = Model(
+            model = ScriptedModel(
                 Say(calls=[Call("lent__huge", {"chars": 9_000_000}), Call("lent__echo", {"text": "beside"})]),
                 Say(calls=[Call("lent__echo", {"text": "after"})]),
                 Say("Done."),

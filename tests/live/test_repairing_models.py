@@ -44,7 +44,7 @@ async def test_a_second_model_repairs_a_call_or_the_error_is_returned_to_the_mod
     assert [tool["function"]["name"] for tool in asked[0].json["tools"]] == ["pay"]
     assert WRONG in asked[0].json["messages"][-1]["content"]
     assert "`payment.iban`: is required" in asked[0].json["messages"][-1]["content"]
-    chats = [span for span in ran.spans_of("chat mender") if "mulligan.mends" in span.attributes]
+    chats = [span for span in ran.spans_of("chat mender") if "mulligan.repaired_call.id" in span.attributes]
     assert len(chats) == 1
     [paid] = ran.calls
     if mended:
@@ -73,7 +73,7 @@ async def test_a_repairing_model_that_returned_429_is_not_asked_again(lab: Lab) 
         ran = await lab.look(await lab.client.start_workflow("AgentWorkflow", given, id=name, task_queue=name))
     assert [each["result"]["error"]["kind"] for each in ran.calls] == ["invalid_arguments"] * 2
     assert len(lab.model.requests_of(mender)) == 1
-    held_back = lab.otlp.metrics("mulligan.model_calls.held_back")[-1]
+    held_back = lab.otlp.metrics("mulligan.model_calls.throttled")[-1]
     by_model = {point.attributes["gen_ai.request.model"]: point.value for point in held_back.points}
     assert by_model[mender] == 1
 

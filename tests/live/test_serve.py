@@ -122,7 +122,7 @@ async def test_a_message_of_parts_needs_no_text_beside_them(lab: Lab, door: Door
     assert [each["type"] for each in messages[-2]["content"]] == ["text", "image"]
 
 
-@pytest.mark.parametrize(("how", "status"), [("stop", "stopped"), ("cancel", "canceled")])
+@pytest.mark.parametrize(("how", "status"), [("stop", "stopped"), ("cancel", "cancelled")])
 async def test_a_run_is_stopped_and_cancelled_over_http(lab: Lab, door: Door, how: str, status: str) -> None:
     run = {**script(lab, call("ask_person", '{"question": "Which?"}', "c1"), DONE), "agent": "desk"}
     await door.http.post("/api/runs", json=run)

@@ -31,7 +31,7 @@ async def test_all_spans_of_a_run_are_in_one_trace_below_one_root(lab: Lab) -> N
     [finish] = ran.spans_of("agent.finish")
     assert finish.attributes["mulligan.status"] == "completed"
     assert finish.attributes["mulligan.recovered_failures"] == 1
-    assert finish.attributes["gen_ai.usage.input_tokens"] == ran.result["usage"]["input_tokens"]
+    assert finish.attributes["mulligan.usage.input_tokens"] == ran.result["usage"]["input_tokens"]
     chat = next(span for span in ran.spans if span.name == f"chat {ran.id}")
     assert chat.attributes["gen_ai.provider.name"] == "openai"
     assert list(chat.attributes["gen_ai.response.finish_reasons"]) == ["tool_calls"]

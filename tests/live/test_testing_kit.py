@@ -11,7 +11,7 @@ import pytest
 
 from examples.research_team import editor
 from mulligan import Agent, Call, RunInput, Say, UserMessage
-from mulligan.testing import AgentRun, Model, run_agent
+from mulligan.testing import AgentRun, ScriptedModel, run_agent
 from mulligan.testing.plugin import AgentsOnTemporal, agents_on_temporal, mulligan_loop, mulligan_server
 from tests.support.shop_agents import shop, strict_shop
 from tests.support.structured_output_agents import by_function, refund, strict_output
@@ -86,7 +86,7 @@ async def test_a_run_without_a_server_equals_the_run_on_a_server(
 ) -> None:
     """Result or error, steps, messages, model requests and spans are equal."""
     agent, prompt, says = SCRIPTS[script]
-    there, here = Model(*says, is_strict=False), Model(*says, is_strict=False)
+    there, here = ScriptedModel(*says, is_strict=False), ScriptedModel(*says, is_strict=False)
     on_server = comparable(await agents_on_temporal.run_async(agent, prompt, model=there))
     assert comparable(await run_agent(agent, prompt, model=here)) == on_server
     assert here.told == there.told
@@ -94,7 +94,7 @@ async def test_a_run_without_a_server_equals_the_run_on_a_server(
 
 def test_a_model_asked_more_often_than_scripted_fails_the_test(agents_on_temporal: AgentsOnTemporal) -> None:
     with pytest.raises(AssertionError, match="called once more, with: noon"):
-        agents_on_temporal.run(shop, GO, model=Model(Say(calls=[Call("now")])))
+        agents_on_temporal.run(shop, GO, model=ScriptedModel(Say(calls=[Call("now")])))
 
 
 def test_the_example_of_the_testing_page_passes_in_a_users_project(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_models_of_sub_agents_are_scripted_by_name(agents_on_temporal: AgentsOnT
     run = agents_on_temporal.run(
         editor,
         GO,
-        model=Model(Say(calls=[Call("researcher", {"prompt": "herons"})]), "They eat fish."),
-        sub_agents={"researcher": Model("fish")},
+        model=ScriptedModel(Say(calls=[Call("researcher", {"prompt": "herons"})]), "They eat fish."),
+        sub_agents={"researcher": ScriptedModel("fish")},
     )
     assert (run.output, [call.result and call.result.text for call in run.calls]) == ("They eat fish.", ["fish"])

@@ -81,7 +81,7 @@ async def test_a_workflow_of_ones_own_answers_the_queries_for_each_of_its_agents
         assert waiting["detail"].endswith(f": mulligan approve {run_id} same{suffix}")
         assert [each.get("conversation", "0") for each in await handle.query("pending", args=[key])] == [key]
     progress = await handle.query("progress")
-    desks = [{"conversation": key, "agent": "desk", "status": "running"} for key in ("0", "1")]
+    desks = [{"conversation": key, "agent": "desk", "status": "waiting"} for key in ("0", "1")]
     assert (progress["status"], progress["conversations"]) == ("waiting", desks)
     with pytest.raises(WorkflowQueryFailedError, match=r"There is no conversation '7'.*0 \(desk\), 1 \(desk\)"):
         await handle.query("steps", args=[0, 10, "7"])

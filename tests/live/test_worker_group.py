@@ -14,7 +14,7 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from mulligan import connect
-from mulligan.client.served_agents import untagged
+from mulligan.client.served_agents import without_tag
 from mulligan.devserver import DevServer, temporal_server
 from mulligan.observe.telemetry import Telemetry
 from mulligan.worker.group import WorkerGroup, WorkerStoppedError
@@ -178,7 +178,7 @@ async def test_each_task_queue_and_task_type_of_a_worker_is_monitored(
         assert group.unready == ""
         watched = [(monitor.task_queue, monitor.task_type) for monitor in group.monitors]
         own = group.monitors[-1].task_queue.removesuffix("-models")
-    assert untagged(own) == "all" != own
+    assert without_tag(own) == "all" != own
     assert watched == [
         ("all", "workflow"),
         ("all", "activity"),

@@ -23,14 +23,14 @@ from mulligan.activities.mcp import transport
 from mulligan.activities.mcp.oauth import interactive_login
 from mulligan.activities.mcp.servers import McpServers
 from mulligan.mcp import McpError
-from mulligan.wire.questions import Question, Questions, Replies, Reply
+from mulligan.wire.questions import Question, QuestionReply, Questions, Replies
 
 SCENARIO = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
 CONTEXT: dict[str, Any] = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
 METADATA = "https://conformance-test.local/client-metadata.json"
 
 
-async def agree(question: Question) -> Reply:
+async def agree(question: Question) -> QuestionReply:
     """A person who submits each form as it is, or agrees."""
     fields = (question.answer_schema or {}).get("properties", {})
     required = (question.answer_schema or {}).get("required", [])
@@ -42,7 +42,7 @@ async def agree(question: Question) -> Reply:
         for name in required
         if isinstance(fields[name], dict) and "default" not in fields[name]  # type: ignore[index, operator]
     }
-    return Reply(action="accept", content=parse_answer(question.answer_schema or {}, json.dumps(given)))
+    return QuestionReply(action="accept", content=parse_answer(question.answer_schema or {}, json.dumps(given)))
 
 
 class Browser:

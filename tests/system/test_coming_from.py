@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mulligan import Call, Decide, Pending, Say
-from mulligan.testing import Model, run_agent, when_told
+from mulligan.testing import ScriptedModel, run_agent, when_told
 
 SECTIONS = dict(
     re.findall(
@@ -32,7 +32,7 @@ async def test_mulligans_agent_looks_up_asks_a_person_and_answers_with_a_type() 
     page: dict[str, Any] = {"__name__": "page"}
     exec(compile(agent_code, "docs/coming-from.md", "exec", dont_inherit=True), page)
     exec(compile(client_code, "docs/coming-from.md", "exec", dont_inherit=True), page)
-    model = Model(
+    model = ScriptedModel(
         Say(calls=[Call("order_status", {"order_id": 8})]),
         when_told("There is no order 8.", Say(calls=[Call("order_status", {"order_id": 7})])),
         when_told("lost", Say(calls=[Call("refund", {"order_id": 7, "euros": 12.5})])),

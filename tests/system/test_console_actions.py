@@ -108,7 +108,7 @@ async def test_a_run_is_cancelled_only_after_a_confirmation(chromium: Browser, d
         assert await is_open(run)
         await page.get_by_role("link", name="Cancel …").click()
         await page.get_by_role("button", name="Cancel the run").click()
-        await expect(page.locator("#summary > .heading .status")).to_contain_text("canceled")
+        await expect(page.locator("#summary > .heading .status")).to_contain_text("cancelled")
         assert (await run.describe()).status == WorkflowExecutionStatus.CANCELED
 
 
@@ -170,7 +170,7 @@ async def test_each_filter_of_the_runs_is_in_the_url_and_the_list_is_live(
         await page.goto(f"/?id={group}")
         await page.evaluate("window.isTheSamePage = true")
         await lab.client.get_workflow_handle(waits).cancel()
-        await expect(page.get_by_role("row", name=waits)).to_contain_text("canceled")
+        await expect(page.get_by_role("row", name=waits)).to_contain_text("cancelled")
         body = {"id": f"{group}-new", "agent": "hostile", "prompt": "Go."}
         assert (await door.http.post("/api/runs", json=body, headers=door.by("ada"))).status_code == 201
         await expect(page.get_by_role("row", name=f"{group}-new")).to_contain_text("waiting")

@@ -27,7 +27,7 @@ from temporalio import workflow
 from temporalio.client import Client, WorkflowFailureError
 
 from mulligan import connect
-from mulligan.client.served_agents import untagged
+from mulligan.client.served_agents import without_tag
 from mulligan.devserver import find_temporal
 from tests.support.jaeger_server import JaegerServer
 from tests.support.openai_server import OpenAIServer
@@ -219,7 +219,7 @@ async def test_the_dashboard_variables_offer_namespaces_and_queues_of_workers_on
     for name, variable in VARIABLES.items():
         if asked := re.fullmatch(r"label_values\((.+), (\w+)\)", variable.get("definition", "")):
             [selector] = selectors(asked[1])
-            offered[name] = {untagged(found[asked[2]]) for found in matching(exposed, selector)}
+            offered[name] = {without_tag(found[asked[2]]) for found in matching(exposed, selector)}
     assert offered == {
         "namespace": {"default"},
         "task_queue": {"agents", "drift"},

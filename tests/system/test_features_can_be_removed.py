@@ -22,7 +22,7 @@ import mulligan.cli.app, mulligan.doctor, mulligan.serve.app, mulligan.worker.te
 from pydantic import BaseModel
 from mulligan import Agent, Call, DeclarationError, McpServer, Say, tool
 from mulligan.features import FEATURES
-from mulligan.testing import Model, run_agent
+from mulligan.testing import ScriptedModel, run_agent
 
 @tool
 def add(a: int, b: int) -> int:
@@ -33,15 +33,15 @@ class Sum(BaseModel):
     value: int
 
 async def run() -> None:
-    plain = await run_agent(Agent(name="a", model="openai:m"), "Hi", model=Model(Say("Hello.")))
+    plain = await run_agent(Agent(name="a", model="openai:m"), "Hi", model=ScriptedModel(Say("Hello.")))
     assert plain.output == "Hello."
     calls = [Call("add", "{'a': 1, 'b': 2,}"), Call("subtract", {"a": 1})]
-    called = await run_agent(Agent(name="b", model="openai:m", tools=[add]), "Add", model=Model(Say(calls=calls), "3"))
+    called = await run_agent(Agent(name="b", model="openai:m", tools=[add]), "Add", model=ScriptedModel(Say(calls=calls), "3"))
     assert called.output == "3"
     errors = [call.result.error for call in called.calls]
     assert [error and error.kind for error in errors] == [None, "unknown_tool"]
     said = [Say(calls=[Call("Sum", {"value": value})]) for value in ("x", 3)]
-    typed = await run_agent(Agent(name="c", model="openai:m", output=Sum), "Add", model=Model(*said))
+    typed = await run_agent(Agent(name="c", model="openai:m", output=Sum), "Add", model=ScriptedModel(*said))
     assert typed.output in (Sum(value=3), {"value": 3})
 
 asyncio.run(run())

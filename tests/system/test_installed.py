@@ -60,9 +60,9 @@ WITHOUT_A_SERVER = """
 import asyncio
 
 from bot import bot, turns
-from mulligan.testing import Model, run_agent
+from mulligan.testing import ScriptedModel, run_agent
 
-print(asyncio.run(run_agent(bot, "Whose?", model=Model(*turns))).output)
+print(asyncio.run(run_agent(bot, "Whose?", model=ScriptedModel(*turns))).output)
 """
 
 

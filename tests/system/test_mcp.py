@@ -17,7 +17,7 @@ from temporalio.service import RPCError
 from mulligan import Agent, Call, McpServer, Say, ToolContext
 from mulligan.activities.mcp.servers import McpServers
 from mulligan.devserver import DevServer
-from mulligan.testing import Model, run_agent
+from mulligan.testing import ScriptedModel, run_agent
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
@@ -51,7 +51,7 @@ async def test_an_mcp_server_from_npm_can_be_used(tmp_path: Path) -> None:
         Say(calls=[Call("files__read_text_file", {"path": "/etc/passwd"}), Call("files__move_file")]),
         "done",
     ]
-    run = await run_agent(Agent(name="a", model="openai:x", mcp=[files]), "Go.", model=Model(*turns))
+    run = await run_agent(Agent(name="a", model="openai:x", mcp=[files]), "Go.", model=ScriptedModel(*turns))
     results = [made.result for made in run.calls if made.result]
     assert (tmp_path / "note.txt").read_text() == "Grüße"
     assert results[1].text == "Grüße"
@@ -69,7 +69,7 @@ async def test_an_mcp_server_from_pypi_can_be_used() -> None:
         Say(calls=[Call("clock__convert_time", noon), Call("clock__convert_time", {**noon, "time": "x"})]),
         "done",
     ]
-    run = await run_agent(Agent(name="a", model="openai:x", mcp=[clock]), "Go.", model=Model(*turns))
+    run = await run_agent(Agent(name="a", model="openai:x", mcp=[clock]), "Go.", model=ScriptedModel(*turns))
     right, wrong = (made.result for made in run.calls)
     assert right is not None
     assert wrong is not None
@@ -177,7 +177,7 @@ async def test_mcp_tools_beyond_what_a_model_accepts_are_left_out(long: str, cou
     """The last ones are left out: a provider would refuse every request, or a payload would be too large."""
     many = McpServer("many", command=SERVER, include=["many_*"], env={"MANY": "200", "LONG": long})
     agent = Agent(name="a", model="openai:x", tools=[now], mcp=[many])
-    run = await run_agent(agent, "Go.", model=Model("done"))
+    run = await run_agent(agent, "Go.", model=ScriptedModel("done"))
     assert run.output == "done"
     assert [tool.name for tool in run.tools] == ["now", *(f"many__many_{n}" for n in range(count))]
 

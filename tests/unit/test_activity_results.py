@@ -58,7 +58,7 @@ FACTS: dict[str, Any] = {
     "tools": {
         "plain": {"timeout": 5.0, "attempts": 2, "queue_timeout": 9.0, "task_queue": "q"},
         "own": {"timeout": 5.0, "local": True},
-        "ask": {"timeout": 5.0, "asks": True, "approval_timeout": 60.0},
+        "ask": {"timeout": 5.0, "may_ask_person": True, "approval_timeout": 60.0},
         "sub": {"timeout": 50.0, "agent": "other", "max_depth": 3, "share_budget": True, "max_total_tokens": 50, "max_cost": 1.0},
     },
     "definition": {"instructions": "i", "tools": [{"name": "plain", "description": "d", "parameters": {"type": "object"}}]},
@@ -77,32 +77,32 @@ ANSWER = {
     "prepared": [
         {"arguments": {"a": 1}, "repairs": [{"by": "fix", "before": {"b": 1}, "after": {"a": 1}}]},
         {},
-        {"waits": "approval"},
+        {"waits_for": "approval"},
         {},
         {"text": "no such tool", "error": {"kind": "unknown_tool", "message": "no such tool"}, "key": "k"},
     ],
     "usage": USAGE,
-    "others": {"openai:b": USAGE},
+    "usage_of_repairs": {"openai:b": USAGE},
 }
 LAST = {
     "message": {"role": "assistant", "text": '{"a": 1}'},
     "usage": USAGE,
     "finish_reason": "stop",
-    "output": {"type": "A", "as_said": True},
+    "output": {"type": "A", "is_verbatim": True},
 }
 ERROR = {"kind": "tool_error", "message": "m"}
 TYPED = {"type": "UnknownToolError", "message": "m", "fields": {"kind": "unknown_tool", "available": ["a"], "call_id": "c", "source": {"type": "T", "message": "m"}}}  # fmt: skip
 OUTCOME = {"text": "done", "error": ERROR, "attempts": 1}
-ASKS = {"text": "", "asks": {"questions": [{"key": "k", "text": "?", "answer_schema": {"type": "object", "properties": {}}}], "state": "s"}}  # fmt: skip
+ASKS = {"text": "", "questions": {"questions": [{"key": "k", "text": "?", "answer_schema": {"type": "object", "properties": {}}}], "state": "s"}}  # fmt: skip
 NAMED = {"trace": OPENED["trace"], "call_id": "c", "name": "n", "step": 1, "started": 1.0}
 DECISION = {"kind": "approval", "decision": "approve", "since": "2026-11-22T00:00:00Z", "at": "2026-11-22T00:00:00Z"}
 RUN_RESULT = {"status": "completed", "output": "o", "steps": 1, "usage": USAGE, "cost": 0.1, "sub_runs": 1}
 GOOD_RESULTS: dict[str, list[Any]] = {
     "open_run": [OPENED],
     "call_model": [ANSWER, LAST, {**LAST, "rejected": {"text": "t", "error": ERROR}, "output": None}],
-    "call_tool": [OUTCOME, ASKS, {"attempts": 1, "unsettled": TYPED}, {"failure": TYPED}],
+    "call_tool": [OUTCOME, ASKS, {"attempts": 1, "failure_without_policy": TYPED}, {"failure": TYPED}],
     "record_failed_call": [OUTCOME, {"failure": TYPED}],
-    "record_sub_run": [{**OUTCOME, **NAMED, "as_given": True}],
+    "record_sub_run": [{**OUTCOME, **NAMED, "is_text_unchanged": True}],
     "record_decision": [{**OUTCOME, **NAMED, "decision": DECISION}],
     "check_edit": [{"arguments": {"a": 1}}, {"refused": "no"}],
     "check_answer": [{"content": {"a": 1}}, {"refused": "no"}],

@@ -9,7 +9,7 @@ import pytest
 
 from mulligan.run_input import RunInput
 from mulligan.serve.ag_ui import RunAgentInput, Translator
-from mulligan.serve.threads import Turn
+from mulligan.serve.threads import ThreadTurn
 from mulligan.values import ErrorInfo, RunResult, Usage
 from mulligan.wire.event_types import (
     Answered,
@@ -36,7 +36,7 @@ def answered(text: str) -> Answered:
 
 
 def translate(*events: Event) -> list[dict[str, Any]]:
-    turn = Turn("run", RunInput(agent="a", prompt="Hi", metadata={"message_id": "m1"}), is_open=True)
+    turn = ThreadTurn("run", RunInput(agent="a", prompt="Hi", metadata={"message_id": "m1"}), is_open=True)
     translator = Translator(RunAgentInput(thread_id="t", run_id="r"), turn)
     return [sent for event in events for sent in translator.translate(event)]
 

@@ -10,7 +10,7 @@ import pytest
 
 from mulligan import Agent, Background, Say
 from mulligan.errors import DeclarationError
-from mulligan.testing import Model, run_agent
+from mulligan.testing import ScriptedModel, run_agent
 from mulligan.workflows.background.background import BackgroundFacts, is_background
 from mulligan.workflows.background.open_response import OpenResponse
 
@@ -24,7 +24,7 @@ async def test_the_example_of_the_page_is_declared_and_other_models_answer_at_on
     exec(compile(code, "docs/background.md", "exec", dont_inherit=True), page)
     analyst = page["analyst"]
     assert analyst.feature(Background) == Background(timeout=timedelta(hours=2))
-    run = await run_agent(analyst, "How was the year?", model=Model(Say("Good.")))
+    run = await run_agent(analyst, "How was the year?", model=ScriptedModel(Say("Good.")))
     assert run.output == "Good."
 
 

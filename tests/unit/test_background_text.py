@@ -73,7 +73,7 @@ async def poll(
     request = ReadResponse.model_validate(
         {
             "where": {"agent": "a", "trace": "t"},
-            "whole": {"count": 1, "digest": "d"},
+            "conversation": {"count": 1, "digest": "d"},
             "model": "openai:m",
             "definition": "d",
             "step": 3,

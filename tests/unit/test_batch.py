@@ -11,7 +11,7 @@ from mulligan import Agent, Background, Batch, Say
 from mulligan.errors import DeclarationError
 from mulligan.model_name import can_be_batched
 from mulligan.prices import Price
-from mulligan.testing import Model, run_agent
+from mulligan.testing import ScriptedModel, run_agent
 from mulligan.values import Usage
 
 PAGE = (Path(__file__).parent.parent.parent / "docs/batch.md").read_text()
@@ -23,7 +23,7 @@ async def test_the_example_of_the_page_is_declared_and_other_models_answer_at_on
     [code] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     exec(compile(code, "docs/batch.md", "exec", dont_inherit=True), page)
     assert page["clerk"].feature(Batch)
-    run = await run_agent(page["clerk"], "A letter.", model=Model(Say("A complaint.")))
+    run = await run_agent(page["clerk"], "A letter.", model=ScriptedModel(Say("A complaint.")))
     assert run.output == "A complaint."
 
 

@@ -22,7 +22,7 @@ from mulligan import Agent, Call, DeclarationError, Say, ToolContext, tool
 from mulligan.activities.answers.prepare_call import valid
 from mulligan.activities.registry import Registry
 from mulligan.activities.tool_running.isolated import ChildProcesses
-from mulligan.testing import Model, run_agent
+from mulligan.testing import ScriptedModel, run_agent
 from mulligan.tool import isolated_call
 from mulligan.worker.declaration_warnings import declaration_warnings
 from tests.support import callables
@@ -137,7 +137,7 @@ async def test_callables_run_as_tools() -> None:
             return f"{ctx.call_id}: {first} {others}"
 
     counting, greeting = tool(Counter()), tool(functools.partial(greet, greeting="Good day"))
-    model = Model(
+    model = ScriptedModel(
         Say(calls=[Call("Counter", {"first": "1", "second": "2"}), Call("greet", {"name": "Ann", "greeting": "x"})]),
         Say(calls=[Call("greet", {"name": "Ann"}), Call("Counter", {"first": 1, "ctx": 2, "self": 3})]),
         Say("done"),

@@ -20,7 +20,7 @@ from mulligan.activities.models.anthropic import Anthropic
 from mulligan.activities.models.google import Google
 from mulligan.activities.models.openai_chat import OpenAIChat, _without_tool_messages
 from mulligan.activities.models.openai_responses import OpenAIResponses
-from mulligan.testing import AgentRun, Model, run_agent
+from mulligan.testing import AgentRun, ScriptedModel, run_agent
 from mulligan.values import AssistantMessage, Message, Repair, StepCall, ToolMessage
 from mulligan.wire.model_call import PreparedCall
 from mulligan.wire.updates import Decide
@@ -181,7 +181,7 @@ async def check_written(calls: list[Call]) -> None:
 
     RAN.clear()
     agent = Agent(name="a", model="scripted:test", tools=[send_mail, count, now], repair=receiver_is_to)
-    run = await run_agent(agent, "Go.", model=Model(Say(calls=calls), look))
+    run = await run_agent(agent, "Go.", model=ScriptedModel(Say(calls=calls), look))
     assert run.output == "done"
     assert [call.raw_arguments for call in run.calls] == [call.arguments for call in calls]
     check(run, seen, run.calls)
@@ -210,7 +210,7 @@ async def test_calls_that_a_person_edited_are_sent_as_they_were_executed() -> No
     run = await run_agent(
         agent,
         "Go.",
-        model=Model(Say(calls=[Call("pay", raw) for raw in written]), look),
+        model=ScriptedModel(Say(calls=[Call("pay", raw) for raw in written]), look),
         person=lambda waiting: Decide(
             call_id=waiting.call_id,
             decision="approve",

@@ -34,7 +34,7 @@ from mulligan import (
 )
 from mulligan.activities.compaction.summary_prompt import transcript
 from mulligan.cli._steps import compaction_line
-from mulligan.testing import Model, run_agent, run_workflow
+from mulligan.testing import ScriptedModel, run_agent, run_workflow
 from mulligan.values import StepCompaction
 from mulligan.wire.model_call import PreparedCall
 from mulligan.wire.shorten import shorten_middle
@@ -66,8 +66,8 @@ def looks(count: int, start: int = 0, **options: Any) -> list[Say]:
     return [Say(calls=[Call("look", {"n": n}, **options)]) for n in range(start, start + count)]
 
 
-def summaries(*answers: Any) -> Model:
-    return Model(*answers, name="sums", is_strict=False)
+def summaries(*answers: Any) -> ScriptedModel:
+    return ScriptedModel(*answers, name="sums", is_strict=False)
 
 
 def build_conversation(sizes: list[int], *, prompt: str = GO, usage: int = 0) -> Conversation:
@@ -176,7 +176,7 @@ def test_the_request_is_the_users_messages_that_the_turn_began_with() -> None:
 
 def test_without_a_compaction_the_carried_state_has_no_summary_fields() -> None:
     state = build_conversation([100]).dump("run-1")
-    assert state.keys() == {"messages", "steps", "asked", "again_at", "events"}
+    assert state.keys() == {"messages", "steps", "request_span", "compact_again_at", "events"}
     assert Conversation.load(state).messages == build_conversation([100]).messages
 
 
@@ -225,7 +225,7 @@ def test_an_invalid_model_is_refused_at_declaration() -> None:
 async def test_call_ids_stay_unique_after_a_compaction() -> None:
     """The model gives every call the same id, and no longer sees the earlier ones."""
     KEYS.clear()
-    model = Model(*looks(14, id="same"), "done")
+    model = ScriptedModel(*looks(14, id="same"), "done")
     run = await run_agent(agent(), GO, model=model)
     assert sum(step.compaction is not None for step in run.steps) >= 2
     ids = [call.id for call in run.calls]
@@ -248,9 +248,9 @@ async def test_the_model_is_sent_request_summary_and_newest_steps() -> None:
         summary_prompts.append(messages[0].text)
         return f"Summary {len(summary_prompts)}."
 
-    sums = Model(*[sum_up] * 9, name="sums", is_strict=False)
+    sums = ScriptedModel(*[sum_up] * 9, name="sums", is_strict=False)
     run = await run_agent(
-        agent(features=[Compaction(at=LIMIT, model="scripted:sums")]), GO, model=Model(*looks(9), done), scripts=[sums]
+        agent(features=[Compaction(at=LIMIT, model="scripted:sums")]), GO, model=ScriptedModel(*looks(9), done), scripts=[sums]
     )  # fmt: skip
     assert [len(summary_prompts), run.result and run.result.status] == [2, "completed"]
     assert summary_prompts[0].startswith(f"[user]\n{GO}\n\n[assistant]\ncalls look")
@@ -284,7 +284,7 @@ async def test_a_long_input_is_summarized_before_the_first_step() -> None:
     before = build_conversation([800] * 8).messages
     run = await run_agent(
         agent(features=[Compaction(at=LIMIT, model="scripted:sums")]), "Now the crane.", messages=before,
-        model=Model(*["not said"] * 8, done, is_strict=False), scripts=[Model(sum_up, name="sums")],
+        model=ScriptedModel(*["not said"] * 8, done, is_strict=False), scripts=[ScriptedModel(sum_up, name="sums")],
     )  # fmt: skip
     assert run.output == "done"
     [step] = run.steps
@@ -300,7 +300,7 @@ async def test_a_long_input_is_summarized_before_the_first_step() -> None:
 
 async def test_a_request_alone_is_not_summarized() -> None:
     """However long it is, no message before it could be removed."""
-    run = await run_agent(agent(), "Find the heron. " * 1_000, model=Model("done"))
+    run = await run_agent(agent(), "Find the heron. " * 1_000, model=ScriptedModel("done"))
     assert [step.compaction for step in run.steps] == [None]
 
 
@@ -312,7 +312,7 @@ async def test_a_long_request_keeps_its_beginning_and_its_end() -> None:
         return "done"
 
     prompt = f"Find the heron. {'y' * 9_000} It is grey."
-    await run_agent(agent(), prompt, model=Model(*looks(3), done))
+    await run_agent(agent(), prompt, model=ScriptedModel(*looks(3), done))
     assert sent[0].startswith("Find the heron. yyy")
     assert "It is grey.\n\n[" in sent[0]
     assert len(sent[0]) < 4_000
@@ -322,7 +322,7 @@ async def run_with_summaries(answer: Any) -> Any:
     return await run_agent(
         agent(features=[Compaction(at=2_000, model="scripted:sums")]),
         GO,
-        model=Model(*looks(16), "done"),
+        model=ScriptedModel(*looks(16), "done"),
         scripts=[summaries(*[answer] * 9)],
     )
 
@@ -384,10 +384,10 @@ async def test_the_request_of_the_newest_turn_stays_unchanged() -> None:
         summary_prompts.append(messages[0].text)
         return "So far."
 
-    model = Model(*looks(6), done, *looks(6, 6), done, name="test")
+    model = ScriptedModel(*looks(6), done, *looks(6, 6), done, name="test")
     await run_workflow(
         TwoTurns, agents=[agent(features=[Compaction(at=LIMIT, model="scripted:sums")])],
-        models=[model, Model(*[sum_up] * 9, name="sums", is_strict=False)],
+        models=[model, ScriptedModel(*[sum_up] * 9, name="sums", is_strict=False)],
     )  # fmt: skip
     assert sent[0].startswith("Find the heron.\n\n[")
     assert sent[1].startswith("Now the crane.\n\n[")
@@ -401,7 +401,7 @@ class Found(BaseModel):
 
 async def test_structured_output_is_validated_after_a_compaction() -> None:
     """A missing output gets feedback, and a valid one is accepted."""
-    model = Model(*looks(6), "A heron.", Say(calls=[Call("Found", {"bird": "heron"})]))
+    model = ScriptedModel(*looks(6), "A heron.", Say(calls=[Call("Found", {"bird": "heron"})]))
     run = await run_agent(agent(output=ToolStrategy(Found)), GO, model=model)
     assert run.output == Found(bird="heron")
     assert run.result is not None
@@ -411,7 +411,9 @@ async def test_structured_output_is_validated_after_a_compaction() -> None:
 
 async def test_calls_in_text_are_found_after_a_compaction() -> None:
     written = [Say(f'```json\n{{"name": "look", "arguments": {{"n": {n}}}}}\n```') for n in range(12)]
-    run = await run_agent(agent(features=[CallsInText(), Compaction(at=2_000)]), GO, model=Model(*written, "done"))
+    run = await run_agent(
+        agent(features=[CallsInText(), Compaction(at=2_000)]), GO, model=ScriptedModel(*written, "done")
+    )
     assert run.output == "done"
     assert len({call.id for call in run.calls}) == 12
     assert any(step.compaction for step in run.steps)
@@ -420,7 +422,7 @@ async def test_calls_in_text_are_found_after_a_compaction() -> None:
 async def test_feedback_does_not_refer_to_a_summarized_mistake() -> None:
     """Feedback says that a call was made before only if the model can still see it."""
     wrong = Say(calls=[Call("look", {"m": 1})])
-    run = await run_agent(agent(), GO, model=Model(wrong, wrong, *looks(6), wrong, "done"))
+    run = await run_agent(agent(), GO, model=ScriptedModel(wrong, wrong, *looks(6), wrong, "done"))
     feedback = [call.result.text for call in run.calls if call.result and call.result.error]
     assert ["You made this same call before" in text for text in feedback] == [False, True, False]
 

@@ -222,7 +222,7 @@ async def _ready() -> None:
 
 
 def _inbox() -> Inbox:
-    return Inbox(lambda: 0, AnsweredUpdates(_ready))
+    return Inbox(list, AnsweredUpdates(_ready))
 
 
 def test_an_inbox_carries_parts() -> None:

@@ -125,7 +125,7 @@ def test_a_worker_continues_from_its_cached_prefix_and_results() -> None:
     cache.put_result(KEY, result("1b"))
     new = conversation.new_since(conversation.count_at_answer, 10_000)
     assert new is not None
-    assert [message.role for message in new] == ["tool", "held"]
+    assert [message.role for message in new] == ["tool", "cached_result"]
     cached, _ = cache.take(KEY, PROVIDER, conversation.ref(), conversation.count_at_answer)
     cached.extend(cache.resolve(KEY, new))
     assert cached.ref == conversation.ref()

@@ -137,7 +137,7 @@ def test_the_least_recently_used_entry_is_evicted() -> None:
     cache.put(("a", "0"), used)
     cache.put_result(KEY, result("c3"))
     cache.put_result(KEY, result("c4"))
-    held = [CachedResult(role="held", call_id=f"c{n}") for n in (1, 2, 3, 4)]
+    held = [CachedResult(role="cached_result", call_id=f"c{n}") for n in (1, 2, 3, 4)]
     assert [len(cache.resolve(KEY, [each])) for each in held] == [0, 1, 1, 1]
     assert has(cache, ("a", "0"), text)
     assert not has(cache, ("b", "0"), text)
@@ -150,7 +150,7 @@ def test_an_entry_larger_than_the_cache_evicts_nothing() -> None:
     cache.put(("large", "0"), prefix(user_message("a" * 10_000)))
     cache.put_result(("large", "0"), result("c1", "a" * 10_000))
     assert has(cache, KEY)
-    assert len(cache.resolve(KEY, [CachedResult(role="held", call_id="c1")])) == 1
+    assert len(cache.resolve(KEY, [CachedResult(role="cached_result", call_id="c1")])) == 1
 
 
 def test_a_conversation_in_use_counts_towards_the_size() -> None:
@@ -182,7 +182,7 @@ def test_a_cache_of_size_zero_keeps_nothing(bound: int) -> None:
     cache.put_result(KEY, result("c1"))
     assert cache.size == 0
     assert cache.take(KEY, ONE, prefix(user_message("a")).ref) == (prefix(), "absent")
-    assert cache.resolve(KEY, [CachedResult(role="held", call_id="c1")]) == []
+    assert cache.resolve(KEY, [CachedResult(role="cached_result", call_id="c1")]) == []
 
 
 def test_a_cached_result_replaces_its_reference_once() -> None:
@@ -192,7 +192,7 @@ def test_a_cached_result_replaces_its_reference_once() -> None:
         cache.put_result(KEY, result(call_id, f"of {call_id}"))
     new: list[Any] = [
         user_message("a"),
-        *(CachedResult(role="held", call_id=call_id) for call_id in ("c1", "c2", "c3")),
+        *(CachedResult(role="cached_result", call_id=call_id) for call_id in ("c1", "c2", "c3")),
         user_message("b"),
     ]
     assert cache.resolve(("run", "1"), new) == [user_message("a")]
@@ -209,7 +209,7 @@ def test_a_result_cached_twice_is_counted_once() -> None:
     cache = ConversationCache(MUCH)
     for text in ("the first, which is longer", "second"):
         cache.put_result(KEY, result("c1", text))
-    assert cache.resolve(KEY, [CachedResult(role="held", call_id="c1")]) == [result("c1", "second")]
+    assert cache.resolve(KEY, [CachedResult(role="cached_result", call_id="c1")]) == [result("c1", "second")]
     assert cache.size == 0
 
 
@@ -297,7 +297,10 @@ class Use(RuleBasedStateMachine):
     @rule(key=KEYS, calls=st.lists(st.tuples(CALLS, st.booleans()), max_size=3))
     def resolve(self, key: Key, calls: list[tuple[str, bool]]) -> None:
         inline = result("inline", "inline")
-        new = [CachedResult(role="held", call_id=name) if by_ref else result(name, "inline") for name, by_ref in calls]
+        new = [
+            CachedResult(role="cached_result", call_id=name) if by_ref else result(name, "inline")
+            for name, by_ref in calls
+        ]
         expected: list[Message] = []
         for name, by_ref in calls:
             known = self.forget(key, name)

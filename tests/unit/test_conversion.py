@@ -29,7 +29,7 @@ from mulligan.schema.arguments_model import Arguments
 from mulligan.schema.conversion import MOST_STEPS, Conversion, convert
 from mulligan.schema.schema_arguments import SchemaArguments, validator_of
 from mulligan.schema.subschemas import References
-from mulligan.testing import Model, run_agent
+from mulligan.testing import ScriptedModel, run_agent
 from tests.support.generated_arguments import function_of, random_case
 from tests.support.prepare_one_call import look
 
@@ -392,7 +392,7 @@ async def test_an_alias_is_the_name_of_the_field_everywhere() -> None:
         """Book a journey."""
         return json.dumps([from_, class_, max_])
 
-    model = Model(
+    model = ScriptedModel(
         Say(calls=[Call("book", {"from_": "Rome"})]),
         Say(calls=[Call("book", {"from": "Rome", "max": "inf"})]),
         Say(calls=[Call("book", {"from": "Rome", "max": True})]),

@@ -13,13 +13,13 @@ from temporalio.exceptions import ActivityError, ApplicationError, CancelledErro
 
 import mulligan
 from mulligan import (
+    Consumption,
     InvalidRunInputError,
     InvalidToolInputError,
     ModelRequestError,
     MulliganError,
     MultipleStructuredOutputsError,
     StructuredOutputValidationError,
-    Took,
     ToolCallError,
     ToolExecutionError,
     ToolTimeoutError,
@@ -45,13 +45,15 @@ ERRORS: list[MulliganError] = [
 ]
 
 
-@pytest.mark.parametrize("took", [None, Took(steps=2, usage=Usage(input_tokens=7), cost=0.5)], ids=["", "of a run"])
+@pytest.mark.parametrize(
+    "consumption", [None, Consumption(steps=2, usage=Usage(input_tokens=7), cost=0.5)], ids=["", "of a run"]
+)
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 async def test_a_typed_error_keeps_its_type_and_fields_through_temporal(
-    error: MulliganError, took: Took | None
+    error: MulliganError, consumption: Consumption | None
 ) -> None:
     """The type of the Temporal failure is the name of the class, and it is not retryable."""
-    failure, error.took = Failure(), took
+    failure, error.consumption = Failure(), consumption
     await data_converter.encode_failure(error, failure)
     assert failure.application_failure_info.type == type(error).__name__
     assert failure.application_failure_info.non_retryable
@@ -59,7 +61,7 @@ async def test_a_typed_error_keeps_its_type_and_fields_through_temporal(
     back = error_of(WorkflowFailureError(cause=cause))
     assert type(back) is type(error)
     assert back is not None
-    assert (back.message, back.took) == (error.message, took)
+    assert (back.message, back.consumption) == (error.message, consumption)
     for name in error.fields:
         was, now = getattr(error, name), getattr(back, name)
         if isinstance(was, BaseException):
@@ -191,14 +193,16 @@ def test_error_of_finds_the_cause_of_another_error() -> None:
     assert error_of(outer) is ERRORS[0]
 
 
-@pytest.mark.parametrize("details", [(), ({},), ("text",), ({"took": 7},)], ids=["none", "empty", "other", "took"])
+@pytest.mark.parametrize(
+    "details", [(), ({},), ("text",), ({"consumption": 7},)], ids=["none", "empty", "other", "consumption"]
+)
 @pytest.mark.parametrize("name", ["ToolTimeoutError", "MultipleStructuredOutputsError"])
 def test_a_failure_without_details_is_read_by_its_type(name: str, details: tuple[Any, ...]) -> None:
     """As from a worker in another language."""
     found = error_of(ApplicationError("late", *details, type=name))
     assert type(found).__name__ == name
     assert found is not None
-    assert (found.message, found.took) == ("late", None)
+    assert (found.message, found.consumption) == ("late", None)
 
 
 def test_a_long_source_is_cut_in_the_error() -> None:

@@ -25,7 +25,7 @@ from mulligan.client.converter import EncodedFailureConverter, FailureConverter,
 from mulligan.content import File, Text
 from mulligan.errors import ToolExecutionError, error_of, from_json
 from mulligan.schema.error_text import error_text
-from mulligan.testing import AgentRun, Model, run_agent
+from mulligan.testing import AgentRun, ScriptedModel, run_agent
 from mulligan.wire.updates import Decide
 from tests.support.hostile_values import EXCEPTIONS, OBJECTS, hostile_values, texts
 
@@ -234,7 +234,7 @@ def chained(error: BaseException, cause: BaseException) -> BaseException:
 
 
 async def run(case: Case, *more: Say) -> AgentRun[Any]:
-    model = Model(Say(calls=[case.call]), *more)
+    model = ScriptedModel(Say(calls=[case.call]), *more)
     return await run_agent(
         case.agent, "go", model=model, sub_agents=case.sub_agents,
         person=lambda waiting: Decide(call_id=waiting.call_id, decision="approve"),

@@ -64,7 +64,8 @@ async def test_a_lost_attempt_is_not_written_again_once_an_attempt_has_said_so()
 
 
 @pytest.mark.parametrize(
-    "details", [("mulligan.ended",), ({"mulligan.ended": "2"},), ({"mulligan.ended": 2, "own": 1},)]
+    "details",
+    [("mulligan.attempt_ended",), ({"mulligan.attempt_ended": "2"},), ({"mulligan.attempt_ended": 2, "own": 1},)],
 )
 async def test_details_of_a_tool_are_no_mark(details: tuple[Any, ...]) -> None:
     assert (await attempt(3, *details))[0] == [1, 2]
@@ -108,8 +109,8 @@ async def test_a_model_call_that_fails_before_its_request_has_a_span() -> None:
     )
     where = RunContext(agent="a", trace=f"00-{'1' * 32}-{'2' * 16}-01")
     request = ModelCall.model_validate(
-        {"where": where, "step": 1, "model": "scripted:s", "definition": "unknown", "known": 0,
-         "whole": {"count": 1, "digest": "x"}}
+        {"where": where, "step": 1, "model": "scripted:s", "definition": "unknown", "cached_messages": 0,
+         "conversation": {"count": 1, "digest": "x"}}
     )  # fmt: skip
     with pytest.raises(RuntimeError):  # the definition is queried, and this environment has no client
         await ActivityEnvironment().run(CallModelActivity(services).call_model, request)

@@ -62,10 +62,15 @@ def test_a_call_whose_result_cannot_be_used_may_have_done_its_work() -> None:
 @pytest.mark.parametrize(
     ("cause", "written"),
     [
-        (ApplicationError("died", {"mulligan.ended": 1}, type="WorkerLost"), 1),
-        (ApplicationError("died", {"mulligan.ended": 0}, type="WorkerLost"), 0),
+        (ApplicationError("died", {"mulligan.attempt_ended": 1}, type="WorkerLost"), 1),
+        (ApplicationError("died", {"mulligan.attempt_ended": 0}, type="WorkerLost"), 0),
         (ApplicationError("died", type="WorkerLost"), None),
-        (TimeoutError("t", type=TimeoutType.HEARTBEAT, last_heartbeat_details=[{"mulligan.ended": 2}, "own"]), 2),
+        (
+            TimeoutError(
+                "t", type=TimeoutType.HEARTBEAT, last_heartbeat_details=[{"mulligan.attempt_ended": 2}, "own"]
+            ),
+            2,
+        ),
         (TimeoutError("t", type=TimeoutType.HEARTBEAT, last_heartbeat_details=["own", {"own": 7}]), 0),
         (UNSTARTED, None),
     ],

@@ -15,7 +15,7 @@ from mulligan.activities.answers.inspect_answer import meant_names
 from mulligan.activities.answers.size_limits import MOST_CALLS
 from mulligan.activities.calls_in_text.find_calls import ARGUMENTS, NAMES, find_calls
 from mulligan.activities.calls_in_text.python_calls import python_calls
-from mulligan.testing import AgentRun, Model, run_agent
+from mulligan.testing import AgentRun, ScriptedModel, run_agent
 from mulligan.values import StepCall
 from tests.support.cut_off_calls import DIALECTS, SPELLINGS, VALUE_DIALECTS
 
@@ -72,7 +72,7 @@ async def run(texts: list[Say | str], **options: Any) -> AgentRun:
         name="a", model="scripted:test", tools=[send_mail, list_mails], max_steps=500, max_repeats=1000, **options
     )
     RAN.clear()
-    return await run_agent(agent, "Go.", model=Model(*texts))
+    return await run_agent(agent, "Go.", model=ScriptedModel(*texts))
 
 
 @pytest.mark.parametrize("name", UNKNOWN)

@@ -14,7 +14,7 @@ from mulligan import Agent, Call, DeclarationError, McpServer, Say, ToolContext,
 from mulligan.activities.tool_running.thread_bounds import TookTooLong
 from mulligan.once import EXCERPT_CHARS, MOST_CALLS, OnceCall, call_digest
 from mulligan.run_input import ResumedFrom
-from mulligan.testing import Model, run_agent
+from mulligan.testing import ScriptedModel, run_agent
 from mulligan.values import AssistantMessage, Message, ToolCall, ToolMessage
 from mulligan.wire.updates import Decide, Pending
 from mulligan.workflows import limits
@@ -208,7 +208,7 @@ async def test_random_conversations_are_as_a_simple_model_says(
 
     turns = [Say(calls=[Call("pay", {"number": number}) for number in step]) for step in steps]
     agent = Agent(name="payer", model="scripted:none", tools=[pay], max_repeats=None)
-    run = await run_agent(agent, "Go.", model=Model(*turns, "done"), person=person)
+    run = await run_agent(agent, "Go.", model=ScriptedModel(*turns, "done"), person=person)
     assert run.error is None
     kinds = [each.result.error.kind if each.result and each.result.error else None for each in run.calls]
     expected_kinds, expected = model_of(steps, outcomes)

@@ -10,7 +10,7 @@ from temporalio import activity
 
 from mulligan import Agent, AgentFeature, Call, DeclarationError, RunInput, Say
 from mulligan.feature import Feature, ModelAnswer, RejectedAnswer, Schedule, Wait
-from mulligan.testing import Model, run_agent
+from mulligan.testing import ScriptedModel, run_agent
 from mulligan.values import ErrorInfo
 from mulligan.wire.tool_call import CALL_TOOL
 from mulligan.worker.loading import load
@@ -125,10 +125,10 @@ def test_a_feature_that_a_worker_lacks_is_never_left_out() -> None:
 
 async def test_a_feature_acts_in_the_runs_of_agents_that_are_declared_with_it_only() -> None:
     strict, lax = one_word_feature.strict, one_word_feature.lax
-    refused = await run_agent(strict, "Hi", model=Model(Say("Two words.")), others=[lax])
+    refused = await run_agent(strict, "Hi", model=ScriptedModel(Say("Two words.")), others=[lax])
     assert refused.result is not None
     assert (refused.result.status, refused.output) == ("refused", None)
-    assert (await run_agent(lax, "Hi", model=Model(Say("Two words.")), others=[strict])).output == "Two words."
+    assert (await run_agent(lax, "Hi", model=ScriptedModel(Say("Two words.")), others=[strict])).output == "Two words."
 
 
 class Refusing(Feature):
@@ -150,9 +150,9 @@ async def test_a_refused_answer_is_no_output_of_the_run(output: Any) -> None:
     """Neither a text, nor one that is valid as structured output."""
     three, four = (Say(calls=[Call("Sum", {"value": n})]) if output else Say(f"It is {n}.") for n in (3, 4))
     agent = Agent(name="a", model="openai:m", output=output, features=[Refuses()])
-    run = await run_agent(agent, "Hi", model=Model(three, four))
+    run = await run_agent(agent, "Hi", model=ScriptedModel(three, four))
     assert run.output == ({"value": 4} if output else "It is 4.")
     assert [step.error and step.error.kind for step in run.steps] == ["three", None]
-    cut = await run_agent(agent, "Hi", max_steps=1, model=Model(three))
+    cut = await run_agent(agent, "Hi", max_steps=1, model=ScriptedModel(three))
     assert cut.result is not None
     assert (cut.result.status, cut.output) == ("max_steps", None)

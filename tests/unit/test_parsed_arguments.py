@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError, field_validator
 
 from mulligan import Agent, Call, Say, tool
 from mulligan.activities.answers.parsed_arguments import LONG, ParsedArguments
-from mulligan.testing import Model, run_agent
+from mulligan.testing import ScriptedModel, run_agent
 from mulligan.values import AssistantMessage, ErrorInfo, ToolCall, Usage
 from mulligan.wire.model_call import ModelAnswer, PreparedCall
 
@@ -136,7 +136,7 @@ async def test_each_call_of_an_answer_is_parsed_once_by_activities_and_workflow_
     VALIDATED.clear()
     monkeypatch.setattr(json, "loads", counted)
     agent = Agent(name="a", model="openai:m", tools=[ship])
-    run = await run_agent(agent, "Go.", model=Model(Say(calls=[Call("ship", text) for text in texts]), "done"))
+    run = await run_agent(agent, "Go.", model=ScriptedModel(Say(calls=[Call("ship", text) for text in texts]), "done"))
     assert [call.result and call.result.text for call in run.calls][:3] == ["1 0", "2 0", f"3 {LONG}"]
     assert run.calls[3].result is not None
     assert run.calls[3].result.error is not None

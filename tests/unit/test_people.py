@@ -17,7 +17,7 @@ from mulligan.activities.answers.prepare_call import valid
 from mulligan.activities.check_edit import _faults
 from mulligan.cli.pending import _table
 from mulligan.errors import DeclarationError, UpdateRefusedError
-from mulligan.testing import AgentRun, Model, run_agent
+from mulligan.testing import AgentRun, ScriptedModel, run_agent
 from mulligan.tools import ask_person
 from mulligan.wire.updates import Stop
 from mulligan.workflows import running_agent
@@ -65,7 +65,9 @@ def says_nothing(wait: Pending) -> None:
 
 
 async def run_payer(person: Any) -> AgentRun:
-    return await run_agent(clerk, "Pay.", model=Model(Say(calls=[Call("pay", {"euros": 7})]), "Done."), person=person)
+    return await run_agent(
+        clerk, "Pay.", model=ScriptedModel(Say(calls=[Call("pay", {"euros": 7})]), "Done."), person=person
+    )
 
 
 async def test_an_edited_call_runs_with_the_new_arguments() -> None:
@@ -163,7 +165,7 @@ async def test_reminders_of_approvals_and_questions_come_at_doubling_intervals_t
     for own, expected in ((REMINDS, [2**number - 1 for number in range(1, 11)]), (None, [])):
         agent = Agent(name="bank", model="openai:gpt-5-mini", tools=[wire, ask], features=[Approvals(reminder=own)])
         calls = Say(calls=[Call("wire", {"euros": 7})]), Say(calls=[Call("ask", {"question": "Why?"})])
-        run = await run_agent(agent, "Pay.", model=Model(*calls, "Done."), person=says_nothing)
+        run = await run_agent(agent, "Pay.", model=ScriptedModel(*calls, "Done."), person=says_nothing)
         approvals = [(number, round(hours)) for kind, number, hours in reminders(run) if kind == "approval"]
         assert approvals == list(enumerate(expected, 1))
         assert [number for kind, number, _ in reminders(run) if kind == "question"] == [1]

@@ -30,7 +30,7 @@ from mulligan import (
 )
 from mulligan.activities.models.openai_chat import OpenAIChat
 from mulligan.activities.models.openai_responses import OpenAIResponses
-from mulligan.testing import AgentRun, Model, run_agent
+from mulligan.testing import AgentRun, ScriptedModel, run_agent
 from tests.live.test_random_calls import (
     IDS,
     KEYS,
@@ -147,7 +147,7 @@ async def test_runs_with_random_answers_complete_and_count_each_failure(seed: in
         kind = dice.choice(list(KINDS))
         options, schema = KINDS[kind]
         agent = Agent(name="agent", model="scripted:test", tools=TOOLS, max_steps=STEPS, **options)
-        run = await run_agent(agent, "Go.", model=Model(*(say(dice) for _ in range(STEPS)), is_strict=False))
+        run = await run_agent(agent, "Go.", model=ScriptedModel(*(say(dice) for _ in range(STEPS)), is_strict=False))
         check(run, schema)
         SEEN[seed] += len(run.calls)
 

@@ -21,7 +21,7 @@ from mulligan.serve.console.rendering import render
 from mulligan.serve.mcp_api.progress_message import progress_message
 from mulligan.serve.openai_api.chat_text import ChatText
 from mulligan.serve.openai_api.response_events import ResponseEvents, ResponseHead
-from mulligan.testing import Model, run_agent
+from mulligan.testing import ScriptedModel, run_agent
 from mulligan.wire.event_types import Event, TextDelta
 from tests.support.random_run_events import RandomRun
 
@@ -306,7 +306,7 @@ def find(order: int) -> str:
 
 async def test_the_steps_are_those_that_the_run_itself_reports() -> None:
     """The query `steps` and the reading of its events agree, and so do their tokens and the result's."""
-    model = Model(
+    model = ScriptedModel(
         Say("I look.", calls=[Call("find", '{"order": "7",}'), Call("find", '{"order": 0}')]),
         Say(calls=[Call("search", "{}")]),
         Say(calls=[Call("find", '{"order": 8}')]),

@@ -28,7 +28,7 @@ from mulligan.activities.list_agents import agent_json
 from mulligan.activities.registry import Registry
 from mulligan.activities.run_agents import RunAgents
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
-from mulligan.testing import Model, run_agent
+from mulligan.testing import ScriptedModel, run_agent
 from mulligan.wire.run_context import RunContext
 
 ORDER = {
@@ -54,8 +54,8 @@ def shop(**options: Any) -> Agent:
     return Agent(name="shop", model="openai:x", tools=[declared])
 
 
-def model(arguments: str) -> Model:
-    return Model(Say(calls=[Call("send", arguments)]), Say("done"))
+def model(arguments: str) -> ScriptedModel:
+    return ScriptedModel(Say(calls=[Call("send", arguments)]), Say("done"))
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ async def test_a_schema_that_would_take_for_ever_does_not_hold_the_worker(monkey
     agent = Agent(name="shop", model="openai:x", tools=[declared])
     written = [f'{{"text": "{"a" * 40}!"}}', '{"text": "aaa"}']
     turns = [*(Say(calls=[Call("send", each)]) for each in written), Say("done")]
-    run = await run_agent(agent, "Go.", model=Model(*turns))
+    run = await run_agent(agent, "Go.", model=ScriptedModel(*turns))
     texts = [call.result.text for call in run.calls if call.result]
     assert "could not be checked within 1 s" in texts[0]
     assert texts[1] == '{"text": "aaa"}'
@@ -208,7 +208,9 @@ async def test_a_function_returns_the_tools_of_a_run() -> None:
         return [Tool.from_schema(name="whoami", description="", schema={}, call=whoami)]
 
     turns = [*(Say(calls=[Call(name)]) for name in ("whoami", "whoamI", "who")), Say("done")]
-    run = await run_agent(lister(tools), "Secret.", model=Model(*turns), tenant="acme", user="ada", metadata={"a": "b"})
+    run = await run_agent(
+        lister(tools), "Secret.", model=ScriptedModel(*turns), tenant="acme", user="ada", metadata={"a": "b"}
+    )
     assert run.result is not None
     assert run.result.output == "done"
     assert [(each.prompt, each.messages, each.tenant, each.user, each.metadata) for each in seen] == [
@@ -246,7 +248,7 @@ async def test_what_is_wrong_with_the_tools_of_a_run_fails_it_as_it_opens(
     returned: Any, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("mulligan.activities.run_agents.TOOLS_LIMIT", 0.2)
-    run = await run_agent(lister(returned), "Go.", model=Model(Say("never"), is_strict=False))
+    run = await run_agent(lister(returned), "Go.", model=ScriptedModel(Say("never"), is_strict=False))
     assert isinstance(run.error, InvalidRunInputError)
     assert run.error.message.startswith('"agent" is "shop", whose tools the function `list_tools` returns: ')
     assert says in run.error.message

@@ -15,7 +15,7 @@ from mulligan import Agent, Call, DeclarationError, Say, Script, Tool, ToolExecu
 from mulligan.activities.registry import Registry
 from mulligan.errors import ModelRequestError, ModelUnavailableError
 from mulligan.run_input import RunInput
-from mulligan.testing import Model, run_agent
+from mulligan.testing import ScriptedModel, run_agent
 from mulligan.values import RunResult, Usage
 from mulligan.wire.agent_facts import AgentFacts, Definition, ToolFacts
 from mulligan.worker.loading import load
@@ -151,7 +151,7 @@ def asks(*prompts: str, name: str = "worker") -> Say:
 async def test_sub_agents_run_and_their_results_return() -> None:
     """Two at once that run out of steps, and one that completes; each has spans."""
     busy = Script("busy", [lambda messages: Say(calls=[Call("look", {"where": messages[0].text})])])
-    run = await run_agent(boss, "Go", model=Model(asks("a", "b"), "well"), sub_agents={"worker": busy})
+    run = await run_agent(boss, "Go", model=ScriptedModel(asks("a", "b"), "well"), sub_agents={"worker": busy})
     assert run.output == "well"
     assert [call.run and (call.run.status, call.run.steps) for call in run.calls] == [("max_steps", 2)] * 2
     assert [call.result and call.result.error and call.result.error.kind for call in run.calls] == [
@@ -160,8 +160,8 @@ async def test_sub_agents_run_and_their_results_return() -> None:
     assert [span.name for span in run.spans].count("invoke_agent worker") == 2
     assert run.result is not None
     assert run.result.usage.input_tokens > 0
-    model = Model(Say(calls=[Call("look", {"where": "c"})]), "nothing there")
-    run = await run_agent(boss, "Go", model=Model(asks("c"), "well"), sub_agents={"worker": model})
+    model = ScriptedModel(Say(calls=[Call("look", {"where": "c"})]), "nothing there")
+    run = await run_agent(boss, "Go", model=ScriptedModel(asks("c"), "well"), sub_agents={"worker": model})
     assert run.calls[0].result is not None
     assert run.calls[0].result.text == "nothing there"
     assert [message.text for message in model.told[1]] == ["nothing in c"]
@@ -169,7 +169,7 @@ async def test_sub_agents_run_and_their_results_return() -> None:
 
 async def test_a_sub_agent_may_have_sub_agents() -> None:
     run = await run_agent(
-        editor, "?", model=Model(*editor_script.turns), scripts=[researcher_script, translator_script]
+        editor, "?", model=ScriptedModel(*editor_script.turns), scripts=[researcher_script, translator_script]
     )
     assert run.output == "Herons eat fish. Herons eat frogs, too. Herons stand still, and wait."
     assert [span.name for span in run.spans].count("invoke_agent translator") == 1
@@ -179,7 +179,9 @@ async def test_a_failure_that_fails_the_run_cancels_the_other_sub_agent() -> Non
     """The error of the sub-agent's run is the source of the run's."""
     looks = Say(calls=[Call("look", {"where": "everywhere"})])
     refusing = Script("refusing", [lambda messages: Say(asks_nothing()) if messages[0].text == "a" else looks])
-    run = await run_agent(strict, "Go", model=Model(asks("a", "b"), is_strict=False), sub_agents={"worker": refusing})
+    run = await run_agent(
+        strict, "Go", model=ScriptedModel(asks("a", "b"), is_strict=False), sub_agents={"worker": refusing}
+    )
     assert isinstance(run.error, ToolExecutionError)
     assert getattr(run.error.source, "type_name", "") == ModelRequestError.__name__
     assert not isinstance(run.error, ToolTimeoutError)
@@ -190,7 +192,7 @@ async def test_a_policy_matches_the_error_of_the_sub_agents_run() -> None:
     refusing = Script("refusing", [lambda _: Say(asks_nothing())])
     for policy, is_told in ((ModelRequestError, True), (ModelUnavailableError, False)):
         by_type = Agent(name="by_type", model="openai:x", tools=boss.tools, handle_errors=policy)
-        model = Model(asks("a"), "well", is_strict=False)
+        model = ScriptedModel(asks("a"), "well", is_strict=False)
         run = await run_agent(by_type, "Go", model=model, sub_agents={"worker": refusing})
         assert (run.output, run.error is None) == ("well" if is_told else None, is_told)
 
@@ -200,7 +202,7 @@ def asks_nothing() -> str:
 
 
 async def test_a_run_at_the_depth_limit_starts_no_sub_agent() -> None:
-    run = await run_agent(boss, "Go", model=Model(asks("a"), "well"), max_depth=0)
+    run = await run_agent(boss, "Go", model=ScriptedModel(asks("a"), "well"), max_depth=0)
     [call] = run.calls
     assert call.result is not None
     assert "may not hand work on any deeper" in call.result.text
@@ -222,7 +224,9 @@ crowd_script = Script(
 @pytest.mark.parametrize(("given", "most"), [({}, 20), ({"max_sub_runs": 7}, 7), ({"max_sub_runs": 0}, 0)])
 async def test_a_run_and_all_below_it_start_no_more_sub_runs_than_the_limit(given: dict[str, Any], most: int) -> None:
     """Six calls at each of three levels would be 258 runs. Those that are open at once share the limit; the model is told."""
-    run = await run_agent(crowd, "Go", model=Model(*crowd_script.turns), sub_agents={"crowd": crowd_script}, **given)
+    run = await run_agent(
+        crowd, "Go", model=ScriptedModel(*crowd_script.turns), sub_agents={"crowd": crowd_script}, **given
+    )
     assert run.result is not None
     started = [span.name for span in run.spans].count("invoke_agent crowd") - 1
     assert 0.5 * most <= started == run.result.sub_runs <= most
@@ -231,7 +235,7 @@ async def test_a_run_and_all_below_it_start_no_more_sub_runs_than_the_limit(give
 
 async def test_runs_that_a_sub_agent_did_not_use_are_left_for_later_steps() -> None:
     asks_often = [asks("a", "b", name="crowd") for _ in range(6)]
-    model = Model(*asks_often, "well")
+    model = ScriptedModel(*asks_often, "well")
     quiet = Script("quiet", [Say("done")])
     often = Agent(name="often", model="openai:x", tools=_CROWD, max_sub_runs=12)
     run = await run_agent(often, "Go", model=model, sub_agents={"crowd": quiet})
@@ -244,7 +248,7 @@ async def test_a_script_for_an_unknown_sub_agent_is_refused() -> None:
     with pytest.raises(
         DeclarationError, match="sub_agents names 'nobody', but the agents of this test are: boss, worker"
     ):
-        await run_agent(boss, "Go", model=Model("x"), sub_agents={"nobody": Model("x")})
+        await run_agent(boss, "Go", model=ScriptedModel("x"), sub_agents={"nobody": ScriptedModel("x")})
 
 
 async def test_the_example_of_the_sub_agents_page_passes() -> None:

@@ -248,10 +248,10 @@ def test_the_finish_span_has_the_status_and_the_counters_of_the_run(error_type: 
         "mulligan.status": "s",
         "mulligan.steps": 5,
         "mulligan.recovered_failures": 6,
-        "gen_ai.usage.input_tokens": 1,
-        "gen_ai.usage.output_tokens": 2,
-        "gen_ai.usage.cache_read.input_tokens": 3,
-        "gen_ai.usage.reasoning.output_tokens": 4,
+        "mulligan.usage.input_tokens": 1,
+        "mulligan.usage.output_tokens": 2,
+        "mulligan.usage.cached_input_tokens": 3,
+        "mulligan.usage.reasoning_tokens": 4,
         **({"error.type": error_type} if error_type else {}),
     }
     tracing.shutdown()

@@ -34,7 +34,7 @@ from mulligan import (
     ask_model,
     tool,
 )
-from mulligan.testing import Model, run_agent, run_workflow, when_told
+from mulligan.testing import ScriptedModel, run_agent, run_workflow, when_told
 from tests.support import structured_output_agents
 
 ROOT = Path(__file__).parents[2]
@@ -75,7 +75,7 @@ strict = Agent(name="strict", model="openai:nobody", tools=TOOLS, handle_errors=
 
 async def test_run_agent_returns_calls_feedback_requests_and_spans() -> None:
     """Mistakes get feedback, and attempts are counted."""
-    model = Model(
+    model = ScriptedModel(
         Say(calls=[Call("add", {"a": 1})]),
         when_told("`b`: is required", Say(calls=[Call("add", {"a": 1, "b": "2"}), Call("hang")])),
         "three",
@@ -95,7 +95,7 @@ async def test_run_agent_returns_calls_feedback_requests_and_spans() -> None:
 
 
 async def test_run_agent_passes_the_context_and_returns_the_typed_output() -> None:
-    model = Model(
+    model = ScriptedModel(
         Say(calls=[Call("whoami")]), "I forgot", when_told("by calling `Sum`", Say(calls=[Call("Sum", {"total": "3"})]))
     )
     run = await run_agent(summing, "?", model=model, metadata={"city": "Graz"})
@@ -108,11 +108,11 @@ async def test_the_model_records_instructions_and_tools() -> None:
     asked = Agent(
         name="asked", model="openai:nobody", instructions=lambda given: f"Mind {given.metadata['who']}.", output=Sum
     )
-    model = Model(Say(calls=[Call("Sum", {"total": 1})]))
+    model = ScriptedModel(Say(calls=[Call("Sum", {"total": 1})]))
     run = await run_agent(asked, "?", model=model, metadata={"who": "Ada"})
     assert (run.instructions, [offered.name for offered in run.tools]) == ("Mind Ada.", ["Sum"])
     assert run.tools[0].parameters["required"] == ["total"]
-    empty = await run_agent(asked, "", model=Model("never", is_strict=False))
+    empty = await run_agent(asked, "", model=ScriptedModel("never", is_strict=False))
     assert (type(empty.error), empty.instructions, empty.tools) == (InvalidRunInputError, "", [])
 
 
@@ -137,8 +137,10 @@ polite = Agent(name="polite", model="openai:nobody", tools=[greet, part])
 
 async def test_fixers_run_and_a_repairing_model_is_checked_like_the_first() -> None:
     """A fixer may be a function or a second model."""
-    mender = Model(lambda told: Say('{"customer": "Grace"}' if "kunde" in told[0].text else "null"), name="mender")
-    model = Model(Say(calls=[Call("greet", {"client": "Ada"}), Call("part", {"kunde": "Grace"})]), "bye")
+    mender = ScriptedModel(
+        lambda told: Say('{"customer": "Grace"}' if "kunde" in told[0].text else "null"), name="mender"
+    )
+    model = ScriptedModel(Say(calls=[Call("greet", {"client": "Ada"}), Call("part", {"kunde": "Grace"})]), "bye")
     run = await run_agent(polite, "?", model=model, scripts=[mender, Script("unasked", [])])
     assert [call.arguments for call in run.calls] == [{"customer": "Ada"}, {"customer": "Grace"}]
     assert [[repair.by for repair in call.repairs] for call in run.calls] == [["fix"], ["fix"]]
@@ -149,7 +151,7 @@ async def test_fixers_run_and_a_repairing_model_is_checked_like_the_first() -> N
 async def test_run_agent_accepts_a_run_input_and_large_conversations() -> None:
     """Arguments beside it have precedence. A conversation too large for one activity input is fetched by query."""
     given = RunInput(agent="other", messages=[UserMessage(role="user", text="y" * 400_000)], max_steps=7)
-    model = Model(Say(calls=[Call("whoami")]), "x", is_strict=False)
+    model = ScriptedModel(Say(calls=[Call("whoami")]), "x", is_strict=False)
     run = await run_agent(calc, given, model=model, max_steps=1)
     assert run.result is not None
     assert (run.result.status, len(model.told[0][0].text)) == ("max_steps", 400_000)
@@ -159,7 +161,7 @@ async def test_run_agent_accepts_a_run_input_and_large_conversations() -> None:
 
 async def test_a_model_can_be_used_for_several_runs() -> None:
     """Also after a failed run."""
-    model = Model(when_told("good", "x"))
+    model = ScriptedModel(when_told("good", "x"))
     for prompt in ("good", "bad", "good"):
         if prompt == "bad":
             with pytest.raises(AssertionError, match="but it got: bad"):
@@ -169,7 +171,7 @@ async def test_a_model_can_be_used_for_several_runs() -> None:
 
 
 async def test_run_agent_opens_the_resources_of_the_agents_module() -> None:
-    model = Model(Say(calls=[Call("where")]), "there")
+    model = ScriptedModel(Say(calls=[Call("where")]), "there")
     run = await run_agent(structured_output_agents.resourceful, "Where?", model=model)
     assert run.calls[0].result is not None
     assert run.calls[0].result.text == "on the corner, nowhere"
@@ -180,7 +182,7 @@ async def test_run_agent_opens_the_resources_of_the_agents_module() -> None:
     ("call", "error"), [(Call("nope"), UnknownToolError), (Call("hang"), None), (Call("add", {"a": "x"}), None)]
 )
 async def test_run_agent_raises_the_typed_error_of_a_failed_run(call: Call, error: type | None) -> None:
-    run = await run_agent(strict, "?", model=Model(Say(calls=[call])))
+    run = await run_agent(strict, "?", model=ScriptedModel(Say(calls=[call])))
     assert run.result is None
     assert run.error is not None
     assert error is None or type(run.error) is error
@@ -189,7 +191,7 @@ async def test_run_agent_raises_the_typed_error_of_a_failed_run(call: Call, erro
 
 async def test_max_steps_of_a_run_agent_call_is_a_status() -> None:
     """The remaining turns of a model that is not strict may be unused."""
-    endless = Model(Say(calls=[Call("whoami")]), Say(calls=[Call("whoami")]), "never said", is_strict=False)
+    endless = ScriptedModel(Say(calls=[Call("whoami")]), Say(calls=[Call("whoami")]), "never said", is_strict=False)
     run = await run_agent(calc, "?", model=endless, max_steps=2)
     assert run.result is not None
     assert run.result.status == "max_steps"
@@ -202,21 +204,29 @@ def broken(messages: Sequence[Message]) -> Say:
 @pytest.mark.parametrize(
     ("model", "error", "says"),
     [
-        (Model("a", "b"), AssertionError, r"has 2 turns, but 1 of them .* not used: the run ended as 'completed'\.$"),
-        (Model(Say(calls=[Call("whoami")])), AssertionError, r"called once more, with: \{"),
-        (Model(when_told("wrong", "x")), AssertionError, r"should get 'wrong', but it got: Go\."),
-        (Model(broken), LookupError, "in the test's own code"),
-        (Model(lambda messages: None), TypeError, r"The turn <lambda> returned None; a turn returns a Say or a text\."),  # type: ignore[arg-type, return-value]
+        (
+            ScriptedModel("a", "b"),
+            AssertionError,
+            r"has 2 turns, but 1 of them .* not used: the run ended as 'completed'\.$",
+        ),
+        (ScriptedModel(Say(calls=[Call("whoami")])), AssertionError, r"called once more, with: \{"),
+        (ScriptedModel(when_told("wrong", "x")), AssertionError, r"should get 'wrong', but it got: Go\."),
+        (ScriptedModel(broken), LookupError, "in the test's own code"),
+        (
+            ScriptedModel(lambda messages: None),  # type: ignore[arg-type, return-value]
+            TypeError,
+            r"The turn <lambda> returned None; a turn returns a Say or a text\.",
+        ),
     ],
 )
-async def test_a_test_that_expects_other_turns_fails(model: Model, error: type[Exception], says: str) -> None:
+async def test_a_test_that_expects_other_turns_fails(model: ScriptedModel, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says):
         await run_agent(calc, "Go.", model=model)
 
 
 async def test_unused_turns_of_a_failed_run_are_reported_with_the_error() -> None:
     """So that the author of the test looks in the right place."""
-    model = Model(Say(calls=[Call("nope")]), "never said")
+    model = ScriptedModel(Say(calls=[Call("nope")]), "never said")
     with pytest.raises(AssertionError, match="not used: the run failed with UnknownToolError") as failure:
         await run_agent(strict, "?", model=model)
     assert isinstance(failure.value.__cause__, UnknownToolError)
@@ -311,23 +321,23 @@ scripted_calc = Agent(name="scripted_calc", model="scripted:sums", tools=TOOLS)
 
 
 async def test_run_workflow_runs_a_workflow_with_scripted_models() -> None:
-    model = Model("one", "two", name="sums")
+    model = ScriptedModel("one", "two", name="sums")
     assert await run_workflow(Sums, 1, agents=[scripted_calc], models=[model]) == ["one", "two"]
     assert [told[0].text for told in model.told] == ["1?", "Again."]
 
 
 async def test_run_workflow_raises_workflow_failure_error() -> None:
     with pytest.raises(WorkflowFailureError):
-        await run_workflow(Sums, -1, agents=[scripted_calc], models=[Model("one", name="sums")])
+        await run_workflow(Sums, -1, agents=[scripted_calc], models=[ScriptedModel("one", name="sums")])
 
 
 @pytest.mark.parametrize(("role", "result"), [("signals", 3), ("cancels", "CancelledError")])
 async def test_a_workflow_may_continue_as_new_and_signal_or_cancel_its_child(role: str, result: Any) -> None:
-    assert await run_workflow(Counts, role, agents=[], models=[Model(name="nobody")]) == result
+    assert await run_workflow(Counts, role, agents=[], models=[ScriptedModel(name="nobody")]) == result
 
 
 async def test_a_tool_that_runs_is_cancelled() -> None:
-    models = [Model(Say(calls=[Call("wait_for_ever", {})]), name="waits"), Model("1", name="sums")]
+    models = [ScriptedModel(Say(calls=[Call("wait_for_ever", {})]), name="waits"), ScriptedModel("1", name="sums")]
     async with asyncio.timeout(60):
         said = await run_workflow(Cancels, agents=[waiting, scripted_calc], models=models)
     assert said in ("CancelledError", "ActivityError")
@@ -336,7 +346,7 @@ async def test_a_tool_that_runs_is_cancelled() -> None:
 @pytest.mark.parametrize(("kind", "says"), [(Waits, "that this test does not have"), (Broken, "a bug of the workflow")])
 async def test_features_that_need_a_server_raise_a_sentence(kind: type, says: str) -> None:
     with pytest.raises(RuntimeError, match=says):
-        await run_workflow(kind, agents=[], models=[Model("never said")])
+        await run_workflow(kind, agents=[], models=[ScriptedModel("never said")])
 
 
 def test_importing_the_testing_kit_loads_no_heavy_library() -> None:

@@ -227,7 +227,14 @@ def test_a_background_response_that_was_created_again_has_a_span_for_each_attemp
     polls: list[tuple[int, Literal["running", "expired"]]] = [(1, "running"), (1, "expired"), (2, "running")]
     for number, (attempt, status) in enumerate(polls, 1):
         request = ReadResponse(
-            where=where, whole=whole, model="openai:m", definition="d", step=1, id="r", attempt=attempt, started=attempt
+            where=where,
+            conversation=whole,
+            model="openai:m",
+            definition="d",
+            step=1,
+            id="r",
+            attempt=attempt,
+            started=attempt,
         )
         state = ResponseState(status=status, error=ErrorInfo(kind="model_error", message="It is gone."))
         activity = Activity(READ_RESPONSE, number, 0, request, ended=10 + number, status="completed", outcome=state)

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from temporalio import workflow
 
 from mulligan import Agent, Call, DurableAgent, ProviderStrategy, RunResult, Say, ToolStrategy
-from mulligan.testing import Model, run_agent, run_workflow
+from mulligan.testing import ScriptedModel, run_agent, run_workflow
 
 
 class Refund(BaseModel):
@@ -55,10 +55,10 @@ class Desk:
 
 async def test_the_output_of_a_turn_is_an_object_where_the_agent_is_passed_as_one() -> None:
     models = [
-        Model(REFUND, name="desk"),
-        Model(Say(calls=[Call("Refusal", {"reason": "late"})]), name="judge"),
-        Model(Say(calls=[Call("list", {"value": [1, "2"]})]), name="numbers"),
-        Model("Hi.", name="text"),
+        ScriptedModel(REFUND, name="desk"),
+        ScriptedModel(Say(calls=[Call("Refusal", {"reason": "late"})]), name="judge"),
+        ScriptedModel(Say(calls=[Call("list", {"value": [1, "2"]})]), name="numbers"),
+        ScriptedModel("Hi.", name="text"),
     ]
     agents = [desk, judge, numbers, plain]
     *outputs, typed = await run_workflow(Desk, agents=agents, models=models)
@@ -69,12 +69,12 @@ async def test_the_output_of_a_turn_is_an_object_where_the_agent_is_passed_as_on
 
 
 async def test_the_output_of_run_agent_is_an_object() -> None:
-    run = await run_agent(desk, "Refund it.", model=Model(REFUND))
+    run = await run_agent(desk, "Refund it.", model=ScriptedModel(REFUND))
     assert_type(run.output, Refund)
     assert run.output.order == 7
     for agent in (by_tool, by_provider):
         assert_type(agent, Agent[Refund])
     assert run.result is not None
     assert_type(run.result.output, Refund)
-    missing = await run_agent(desk, "Refund it.", model=Model("No."), max_steps=1)
+    missing = await run_agent(desk, "Refund it.", model=ScriptedModel("No."), max_steps=1)
     assert missing.output is None

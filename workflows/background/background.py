@@ -35,9 +35,9 @@ from mulligan.workflows.background.open_response import OpenResponse
 from mulligan.workflows.background.response_handler import ResponseHandler
 from mulligan.workflows.clean_up import clean_up, is_run_cancelled
 from mulligan.workflows.feature import Feature
+from mulligan.workflows.finish_despite_cancellation import finish_despite_cancellation
 from mulligan.workflows.model_errors import raise_model_error
 from mulligan.workflows.scheduling import NoResult, Schedule
-from mulligan.workflows.to_its_end import to_its_end
 
 if TYPE_CHECKING:
     from mulligan.workflows.workflow_agents import WorkflowAgents
@@ -107,7 +107,7 @@ class Background(Feature):
                     await self._prepare_next(response, state, call)
             except (asyncio.CancelledError, FailureError) as error:
                 if response.id is not None:
-                    await to_its_end(self._end(response, call, cancel=True, error=_unrecorded(error)))
+                    await finish_despite_cancellation(self._end(response, call, cancel=True, error=_unrecorded(error)))
                 raise
 
     async def _start(self, response: OpenResponse, call: ModelCall) -> None:

@@ -33,9 +33,9 @@ from mulligan.workflows import limits
 from mulligan.workflows.batch.batch_collector import BatchCollector
 from mulligan.workflows.batch.batch_workflow import BatchWorkflow
 from mulligan.workflows.feature import Feature
+from mulligan.workflows.finish_despite_cancellation import finish_despite_cancellation
 from mulligan.workflows.model_errors import raise_model_error
 from mulligan.workflows.scheduling import Result, Schedule
-from mulligan.workflows.to_its_end import to_its_end
 from mulligan.workflows.waits import Wait, WaitKind
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class Batch(Feature):
         except (asyncio.CancelledError, FailureError) as error:
             if wait.request is not None and is_cancelled_exception(error):
                 # Also if it was cancelled while it signalled: the collector may have the request.
-                await to_its_end(_signal(wait.collector, REMOVE_CALL, wait.request))
+                await finish_despite_cancellation(_signal(wait.collector, REMOVE_CALL, wait.request))
             raise
 
     async def _hand_over(self, wait: BatchWait, request: PrepareBatchCall) -> None:

@@ -83,7 +83,7 @@ class Budgets(Feature):
             refused = _refused(not_called)
             if refused is None:
                 raise
-            if refused.then == "stop":
+            if refused.action == "stop":
                 raise EndTurn("max_cost") from None
             wait = self._wait or BudgetWait(key="", tenant=refused.tenant, usd=0.0, budget=0.0, until=0.0)
             wait.usd, wait.budget, wait.until = refused.usd, refused.budget, refused.until

@@ -129,7 +129,7 @@ class Conversation:
         inline = 0
         for message, size in self._view(count):
             if isinstance(message, ToolMessage) and _is_long(message):
-                new.append(CachedResult(role="held", call_id=message.call_id))
+                new.append(CachedResult(role="cached_result", call_id=message.call_id))
             else:
                 new.append(message)
                 inline += size
@@ -300,12 +300,12 @@ class Conversation:
         state = {
             "messages": _MESSAGES.dump_python(self.messages[self.cut :], mode="json"),
             "steps": [record.model_dump(mode="json", exclude_defaults=True) for record in moved],
-            "asked": self.request_span,
-            "again_at": self.compact_again_at,
+            "request_span": self.request_span,
+            "compact_again_at": self.compact_again_at,
             "events": self.event_log.dump(self.first_step + len(self.steps) - len(steps) + 1),
         }
         if self._early_results:
-            state["early"] = _RESULTS.dump_python(self._early_results, mode="json")
+            state["early_results"] = _RESULTS.dump_python(self._early_results, mode="json")
         if self.pending_compaction:
             state["compaction"] = self.pending_compaction.model_dump(mode="json")
         earlier = self.earlier
@@ -315,25 +315,25 @@ class Conversation:
                 messages=self.first_message + self.cut, steps=self.first_step + dropped, run_id=run_id
             )
         if self.summary and earlier:
-            state |= {"opening": self.summary.model_dump(mode="json"), "earlier": earlier.model_dump(mode="json")}
+            state |= {"summary": self.summary.model_dump(mode="json"), "earlier": earlier.model_dump(mode="json")}
         return state
 
     @classmethod
     def load(cls, state: dict[str, Any]) -> Conversation:
         """The conversation that `dump` returned."""
         conversation = cls()
-        if "opening" in state:
+        if "summary" in state:
             conversation.earlier = EarlierPart.model_validate(state["earlier"])
-            conversation.replace_by_summary(ConversationSummary.model_validate(state["opening"]), 0)
+            conversation.replace_by_summary(ConversationSummary.model_validate(state["summary"]), 0)
         for message in _MESSAGES.validate_python(state["messages"]):
             conversation.append(message)
         conversation.steps = [StepRecord.model_validate(record) for record in state["steps"]]
         share_field_sets(conversation.steps)
         if "compaction" in state:
             conversation.pending_compaction = StepCompaction.model_validate(state["compaction"])
-        conversation.request_span = tuple(state["asked"])
-        conversation.compact_again_at = state["again_at"]
-        conversation._early_results = _RESULTS.validate_python(state.get("early", {}))
+        conversation.request_span = tuple(state["request_span"])
+        conversation.compact_again_at = state["compact_again_at"]
+        conversation._early_results = _RESULTS.validate_python(state.get("early_results", {}))
         conversation.event_log = EventLog.load(state["events"])
         return conversation
 

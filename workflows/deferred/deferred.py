@@ -20,9 +20,9 @@ from mulligan.workflows.clean_up import clean_up, is_run_cancelled
 from mulligan.workflows.deferred.complete_handler import CompleteHandler
 from mulligan.workflows.deferred.deferred_wait import DeferredWait
 from mulligan.workflows.feature import Feature
+from mulligan.workflows.finish_despite_cancellation import finish_despite_cancellation
 from mulligan.workflows.scheduling import RECORD, NoResult, Schedule
 from mulligan.workflows.step_call import StepCall
-from mulligan.workflows.to_its_end import to_its_end
 
 if TYPE_CHECKING:
     from mulligan.workflows.turn import Turn
@@ -79,7 +79,7 @@ class Deferred(Feature):
             if wait.deferral is None:
                 self._remember(wait, "the run was cancelled")
                 raise
-            await to_its_end(self._settle(call, wait, "cancelled"))
+            await finish_despite_cancellation(self._settle(call, wait, "cancelled"))
             raise
         if end is None:
             assert outcome is not None
@@ -183,9 +183,9 @@ class Deferred(Feature):
             text=wait.deferral.text if wait.deferral else "",
             result=completion.result if completion else None,
             error=completion.error if completion else None,
-            limit=wait.timeout,
-            waited=now - wait.since,
-            left=max(0.0, (wait.ends_at or now) - now),
+            timeout=wait.timeout,
+            seconds_waited=now - wait.since,
+            seconds_left=max(0.0, (wait.ends_at or now) - now),
             reason=stop.reason if stop else None,
             repaired_by=request.repaired_by,
             decision=request.decision,

@@ -50,7 +50,7 @@ async def decide_on_call(agent: RunningAgent, call: StepCall) -> ToolOutcome | N
 
 
 def _wait(agent: RunningAgent, call: StepCall) -> PersonWait:
-    reason = call.prepared.waits or "approval"
+    reason = call.prepared.waits_for or "approval"
     return PersonWait(
         key=call.call.id,
         call=call.call,

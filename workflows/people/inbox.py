@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
 from temporalio import workflow
@@ -12,7 +12,7 @@ from mulligan.values import UserMessage
 from mulligan.wire.updates import SendMessage, Stop
 from mulligan.workflows import limits
 from mulligan.workflows.people.answered_updates import AnsweredUpdates
-from mulligan.workflows.waits import Waits
+from mulligan.workflows.waits import Wait, Waits
 
 __all__ = ["Inbox"]
 
@@ -22,12 +22,12 @@ T = TypeVar("T")
 class Inbox:
     """The inbox of one agent of a workflow. It may exist, and receive messages, before its agent does.
 
-    `count_people` counts the waits for people of the whole workflow; `answered`: the updates of the whole workflow.
+    `waits_of_workflow` returns the open waits of the whole workflow; `answered`: the updates of the whole workflow.
     """
 
-    def __init__(self, count_people: Callable[[], int], answered: AnsweredUpdates) -> None:
+    def __init__(self, waits_of_workflow: Callable[[], Iterable[Wait]], answered: AnsweredUpdates) -> None:
         self._answered = answered
-        self.waits = Waits(count_people)
+        self.waits = Waits(waits_of_workflow)
         """What the agent waits for."""
         self.messages: dict[str, UserMessage] = {}
         """New messages by their ids, in the order of their arrival."""

@@ -23,6 +23,7 @@ from mulligan.workflows.people.answered_updates import AnsweredUpdates
 from mulligan.workflows.people.inbox import Inbox
 from mulligan.workflows.people.parse_update import check_size, parse_update
 from mulligan.workflows.people.person_wait import FIRST_AGENT_KEY, PersonWait
+from mulligan.workflows.waits import Wait
 
 __all__ = ["UpdateHandlers"]
 
@@ -53,7 +54,7 @@ class UpdateHandlers:
     def inbox(self, key: str) -> Inbox:
         """The inbox of the agent with a key, created if there is none. The agent need not exist yet."""
         if key not in self.inboxes:
-            self.inboxes[key] = Inbox(self._count_people, self.answered)
+            self.inboxes[key] = Inbox(self._open_waits, self.answered)
         return self.inboxes[key]
 
     def close(self) -> None:
@@ -147,8 +148,8 @@ class UpdateHandlers:
         if not self.is_ready:
             await workflow.wait_condition(lambda: self.is_ready)
 
-    def _count_people(self) -> int:
-        return sum(len(inbox.waits.of(PersonWait)) for inbox in self.inboxes.values())
+    def _open_waits(self) -> list[Wait]:
+        return [wait for inbox in self.inboxes.values() for wait in inbox.waits.open.values()]
 
     def inbox_of(self, key: str | None) -> Inbox:
         """The inbox with a key; the only one if None.

@@ -18,7 +18,7 @@ from temporalio import workflow
 from mulligan.errors import UpdateRefusedError
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import AnsweredQuestion
-from mulligan.wire.questions import ASK_PERSON, TOO_MANY_ASK, AskPerson, Question, Questions, Replies, Reply
+from mulligan.wire.questions import ASK_PERSON, TOO_MANY_ASK, AskPerson, Question, QuestionReply, Questions, Replies
 from mulligan.wire.tool_call import ToolOutcome
 from mulligan.wire.updates import RECORD_DECISION, RecordDecision, RecordedDecision
 from mulligan.workflows import limits
@@ -47,7 +47,7 @@ class AskedQuestions(BaseModel):
 
     questions: Questions
     rounds: int = optional_field(0)
-    replies: dict[str, Reply] = optional_field({})
+    replies: dict[str, QuestionReply] = optional_field({})
     answered: int = optional_field(0)
 
 
@@ -80,7 +80,7 @@ class ServerQuestions(Feature):
     @classmethod
     def is_used(cls, turn: Turn) -> bool:
         """The MCP server of one of its tools may ask."""
-        return any(each.asks for each in turn.facts.tools.values())
+        return any(each.may_ask_person for each in turn.facts.tools.values())
 
     def begin_calls(self) -> None:
         """Forget the questions of earlier steps, whose calls a stop has ended."""
@@ -89,7 +89,7 @@ class ServerQuestions(Feature):
 
     async def run_call(self, call: StepCall, then: Callable[[StepCall], Awaitable[ToolOutcome]]) -> ToolOutcome:
         """Run the call, and continue it with people's replies for as long as its server asks."""
-        if call.facts is None or not call.facts.asks:
+        if call.facts is None or not call.facts.may_ask_person:
             return await then(call)
         assert call.request is not None
         call_id, asking = call.call.id, _AskingCall(call=call)
@@ -102,10 +102,10 @@ class ServerQuestions(Feature):
                         return replies
                     call.request.replies = replies
                 outcome = await self._run(asking, then)
-                if not outcome.asks:
+                if not outcome.questions:
                     return outcome
                 rounds = call.request.replies.round if call.request.replies else 0
-                self._asked[call_id] = AskedQuestions(questions=outcome.asks, rounds=rounds)
+                self._asked[call_id] = AskedQuestions(questions=outcome.questions, rounds=rounds)
         finally:
             del self._asking[call_id]
 
@@ -142,14 +142,14 @@ class ServerQuestions(Feature):
         """Whether a running call may ask."""
         return call_id in self._asking and self._asking[call_id].is_running
 
-    async def ask_while_running(self, call_id: str, question: Question) -> Reply:
+    async def ask_while_running(self, call_id: str, question: Question) -> QuestionReply:
         """Ask for the activity of a call, which is running. Meanwhile the run waits for the person, not for the tool."""
         asking = self._asking.get(call_id)
         if asking is None:
-            return Reply(action="cancel")
+            return QuestionReply(action="cancel")
         async with asking.lock:
             if not asking.is_running:
-                return Reply(action="cancel")
+                return QuestionReply(action="cancel")
             running = self.agent.waits.find(RunningCall, call_id)
             if running is not None:
                 running.is_hidden = True
@@ -158,9 +158,12 @@ class ServerQuestions(Feature):
             finally:
                 if running is not None:
                     running.is_hidden = False
+            self.agent.waits.kinds_changed()
             return reply
 
-    async def _ask(self, asking: _AskingCall, question: Question, *, ends_call: bool) -> tuple[Reply, RecordedDecision]:
+    async def _ask(
+        self, asking: _AskingCall, question: Question, *, ends_call: bool
+    ) -> tuple[QuestionReply, RecordedDecision]:
         """Wait for a person, and record the decision. `ends_call`: whether a run that is stopped ends the call here."""
         agent, call = self.agent, asking.call
         log = agent.conversation.event_log
@@ -196,7 +199,7 @@ class ServerQuestions(Feature):
         )
         summary = f"{call.call.name}: {decision.decision}"
         recorded = await agent.activity(RECORD_DECISION, request, RecordedDecision, summary=summary)
-        return Reply.model_validate({"action": _ACTIONS[decision.decision], "content": content}), recorded
+        return QuestionReply.model_validate({"action": _ACTIONS[decision.decision], "content": content}), recorded
 
     def dump(self) -> dict[str, Any] | None:
         """The questions of calls between two activities, as JSON."""
@@ -225,7 +228,7 @@ class _AskHandler:
         try:
             with self._agents.handlers.until_end():
                 reply = await questions.ask_while_running(request.call_id, request.question) if questions else None
-                return (reply or Reply(action="cancel")).model_dump(mode="json")
+                return (reply or QuestionReply(action="cancel")).model_dump(mode="json")
         finally:
             self._asking -= 1
 

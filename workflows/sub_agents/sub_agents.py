@@ -15,11 +15,8 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import (
     ActivityError,
-    CancelledError,
     ChildWorkflowError,
     FailureError,
-    TerminatedError,
-    TimeoutError,
     WorkflowAlreadyStartedError,
 )
 
@@ -30,6 +27,7 @@ from mulligan.values import RunResult, SubRun, Usage
 from mulligan.wire.agent_facts import ToolFacts
 from mulligan.wire.run_context import AGENT_WORKFLOW, CALL_MEMO
 from mulligan.wire.run_priority import TENANT_MEMO, run_priority
+from mulligan.wire.run_status import status_of_cause
 from mulligan.wire.sub_agents import RECORD_SUB_RUN, RecordSubRun, SubRunOutcome
 from mulligan.wire.tool_call import CallTool, ToolOutcome
 from mulligan.wire.ui_summary import run_summary
@@ -47,12 +45,6 @@ if TYPE_CHECKING:
     from mulligan.workflows.running_agent import RunningAgent
 
 __all__ = ["SubAgents"]
-
-_STATUS_OF_CAUSE: Mapping[type[BaseException], str] = {
-    CancelledError: "cancelled",
-    TimeoutError: "timed_out",
-    TerminatedError: "terminated",
-}
 
 
 @dataclass(kw_only=True)
@@ -245,7 +237,7 @@ class SubAgents(Feature):
         )
         summary = f"{request.call.name}: {call.run.status}"
         recorded = await self.agent.activity(RECORD_SUB_RUN, record, SubRunOutcome, summary=summary)
-        text = call.text if recorded.as_given else recorded.text
+        text = call.text if recorded.is_text_unchanged else recorded.text
         return ToolOutcome(text=text, error=recorded.error, failure=recorded.failure, attempts=recorded.attempts)
 
 
@@ -376,9 +368,9 @@ def _take_failure(call: _SubAgentCall, error: ChildWorkflowError) -> None:
     """The run has failed: the call's failure says why, and what is known of the run's usage is added to the turn's."""
     cause = error.cause or error
     typed = error_of(cause)
-    call.run.status = _STATUS_OF_CAUSE.get(type(cause), "failed")
+    call.run.status = status_of_cause(cause)
     call.failure = typed.to_json() if typed else None
-    consumed = typed.took if typed else None
+    consumed = typed.consumption if typed else None
     if consumed is not None and not can_be_added(consumed):
         consumed = None
     if consumed is not None:

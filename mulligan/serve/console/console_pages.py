@@ -27,12 +27,9 @@ from mulligan.serve.console.step_events import EndedRuns, page_of, read_step_eve
 from mulligan.serve.console.waiting_page import read_waiting_page
 from mulligan.serve.http_protocol import EventStream, Protocol, Serving, kept
 from mulligan.serve.problems import Problem
+from mulligan.wire.run_status import STATUSES
 
 RUNS_OF_PAGE = 25
-STATUSES = (
-    "running", "waiting", "completed", "failed", "canceled", "stopped", "max_steps", "max_tokens", "max_cost",
-    "max_repeats", "max_history", "truncated", "refused", "terminated", "timed_out",
-)  # fmt: skip
 ASSET_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 ASSET_HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-cache"}
 

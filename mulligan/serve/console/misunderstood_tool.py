@@ -11,6 +11,7 @@ from typing import Any
 from mulligan.serve.console.run_rows import PARALLEL_READS, SECONDS_FOR_DAY, Failures, RunRows
 from mulligan.serve.runs import Runs
 from mulligan.serve.security import Caller
+from mulligan.wire.run_status import is_open
 
 KINDS = frozenset({"unknown_tool", "invalid_json", "invalid_arguments"})
 """Kinds of failures that show that the model did not understand which tools there are, or how one is called. A tool that
@@ -56,8 +57,8 @@ class ToolsDay:
 async def read_tools_day(rows: RunRows, runs: Runs, caller: Caller) -> ToolsDay:
     """Read the runs of the last day that the caller may see, the ended ones first, for a few seconds at most."""
     listed, is_complete = await rows.list_day(runs, caller)
-    ended = [run for run in listed if run["status"] != "running"]
-    still_open = [run for run in listed if run["status"] == "running"]
+    ended = [run for run in listed if not is_open(run["status"])]
+    still_open = [run for run in listed if is_open(run["status"])]
     read: dict[int, Failures] = {}
     limit = asyncio.Semaphore(PARALLEL_READS)
 

@@ -29,7 +29,7 @@ from mulligan.run_view.run_view import Entry
 from mulligan.run_view.step_view import CallView, StepView
 from mulligan.serve.console.sessions import Session, note_of, take_note
 from mulligan.serve.console.step_events import StepEvents, page_of
-from mulligan.serve.console.waiting_page import WaitingCall
+from mulligan.serve.console.waiting_page import CallToDecide
 from mulligan.serve.problems import Problem
 from mulligan.wire.times import iso
 
@@ -72,7 +72,7 @@ def fragment(request: Request, session: Session | None, template: str, status: i
     return HTMLResponse(html.encode("utf-8", "replace"), status, headers=HEADERS)
 
 
-def render_cards(request: Request, session: Session, calls: Sequence[WaitingCall], only: str) -> list[Markup]:
+def render_cards(request: Request, session: Session, calls: Sequence[CallToDecide], only: str) -> list[Markup]:
     """The card of each call that waits for a person. One that cannot be rendered says so, and is logged."""
     root, cards = request.scope.get("root_path", ""), list[Markup]()
     for call in calls:
@@ -189,7 +189,6 @@ _STATUS_SIGNS = {
     "failed": "✕",
     "timed_out": "✕",
     "terminated": "✕",
-    "canceled": "⊘",
     "cancelled": "⊘",
 }
 

@@ -26,6 +26,7 @@ from mulligan.serve.runs import RunInfo, Runs
 from mulligan.serve.security import Caller
 from mulligan.trace_view.ui_links import jaeger_link, temporal_link
 from mulligan.wire.event_types import RunEnded
+from mulligan.wire.run_status import status_in_temporal
 
 SECONDS_FOR_PROGRESS, SECONDS_FOR_PART = 3.0, 15.0
 """How long a page waits for a run's workers."""
@@ -67,10 +68,10 @@ class RunPage:
 
     @property
     def status(self) -> str:
-        """The run's status; `waiting` while a person is waited for."""
+        """The run's status."""
         if self.info is None:
-            return self.described.status.name.lower() if self.described.status else "unknown"
-        return "waiting" if self.info.waits_for_person and self.is_open else self.info.status
+            return status_in_temporal(self.described.status.name) if self.described.status else "unknown"
+        return self.info.status
 
     @property
     def page(self) -> int:

@@ -39,10 +39,9 @@ class RunRow:
     info: RunInfo | None
 
     @property
-    def status(self) -> str:
-        """`waiting` while a person is waited for."""
-        waits = self.info is not None and self.info.waits_for_person and self.run["status"] == "running"
-        return "waiting" if waits else str(self.run["status"])
+    def waits_for_person(self) -> bool:
+        """Whether a person is waited for: by the run, or by a sub-agent's."""
+        return self.info is not None and self.info.waits_for_person
 
     def number(self, name: str) -> Any:
         """`steps`, `recovered_failures` or `cost`; None if it is not known."""
@@ -114,7 +113,7 @@ class RunRows:
                     if (failures := await self.failures_of(runs, run)) is not None:
                         counted.append(failures.counts)
         return AgentDay(
-            statuses=Counter(row.status for row in rows),
+            statuses=Counter(row.run["status"] for row in rows),
             unread=sum(row.info is None for row in rows),
             recovered=sum(row.number("recovered_failures") or 0 for row in rows),
             failures=sum(counted, Counter()),

@@ -29,7 +29,7 @@ MOST_SHOWN = 50
 
 
 @dataclass
-class WaitingCall:
+class CallToDecide:
     """A call that waits. `pending`: as the query `pending` has it. `fields`: of its form. `refused`: what was wrong with
     what a person has sent; `changes`: what the person has changed, which is shown before it is sent. `is_broken`: the form
     could not be made.
@@ -64,7 +64,7 @@ class WaitingCall:
 class WaitingPage:
     """The calls, the oldest first, and what could not be read. `left_out`: how many more there are."""
 
-    calls: list[WaitingCall]
+    calls: list[CallToDecide]
     found: AllPending
     left_out: int = 0
 
@@ -80,7 +80,7 @@ async def read_waiting_page(runs: Runs, caller: Caller, run_id: str | None = Non
     return WaitingPage(list(calls), found, len(found.calls) - len(shown))
 
 
-async def find_waiting(runs: Runs, caller: Caller, values: Mapping[str, str]) -> WaitingCall | None:
+async def find_waiting(runs: Runs, caller: Caller, values: Mapping[str, str]) -> CallToDecide | None:
     """The call that a form is about; None if it does not wait any more."""
     for pending in await runs.pending(caller, values.get("run", "")):
         call_id, conversation = values.get("call_id"), values.get("conversation", "0")
@@ -90,7 +90,7 @@ async def find_waiting(runs: Runs, caller: Caller, values: Mapping[str, str]) ->
     return None
 
 
-async def send_decision(runs: Runs, caller: Caller, call: WaitingCall, values: Mapping[str, str]) -> str:
+async def send_decision(runs: Runs, caller: Caller, call: CallToDecide, values: Mapping[str, str]) -> str:
     """Send what a person has decided; returns a sentence on it. An edited call is first shown with its changes.
 
     Returns:
@@ -120,7 +120,7 @@ async def send_decision(runs: Runs, caller: Caller, call: WaitingCall, values: M
     return f"{pending['tool']} was approved{' with your changes' if arguments is not None else ''}."
 
 
-async def _edited(call: WaitingCall, values: Mapping[str, str]) -> dict[str, Any] | None:
+async def _edited(call: CallToDecide, values: Mapping[str, str]) -> dict[str, Any] | None:
     """The edited arguments, validated; None if they are the model's."""
     arguments = read_fields(call.fields, values)
     call.changes = changes_between(call.pending["arguments"], arguments)
@@ -151,7 +151,7 @@ def _without_patterns(schema: dict[str, Any]) -> dict[str, Any]:
     return with_changed_parts({key: schema[key] for key in schema if key not in left_out}, _without_patterns)
 
 
-def _answer_of(call: WaitingCall, values: Mapping[str, str]) -> str:
+def _answer_of(call: CallToDecide, values: Mapping[str, str]) -> str:
     if call.fields:
         return json.dumps(read_fields(call.fields, values), ensure_ascii=False)
     text = values.get("text", "").replace("\r\n", "\n")
@@ -160,19 +160,19 @@ def _answer_of(call: WaitingCall, values: Mapping[str, str]) -> str:
     return text if text.strip() else "done"
 
 
-async def _whole_or_broken(runs: Runs, caller: Caller, pending: dict[str, Any]) -> WaitingCall:
+async def _whole_or_broken(runs: Runs, caller: Caller, pending: dict[str, Any]) -> CallToDecide:
     """A call of many. Whatever is wrong with it, the others can be decided."""
     try:
         return await _waiting_call(runs, caller, pending)
     except Exception:  # noqa: BLE001 - one call must not hide the others
         _log.exception("The call %s of %s cannot be shown.", pending["call_id"], pending["id"])
-        return WaitingCall(pending, is_broken=True)
+        return CallToDecide(pending, is_broken=True)
 
 
 async def _waiting_call(
     runs: Runs, caller: Caller, pending: dict[str, Any], values: Mapping[str, str] | None = None
-) -> WaitingCall:
-    call = WaitingCall(pending)
+) -> CallToDecide:
+    call = CallToDecide(pending)
     if call.is_question:
         if pending.get("answer_schema"):
             call.fields = fields_of(pending["answer_schema"], {}, values)

@@ -73,7 +73,7 @@ async def _get(context: Context, params: types.GetTaskRequestParams) -> dict[str
     runs, caller = await runs_and_caller(context)
     info = await _known(params.task_id, runs.read(caller, params.task_id))
     if is_ended(info):
-        if info.status == "canceled":
+        if info.status == "cancelled":
             return _task(info, "cancelled")
         result = outcome_of(info).model_dump(mode="json", by_alias=True, exclude_none=True)
         return {**_task(info, "completed"), "result": result}

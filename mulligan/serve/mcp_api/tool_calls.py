@@ -37,6 +37,7 @@ from mulligan.serve.problems import Problem
 from mulligan.serve.runs import RunInfo, Runs
 from mulligan.serve.security import Caller
 from mulligan.serve.turn_stream import asks_person
+from mulligan.wire.run_status import is_open
 
 QUICK_SECONDS = 2.0
 """A run that ends within this time is answered at once, also where it could be a task."""
@@ -234,7 +235,7 @@ class _Call:
     async def _read(self, run_id: str) -> RunInfo:
         """The run; if its last event was there already, after Temporal has closed it."""
         info = await self.runs.read(self.caller, run_id)
-        if not is_ended(info) and info.progress and info.progress["status"] not in ("running", "waiting"):
+        if not is_ended(info) and info.progress and not is_open(info.progress["status"]):
             return await self.runs.read(self.caller, run_id, wait=SECONDS_TO_CLOSE)
         return info
 

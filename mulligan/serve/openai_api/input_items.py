@@ -31,7 +31,7 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Reply:
+class InputReply:
     """A person's reply to a call that waits: `approve` for an approval, otherwise the `text` of an answer."""
 
     call: WaitingCall
@@ -100,7 +100,7 @@ def chat_messages(given: Any) -> list[Json]:
     return messages
 
 
-def replies(given: Any, *, of_any_run: bool) -> list[Reply]:
+def replies(given: Any, *, of_any_run: bool) -> list[InputReply]:
     """The replies to waiting calls in an `input`; none if it has no such items.
 
     `of_any_run`: whether the request names no run, so that the ids of the calls must do so. Results of calls without a run
@@ -118,16 +118,16 @@ def replies(given: Any, *, of_any_run: bool) -> list[Reply]:
     return found
 
 
-def _reply(item: Json) -> Reply | None:
+def _reply(item: Json) -> InputReply | None:
     match item.get("type"):
         case "mcp_approval_response":
             approve, request_id = item.get("approve"), str(item.get("approval_request_id"))
             if not isinstance(approve, bool):
                 raise invalid("approve", "of an mcp_approval_response must be true or false.")
             call = parse_waiting_call(request_id.removeprefix(APPROVAL_PREFIX))
-            return Reply(call, approve, str(item.get("reason") or ""))
+            return InputReply(call, approve, str(item.get("reason") or ""))
         case "function_call_output":
-            return Reply(parse_waiting_call(str(item.get("call_id"))), text=_text(item.get("output"), "output"))
+            return InputReply(parse_waiting_call(str(item.get("call_id"))), text=_text(item.get("output"), "output"))
     return None
 
 

@@ -189,7 +189,7 @@ class ResponseEvents:
             "truncation": "disabled",
             "usage": usage_json(usage) if self.end else None,
             "mulligan": {
-                "status": self.end.status if self.end else "waiting" if self._waiting else "running",
+                "status": self.view.status,
                 "waiting_for": list(self._waiting.values()),
                 "trace_id": end.trace_id if end else None,
                 "cost": end.cost if end else None,
@@ -362,7 +362,7 @@ class ResponseEvents:
             return "incomplete", {"reason": "max_output_tokens"}, None
         if status == "refused":
             return "incomplete", {"reason": "content_filter"}, None
-        if status in ("cancelled", "canceled"):
+        if status == "cancelled":
             return "cancelled", None, None
         if self.end.result is not None and error is None:  # it was stopped, or has a status of a later version
             return "incomplete", {"reason": None}, None

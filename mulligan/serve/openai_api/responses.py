@@ -30,7 +30,7 @@ from mulligan.serve.ignored_fields import IgnoredFields
 from mulligan.serve.json_body import parse_body
 from mulligan.serve.openai_api.conversations import conversation_of, newest_response
 from mulligan.serve.openai_api.input_items import (
-    Reply,
+    InputReply,
     input_messages,
     joined_prompt,
     replies,
@@ -86,7 +86,7 @@ class _Create:
     model: Any
     previous: str | None
     conversation: str = ""
-    replied: Sequence[Reply] = ()
+    replied: Sequence[InputReply] = ()
     prompt: Any = None
     run_input: bytes = b""
     instructions: str = ""
@@ -241,7 +241,7 @@ def _branch_id(previous: WorkflowExecutionDescription, options: Mapping[str, Any
     return f"{ID_PREFIX}{hashlib.sha256(named.encode()).hexdigest()[:32]}"
 
 
-async def _reply(runs: Runs, caller: Caller, run_id: str, given: Iterable[Reply]) -> None:
+async def _reply(runs: Runs, caller: Caller, run_id: str, given: Iterable[InputReply]) -> None:
     for reply in given:
         call_id, owner = reply.call.call_id, reply.call.sub_run or run_id
         if not f"{owner}/".startswith(f"{run_id}/"):
@@ -253,7 +253,7 @@ async def _reply(runs: Runs, caller: Caller, run_id: str, given: Iterable[Reply]
         await runs.decide(caller, owner, {"call_id": call_id, "decision": decision, "reason": reply.text or None})
 
 
-async def _run_of_replies(runs: Runs, caller: Caller, given: Sequence[Reply]) -> str:
+async def _run_of_replies(runs: Runs, caller: Caller, given: Sequence[InputReply]) -> str:
     """The run of the response that replies belong to: the one at the top, if a sub-agent has asked."""
     described = await runs.describe(caller, given[0].call.sub_run)
     return described.root_id or described.id

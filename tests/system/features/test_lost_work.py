@@ -203,7 +203,7 @@ async def test_no_report_waits_for_the_poll_of_the_queue_of_a_dead_process(
         polls.append("ended")
         return False
 
-    monkeypatch.setattr(lost_work, "return_waiting_task", poll)
+    monkeypatch.setattr(lost_work, "fail_queued_task", poll)
     client = await connect_to(temporal)
     worker = Worker(client)
     run = await waiting_in_queue_of_dead_process(worker)
@@ -229,7 +229,7 @@ async def test_the_queue_of_a_draining_process_is_not_polled(
         polled.append(queue)
         return False
 
-    monkeypatch.setattr(lost_work, "return_waiting_task", poll)
+    monkeypatch.setattr(lost_work, "fail_queued_task", poll)
     for is_draining in (False, True):
         async with aclosing(LostWorkReport(client, replace(lost_with(run), is_draining=is_draining))) as report:
             await report.look_for_unseen()

@@ -14,7 +14,7 @@ from temporalio.worker import Replayer
 
 from mulligan import Agent, Call, McpServer, Say, data_converter
 from mulligan.observe.semconv import DECISION
-from mulligan.testing import Model, run_agent
+from mulligan.testing import ScriptedModel, run_agent
 from mulligan.trace_view.history import size_of_chain
 from mulligan.wire.updates import Answer, Pending
 from mulligan.worker.loading import load_agents
@@ -221,7 +221,7 @@ async def test_run_agent_puts_the_questions_of_mcp_servers_to_its_person(booking
         return Answer(call_id=pending.call_id, text='{"nights": 1, "breakfast": false}')
 
     agent = Agent(name="a", model="openai:x", mcp=[web])
-    model = Model(Say(calls=[Call("web__book", {"city": "Bern"})]), "done")
+    model = ScriptedModel(Say(calls=[Call("web__book", {"city": "Bern"})]), "done")
     run = await run_agent(agent, "Go.", model=model, person=person)
     assert run.calls[0].result is not None
     assert run.calls[0].result.text == 'Bern: accept {"nights": 1, "breakfast": false}'

@@ -9,7 +9,7 @@ import mcp_types as types
 import pytest
 
 from mulligan.serve.mcp_api.person_forms import submit_forms
-from mulligan.serve.replies import Reply, send_replies
+from mulligan.serve.replies import PersonReply, send_replies
 from mulligan.serve.runs import Runs
 from mulligan.serve.security import ANYBODY, Caller
 from mulligan.serve.turn_stream import WaitingCall
@@ -39,7 +39,7 @@ async def run_id(lab: Lab) -> str:
 
 
 async def test_a_reply_of_a_chat_client_is_left_out(lab: Lab, run_id: str) -> None:
-    reply = Reply(wait_id="2:c1", approved=False)
+    reply = PersonReply(wait_id="2:c1", approved=False)
     assert await send_replies(Overtaken(lab.client, "agents"), ANYBODY, run_id, [reply]) == ("2", {WaitingCall("c1")})
 
 

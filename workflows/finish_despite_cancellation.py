@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-__all__ = ["to_its_end"]
+__all__ = ["finish_despite_cancellation"]
 
 T = TypeVar("T")
 
 
-async def to_its_end(coroutine: Coroutine[Any, Any, T]) -> T:
+async def finish_despite_cancellation(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine to its end in a task that is cancelled already, and may be cancelled again."""
     task = asyncio.create_task(coroutine)
     while True:
