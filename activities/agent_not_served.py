@@ -14,8 +14,6 @@ from mulligan.client.served_agents import read_other_workers
 from mulligan.wire.agent_facts import AGENT_NOT_SERVED
 from mulligan.wire.run_context import RunContext
 
-__all__ = ["decline", "other_queues", "served_agent", "unknown_agent"]
-
 _MAY_NOT_LIST = (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNAUTHENTICATED, RPCStatusCode.UNIMPLEMENTED)
 
 

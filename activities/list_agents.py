@@ -14,8 +14,6 @@ from mulligan.schema.plain_function import callable_name
 from mulligan.wire.agent_list import LIST_AGENTS, AgentList
 from mulligan.wire.shorten import json_size
 
-__all__ = ["ListAgentsActivity", "agent_json"]
-
 MOST_BYTES = 1_000_000
 """Bytes of the list. Temporal's limit for a result is 2 MB."""
 _DETAILS = ("tools", "mcp", "output")

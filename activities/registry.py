@@ -12,8 +12,6 @@ from mulligan.errors import DeclarationError
 from mulligan.script import Script
 from mulligan.tool import Tool
 
-__all__ = ["Registry"]
-
 
 class Registry:
     """The agents, scripts and separate tools that a worker serves, and the sub-agents of all of these.

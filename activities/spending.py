@@ -11,8 +11,6 @@ from mulligan.activities.models.protocol import Request
 from mulligan.values import Usage
 from mulligan.wire.run_context import RunContext
 
-__all__ = ["Spending", "attempt_key"]
-
 
 class Spending:
     """No tenant has a limit. `TenantBudgets` overrides all of it, and says what each method is for."""

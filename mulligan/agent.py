@@ -30,8 +30,6 @@ from mulligan.schema.arguments_model import arguments_model
 from mulligan.tool import Tool, ToolContext, ToolError
 from mulligan.values import OutputT, ToolCall
 
-__all__ = ["Agent", "AgentTool", "with_sub_agents"]
-
 Instructions = str | Callable[[RunInput], str | Awaitable[str]]
 """A system prompt, or a function of the run's input that returns one."""
 F = TypeVar("F", bound=AgentFeature)

@@ -30,24 +30,6 @@ from mulligan.schema.optional_field import optional_field
 from mulligan.schema.url_parts import url_parts
 from mulligan.schema.well_formed import WellFormedText
 
-__all__ = [
-    "MAX_CONTENT_BYTES",
-    "MAX_PARTS",
-    "Audio",
-    "ContentError",
-    "File",
-    "Image",
-    "Media",
-    "Part",
-    "Parts",
-    "Text",
-    "content_file",
-    "described",
-    "media_of",
-    "shown_content",
-    "text_of",
-]
-
 MAX_CONTENT_BYTES = 20_000_000
 """Bytes of one image, file or recording: what providers accept in a request."""
 MAX_PARTS = 100

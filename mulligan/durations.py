@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-__all__ = ["as_timedelta", "duration_text", "seconds"]
-
 
 def seconds(duration: float | timedelta) -> float:
     """A duration as seconds."""

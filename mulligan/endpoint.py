@@ -14,8 +14,6 @@ from urllib.parse import urlsplit
 
 from mulligan.errors import DeclarationError
 
-__all__ = ["ENDPOINT_NAME", "Endpoint", "check_address", "check_url", "merge_endpoints", "read_endpoints"]
-
 ENDPOINT_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 
 MAX_FILE_BYTES = 1_000_000

@@ -10,8 +10,6 @@ from mulligan.endpoint import Endpoint, check_url
 from mulligan.errors import DeclarationError
 from mulligan.model_name import ModelName, check_model
 
-__all__ = ["Model", "endpoints_of", "model_name"]
-
 
 class Model:
     """A model at an endpoint of its own. It may stand wherever a model's name may stand.

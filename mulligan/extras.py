@@ -6,8 +6,6 @@ from importlib.util import find_spec
 
 from mulligan.errors import DeclarationError
 
-__all__ = ["EXTRAS", "is_installed", "require_extra"]
-
 EXTRAS = {
     "anthropic": ("anthropic",),
     "google": ("google.genai",),

@@ -11,8 +11,6 @@ from mulligan.endpoint import Endpoint
 from mulligan.endpoint_model import Model, model_name
 from mulligan.errors import DeclarationError, InvalidToolInputError, StructuredOutputError
 
-__all__ = ["AskModel", "Fixer", "InvalidToolInput", "ask_model"]
-
 MAX_TIMEOUT = 60.0
 """Seconds for `ask_model`: the step waits for it, within the activity of the model call."""
 

@@ -22,8 +22,6 @@ from mulligan.once import Once
 from mulligan.policy import HandleErrors
 from mulligan.tool import MAX_RESULT_CHARS, is_legal_name
 
-__all__ = ["McpServer"]
-
 SEPARATOR = "__"
 """Separates the server's name and the tool's in the name by which a model calls the tool."""
 MAX_NAME_CHARS, MAX_TOOL_NAME_CHARS = 32, 64
@@ -263,6 +261,7 @@ def expand_variables(text: str) -> str:
 
 
 def matches_any(tool: str, patterns: Sequence[str]) -> bool:
+    """Whether the name of a tool matches one of the patterns."""
     return any(fnmatchcase(tool, pattern) for pattern in patterns)
 
 

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from mulligan.errors import DeclarationError
 
-__all__ = ["OAuthClientCredentials", "OAuthLogin"]
-
 
 class LoginNeeded(Exception):
     """The server's authorization is missing, expired or revoked. The message says what its operator has to do."""

@@ -13,8 +13,6 @@ from pydantic import BaseModel, Field
 from mulligan.schema.optional_field import optional_field
 from mulligan.schema.well_formed import WellFormedText
 
-__all__ = ["EXCERPT_CHARS", "MOST_CALLS", "Once", "OnceCall", "call_digest", "default_values"]
-
 Once = bool | Literal["step", "conversation"]
 """The calls that a new one is compared with: none, those of the run, of the step, or of the whole conversation."""
 MOST_CALLS = 1_000

@@ -15,8 +15,6 @@ from mulligan.model_name import ModelName
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import Usage
 
-__all__ = ["Price", "Prices", "cost_of", "round_usd"]
-
 PER = 1_000_000
 """The number of tokens that a price is for."""
 _DATED = re.compile(r"-(\d{4}-\d{2}-\d{2}|\d{4}|\d{8}|latest)")

@@ -14,8 +14,6 @@ from mulligan.errors import DeclarationError
 if TYPE_CHECKING:
     from mulligan.activities.models.protocol import Provider
 
-__all__ = ["ProviderPlugin", "register_provider"]
-
 ENTRY_POINTS = "mulligan.providers"
 """The group of entry points by which an installed package offers a provider. The entry's name is the prefix."""
 _PREFIX = re.compile(r"[a-z][a-z0-9-]{0,31}")

@@ -34,8 +34,6 @@ from mulligan.schema.optional_field import optional_field
 from mulligan.schema.well_formed import WellFormedText
 from mulligan.values import AssistantMessage, Message, ToolMessage, UserMessage
 
-__all__ = ["RESUMED_FROM_MEMO", "TRACEPARENT", "Prompt", "ResumedFrom", "RunInput", "parse_prompt", "parse_run_input"]
-
 RESUMED_FROM_MEMO = "resumed_from"
 """The key in a run's memo of the run that it continues: `ResumedFrom.identity`."""
 USER_CHARS = 128

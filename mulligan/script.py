@@ -10,8 +10,6 @@ from typing import Any
 
 from mulligan.values import AssistantMessage, Message, ToolMessage
 
-__all__ = ["BUILT_IN_SCRIPTS", "Call", "Say", "Script"]
-
 BUILT_IN_SCRIPTS = frozenset({"echo", "summary"})
 """The scripts that every worker has: `scripted:echo` and `scripted:summary`."""
 

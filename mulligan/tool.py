@@ -24,8 +24,6 @@ from mulligan.schema.arguments_model import Arguments, ArgumentsModel, arguments
 from mulligan.schema.plain_function import callable_name, plain_function
 from mulligan.schema.schema_arguments import SchemaArguments
 
-__all__ = ["Tool", "ToolContext", "ToolError", "tool"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

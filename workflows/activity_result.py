@@ -19,8 +19,6 @@ from mulligan.values import Consumption, RunResult
 from mulligan.wire.checked_result import MOST_COUNT, MOST_USD, CheckedResult, are_between, are_tokens
 from mulligan.wire.read_payload import read_payloads
 
-__all__ = ["can_be_added", "read_result"]
-
 Result = TypeVar("Result", bound=BaseModel)
 
 MOST_DEPTH = 180

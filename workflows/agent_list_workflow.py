@@ -12,8 +12,6 @@ from mulligan.wire.agent_list import AGENTS_WORKFLOW, LIST_AGENTS, AgentList
 from mulligan.workflows import limits
 from mulligan.workflows.activity_result import read_result
 
-__all__ = ["AgentListWorkflow"]
-
 
 @workflow.defn(name=AGENTS_WORKFLOW, sandboxed=False)
 class AgentListWorkflow:

@@ -11,8 +11,6 @@ from mulligan.workflows.people.person_wait import PersonWait
 from mulligan.workflows.running_agent import RunningAgent
 from mulligan.workflows.shown_wait import RunningCall, WorkerWait, shown_wait
 
-__all__ = ["agent_progress", "resume_state", "task_in_one_line"]
-
 
 def agent_progress(agent: RunningAgent) -> Progress:
     """The status of the newest turn, and its numbers so far."""

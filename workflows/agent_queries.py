@@ -15,8 +15,6 @@ from mulligan.workflows.conversation.event_page import event_page
 from mulligan.workflows.conversation.records import EarlierPart
 from mulligan.workflows.running_agent import RunningAgent
 
-__all__ = ["AgentQueries"]
-
 
 class AgentQueries:
     """The queries of one workflow. `agents`: its agents by their keys.

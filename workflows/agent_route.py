@@ -18,8 +18,6 @@ from temporalio.exceptions import ActivityError, ApplicationError, TimeoutError,
 from mulligan.wire.agent_facts import AGENT_NOT_SERVED
 from mulligan.workflows import limits
 
-__all__ = ["AgentRoute", "is_declined"]
-
 T = TypeVar("T")
 
 

@@ -15,8 +15,6 @@ from mulligan.workflows import limits
 if TYPE_CHECKING:
     from mulligan.workflows.running_agent import RunningAgent
 
-__all__ = ["clean_up", "clean_up_id", "is_run_cancelled"]
-
 
 def is_run_cancelled() -> bool:
     """Whether somebody has cancelled the workflow, for whatever reason."""

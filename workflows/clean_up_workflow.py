@@ -15,8 +15,6 @@ from mulligan.workflows.agent_route import AgentRoute
 from mulligan.workflows.features import installed
 from mulligan.workflows.scheduling import NoResult, run_activity
 
-__all__ = ["CleanUpWorkflow"]
-
 
 class _Request(BaseModel):
     model_config = ConfigDict(extra="allow")

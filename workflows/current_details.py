@@ -18,8 +18,6 @@ from mulligan.workflows.agent_progress import agent_progress, task_in_one_line
 from mulligan.workflows.people.person_wait import FIRST_AGENT_KEY
 from mulligan.workflows.running_agent import RunningAgent
 
-__all__ = ["current_details", "show_details"]
-
 METADATA_QUERY = "__temporal_workflow_metadata"
 """The query that Temporal's UI sends for the current details. The SDK answers it."""
 _MOST_AGENTS = 10

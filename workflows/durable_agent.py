@@ -32,8 +32,6 @@ from mulligan.workflows.step_calls import StepCalls
 from mulligan.workflows.turn import Turn, status_of
 from mulligan.workflows.workflow_agents import WorkflowAgents
 
-__all__ = ["DurableAgent"]
-
 
 class DurableAgent(Generic[OutputT]):
     """An agent inside a workflow: one conversation, of one turn or several.

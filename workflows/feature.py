@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from mulligan.workflows.turn import Turn
     from mulligan.workflows.workflow_agents import WorkflowAgents
 
-__all__ = ["EndTurn", "Feature", "StepAgain"]
-
 
 class EndTurn(Exception):
     """Raised by a feature: the turn ends now, with a status."""

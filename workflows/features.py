@@ -16,8 +16,6 @@ from mulligan.workflows.scheduling import SCHEDULES as CORE_SCHEDULES
 from mulligan.workflows.scheduling import Schedule
 from mulligan.workflows.waits import Wait
 
-__all__ = ["FEATURE_CLASSES", "LOADED_FEATURES", "InstalledFeatures", "MissingFeatureError", "installed", "with_loaded"]
-
 LOADED_FEATURES = "mulligan_loaded_features"
 """The name of the function by which a worker tells its workflows the features of its loaded modules. There is no registry in
 the process: two workers may have loaded different ones."""

@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-__all__ = ["finish_despite_cancellation"]
-
 T = TypeVar("T")
 
 

@@ -17,8 +17,6 @@ from mulligan.wire.search_attributes import AGENT_ATTRIBUTE, STATUS_ATTRIBUTE
 from mulligan.workflows.memo import memo_json
 from mulligan.workflows.recorded_decision import recorded_decision
 
-__all__ = ["ARE_REFUSED", "list_run", "list_waits", "set_listed_status"]
-
 ARE_REFUSED = "mulligan_attributes_are_refused"
 """The function of the worker (`workflow.extern_functions`) that says whether the server refuses this run's attributes."""
 

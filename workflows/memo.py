@@ -7,8 +7,6 @@ from typing import Any
 
 from temporalio import workflow
 
-__all__ = ["memo_json"]
-
 
 def memo_json(name: str) -> Any:
     """A value of the running workflow's memo; None if there is none of that name, or it is not JSON."""

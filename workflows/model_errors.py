@@ -10,8 +10,6 @@ from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_
 from mulligan.errors import ModelUnavailableError, error_of
 from mulligan.wire.model_call import NOT_CALLED, ModelCall
 
-__all__ = ["ModelNotCalled", "raise_if_not_called", "raise_model_error"]
-
 
 class ModelNotCalled(Exception):
     """A worker did not call the model, for a reason that a feature knows. `kind`: the type of the activity's failure."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-__all__ = ["newest_that_fit"]
-
 
 def newest_that_fit(entries: dict[str, Any], most_characters: int) -> dict[str, Any]:
     """The last entries of a dict of JSON values, in its order, whose keys and JSON together are within the limit."""

@@ -23,8 +23,6 @@ from mulligan.workflows.running_agent import RunningAgent
 from mulligan.workflows.shown_wait import WorkerWait
 from mulligan.workflows.turn import Turn
 
-__all__ = ["open_turn"]
-
 _CALL_ID_CHARS = 1_000
 
 

@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 from temporalio import workflow
 
-__all__ = ["recorded_decision"]
-
 
 def recorded_decision(name: str, decide: Callable[[], bool]) -> bool:
     """The result of `decide`, which only the first execution calls. If it is true, it is recorded under the name.

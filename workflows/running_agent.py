@@ -40,8 +40,6 @@ from mulligan.workflows.step_call import StepCall
 from mulligan.workflows.turn import Turn
 from mulligan.workflows.waits import Waits
 
-__all__ = ["OpenStep", "RunningAgent"]
-
 Result = TypeVar("Result", bound=BaseModel)
 F = TypeVar("F", bound=Feature)
 

@@ -22,8 +22,6 @@ from mulligan.workflows import limits
 from mulligan.workflows.activity_result import read_result
 from mulligan.workflows.agent_route import AgentRoute
 
-__all__ = ["RECORD", "SCHEDULES", "NoResult", "Schedule", "run_activity"]
-
 Result = TypeVar("Result", bound=BaseModel)
 
 

@@ -11,8 +11,6 @@ from mulligan.wire.times import clock, iso
 from mulligan.workflows.conversation.records import CallRecord
 from mulligan.workflows.waits import Wait, WaitKind
 
-__all__ = ["ModelWait", "RunningCall", "WorkerWait", "shown_wait"]
-
 _KINDS: tuple[WaitKind, ...] = get_args(WaitKind)
 """The kinds, that which is shown first at the beginning."""
 

@@ -12,8 +12,6 @@ from mulligan.wire.model_call import PreparedCall
 from mulligan.wire.tool_call import CallTool
 from mulligan.workflows.conversation.records import CallRecord
 
-__all__ = ["StepCall"]
-
 
 @dataclass(eq=False, kw_only=True)
 class StepCall:

@@ -17,8 +17,6 @@ from mulligan.workflows.running_agent import OpenStep, RunningAgent
 from mulligan.workflows.step_call import StepCall
 from mulligan.workflows.tool_activity import call_tool
 
-__all__ = ["StepCalls"]
-
 
 class StepCalls:
     """Runs the calls of an agent's open step."""

@@ -18,8 +18,6 @@ from mulligan.workflows.running_agent import RunningAgent
 from mulligan.workflows.scheduling import SCHEDULES, Schedule
 from mulligan.workflows.step_call import StepCall
 
-__all__ = ["call_tool"]
-
 _FACTS_OF_UNKNOWN_TOOL = ToolFacts(timeout=limits.UNKNOWN_TOOL_TIMEOUT)
 
 

@@ -21,8 +21,6 @@ from mulligan.workflows import limits
 from mulligan.workflows.conversation.conversation import Conversation
 from mulligan.workflows.conversation.records import StepRecord
 
-__all__ = ["Turn", "status_of"]
-
 _STATUS_OF_FINISH_REASON: dict[str, Status] = {
     "length": "truncated",
     "content_filter": "refused",

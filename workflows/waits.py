@@ -15,8 +15,6 @@ from mulligan.workflows import limits
 from mulligan.workflows.listed_status import list_waits
 from mulligan.workflows.newest_that_fit import newest_that_fit
 
-__all__ = ["Wait", "WaitKind", "Waits"]
-
 WaitKind = Literal["worker", "tool", "person", "callback", "timer", "model"]
 
 

@@ -16,8 +16,6 @@ from mulligan.workflows.people.decision_handlers import DecisionHandlers
 from mulligan.workflows.people.update_handlers import UpdateHandlers
 from mulligan.workflows.running_agent import RunningAgent
 
-__all__ = ["WorkflowAgents"]
-
 
 class WorkflowAgents:
     """The agents of one workflow by their keys, its update handlers, and the query handlers for workers."""

@@ -16,8 +16,6 @@ from jsonschema import Draft202012Validator
 
 from mulligan.schema.subschemas import References
 
-__all__ = ["NoExample", "example"]
-
 MAX_DEPTH, MAX_LENGTH, MAX_VALUES = 12, 1_000, 100
 """Limits of an example's depth, of its strings, and of its number of values. A model would not read a larger one."""
 

@@ -30,8 +30,6 @@ from mulligan.activities.answers.json_tokens import (
 )
 from mulligan.values import well_formed
 
-__all__ = ["NotJson", "RepairedJson", "parse_exactly", "parse_json", "repair_json"]
-
 MAX_REPAIRED = 1_000_000
 """Characters beyond which a text is not repaired: tokenizing it takes about a second for a megabyte."""
 

@@ -9,8 +9,6 @@ from mulligan.activities.batch.batch_call_activities import BatchCallActivities
 from mulligan.activities.batch.submit_batch import SubmitBatchActivities
 from mulligan.activities.services import Services
 
-__all__ = ["activities"]
-
 
 def activities(services: Services) -> list[Callable[..., Any]]:
     """The activities of a worker."""

@@ -6,8 +6,6 @@ from mulligan.activities.budgets.tenant_budgets import TenantBudgets
 from mulligan.activities.spending import Spending
 from mulligan.prices import Prices
 
-__all__ = ["spending"]
-
 
 def spending(file: str, prices: Prices, task_queue: str | None) -> Spending:
     """The budgets of a worker, as of TenantBudgets. Without a file there are none, and a model call asks for none."""

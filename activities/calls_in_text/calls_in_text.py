@@ -15,8 +15,6 @@ from mulligan.policy import MISTAKES
 from mulligan.values import ToolCall
 from mulligan.wire.agent_facts import ToolDefinition
 
-__all__ = ["as_text", "describe", "read_calls"]
-
 
 def describe(tools: Sequence[ToolDefinition]) -> str:
     """The part of the instructions that describes the tools, for a model whose requests contain no `tools`."""

@@ -8,8 +8,6 @@ from typing import Any
 from mulligan.activities.compaction.compact_conversation import CompactConversationActivity
 from mulligan.activities.services import Services
 
-__all__ = ["activities"]
-
 
 def activities(services: Services) -> list[Callable[..., Any]]:
     """The activities of a worker."""

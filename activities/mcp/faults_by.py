@@ -12,8 +12,6 @@ from referencing.exceptions import NoSuchResource, Unresolvable
 
 from mulligan.schema.json_schema import schema_faults, schema_validator
 
-__all__ = ["faults_by"]
-
 
 def faults_by(schema: dict[str, Any], value: Any) -> list[tuple[str, str]]:
     """The faults of a value, as (path, what is wrong).

@@ -20,8 +20,6 @@ from typing import Any
 
 from mulligan.schema.subschemas import References
 
-__all__ = ["schema_in_words", "strict"]
-
 MAX_LEVELS, MAX_PROPERTIES, MAX_ENUM_VALUES, MAX_CHARACTERS = 10, 5_000, 1_000, 120_000
 """The guide's limits. Characters are those of all names of properties and definitions, and of all texts in enums. Every
 object and every list counts as a level here: the guide does not define the word."""

@@ -9,8 +9,6 @@ from typing import get_args
 from mulligan.activities.models.protocol import FinishReason, Reply, Unavailable
 from mulligan.values import ToolCall, Usage
 
-__all__ = ["MOST_ID_CHARS", "checked_id", "checked_reply"]
-
 MOST_ID_CHARS = 1_000
 """Characters of an id, or of a model's name, that a provider gives. Ids go into addresses, history and updates."""
 _UNSENDABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")

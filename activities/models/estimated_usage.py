@@ -8,8 +8,6 @@ from mulligan.activities.models.protocol import Request
 from mulligan.content import media_of
 from mulligan.values import AssistantMessage, Message, Usage
 
-__all__ = ["estimated_input", "estimated_usage", "tokens_of"]
-
 BYTES_PER_TOKEN, CONTENT_TOKENS = 4, 1_500
 """Rough estimates of text, and of an image or a file: the same as for a compaction."""
 

@@ -10,8 +10,6 @@ from typing import TypeVar
 from temporalio import activity
 from temporalio.client import WorkflowHandle, WorkflowQueryFailedError
 
-__all__ = ["QUERY_TIMEOUT", "query_this_workflow", "send_open_queries_again", "this_workflow"]
-
 T = TypeVar("T")
 
 QUERY_TIMEOUT = timedelta(seconds=10)

@@ -8,8 +8,6 @@ from typing import Any
 from mulligan.activities.services import Services
 from mulligan.activities.sub_agents.record_sub_run import RecordSubRunActivity
 
-__all__ = ["activities"]
-
 
 def activities(services: Services) -> list[Callable[..., Any]]:
     """The activities of a worker."""

@@ -36,8 +36,6 @@ from mulligan.activities.tool_running.render_result import UnusableResult
 from mulligan.activities.tool_running.thread_bounds import TookTooLong
 from mulligan.content import Part, Parts
 
-__all__ = ["ChildProcesses", "ProcessDied"]
-
 MEMORY_BYTES = 512_000_000
 """Memory of all processes of a call together."""
 MAX_CHARS = 2_000_000

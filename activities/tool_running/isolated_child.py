@@ -27,8 +27,6 @@ from mulligan.activities.tool_running.render_result import UnusableResult, cut, 
 from mulligan.schema.error_text import error_text
 from mulligan.tool import Tool
 
-__all__ = ["LENGTH_BYTES", "Request", "answer_call", "framed", "out_of_memory"]
-
 LENGTH_BYTES = 8
 FILE_BYTES = 256_000_000
 """The largest file that a call may write."""

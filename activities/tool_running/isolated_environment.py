@@ -16,8 +16,6 @@ from mulligan.client.settings import Settings
 from mulligan.endpoint import Endpoint
 from mulligan.provider_plugin import BUILT_IN, known_prefixes
 
-__all__ = ["isolated_environment", "secret_names"]
-
 _OWNERS = ("MULLIGAN", "TEMPORAL", "OTEL", "OPENAI", "ANTHROPIC", "GOOGLE", "GEMINI", "VERTEX", "AZURE", "AWS")
 """The first words of the variables of Mulligan, Temporal, OpenTelemetry, and the providers of models and storage."""
 _SECRET = re.compile(

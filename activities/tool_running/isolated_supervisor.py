@@ -34,8 +34,6 @@ from mulligan.activities.tool_running.process_tree import (
     processes_below,
 )
 
-__all__ = ["MAX_RESPONSE_BYTES", "end_children", "remove_folder", "supervise"]
-
 MAX_RESPONSE_BYTES = 32_000_000
 MAX_PROCESSES = 64
 """Of one call. They take the machine's time and process ids from others, however little memory each has."""

@@ -20,8 +20,6 @@ from multiprocessing.connection import wait
 from mulligan.activities.tool_running.isolated_supervisor import end_children, remove_folder, supervise
 from mulligan.activities.tool_running.process_tree import adopt_orphans, children_of, end_tree, hide
 
-__all__ = ["IMPORT_SECONDS", "READY", "main"]
-
 READY = b"R"
 """A template sends this byte when it can fork."""
 IMPORT_SECONDS = 30

@@ -14,8 +14,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["adopt_orphans", "children_of", "die_with_parent", "end_tree", "hide", "memory_of", "processes_below"]
-
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER = 1, 4, 36
 _MEMORY_FIELDS = (
     ("smaps_rollup", {"Pss_Anon", "Pss_Shmem", "SwapPss"}),

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 
 from temporalio import activity
 
-__all__ = ["ThreadBounds", "ThreadUse", "TooManyThreads", "TookTooLong"]
-
 THREADS = 128
 """A worker with this many hung threads ends. Each takes memory, and a share of the interpreter if it computes; only the end
 of the process ends it. Threads of functions that end in time are not limited, except by the slots for activities."""

@@ -12,8 +12,6 @@ from weakref import WeakKeyDictionary
 
 from mulligan.activities.tool_running.thread_bounds import ThreadUse
 
-__all__ = ["ToolLoop"]
-
 _use: contextvars.ContextVar[ThreadUse | None] = contextvars.ContextVar("mulligan_thread_use", default=None)
 """The call for which code runs. Tasks that a function starts inherit it."""
 

@@ -11,8 +11,6 @@ from mulligan.client.store_content import store_parts
 from mulligan.content import MAX_PARTS, ContentError, Media, Part, Text, media_of, text_of
 from mulligan.tool import UntilTime
 
-__all__ = ["ToolResult", "UnusableContent", "parts_of", "plain_result", "tool_result"]
-
 
 class UnusableContent(UnusableResult):
     """An image or a file in a result cannot be used. The message says why, as a sentence."""

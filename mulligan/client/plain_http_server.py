@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 
 import h11
 
-__all__ = ["Request", "Response", "plain_http_server"]
-
 SECONDS = 30.0
 """For a connection: its request, the answer, and the pauses of a slow client."""
 SECONDS_TO_STOP = 2.0

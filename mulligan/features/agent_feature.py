@@ -12,8 +12,6 @@ from mulligan.endpoint_model import Model
 if TYPE_CHECKING:
     from mulligan.agent import Agent
 
-__all__ = ["AgentFeature"]
-
 
 class AgentFeature:
     """A feature that an agent is declared with: `Agent(features=[Compaction(at=60_000)])`.

@@ -14,8 +14,6 @@ from mulligan.tool import SHORTEST_REMINDER
 if TYPE_CHECKING:
     from mulligan.agent import Agent
 
-__all__ = ["Approvals"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Approvals(AgentFeature):

@@ -16,8 +16,6 @@ from mulligan.model_name import ModelName
 if TYPE_CHECKING:
     from mulligan.agent import Agent
 
-__all__ = ["Background"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Background(AgentFeature):

@@ -14,8 +14,6 @@ from mulligan.model_name import can_be_batched
 if TYPE_CHECKING:
     from mulligan.agent import Agent
 
-__all__ = ["Batch"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Batch(AgentFeature):

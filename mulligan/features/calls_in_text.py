@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from mulligan.features.agent_feature import AgentFeature
 
-__all__ = ["CallsInText"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class CallsInText(AgentFeature):

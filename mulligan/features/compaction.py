@@ -15,8 +15,6 @@ from mulligan.model_name import SCRIPTED, ModelName
 if TYPE_CHECKING:
     from mulligan.agent import Agent
 
-__all__ = ["Compaction"]
-
 SCRIPTED_SUMMARY = f"{SCRIPTED}:summary"
 """The script that summarizes where the run's model is a script (activities/models/scripted.py)."""
 LEAST_AT = 1_000

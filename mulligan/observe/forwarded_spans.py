@@ -21,8 +21,6 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode,
 
 from mulligan.observe.span_export import PARENT_EXPORT_SECONDS, DelayedSpanProcessor, is_parent_span, otlp_processor
 
-__all__ = ["ForwardedSpans", "span_from_json", "span_to_json"]
-
 MAX_UNACKNOWLEDGED = 20_000
 """How many spans a worker keeps until its supervisor has exported them."""
 

@@ -12,17 +12,6 @@ from typing import Any, Literal
 
 from opentelemetry.sdk.resources import HOST_NAME, SERVICE_NAME, SERVICE_VERSION, Resource
 
-__all__ = [
-    "Signal",
-    "captures_content",
-    "endpoint_of",
-    "is_configured",
-    "metric_exporter",
-    "over_http",
-    "resource",
-    "span_exporter",
-]
-
 Signal = Literal["TRACES", "METRICS"]
 HOST_ADDRESS = "ip"
 """Jaeger compares the clocks of spans unless they have the same `ip`, and then warns of each span that is not within its

@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-__all__ = ["OUTAGE_SECONDS", "RetryingExporter"]
-
 OUTAGE_SECONDS = 60.0
 """How long an outage may last. Spans that end in the meantime wait in the batch processor's queue."""
 REFUSED_WITHIN = 0.5

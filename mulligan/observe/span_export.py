@@ -19,8 +19,6 @@ from mulligan.observe import otlp
 from mulligan.observe.retrying_export import RetryingExporter
 from mulligan.observe.semconv import AGENT_STEPS, EXCEPTION_TYPE, INVOKE_AGENT, WORKER_LOST
 
-__all__ = ["DelayedSpanProcessor", "ParentSpans", "is_of_lost_attempt", "is_parent_span", "otlp_processor"]
-
 DELAY_SECONDS = 0.5
 PARENT_EXPORT_SECONDS = 1.0
 """How long a run waits for the export of a parent span, which goes on after that."""

@@ -29,28 +29,6 @@ from mulligan.schema.cut_text import cut_text
 from mulligan.schema.well_formed import well_formed
 from mulligan.values import Decision, ToolCall, Usage
 
-__all__ = [
-    "AgentRun",
-    "ChatAttempt",
-    "RunSummary",
-    "SpanDefinition",
-    "SpanFailure",
-    "ToolCallAttempt",
-    "agent_decision",
-    "agent_finish",
-    "agent_request",
-    "agent_steps",
-    "chat",
-    "chat_response",
-    "content_attributes",
-    "cut",
-    "decision_time",
-    "finish_failure",
-    "invoke_agent",
-    "tool_call",
-    "tool_call_failure",
-]
-
 AttributeValue: TypeAlias = str | bool | int | float | Sequence[str]
 Attributes: TypeAlias = dict[str, AttributeValue]
 

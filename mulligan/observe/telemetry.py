@@ -28,8 +28,6 @@ from mulligan.values import Decision, ToolCall, Usage
 from mulligan.wire.run_context import RunContext
 from mulligan.wire.run_end import FinishRun
 
-__all__ = ["Telemetry"]
-
 _SHORT = 1e-3
 """Seconds. Jaeger warns of spans whose duration is zero."""
 

@@ -15,8 +15,6 @@ from mulligan.observe import semconv
 from mulligan.observe.spans import SpanFailure, content_attributes, cut, tool_call_failure
 from mulligan.wire.run_context import RunContext
 
-__all__ = ["ToolCallSpan", "add_content", "mark_failed", "nanoseconds", "span_of_run"]
-
 
 class ToolCallSpan:
     """One attempt of a tool call, open until `succeed` or `fail`. A span that gets neither is never exported.

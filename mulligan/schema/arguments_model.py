@@ -19,8 +19,6 @@ from pydantic.json_schema import GenerateJsonSchema
 from mulligan.schema.json_schema import MarkedJsonSchema, NotOfSchema, first_sentence, tidy_schema
 from mulligan.schema.plain_function import plain_function
 
-__all__ = ["Arguments", "ArgumentsModel", "JsonType", "arguments_model"]
-
 _POSITIONAL = inspect.Parameter.POSITIONAL_ONLY
 
 

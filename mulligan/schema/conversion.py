@@ -22,8 +22,6 @@ from mulligan.schema.json_limits import is_deeper
 from mulligan.schema.json_schema import OWN_VALIDATOR
 from mulligan.schema.subschemas import References
 
-__all__ = ["Conversion", "convert"]
-
 MOST_STEPS = 150_000
 """Pairs of a schema's part and a value's part that are looked at. An MCP server's schema may branch without end."""
 MOST_FAULTS = 100

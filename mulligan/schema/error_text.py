@@ -6,8 +6,6 @@ from contextlib import suppress
 
 from mulligan.schema.well_formed import well_formed
 
-__all__ = ["error_text", "type_name"]
-
 TYPE_CHARS = 200
 """Characters of a class's name."""
 _TEXT = "_mulligan_text"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["required_form"]
-
 _FORMS = {
     "string_type": "a string",
     "string_unicode": "a valid string: it has half a surrogate pair, which UTF-8 cannot represent",

@@ -9,8 +9,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-__all__ = ["MOST_DEPTH", "JsonMeter", "is_deeper"]
-
 MOST_DEPTH = 100
 """Levels of lists and objects in a value from outside. pydantic reads about 200 levels, and a history adds some."""
 

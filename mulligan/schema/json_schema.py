@@ -13,18 +13,6 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from mulligan.schema.cut_text import beginning
 from mulligan.schema.subschemas import with_changed_parts
 
-__all__ = [
-    "OWN_VALIDATOR",
-    "MarkedJsonSchema",
-    "NotOfSchema",
-    "first_sentence",
-    "property_names",
-    "schema_faults",
-    "schema_validator",
-    "tidy_schema",
-]
-
-
 _MAX_FAULTS = 100
 _LONGEST_WANTED = 2_000
 _MORE_NAMES = frozenset(

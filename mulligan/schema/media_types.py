@@ -7,8 +7,6 @@ from pathlib import PurePath
 
 from mulligan.schema.url_parts import url_parts
 
-__all__ = ["HEAD_BYTES", "MEDIA_TYPE", "conflict", "is_text", "sniffed", "type_of_name"]
-
 MEDIA_TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,63}/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}")
 HEAD_BYTES = 64
 """How many of the first bytes are looked at."""

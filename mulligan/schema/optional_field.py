@@ -6,8 +6,6 @@ from typing import Any
 
 from pydantic import Field
 
-__all__ = ["optional_field"]
-
 
 def optional_field(default: Any = None, **constraints: Any) -> Any:
     """A pydantic field that is not written to JSON where it is None, an empty list, or equal to `default`.

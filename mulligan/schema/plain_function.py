@@ -7,8 +7,6 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["callable_name", "plain_function"]
-
 
 def plain_function(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function, method or class that has the docstring and the types of a callable."""

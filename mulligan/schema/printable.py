@@ -10,8 +10,6 @@ from __future__ import annotations
 import json
 import re
 
-__all__ = ["json_line", "printable", "printable_lines"]
-
 _CONTROLS = (
     r"\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 without tab and line feed, DEL, C1
     r"\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f"  # text direction; the separators of lines and paragraphs

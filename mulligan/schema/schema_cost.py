@@ -8,8 +8,6 @@ from typing import Any
 
 from mulligan.schema.subschemas import References, all_subschemas, all_values, check_depth
 
-__all__ = ["check_size", "is_cheap"]
-
 MAX_BYTES = 200_000
 """Bytes of a schema as JSON."""
 MAX_NODES = 20_000

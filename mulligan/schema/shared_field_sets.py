@@ -6,8 +6,6 @@ from typing import Any
 
 from pydantic import BaseModel
 
-__all__ = ["has_shared_field_set", "share_field_sets"]
-
 _OF_TYPE: dict[type[BaseModel], set[str]] = {}
 
 

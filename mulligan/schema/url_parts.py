@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from urllib.parse import SplitResult, urlsplit
 
-__all__ = ["url_parts"]
-
 _NONE = SplitResult("", "", "", "", "")
 
 

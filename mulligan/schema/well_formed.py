@@ -6,8 +6,6 @@ from typing import Annotated
 
 from pydantic import BeforeValidator
 
-__all__ = ["WellFormedText", "well_formed"]
-
 
 def well_formed(text: object) -> object:
     """Replace lone surrogates by U+FFFD; anything but text is returned unchanged. A subclass of str becomes a str."""

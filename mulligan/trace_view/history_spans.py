@@ -29,8 +29,6 @@ from mulligan.wire.run_end import FINISH_RUN
 from mulligan.wire.tool_call import CALL_TOOL, CallTool, RecordedCall, RecordedFailure, ToolOutcome
 from mulligan.wire.updates import RecordedDecision
 
-__all__ = ["ExecutionSpans", "spans_of"]
-
 _OF_FEATURES: Mapping[type, Callable[[ExecutionSpans, Activity], None]] = {
     kind: add for part in parts("trace_view") for kind, add in part.ADD_SPANS.items()
 }

@@ -21,22 +21,6 @@ from mulligan.wire.checked_result import (
     are_between,
 )
 
-__all__ = [
-    "AGENT_NOT_SERVED",
-    "DEFINITION_QUERY",
-    "INPUT_QUERY",
-    "OPEN_RUN",
-    "AgentFacts",
-    "Definition",
-    "ModelFacts",
-    "OpenRun",
-    "OpenedRun",
-    "OutputFormat",
-    "SubAgentFacts",
-    "ToolDefinition",
-    "ToolFacts",
-]
-
 OPEN_RUN = "open_run"
 """Temporal's activity type. The workflow calls activities by their type, and so never imports code with side effects."""
 AGENT_NOT_SERVED = "AgentNotServed"

@@ -8,8 +8,6 @@ from pydantic import Field
 
 from mulligan.wire.checked_result import CheckedResult
 
-__all__ = ["AGENTS_WORKFLOW", "LIST_AGENTS", "AgentList"]
-
 AGENTS_WORKFLOW = "MulliganAgents"
 """Temporal's workflow type."""
 LIST_AGENTS = "list_agents"

@@ -17,20 +17,6 @@ from mulligan.wire.event_types import TextCursor
 from mulligan.wire.model_call import ModelAnswer, ModelCall
 from mulligan.wire.run_context import RunContext
 
-__all__ = [
-    "END_RESPONSE",
-    "METADATA",
-    "READ_RESPONSE",
-    "RESPONSE_ENDED",
-    "START_RESPONSE",
-    "EndResponse",
-    "ReadResponse",
-    "ResponseEnded",
-    "ResponseState",
-    "StartResponse",
-    "StartedResponse",
-]
-
 METADATA = "mulligan"
 """The key in a response's metadata of the token by which a webhook finds the run."""
 START_RESPONSE, READ_RESPONSE, END_RESPONSE = "start_response", "read_response", "end_response"

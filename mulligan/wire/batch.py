@@ -14,34 +14,6 @@ from mulligan.values import ErrorInfo
 from mulligan.wire.checked_result import TypesOfActivity
 from mulligan.wire.model_call import ModelAnswer, ModelCall
 
-__all__ = [
-    "ADD_CALL",
-    "BATCH_ANSWERED",
-    "BATCH_COLLECTOR",
-    "BATCH_WORKFLOW",
-    "COLLECTOR_PREFIX",
-    "DELETE_BATCH_FILES",
-    "DELIVER_BATCH",
-    "POLL_BATCH",
-    "PREPARE_BATCH_CALL",
-    "READ_BATCH_ANSWER",
-    "REMOVE_CALL",
-    "SUBMIT_BATCH",
-    "AddCall",
-    "BatchAnswer",
-    "BatchFiles",
-    "BatchInput",
-    "BatchOutcome",
-    "BatchProgress",
-    "BatchedCall",
-    "CollectorState",
-    "DeliverBatch",
-    "GatherLimits",
-    "PrepareBatchCall",
-    "PreparedBatchCall",
-    "ReadBatchAnswer",
-]
-
 PREPARE_BATCH_CALL, READ_BATCH_ANSWER = "prepare_batch_call", "read_batch_answer"
 SUBMIT_BATCH, POLL_BATCH, DELIVER_BATCH = "submit_batch", "poll_batch", "deliver_batch"
 DELETE_BATCH_FILES = "delete_batch_files"

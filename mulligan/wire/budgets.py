@@ -13,18 +13,6 @@ from pydantic import BaseModel, Field
 from mulligan.schema.optional_field import optional_field
 from mulligan.wire.model_call import NOT_CALLED
 
-__all__ = [
-    "ADD_COST",
-    "BUDGET_PREFIX",
-    "OVER_BUDGET",
-    "SPENT_QUERY",
-    "TENANT_BUDGET",
-    "Cost",
-    "OverBudgetDetails",
-    "Spent",
-    "budget_id",
-]
-
 TENANT_BUDGET = "MulliganTenantBudget"
 """Temporal's workflow type."""
 BUDGET_PREFIX = "mulligan-budget-"

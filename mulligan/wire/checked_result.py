@@ -8,18 +8,6 @@ from pydantic import BaseModel
 
 from mulligan.values import Usage
 
-__all__ = [
-    "MOST_COUNT",
-    "MOST_INT",
-    "MOST_SECONDS",
-    "MOST_USD",
-    "NAME_BYTES",
-    "CheckedResult",
-    "TypesOfActivity",
-    "are_between",
-    "are_tokens",
-]
-
 MOST_COUNT = 10**15
 """Tokens, attempts, steps, bytes: more is no count, and a larger integer cannot be multiplied by a price."""
 MOST_INT = 2**31 - 1

@@ -6,8 +6,6 @@ from pydantic import BaseModel, JsonValue
 
 from mulligan.schema.optional_field import optional_field
 
-__all__ = ["CLEAN_UP", "CleanUp"]
-
 CLEAN_UP = "MulliganCleanUp"
 """Temporal's workflow type."""
 

@@ -12,8 +12,6 @@ from mulligan.values import ErrorInfo, Usage
 from mulligan.wire.checked_result import CheckedResult, TypesOfActivity, are_tokens
 from mulligan.wire.model_call import ModelRequest
 
-__all__ = ["COMPACT_CONVERSATION", "CompactConversation", "Compacted"]
-
 COMPACT_CONVERSATION = "compact_conversation"
 """Temporal's activity type."""
 

@@ -10,8 +10,6 @@ from mulligan.errors import InvalidRunInputError
 from mulligan.run_input import RunInput
 from mulligan.schema.json_limits import MOST_DEPTH, JsonMeter
 
-__all__ = ["LONGEST_MESSAGE", "MOST_BYTES", "compress_input", "decompress_input"]
-
 PLAIN_BYTES = 1_000_000
 """Bytes of JSON above which an input is compressed. The server refuses 2 MB, and a smaller history is faster."""
 PACKED_BYTES = 1_800_000

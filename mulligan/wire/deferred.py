@@ -16,8 +16,6 @@ from mulligan.wire.checked_result import TypesOfActivity
 from mulligan.wire.run_context import RunContext
 from mulligan.wire.tool_call import RecordedCall, ToolOutcome
 
-__all__ = ["CANCEL_DEFERRED", "COMPLETE", "SETTLE_DEFERRED", "Complete", "DeferredEnd", "SettleDeferred", "SettledCall"]
-
 COMPLETE = "complete"
 """Temporal's name of the update."""
 SETTLE_DEFERRED, CANCEL_DEFERRED = "settle_deferred", "cancel_deferred"

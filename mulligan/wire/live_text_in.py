@@ -10,8 +10,6 @@ from pydantic import ValidationError
 
 from mulligan.wire.event_types import LIVE_TEXT, LiveText
 
-__all__ = ["live_text_in"]
-
 
 def live_text_in(details: Iterable[Any]) -> LiveText | None:
     """The text in the details of a heartbeat; None if there is none, or another program has written it."""

@@ -25,21 +25,6 @@ from mulligan.wire.checked_result import CheckedResult, are_tokens
 from mulligan.wire.conversation_ref import CachedResult, ConversationRef
 from mulligan.wire.run_context import RunContext
 
-__all__ = [
-    "CALL_MODEL",
-    "NOT_CALLED",
-    "AcceptedOutput",
-    "ConversationRequest",
-    "GuardContext",
-    "ModelAnswer",
-    "ModelCall",
-    "ModelRequest",
-    "PreparedCall",
-    "RejectedAnswer",
-    "spelling_of",
-    "write_arguments",
-]
-
 CALL_MODEL = "call_model"
 """Temporal's activity type."""
 NOT_CALLED = "ModelNotCalled"

@@ -12,18 +12,6 @@ from pydantic import BaseModel, JsonValue
 from mulligan.schema.optional_field import optional_field
 from mulligan.wire.run_context import RunContext
 
-__all__ = [
-    "ASK_PERSON",
-    "CHECK_ANSWER",
-    "AskPerson",
-    "CheckAnswer",
-    "CheckedAnswer",
-    "Question",
-    "QuestionReply",
-    "Questions",
-    "Replies",
-]
-
 ASK_PERSON = "mulligan_ask_person"
 """The update by which a running call of an MCP tool asks a person, and waits for the reply."""
 TOO_MANY_ASK = "Too many running calls of this workflow wait for a person."

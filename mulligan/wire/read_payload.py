@@ -9,8 +9,6 @@ from pydantic import ValidationError
 from temporalio.api.common.v1 import Payload
 from temporalio.converter import PayloadConverter
 
-__all__ = ["read_payloads"]
-
 
 def read_payloads(
     converter: PayloadConverter, payloads: Sequence[Payload], types: list[type] | None = None

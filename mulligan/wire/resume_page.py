@@ -9,8 +9,6 @@ from mulligan.run_input import RunInput
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import Message
 
-__all__ = ["RESUME_STATE_QUERY", "ResumeState"]
-
 RESUME_STATE_QUERY = "mulligan_resume_state"
 """The query. `since` is a message's number, counted from 0 in the conversation that the model got last."""
 

@@ -9,8 +9,6 @@ from pydantic import BaseModel, PlainSerializer
 from mulligan.run_input import RunInput
 from mulligan.schema.optional_field import optional_field
 
-__all__ = ["AGENT_WORKFLOW", "CALL_MEMO", "TRACE_HEADER", "RunContext"]
-
 AGENT_WORKFLOW = "AgentWorkflow"
 """The workflow type of a run."""
 CALL_MEMO = "mulligan_call_id"

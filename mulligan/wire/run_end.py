@@ -8,8 +8,6 @@ from mulligan.schema.optional_field import optional_field
 from mulligan.values import Usage
 from mulligan.wire.run_context import RunContext
 
-__all__ = ["FINISH_RUN", "FinishRun"]
-
 FINISH_RUN = "finish_run"
 """Temporal's activity type."""
 

@@ -6,8 +6,6 @@ from temporalio.common import Priority
 
 from mulligan.run_input import RunInput
 
-__all__ = ["TENANT_MEMO", "run_priority"]
-
 TENANT_MEMO = "tenant"
 """The key of the tenant in the memo of a run."""
 

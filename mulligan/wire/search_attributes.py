@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from temporalio.common import SearchAttributeKey
 
-__all__ = ["AGENT_ATTRIBUTE", "SEARCH_ATTRIBUTES", "STATUS_ATTRIBUTE"]
-
 AGENT_ATTRIBUTE = SearchAttributeKey.for_keyword("MulliganAgent")
 """The agent's name. Encrypted runs do not have it."""
 STATUS_ATTRIBUTE = SearchAttributeKey.for_keyword("MulliganStatus")

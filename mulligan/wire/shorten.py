@@ -7,8 +7,6 @@ from typing import Any
 
 from mulligan.schema.cut_text import cut_text
 
-__all__ = ["json_size", "shorten", "shorten_middle"]
-
 _LONGEST_TEXTS = (2_000, 200, 20)
 """Characters to which texts in a value are cut: each is tried until the value fits."""
 _NOTE = "…"

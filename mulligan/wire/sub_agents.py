@@ -16,8 +16,6 @@ from mulligan.wire.checked_result import TypesOfActivity
 from mulligan.wire.run_context import RunContext
 from mulligan.wire.tool_call import RecordedCall
 
-__all__ = ["RECORD_SUB_RUN", "RecordSubRun", "SubRunOutcome"]
-
 RECORD_SUB_RUN = "record_sub_run"
 """Temporal's activity type."""
 

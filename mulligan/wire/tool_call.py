@@ -18,19 +18,6 @@ from mulligan.wire.checked_result import MOST_INT, CheckedResult
 from mulligan.wire.questions import Questions, Replies
 from mulligan.wire.run_context import RunContext
 
-__all__ = [
-    "CALL_TOOL",
-    "RECORD_FAILED_CALL",
-    "CallTool",
-    "Deferral",
-    "FailedCall",
-    "RecordedFailure",
-    "ToolOutcome",
-    "digest_of_call",
-    "idempotency_key",
-    "tool_message",
-]
-
 CALL_TOOL, RECORD_FAILED_CALL = "call_tool", "record_failed_call"
 """Temporal's activity types."""
 

@@ -8,8 +8,6 @@ from mulligan.content import described
 from mulligan.run_input import RunInput
 from mulligan.values import UserMessage
 
-__all__ = ["first_line", "one_line", "run_summary", "task_of", "ui_summary"]
-
 SUMMARY_BYTES = 180
 """Bytes of a summary as JSON. Temporal's limit is 400 for the payload, which is up to 211 bytes longer with encryption."""
 AGENT_CHARS = 60

@@ -17,18 +17,6 @@ from mulligan.values import Decision, ToolCall
 from mulligan.wire.run_context import RunContext
 from mulligan.wire.tool_call import ToolOutcome
 
-__all__ = [
-    "Answer",
-    "CheckEdit",
-    "CheckedEdit",
-    "Decide",
-    "Pending",
-    "RecordDecision",
-    "RecordedDecision",
-    "SendMessage",
-    "Stop",
-]
-
 SEND_MESSAGE, DECIDE, ANSWER, STOP, PENDING = "send_message", "decide", "answer", "stop", "pending"
 """Temporal's names of the updates (`stop` is a signal too) and of the query."""
 RECORD_DECISION, CHECK_EDIT = "record_decision", "check_edit"

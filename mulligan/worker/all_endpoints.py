@@ -11,8 +11,6 @@ from mulligan.errors import DeclarationError
 from mulligan.model_name import ModelName
 from mulligan.provider_plugin import ProviderTraits
 
-__all__ = ["all_endpoints", "check_endpoints"]
-
 EMPTY_IS_UNSET = ("GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL")
 """Google's package ignores these if they are empty. The other packages take an empty text for the address."""
 

@@ -14,8 +14,6 @@ from mulligan.schema.plain_function import plain_function
 from mulligan.script import BUILT_IN_SCRIPTS
 from mulligan.tool import Tool
 
-__all__ = ["declaration_warnings"]
-
 
 def declaration_warnings(registry: Registry) -> list[str]:
     """One sentence for each probable mistake in the agents and tools that a worker serves."""

@@ -17,8 +17,6 @@ from temporalio.worker import Worker
 
 from mulligan.worker.poll_monitor import PollMonitor
 
-__all__ = ["WorkerGroup", "WorkerStoppedError"]
-
 _GRPC_STATUS = re.compile(r'Status \{ code: [\'"]?(.+?)[\'"]?, message: "((?:[^"\\]|\\.)*)"')
 
 

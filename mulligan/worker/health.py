@@ -8,8 +8,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from mulligan.client.plain_http_server import Request, Response, plain_http_server
 from mulligan.errors import DeclarationError
 
-__all__ = ["health_server"]
-
 
 @asynccontextmanager
 async def health_server(address: str, unready: Callable[[], Awaitable[str]]) -> AsyncIterator[str]:

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from mulligan.activities.mcp.server_log import SERVER
 
-__all__ = ["LimitedLines"]
-
 LINES, CHARACTERS, SECONDS = 600, 500_000, 60.0
 """The most that one place may write for one run or server within these seconds."""
 PLACES = 1_000

@@ -40,8 +40,6 @@ ACTIVITY_TYPES = {
 SHIPPED = ("mulligan.workflows.agents.assistant", "mulligan.workflows.agents.demo")
 """The modules of the agents that come with Mulligan."""
 
-__all__ = ["SHIPPED", "LoadedModules", "load", "modules_to_load"]
-
 
 @dataclass(frozen=True)
 class LoadedModules:

@@ -34,18 +34,6 @@ from mulligan.wire.times import iso
 from mulligan.worker.limited_lines import LimitedLines
 from mulligan.workflows.memo import memo_json
 
-__all__ = [
-    "ActivityLogFields",
-    "CoreLog",
-    "JsonFormatter",
-    "LogFields",
-    "TextFormatter",
-    "WithoutContent",
-    "say",
-    "set_up_logging",
-    "show_without_text",
-]
-
 SECONDS_BETWEEN_SAME_LINES, MOST_LINES = 60.0, 100
 """For lines of the Core SDK, which are remembered for that long, and up to that number."""
 _NUMBER = re.compile(r"\d+")

@@ -11,14 +11,6 @@ from temporalio.worker import PollerBehaviorAutoscaling, WorkerDeploymentConfig,
 
 from mulligan.client.settings import Settings
 
-__all__ = [
-    "activity_worker_options",
-    "agent_worker_options",
-    "deployment",
-    "longest_heartbeat_interval",
-    "model_worker_options",
-]
-
 FEW_POLLS: dict[str, Any] = {
     "activity_task_poller_behavior": PollerBehaviorAutoscaling(minimum=1, maximum=5, initial=1)
 }

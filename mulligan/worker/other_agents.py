@@ -17,8 +17,6 @@ from mulligan.client.served_agents import MOST_SETS, ServedAgents, read_other_po
 from mulligan.worker.loading import LoadedModules
 from mulligan.worker.logs import say
 
-__all__ = ["served_agents", "warning_of_other_agents"]
-
 SECONDS_TO_FIRST_CHECK, SECONDS_BETWEEN_FIRST_CHECKS, SECONDS_BETWEEN_CHECKS = 0.5, 5.0, 60.0
 """An idle worker polls anew each minute, so one that runs already is reported within a minute. Later only new ones are."""
 

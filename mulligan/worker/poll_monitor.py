@@ -24,8 +24,6 @@ from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, 
 
 from mulligan.client.served_agents import without_tag
 
-__all__ = ["ActivitySlots", "PollMonitor", "activity_monitor"]
-
 SECONDS_BETWEEN_CHECKS = 60.0
 MISSES_TO_REPORT = 3
 """How many checks in a row must see no new poll. A poll of 60 s (the SDK gives up after 70 s) can cause two."""

@@ -30,8 +30,6 @@ from mulligan.worker.logs import say, set_up_logging
 from mulligan.worker.supervisor_link import Kind, SupervisorLink
 from mulligan.worker.wiring import running_worker
 
-__all__ = ["main", "serve"]
-
 SECONDS_BETWEEN_STATES = 1.0
 """Between two reports of a supervised process to its supervisor."""
 SECONDS_TO_HAND_OVER = 5.0

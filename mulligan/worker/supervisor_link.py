@@ -30,8 +30,6 @@ from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, 
 
 from mulligan.activities.run_data.query_workflow import send_open_queries_again
 
-__all__ = ["FD_VARIABLE", "FIRST_VARIABLE", "Frames", "Kind", "RunPart", "SupervisorLink", "frame", "is_supervised"]
-
 FD_VARIABLE = "MULLIGAN_SUPERVISOR_FD"
 """The number of the inherited socket. The worker removes it from its environment: what it starts is not supervised."""
 FIRST_VARIABLE = "MULLIGAN_SUPERVISOR_FIRST"

@@ -56,8 +56,6 @@ from mulligan.worker.wiring import (
     without_duplicates,
 )
 
-__all__ = ["MulliganPlugin"]
-
 _SHARED_OPTIONS = (
     "default_heartbeat_throttle_interval",
     "graceful_shutdown_timeout",

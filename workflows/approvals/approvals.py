@@ -8,8 +8,6 @@ from mulligan.workflows.people.decided_call import decide_on_call
 from mulligan.workflows.step_call import StepCall
 from mulligan.workflows.turn import Turn
 
-__all__ = ["Approvals"]
-
 
 class Approvals(Feature):
     """The approvals of an agent's calls."""

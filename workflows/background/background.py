@@ -42,8 +42,6 @@ from mulligan.workflows.scheduling import NoResult, Schedule
 if TYPE_CHECKING:
     from mulligan.workflows.workflow_agents import WorkflowAgents
 
-__all__ = ["Background", "is_background"]
-
 
 class BackgroundFacts(BaseModel):
     """`timeout`: seconds for one response. `models`: those that are called in the background."""

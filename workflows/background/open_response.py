@@ -11,8 +11,6 @@ from mulligan.wire.event_types import TextCursor
 from mulligan.workflows import limits
 from mulligan.workflows.waits import Wait, WaitKind
 
-__all__ = ["OpenResponse"]
-
 _EARLY_IDS = 20
 """How many responses are remembered that have ended before the run knew the id of its own."""
 

@@ -14,8 +14,6 @@ from mulligan.workflows.people.parse_update import parse_update
 if TYPE_CHECKING:
     from mulligan.workflows.workflow_agents import WorkflowAgents
 
-__all__ = ["ResponseHandler"]
-
 
 class ResponseHandler:
     """The handler of one workflow with agents."""

@@ -41,8 +41,6 @@ from mulligan.workflows.waits import Wait, WaitKind
 if TYPE_CHECKING:
     from mulligan.workflows.workflow_agents import WorkflowAgents
 
-__all__ = ["Batch"]
-
 
 @dataclass(kw_only=True, eq=False)
 class BatchWait(Wait):

@@ -23,8 +23,6 @@ from mulligan.wire.batch import (
 from mulligan.wire.read_payload import read_payloads
 from mulligan.workflows import limits
 
-__all__ = ["BatchCollector"]
-
 
 @workflow.defn(name=BATCH_COLLECTOR, sandboxed=False)
 class BatchCollector:

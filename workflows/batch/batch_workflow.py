@@ -26,8 +26,6 @@ from mulligan.wire.read_payload import read_payloads
 from mulligan.workflows import limits
 from mulligan.workflows.activity_result import read_result
 
-__all__ = ["BatchWorkflow"]
-
 _ENDED = ("completed", "failed", "expired", "cancelled", "lost")
 POLL_TIMEOUT = timedelta(seconds=90)
 

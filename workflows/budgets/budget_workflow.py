@@ -14,8 +14,6 @@ from mulligan.wire.budgets import ADD_COST, SPENT_QUERY, TENANT_BUDGET, Cost, Sp
 from mulligan.wire.read_payload import read_payloads
 from mulligan.workflows import limits
 
-__all__ = ["TenantBudget"]
-
 
 @workflow.defn(name=TENANT_BUDGET, sandboxed=False)
 class TenantBudget:

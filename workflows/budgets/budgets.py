@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from mulligan.workflows.running_agent import RunningAgent
     from mulligan.workflows.turn import Turn
 
-__all__ = ["Budgets"]
-
 
 @dataclass(kw_only=True, eq=False)
 class BudgetWait(Wait):

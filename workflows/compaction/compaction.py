@@ -24,8 +24,6 @@ from mulligan.workflows.model_errors import raise_if_not_called
 from mulligan.workflows.scheduling import Schedule
 from mulligan.workflows.waits import Wait, WaitKind
 
-__all__ = ["Compaction"]
-
 
 @dataclass(kw_only=True, eq=False)
 class SummaryWait(Wait):

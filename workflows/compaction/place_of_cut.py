@@ -9,8 +9,6 @@ from mulligan.content import Part, media_of
 from mulligan.values import AssistantMessage, Message
 from mulligan.workflows.conversation.conversation import Conversation
 
-__all__ = ["BYTES_PER_TOKEN", "PARTS", "place_of_cut", "size_of", "tokens"]
-
 BYTES_PER_TOKEN = 4
 """A rough estimate, for messages whose tokens no provider has counted yet."""
 CONTENT_TOKENS = 1_500

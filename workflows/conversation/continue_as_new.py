@@ -15,17 +15,6 @@ from temporalio.common import RawValue
 from mulligan.workflows import limits
 from mulligan.workflows.recorded_decision import recorded_decision
 
-__all__ = [
-    "ContinueAsNewPolicy",
-    "InvalidStateError",
-    "carried_state",
-    "continue_as_new",
-    "decode_state",
-    "encode_state",
-    "fits_in_state",
-    "size_to_carry",
-]
-
 _ZSTD_DIFFERENCE = 0.05
 """How much larger or smaller, as a fraction, the output of another version of zstandard is at most."""
 _CHAIN = "mulligan-chain"

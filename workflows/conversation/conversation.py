@@ -35,8 +35,6 @@ from mulligan.workflows import limits
 from mulligan.workflows.conversation.event_log import EventLog
 from mulligan.workflows.conversation.records import CallRecord, ConversationSummary, EarlierPart, StepRecord
 
-__all__ = ["Conversation", "messages_that_fit"]
-
 _NewMessages = list[UserMessage | AssistantMessage | ToolMessage | CachedResult]
 _IN_MESSAGES = ": query `messages`"
 _MESSAGES: TypeAdapter[list[Message]] = TypeAdapter(list[Message])

@@ -12,8 +12,6 @@ from temporalio import workflow
 
 from mulligan.values import Decision, ErrorInfo
 
-__all__ = ["Entry", "EventLog"]
-
 _MODEL_CALLED = ("step_started", "model_fallback")
 _MODEL_CALLED_OR_ENDED = (*_MODEL_CALLED, "answered", "run_ended")
 

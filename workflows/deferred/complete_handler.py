@@ -15,8 +15,6 @@ from mulligan.workflows.people.parse_update import check_size, parse_update
 if TYPE_CHECKING:
     from mulligan.workflows.workflow_agents import WorkflowAgents
 
-__all__ = ["CompleteHandler"]
-
 
 class CompleteHandler:
     """The handler of one workflow with agents."""

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from mulligan.workflows.turn import Turn
     from mulligan.workflows.workflow_agents import WorkflowAgents
 
-__all__ = ["Deferred"]
-
 _ENDED = {
     "result": "it was completed",
     "error": "it was completed",

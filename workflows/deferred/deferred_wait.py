@@ -16,8 +16,6 @@ from mulligan.wire.times import iso
 from mulligan.wire.tool_call import Deferral
 from mulligan.workflows.waits import Wait, WaitKind
 
-__all__ = ["DeferredWait"]
-
 
 @dataclass(kw_only=True, eq=False)
 class DeferredWait(Wait):

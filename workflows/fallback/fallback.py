@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from mulligan.workflows.running_agent import RunningAgent
     from mulligan.workflows.turn import Turn
 
-__all__ = ["Fallback"]
-
 
 class Fallback(Feature):
     """The models of one agent. Its state: the errors of those that have failed in the step whose model is being called."""

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from mulligan.workflows.running_agent import RunningAgent
     from mulligan.workflows.turn import Turn
 
-__all__ = ["Once"]
-
 _MAY_HAVE_RUN = frozenset({"tool_lost", "tool_timeout", "denied", "cancelled"})
 """The kinds of error after which nobody knows what a call has done. One that has begun is `denied` where it was stopped."""
 _NOT_APPROVED = {"deny": "a person denied it", "timeout": "nobody decided on it in time"}

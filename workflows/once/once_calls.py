@@ -11,8 +11,6 @@ from mulligan.values import ToolMessage
 from mulligan.workflows import limits
 from mulligan.workflows.conversation.conversation import Conversation
 
-__all__ = ["OnceCalls"]
-
 
 class OnceCalls:
     """The newest calls of one conversation that have succeeded, run, or may have done their work; the oldest is first."""

@@ -12,8 +12,6 @@ from mulligan.errors import UpdateRefusedError
 from mulligan.workflows import limits
 from mulligan.workflows.newest_that_fit import newest_that_fit
 
-__all__ = ["AnsweredUpdates"]
-
 _REFUSAL_CHARS = 1_000
 _DIGEST_CHARS = 24
 """Hexadecimal digits that stand for an id, which may have 1,000 characters."""

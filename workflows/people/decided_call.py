@@ -12,8 +12,6 @@ from mulligan.workflows.step_call import StepCall
 if TYPE_CHECKING:
     from mulligan.workflows.running_agent import RunningAgent
 
-__all__ = ["decide_on_call", "refuse_if_stopped"]
-
 
 async def refuse_if_stopped(agent: RunningAgent, call: StepCall) -> ToolOutcome | None:
     """After a request to stop nothing starts: the result of a call that nobody has approved. None if it may run."""

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from mulligan.workflows.running_agent import RunningAgent
     from mulligan.workflows.workflow_agents import WorkflowAgents
 
-__all__ = ["DecisionHandlers"]
-
 
 class DecisionHandlers:
     """The handlers of one workflow with agents."""

@@ -14,8 +14,6 @@ from mulligan.workflows import limits
 from mulligan.workflows.people.answered_updates import AnsweredUpdates
 from mulligan.workflows.waits import Wait, Waits
 
-__all__ = ["Inbox"]
-
 T = TypeVar("T")
 
 

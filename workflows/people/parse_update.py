@@ -9,8 +9,6 @@ from pydantic import BaseModel, ValidationError
 from mulligan.errors import UpdateRefusedError
 from mulligan.wire.updates import MESSAGE_BYTES, SHORT_CHARS
 
-__all__ = ["check_size", "parse_update"]
-
 _Request = TypeVar("_Request", bound=BaseModel)
 MOST_FIELDS = 100
 """Fields of an argument, known or not. pydantic reports each unknown one, and a workflow task has two seconds."""

@@ -21,8 +21,6 @@ from mulligan.workflows import limits
 from mulligan.workflows.conversation.event_log import EventLog
 from mulligan.workflows.waits import Wait, WaitKind, Waits
 
-__all__ = ["FIRST_AGENT_KEY", "PersonWait", "decision_text", "how_decided"]
-
 FIRST_AGENT_KEY = "0"
 """The key of a workflow's first agent, which is the only one of an AgentWorkflow."""
 

@@ -25,8 +25,6 @@ from mulligan.workflows.people.parse_update import check_size, parse_update
 from mulligan.workflows.people.person_wait import FIRST_AGENT_KEY, PersonWait
 from mulligan.workflows.waits import Wait
 
-__all__ = ["UpdateHandlers"]
-
 
 class UpdateHandlers:
     """The handlers of one workflow, and the inboxes of its agents by their keys.

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from mulligan.workflows.turn import Turn
     from mulligan.workflows.workflow_agents import WorkflowAgents
 
-__all__ = ["ServerQuestions"]
-
 _ACTIONS = {"answer": "accept", "deny": "decline", "timeout": "cancel", "stopped": "cancel"}
 """What a server is told of a person's decision, in the protocol's words."""
 

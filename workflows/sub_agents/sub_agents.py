@@ -44,8 +44,6 @@ from mulligan.workflows.turn import Turn
 if TYPE_CHECKING:
     from mulligan.workflows.running_agent import RunningAgent
 
-__all__ = ["SubAgents"]
-
 
 @dataclass(kw_only=True)
 class _SubAgentCall:

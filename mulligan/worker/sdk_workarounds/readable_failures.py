@@ -20,8 +20,6 @@ from temporalio.converter import PayloadConverter
 
 from mulligan.wire.read_payload import read_payloads
 
-__all__ = ["remove_unreadable_details"]
-
 MOST_CAUSES = 100
 """Causes of a failure, one below the other. The SDK reads them by recursion; Temporal's own limit of protobuf is 100."""
 

@@ -28,8 +28,6 @@ from mulligan.worker.sdk_workarounds.unreadable_payloads import NOT_HERE, NOT_NO
 if TYPE_CHECKING:
     from temporalio.workflow import _Definition
 
-__all__ = ["ReadableSignals", "waits_of_signal"]
-
 _log = logging.getLogger(__name__)
 _WITH_CONTENT = frozenset(each for part in parts("wire") for each in getattr(part, "SIGNALS", ()))
 """The other signals of Mulligan's own workflows."""

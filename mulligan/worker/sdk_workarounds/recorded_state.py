@@ -24,8 +24,6 @@ from temporalio.bridge.proto.workflow_completion import WorkflowActivationComple
 
 from mulligan.worker.sdk_workarounds.workflow_cache import WorkflowCache
 
-__all__ = ["RecordedActivations"]
-
 _Activate = Callable[[WorkflowActivation], WorkflowActivationCompletion]
 
 

@@ -24,8 +24,6 @@ from temporalio.workflow import Info
 
 from mulligan.wire.search_attributes import SEARCH_ATTRIBUTES
 
-__all__ = ["AttributesOfRun", "RefusedAttributes"]
-
 TIMES = 2
 """The connection to the server may have failed once."""
 VALID_SECONDS = 600.0

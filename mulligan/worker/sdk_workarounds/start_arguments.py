@@ -13,8 +13,6 @@ from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 
 from mulligan.workflows.agent_workflow import several_arguments
 
-__all__ = ["join_arguments"]
-
 
 def join_arguments(act: WorkflowActivation) -> None:
     """Let an activation of an AgentWorkflow start it with at most one argument."""

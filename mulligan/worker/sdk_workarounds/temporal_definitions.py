@@ -11,8 +11,6 @@ from typing import Any
 
 from temporalio import activity, workflow
 
-__all__ = ["activity_definition", "workflow_definition"]
-
 
 def workflow_definition(value: object) -> Any:
     """The definition of a workflow: `name`, `cls`, `signals` …; None for whatever is not a class with `@workflow.defn`."""

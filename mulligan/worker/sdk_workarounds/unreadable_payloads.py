@@ -35,8 +35,6 @@ from mulligan.client.stored_files import LostError
 from mulligan.errors import DeclarationError, truncated
 from mulligan.schema.error_text import error_text, type_name
 
-__all__ = ["UnreadablePayloads", "decode_without_errors"]
-
 _Step = Callable[[Sequence[Payload]], Awaitable[list[Payload]]]
 WAIT = timedelta(days=1)
 """The time in which a run's workflow tasks fail, from the first failure that this process sees. In it, somebody can start

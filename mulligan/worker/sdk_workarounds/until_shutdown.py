@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from temporalio.worker import Worker
 
-__all__ = ["until_shutdown"]
-
 
 async def until_shutdown(worker: Worker) -> None:
     """Wait until `worker.shutdown()` was called."""

@@ -25,8 +25,6 @@ from mulligan.workflows.listed_status import ARE_REFUSED
 if TYPE_CHECKING:
     from temporalio.workflow import _Definition
 
-__all__ = ["WorkaroundRunner", "apply_workarounds"]
-
 TRIED_VERSIONS = frozenset({"1.35.0"})
 """The versions of temporalio with which `make test-sdk` passes: all workarounds work there, and all of them are needed."""
 

@@ -23,8 +23,6 @@ from temporalio.worker import Worker
 
 from mulligan.errors import DeclarationError
 
-__all__ = ["WorkflowCache"]
-
 IDLE_SECONDS = 1.0
 """How long a run must be idle before it is evicted for another one. If a run is evicted while the SDK already has a task for
 it, that task may be lost, and Temporal sends it again only after 10 s."""
