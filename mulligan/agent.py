@@ -38,6 +38,7 @@ Guard = Callable[[ToolCall, ToolContext], str | Awaitable[str | None] | None]
 RUNTIME_SETTINGS = frozenset({"model", "messages", "input", "instructions", "tools", "stream", "store", "n"})
 """Model settings that the runtime decides: in `model_settings` they would break a run."""
 ClientInstructions = Literal["context", "ignore", "refuse"]
+"""What becomes of instructions that a client of the HTTP server sends."""
 NO_LIMIT = timedelta(0)
 """The `timeout` of an AgentTool whose runs have no time limit."""
 

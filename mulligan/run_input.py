@@ -100,13 +100,6 @@ class RunInput(BaseModel):
     """Is copied to the root span, and a tool reads it as `ctx.metadata`."""
     traceparent: str | None = None
     """W3C's header of the span that the run's trace continues."""
-    client_instructions: str | None = optional_field(
-        min_length=1,
-        max_length=CLIENT_INSTRUCTIONS_CHARS,
-        validation_alias=AliasChoices("client_instructions", "clientInstructions"),
-    )
-    """What the client wants the agent to observe. It stands at the end of the system prompt, marked as the client's, if the
-    agent's `client_instructions` is `context`. A run that continues this one has it too, unless it brings its own."""
     max_total_tokens: int | None = optional_field(
         ge=1, strict=True, validation_alias=AliasChoices("max_total_tokens", "maxTotalTokens")
     )
@@ -130,6 +123,13 @@ class RunInput(BaseModel):
     """For whom the run works, within its tenant; a tool reads it as `ctx.user`. It is on no span."""
     priority: int | None = optional_field(ge=1, le=5, strict=True)
     """Temporal's priority, from 1 (first) to 5."""
+    client_instructions: str | None = optional_field(
+        min_length=1,
+        max_length=CLIENT_INSTRUCTIONS_CHARS,
+        validation_alias=AliasChoices("client_instructions", "clientInstructions"),
+    )
+    """What the client wants the agent to observe. It stands at the end of the system prompt, marked as the client's, if the
+    agent's `client_instructions` is `context`. A run that continues this one has it too, unless it brings its own."""
 
     @field_validator("model", mode="before")
     @classmethod

@@ -109,7 +109,7 @@ async def test_a_run_works_while_a_model_answers(lab: Lab, door: Door) -> None:
         await asyncio.sleep(0.05)
     await until(door, handle, "running")
     gate.set()
-    await handle.result()
+    assert (await handle.result())["status"] == "completed"
 
 
 @pytest.mark.parametrize("status", ["terminated", "timed_out"])
