@@ -16,7 +16,7 @@ test: | $(UV)  ## The tests, against real servers
 test-without-features: | $(UV)  ## The unit tests of what is left, on a copy of the product without any feature
 	@$(UV) run --group system python -m tests.without_features $(ARGS)
 
-test-sdk: | $(UV)  ## The workarounds for temporalio, with its oldest and newest allowed versions. `ARGS=--others`: not the pinned one
+test-sdk: | $(UV)  ## The workarounds for temporalio, with the versions that were tried. `ARGS=--others`: not the pinned one; `--newest`: a release
 	@$(UV) run python .ci/test_sdk.py $(ARGS)
 
 test-system: | $(UV)  ## Live tests of whole features (HTTP, console, …), of a real Jaeger (built once), of the deployment's files

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
+from temporalio import __version__ as sdk_version
 from temporalio import activity, workflow
 from temporalio.client import Client
 from temporalio.worker import Worker
@@ -168,6 +169,24 @@ async def test_polls_that_end_without_an_error_are_reported(short_poll_client: C
         async with Worker(another, task_queue="deaf", activities=[nothing]):
             assert await said.get() == "Polling again: task queue 'deaf', activity tasks."
         assert group.failure is None
+
+
+@pytest.mark.parametrize(("version", "count"), [(sdk_version, 0), ("1.999.0", 1)])
+async def test_a_worker_says_once_that_its_temporalio_was_not_tried(
+    temporal: DevServer, monkeypatch: pytest.MonkeyPatch, version: str, count: int
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr("mulligan.worker.sdk_workarounds.workaround_runner.sdk_version", version)
+    monkeypatch.setattr("mulligan.worker.wiring.say", said.append)
+    client, loaded = await connect(temporal.address), load(SHIPPED)
+    async with running_worker(client, loaded, Telemetry(exports=False), f"tried-{version}") as group:
+        assert group.unready == ""
+    lines = [line for line in said if "temporalio" in line]
+    assert len(lines) == count
+    for line in lines:
+        assert line.startswith("warning: ")
+        assert "was not tried with 1.999.0" in line
+        assert "\n" not in line
 
 
 async def test_each_task_queue_and_task_type_of_a_worker_is_monitored(
