@@ -234,7 +234,7 @@ class _Inspection:
             raise feedback.tool_gone(call) if gone else feedback.unknown_tool(call, self.tools.names)
         is_last = index == len(self.message.tool_calls) - 1
         # A whole object was written before the answer was cut off.
-        if is_last and self.finish_reason in _CUT_OFF and not isinstance(self.parsed[index].value, dict):
+        if is_last and self.finish_reason in _CUT_OFF and not self.parsed[index].is_whole_object:
             raise feedback.truncated_call(call, _CUT_OFF[self.finish_reason])
 
     def _check_only_output(self, call: ToolCall) -> None:

@@ -37,6 +37,16 @@ class ParsedArguments:
         return cls(text, value, is_legal=is_exact and isinstance(value, dict))
 
     @property
+    def is_whole_object(self) -> bool:
+        """Whether the model wrote an object to its last bracket: also if the object has NaN, 1e999 or too many levels."""
+        if self.fault is None:
+            return isinstance(self.value, dict)
+        try:
+            return isinstance(json.loads(self.text, parse_int=str), dict)
+        except (ValueError, RecursionError):
+            return False
+
+    @property
     def is_long(self) -> bool:
         """Whether what reads the whole text must not do so on an event loop."""
         return len(self.text) > LONG

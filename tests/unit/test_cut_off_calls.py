@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from mulligan import Agent, InvalidToolInput, ToolCallError, tool
+from mulligan import Agent, Call, InvalidToolInput, Say, ToolCallError, tool
 from mulligan.activities.answers.prepare_call import ValidArguments
 from mulligan.schema.json_schema import property_names
+from mulligan.testing import ScriptedModel, run_agent
 from tests.support.cut_off_calls import WrittenCall, check_each_cut, written_calls
-from tests.support.prepare_one_call import look
+from tests.support.prepare_one_call import look, say
 
 
 @settings(derandomize=True, deadline=None, max_examples=300, suppress_health_check=list(HealthCheck))
@@ -61,6 +62,33 @@ async def test_the_last_brace_is_added_after_the_last_property() -> None:
     assert isinstance(done, ValidArguments)
     assert [repair.by for repair in done.repairs] == ["json:missing_closers"]
     assert done.arguments == {"flight": "HAT1", "passengers": [{"first": "Omar"}], "bags": 1, "notes": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("raw", "kind"),
+    [
+        ('{"text": NaN}', "invalid_json"),
+        ('{"text": 1e999}', "invalid_json"),
+        ('{"text": ' + "1" * 5000 + "}", "invalid_json"),
+        ('{"text": ' + "[" * 200 + "]" * 200 + "}", "invalid_json"),
+        ('{"text": 1}', "invalid_arguments"),
+        ('{"text": NaN', "truncated_call"),
+        ('{"text": ' + "[" * 200 + "]" * 200, "truncated_call"),
+        ('{"text": "a', "truncated_call"),
+        ("NaN", "truncated_call"),
+        ('["a"]', "truncated_call"),
+    ],
+)
+async def test_an_object_that_was_written_whole_before_the_length_limit_was_not_cut_off(raw: str, kind: str) -> None:
+    """The model is told what is wrong with it, and not to write less."""
+    agent = Agent(name="a", model="scripted:test", tools=[say])
+    run = await run_agent(
+        agent, "Go.", model=ScriptedModel(Say(calls=[Call("say", raw)], finish_reason="length"), "done")
+    )
+    [call] = run.calls
+    assert call.result is not None
+    assert call.result.error is not None
+    assert call.result.error.kind == kind
 
 
 A_AND_B = {"properties": {"a": {}, "b": {}}, "required": ["a"]}
