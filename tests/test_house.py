@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import subprocess
 import sys
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -235,6 +238,47 @@ def test_importing_the_package_loads_no_provider() -> None:
         for name in imports(path, lazy=False)
         if name.split(".")[0] == "openai" or name.startswith("temporalio.workflow")
     ] == []
+
+
+COMES_WITH = {
+    "anyio": "mcp",
+    "botocore": "boto3",
+    "jsonschema_specifications": "jsonschema",
+    "markupsafe": "jinja2",
+    "mcp_types": "mcp",
+    "nexusrpc": "temporalio",
+    "pydantic_core": "pydantic",
+    "starlette": "fastapi",
+    "typing_extensions": "pydantic",
+}
+"""Packages that are part of how one uses another one: who has the one has the other, in the version that belongs to it."""
+OF_USERS_TESTS = {"pytest"}
+"""What only `mulligan.testing` imports: who uses that has it."""
+
+
+def test_what_is_imported_is_declared() -> None:
+    """Otherwise an install loses it as soon as the package that happens to bring it does without it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    requirements = [*project["dependencies"], *itertools.chain(*project["optional-dependencies"].values())]
+    declared = {re.split(r"[\[>=<]", text)[0] for text in requirements}
+    distributions = packages_distributions()
+    undeclared = set()
+    for module in {name for path in _modules().values() for name in _top_level_imports(path)} - OF_USERS_TESTS:
+        owners = {name.lower().replace("_", "-") for name in distributions.get(COMES_WITH.get(module, module), ())}
+        if not owners & declared:
+            undeclared.add(module)
+    assert undeclared == set()
+
+
+def _top_level_imports(path: Path) -> set[str]:
+    """The packages of others that a file imports, wherever in it."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module)
+    return {name.split(".")[0] for name in names} - sys.stdlib_module_names - {"mulligan"}
 
 
 PRIVATE_OF_SDK = re.compile(
