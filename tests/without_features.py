@@ -26,11 +26,11 @@ DECLARATIONS = [
 NEEDED = re.compile(
     rf"mulligan\.\w+\.({'|'.join(FEATURES)})\b|\b({'|'.join(DECLARATIONS)})\b"
     r"|needs_approval|asks_person|as_tool\(|deferred=True|once=|McpServer|model=\["
-    r"|docs/models\.md|from benchmarks|shop\.batch"
+    r"|docs/models\.md|from benchmarks|\.ci/|shop\.batch"
 )
 """What a file of tests has in its text that cannot be collected, or declared, without features: a page's example as well.
 
-The results of benchmarks are not copied.
+The results of benchmarks and `.ci` are not copied.
 """
 
 
