@@ -1,0 +1,228 @@
+"""Statuses, kinds and events of a later version: each door and each reader shows them, and none raises."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
+from functools import partial
+from random import Random
+from types import SimpleNamespace
+from typing import Any, Literal
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+from rich.console import Console
+
+from mulligan import RunResult
+from mulligan.cli import show
+from mulligan.cli._live_view import LiveView
+from mulligan.cli.list_runs import _table
+from mulligan.client.event_position import START as START_POSITION
+from mulligan.client.query_answers import check_answer
+from mulligan.client.read_run import RunEnd
+from mulligan.client.watch_run import WatchedEvent
+from mulligan.run_view.run_view import RunView
+from mulligan.serve import ag_ui, ai_sdk
+from mulligan.serve.console.live_steps import live_frames
+from mulligan.serve.console.rendering import render
+from mulligan.serve.console.run_page import RunPage
+from mulligan.serve.console.run_rows import RunRow
+from mulligan.serve.console.step_events import StepEvents
+from mulligan.serve.console.timeline import draw_timeline
+from mulligan.serve.mcp_api.progress_message import progress_message
+from mulligan.serve.mcp_api.run_outcome import outcome_of
+from mulligan.serve.openai_api.chat_text import ChatText, finish_reason
+from mulligan.serve.openai_api.response_events import ResponseEvents, ResponseHead
+from mulligan.serve.runs import RunInfo
+from mulligan.trace_view.history import ChainSize
+from mulligan.values import Progress, Step, SubRun, WaitingFor
+from mulligan.wire.event_types import EVENT, Event
+from tests.support.random_run_events import START, RandomRun
+
+WORD_FIELDS = {"status", "kind", "decision", "by"}
+"""The fields of events and answers whose values are words of a list that grows."""
+
+
+class Invented(BaseModel):
+    """An event of a later version."""
+
+    type: Literal["invented"] = "invented"
+    status: str
+
+
+class Words:
+    """Puts words in place of those that this version knows, here and there."""
+
+    def __init__(self, random: Random, words: list[str]) -> None:
+        self._random, self._words = random, words
+
+    def new(self) -> str:
+        return self._random.choice(self._words)
+
+    def of(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self.of(each) for each in value]
+        if not isinstance(value, dict):
+            return value
+        changed = {name: self._changed(name, each) for name, each in value.items()}
+        return changed | ({"later": {"kind": self.new()}} if self._random.random() < 0.2 else {})
+
+    def _changed(self, name: str, value: Any) -> Any:
+        is_word = name in WORD_FIELDS and isinstance(value, str)
+        return self.new() if is_word and self._random.random() < 0.7 else self.of(value)
+
+
+words_of_later_versions = st.builds(
+    Words,
+    st.integers(0, 2**32).map(Random),
+    st.lists(
+        st.text(min_size=1, max_size=12) | st.sampled_from(["paused", "{", "<b>", "[red]"]), min_size=1, max_size=4
+    ),
+)
+randoms = st.integers(0, 2**32).map(Random)
+tried = settings(derandomize=True, deadline=None, max_examples=40)
+
+
+def events_of(random: Random, words: Words) -> list[Event]:
+    """A run's events as a later version may write them."""
+    events: list[Any] = []
+    for event in RandomRun(random).make():
+        if random.random() < 0.1:
+            events.append(Invented(status=words.new()))
+        events.append(EVENT.validate_python(words.of(event.model_dump(mode="json"))))
+    return events
+
+
+def answers_of(words: Words) -> dict[str, Any]:
+    """What the queries of a run return."""
+    waiting = {"kind": words.new(), "since": START.isoformat(), "detail": "waiting"}
+    error = {"kind": words.new(), "message": "No."}
+    run = {"id": "run/1", "agent": "helper", "status": words.new(), "steps": 1}
+    decision = {"kind": words.new(), "decision": words.new(), "since": START.isoformat(), "at": START.isoformat()}
+    call = {
+        "id": "c",
+        "name": "find",
+        "raw_arguments": "{}",
+        "arguments": {},
+        "repairs": [{"by": words.new(), "before": "{", "after": {}}],
+        "result": {"text": "r", "error": error},
+        "decision": decision,
+        "deferred": {"kind": words.new(), "since": START.isoformat(), "started": "job"},
+        "attempts": 2,
+        "run": run,
+    }
+    step = {"step": 1, "text": "", "tool_calls": [call], "usage": {}, "error": error, "model": "openai:a"}
+    progress = {"status": words.new(), "step": 1, "max_steps": 2, "usage": {}, "tool_calls": 1, "recovered_failures": 1}
+    progress["waiting_for"] = waiting
+    progress["conversations"] = [{"conversation": "0", "agent": "a", "status": words.new()}]
+    result = {"status": words.new(), "output": "Half.", "steps": 1, "usage": {}, "trace_id": "t"}
+    return {"progress": progress, "step": step, "result": result, "waiting": waiting, "run": run, "error": error}
+
+
+def info_of(answers: dict[str, Any], *, is_open: bool) -> RunInfo:
+    status = answers["progress" if is_open else "result"]["status"]
+    info = RunInfo(
+        id="r", agent="a", status=status, started=START, progress=Progress(**answers["progress"]).model_dump()
+    )
+    if is_open:
+        return info.model_copy(update={"waiting_for": answers["waiting"]})
+    result = RunResult.model_validate(answers["result"]).model_dump(mode="json")
+    return info.model_copy(update={"ended": START, "result": result, "error": answers["error"]})
+
+
+@tried
+@given(randoms, words_of_later_versions)
+def test_protocols_translate_each_event(random: Random, words: Words) -> None:
+    events = events_of(random, words)
+    ag_ui_run = ag_ui.Translator(ag_ui.RunAgentInput(thread_id="t", run_id="r"), None)
+    ai_sdk_run, response, chat = (
+        ai_sdk.Translator(is_whole=True),
+        ResponseEvents(ResponseHead("resp_1", "a", 0)),
+        ChatText("r"),
+    )
+    view = RunView()
+    for event in events:
+        sent: list[Any] = [*ag_ui_run.translate(event), *ai_sdk_run.translate(event), *response.translate(event)]
+        sent += [*chat.pieces(event), *(progress_message("r", change) for change in view.add(event))]
+        json.dumps([*sent, response.to_json()])
+    [end] = [event for event in events if event.type == "run_ended"]
+    assert view.status == end.status
+    assert response.to_json()["mulligan"]["status"] == end.status
+    assert finish_reason(end) in ("stop", "length", "content_filter")
+
+
+@tried
+@given(randoms, words_of_later_versions)
+def test_the_command_tail_prints_each_event(random: Random, words: Words) -> None:
+    console = Console(file=io.StringIO(), width=100)
+    live = LiveView(console, "r")
+    for event in events_of(random, words):
+        live.show(event)
+
+
+@tried
+@given(randoms, words_of_later_versions, st.booleans())
+def test_the_console_shows_each_run(random: Random, words: Words, is_open: bool) -> None:
+    events = events_of(random, words)
+    info = info_of(answers_of(words), is_open=is_open)
+    view = RunView.of(events)
+    described: Any = SimpleNamespace(status=None, start_time=START, close_time=info.ended, parent_id=None, run_id="1")
+    page = RunPage("r", described, info, None, StepEvents(1, 9, 9, "", events), view.entries)
+    page.timeline = draw_timeline(page.steps, START + timedelta(hours=1))
+    shown = partial(render, root="", session=None, here="", note=None, run=page, run_id="r")
+    for template in ("_summary.html", "_transcript.html", "_timeline.html"):
+        shown(template)
+    listed = {"id": "r", "agent": "a", "status": info.status, "started": START, "seconds": 1.0}
+    render("_run_rows.html", "", rows=[RunRow(listed, info)], filters={}, cursor=None, next=None)
+    asyncio.run(
+        read_all(live_frames(watched(events), lambda entry: render("_entry.html", "", entry=entry, run_id="r"), None))
+    )
+
+
+async def watched(events: list[Event]) -> AsyncIterator[WatchedEvent]:
+    for number, event in enumerate(events):
+        yield WatchedEvent(event, str(number), START_POSITION)
+
+
+async def read_all(frames: AsyncIterator[bytes]) -> None:
+    async for _ in frames:
+        pass
+
+
+@tried
+@given(words_of_later_versions, st.booleans())
+def test_commands_and_answers_show_what_queries_return(words: Words, is_open: bool) -> None:
+    answers = answers_of(words)
+    check_answer("progress", answers["progress"])
+    check_answer("steps", {"steps": [answers["step"]], "next": None, "total": 1})
+    check_answer("events", {"events": [{"type": words.new(), "offset": 0}], "next": None, "total": 1})
+    info = info_of(answers, is_open=is_open)
+    listed = {"id": "r", "agent": "a", "status": info.status, "started": START.isoformat(), "seconds": 1.0}
+    for line in printed(answers, is_open=is_open):
+        assert line is not None
+    Console(file=io.StringIO()).print(_table([listed]))
+    if not is_open:
+        outcome = outcome_of(info)
+        assert outcome.is_error is True
+
+
+def printed(answers: dict[str, Any], *, is_open: bool) -> Iterator[str]:
+    """The lines of `mulligan show`."""
+    steps = [Step.model_validate(answers["step"]).model_dump(mode="json")]
+    SubRun.model_validate(answers["run"])
+    result = RunResult.model_validate(answers["result"]).model_dump(mode="json")
+    end = RunEnd(answers["progress"]["status"]) if is_open else RunEnd(result["status"], result)
+    waiting = WaitingFor.model_validate(answers["waiting"]) if is_open else None
+    state = show._RunState(
+        "r", is_open, [("", steps)], waiting, answers["progress"], end, [], ChainSize(1, 2, 3), None, {"agent": "a"}, ""
+    )
+    console, show.out = show.out, Console(file=io.StringIO(), width=100)
+    try:
+        show._print_state(state)
+        yield from show.out.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    finally:
+        show.out = console
