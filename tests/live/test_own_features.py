@@ -11,6 +11,7 @@ from temporalio.worker import Replayer, Worker
 
 from mulligan import DurableAgent, MulliganPlugin
 from mulligan.devserver import DevServer
+from tests.support.one_word_feature import ShoutedError
 from tests.support.temporal import environment_of
 
 
@@ -20,7 +21,11 @@ class Asks:
     async def run(self) -> dict[str, Any]:
         refused = await DurableAgent("strict").run("Hi")
         accepted = await DurableAgent("lax").run("Hi")
-        return {"refused": refused.status, "accepted": accepted.output}
+        try:
+            await DurableAgent("loud").run("Hi")
+        except ShoutedError as error:  # the feature's own class: the sandbox has not imported its module again
+            return {"refused": refused.status, "accepted": accepted.output, "caught": error.message}
+        return {}
 
 
 async def test_a_feature_of_ones_own_acts_in_a_workflow_in_the_sandbox(temporal: DevServer) -> None:
@@ -32,6 +37,6 @@ async def test_a_feature_of_ones_own_acts_in_a_workflow_in_the_sandbox(temporal:
     queue = f"own-{uuid.uuid4().hex[:8]}"
     async with Worker(client, task_queue=queue, workflows=[Asks]):
         handle = await client.start_workflow(Asks.run, id=queue, task_queue=queue)
-        assert await handle.result() == {"refused": "refused", "accepted": "Two words."}
+        assert await handle.result() == {"refused": "refused", "accepted": "Two words.", "caught": "No shouting."}
     history = await handle.fetch_history()
     await Replayer(workflows=[Asks], plugins=[plugin]).replay_workflow(history)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from temporalio.exceptions import ApplicationError
+
 from mulligan import Agent, AgentFeature, Say, Script
 from mulligan.feature import EndTurn, Feature, ModelAnswer, Wait, WaitKind
 
@@ -22,10 +24,16 @@ class Doubt(Wait):
         return "doubting", ""
 
 
+class ShoutedError(ApplicationError):
+    """The agent's workflow may catch it."""
+
+
 class OneWordInWorkflow(Feature):
     waits: ClassVar = (Doubt,)
 
     async def accept(self, answer: ModelAnswer) -> None:
+        if "!" in answer.message.text:
+            raise ShoutedError("No shouting.", non_retryable=True)
         if " " in answer.message.text:
             with self.agent.waits.entered(Doubt(key="")) as wait:
                 await self.agent.waits.until(wait, lambda: False, at=wait.since + 0.01)
@@ -40,3 +48,5 @@ class OneWord(AgentFeature):
 SCRIPT = Script("two-words", [Say("Two words.")])
 strict = Agent(name="strict", model="scripted:two-words", features=[OneWord()])
 lax = Agent(name="lax", model="scripted:two-words")
+loud = Agent(name="loud", model="scripted:shouting", features=[OneWord()])
+SHOUTING = Script("shouting", [Say("No!")])
