@@ -170,11 +170,13 @@ class OpenRunActivity:
 def _client_instructions(agent: Agent, run_input: RunInput) -> str:
     """What the client wants the agent to observe, as far as the agent accepts it.
 
+    Those that a conversation had before its agent began to refuse them are left out.
+
     Raises:
         InvalidRunInputError: the agent refuses such instructions.
     """
     given = (run_input.client_instructions or "").strip()
-    if given and agent.client_instructions == "refuse":
+    if given and agent.client_instructions == "refuse" and run_input.resumed_from is None:
         raise InvalidRunInputError(
             f'"client_instructions" is refused: the agent "{agent.name}" has its own instructions. Leave it out.'
         )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections import OrderedDict
 from collections.abc import Container
 from dataclasses import dataclass, field
@@ -22,7 +24,12 @@ logger = logging.getLogger("mulligan.tools")
 
 TOOLS_LIMIT = 8.0
 """Seconds that a `tools` function may take. It is called before instructions and MCP servers are asked for, in the same
-minute, and in activities that write spans, which have ten seconds."""
+minute."""
+FIND_LIMIT = 3.0
+"""Seconds that it may take on a worker that has not opened the run: no heartbeat is sent meanwhile, and activities that write
+spans have ten seconds."""
+SECONDS_BETWEEN_TRIES = 5.0
+"""How long a failure to list the tools of a run counts: an activity may look for its agent more than once."""
 MOST_KEPT = 1_000
 """Runs whose agents are in a worker's memory; those that were not used for the longest time go first."""
 
@@ -36,9 +43,11 @@ class RunAgents:
     endpoints: Container[str]
     _kept: OrderedDict[str, Agent] = field(default_factory=OrderedDict)
     """By the trace of the run, which no other turn of any conversation has."""
+    _failed: OrderedDict[str, float] = field(default_factory=OrderedDict)
+    """When the tools of a run could not be listed, by its trace."""
 
-    async def opened(self, agent: Agent, run_input: RunInput) -> Agent:
-        """The agent of a run that opens.
+    async def opened(self, agent: Agent, run_input: RunInput, limit: float = TOOLS_LIMIT) -> Agent:
+        """The agent of a run that opens. `limit`: seconds that the function of its tools may take.
 
         Raises:
             InvalidRunInputError: the function of its tools failed, or returned tools that cannot be used.
@@ -47,12 +56,12 @@ class RunAgents:
             return agent
         given = (run_input.without_conversation,)
         try:
-            tools = await self.runtime.ask(agent.tools, given, limit=TOOLS_LIMIT, read=_as_list)
+            tools = await self.runtime.ask(agent.tools, given, limit=limit, read=_as_list)
             built = agent.with_tools(tools)
             built.check_tools()
             self._check_reachable(built)
         except TookTooLong:
-            why = f"it took more than {TOOLS_LIMIT:g} s."
+            why = f"it took more than {limit:g} s."
         except DeclarationError as error:
             why = error_text(error)
         except Exception as error:  # noqa: BLE001 - a user's function may raise anything
@@ -84,10 +93,15 @@ class RunAgents:
             return kept
         if context.input is None:
             return agent.with_tools(())  # when the run opened, the agent had a list
+        if time.monotonic() - self._failed.get(context.trace, -math.inf) < SECONDS_BETWEEN_TRIES:
+            return agent.with_tools(())
         try:
-            built = await self.opened(agent, context.input)
+            built = await self.opened(agent, context.input, FIND_LIMIT)
         except InvalidRunInputError as error:
             logger.warning("A run goes on without its tools. %s", error.message)
+            self._failed[context.trace] = time.monotonic()
+            while len(self._failed) > MOST_KEPT:
+                self._failed.popitem(last=False)
             return agent.with_tools(())
         self.keep(context.trace, built)
         return built

@@ -140,8 +140,12 @@ class RunInput(BaseModel):
 
     @property
     def without_conversation(self) -> RunInput:
-        """The input without what the conversation begins with: what a `tools` function gets."""
-        return self.model_copy(update={"prompt": None, "messages": [], "resumed_from": None})
+        """The input without the conversation and what the client says of it: what a `tools` function gets.
+
+        Each activity of a run whose tools a function returns has it: nothing in it but the metadata may be long.
+        """
+        update = {"prompt": None, "messages": [], "resumed_from": None, "client_instructions": None}
+        return self.model_copy(update=update)
 
     @property
     def new_messages(self) -> list[Message]:

@@ -273,6 +273,7 @@ class DurableAgent(Generic[OutputT]):
         await self._finish(turn, status, info)
         agent.status = status
         agent.add_new_messages()
+        agent.waits.kinds_changed()  # the waits of calls that the failure has ended
         self._log_end(turn, status, info)
 
     async def _finish(self, turn: Turn, status: str, error: ErrorInfo | None = None) -> None:

@@ -231,9 +231,12 @@ def bytes_of(metadata: Mapping[str, str]) -> int:
     return sum(len(name.encode()) + len(value.encode()) for name, value in metadata.items())
 
 
-def max_scheduled_at_once(calls: int, metadata: Mapping[str, str]) -> int:
-    """How many of a step's calls may be scheduled at once: all of them, unless the run's metadata is very large."""
-    return min(calls, max(1, COMMANDS_BYTES // (bytes_of(metadata) + COMMAND_BYTES)))
+def max_scheduled_at_once(calls: int, metadata: Mapping[str, str], *, copies: int = 1) -> int:
+    """How many of a step's calls may be scheduled at once: all of them, unless the run's metadata is very large.
+
+    `copies`: how often the input of a call has the metadata.
+    """
+    return min(calls, max(1, COMMANDS_BYTES // (copies * bytes_of(metadata) + COMMAND_BYTES)))
 
 
 def is_history_nearly_full() -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from mulligan.values import Decision, ToolCall
 from mulligan.wire.agent_facts import ToolFacts
 from mulligan.wire.model_call import PreparedCall
-from mulligan.wire.tool_call import CallTool
+from mulligan.wire.tool_call import CallTool, digest_of_call
 from mulligan.workflows.conversation.records import CallRecord
 
 
@@ -47,6 +47,11 @@ class StepCall:
         """The same for two calls of one tool whose arguments differ in white space or in the order of fields only."""
         arguments = self.prepared.key or json.dumps(self.record.arguments, sort_keys=True)
         return hashlib.sha256(f"{self.call.name} {arguments}".encode()).hexdigest()[:16]
+
+    @property
+    def digest(self) -> str:
+        """What its idempotency key depends on. An edit does not change it, nor does continue-as-new after an edit."""
+        return self.record.digest or digest_of_call(self.call)
 
     @property
     def repaired_by(self) -> list[str]:

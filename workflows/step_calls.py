@@ -10,7 +10,7 @@ from temporalio.exceptions import FailureError
 
 from mulligan.errors import ToolCallError, from_json
 from mulligan.values import ToolMessage
-from mulligan.wire.tool_call import CallTool, ToolOutcome, digest_of_call, tool_message
+from mulligan.wire.tool_call import CallTool, ToolOutcome, tool_message
 from mulligan.workflows import limits
 from mulligan.workflows.people.decided_call import decide_on_call, refuse_if_stopped
 from mulligan.workflows.running_agent import OpenStep, RunningAgent
@@ -58,7 +58,9 @@ class StepCalls:
 
     async def _run_side_by_side(self, calls: Sequence[StepCall]) -> dict[str, ToolMessage]:
         """The result of each call, by its id."""
-        batch_size = max(1, limits.max_scheduled_at_once(len(calls), self._agent.turn.input.metadata))
+        turn = self._agent.turn
+        copies = 2 if turn.facts.tools_by_function else 1  # `RunContext.input` has the metadata, too
+        batch_size = limits.max_scheduled_at_once(len(calls), turn.input.metadata, copies=copies)
         if batch_size < len(calls):  # people are asked at once
             calls = sorted(calls, key=lambda each: each.prepared.waits_for is None)
         tasks: dict[str, asyncio.Task[ToolMessage]] = {}
@@ -159,7 +161,7 @@ class StepCalls:
             step=agent.turn.result.steps,
             metadata=agent.turn.input.metadata,
             decision=call.decision,
-            digest=digest_of_call(call.call),
+            digest=call.digest,
         )
 
     async def _call_tool(self, call: StepCall) -> ToolOutcome:

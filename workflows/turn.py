@@ -162,7 +162,7 @@ class Turn(BaseModel):
         return is_final
 
     def model_request(self, context: RunContext, conversation: Conversation, cached_messages: int) -> ModelCall:
-        """The input of the next model call. `known`: how many messages of the view are in the worker's cache."""
+        """The input of the next model call. `cached_messages`: how many of the view the worker's cache has."""
         return ModelCall(
             where=context,
             model=self.model,

@@ -88,13 +88,15 @@ class SettleDeferredActivities:
         """Call the tool's `on_cancel`. What it raises is tried again, then logged by the workflow.
 
         Raises:
-            ApplicationError: this worker does not serve the agent.
+            ApplicationError: this worker does not serve the agent, or cannot list the tools of the run now.
         """
         services, name = self.services, request.where.agent
         agent = await services.agents.find(request.where)
         tool = services.tools.find(agent, request.call.name, mcp=request.mcp)
         if tool is None:
-            await served_agent(services, request.where)
+            agent = await served_agent(services, request.where)
+            if agent.is_of_run:  # what runs elsewhere must not go on because a list of tools failed once
+                raise ApplicationError(f"The tool {request.call.name!r} is not among the tools of the run now.")
         if tool is None or tool.on_cancel is None:
             return
         async with heartbeating() as heartbeat:

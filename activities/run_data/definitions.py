@@ -20,30 +20,42 @@ CLIENT_HEADING = (
     "Observe them as far as the instructions above allow."
 )
 _CLOSING_TAG = re.compile(rf"<\s*/\s*{CLIENT_TAG}[^>]*>?", re.IGNORECASE)
-DEFINITIONS_KEPT = 1_000
-"""Definitions in a worker's memory; the oldest go first."""
+MOST_DEFINITIONS, MOST_BYTES = 1_000, 64 * 1024 * 1024
+"""Definitions in a worker's memory, and their bytes as JSON: those of which a client has written a part may be many. The ones
+that were not used for the longest time go first; a run's workflow has its definition, too."""
 
 
 class Definitions:
     """The definitions that this worker knows, by digest."""
 
     def __init__(self, registry: Registry) -> None:
-        self._known: OrderedDict[str, Definition] = OrderedDict()
+        self._known: OrderedDict[str, tuple[Definition, int]] = OrderedDict()
+        self._bytes = 0
         for agent in registry.agents.values():
             if isinstance(agent.instructions, str):
                 self.keep(define(agent, agent.instructions, agent.models[0]))
 
     def keep(self, definition: Definition) -> str:
         """Keep a definition; returns its digest."""
-        digest = hashlib.sha256(definition.model_dump_json().encode()).hexdigest()[:16]
-        self._known[digest] = definition
-        if len(self._known) > DEFINITIONS_KEPT:
-            self._known.popitem(last=False)
+        written = definition.model_dump_json().encode()
+        digest = hashlib.sha256(written).hexdigest()[:16]
+        if self._find(digest) is None:
+            self._known[digest] = definition, len(written)
+            self._bytes += len(written)
+        while len(self._known) > MOST_DEFINITIONS or (self._bytes > MOST_BYTES and len(self._known) > 1):
+            _, (_, length) = self._known.popitem(last=False)
+            self._bytes -= length
         return digest
+
+    def _find(self, digest: str) -> Definition | None:
+        if digest not in self._known:
+            return None
+        self._known.move_to_end(digest)
+        return self._known[digest][0]
 
     async def find(self, digest: str, context: RunContext) -> Definition:
         """The definition with that digest. If this worker's code is newer than the run, the workflow is queried for it."""
-        known = self._known.get(digest)
+        known = self._find(digest)
         if known is None:
             known = await query_this_workflow(DEFINITION_QUERY, context.conversation, Definition)
             self.keep(known)

@@ -95,7 +95,7 @@ class ToolFacts(SubAgentFacts):
     """How the workflow schedules a tool. Times are seconds.
 
     `queue_timeout`: how long a call may wait until a worker starts it. `mcp`: the tool's name at its MCP server, as in
-    Definition. `asks`: whether its MCP server may ask people in the middle of a call.
+    Definition. `may_ask_person`: whether its MCP server may ask people in the middle of a call.
     """
 
     timeout: float

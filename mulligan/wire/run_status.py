@@ -14,9 +14,9 @@ NoResultStatus = Literal["failed", "cancelled", "terminated", "timed_out"]
 RunStatus = OpenStatus | Status | NoResultStatus
 STATUSES: tuple[str, ...] = (*get_args(OpenStatus), *get_args(Status), *get_args(NoResultStatus))
 
-STATUS_MEMO = "status"
+STATUS_MEMO = "mulligan_status"
 """The key in an open run's memo of its status. There is none before the run has waited for the first time."""
-PENDING_MEMO = "pending"
+PENDING_MEMO = "mulligan_pending"
 """The key in an open run's memo that is 1 while calls of it wait for people."""
 
 _OUTSIDE = frozenset({"person", "callback", "timer"})

@@ -339,7 +339,7 @@ def _activity_queues(
     """
     queues = [(task_queue, activities, activity_worker_options(chosen))]
     if chosen.limits_model_calls:
-        of_models = [each for each in activities if each.__name__ in model_calls]
+        of_models = [each for each in activities if activity_definition(each).name in model_calls]
         queues += [(f"{task_queue}-models", of_models, model_worker_options(chosen))]
     return queues
 

@@ -103,7 +103,9 @@ async def test_a_call_waits_on_while_people_send_more_messages_than_one_workflow
     assert continued > 2
     assert await handle.query("pending") == before
     assert (await handle.query("progress"))["status"] == "waiting"
-    assert (await handle.describe()).raw_description.workflow_execution_info.memo.fields["pending"].data == b"1"
+    assert (await handle.describe()).raw_description.workflow_execution_info.memo.fields[
+        "mulligan_pending"
+    ].data == b"1"
     assert "amount.euros" in await refusal_of(
         handle,
         "decide",

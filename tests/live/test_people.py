@@ -62,7 +62,9 @@ async def test_an_approved_call_runs_as_approved_and_the_decision_is_recorded(la
         "step": 1,
     }
     assert (await handle.query("progress"))["status"] == "waiting"
-    assert (await handle.describe()).raw_description.workflow_execution_info.memo.fields["pending"].data == b"1"
+    assert (await handle.describe()).raw_description.workflow_execution_info.memo.fields[
+        "mulligan_pending"
+    ].data == b"1"
     said = {"call_id": asked["call_id"], "decision": "approve", "by": "Ada", "reason": "a good customer"}
     assert await handle.execute_update("decide", said) == {"accepted": True, "call_id": asked["call_id"]}
     ran = await lab.look(handle)
@@ -81,7 +83,9 @@ async def test_an_approved_call_runs_as_approved_and_the_decision_is_recorded(la
     assert [s.attributes["mulligan.decision"] for s in ran.spans_of("agent.decision")] == ["approve"]
     assert "a good customer" not in str([s.attributes for s in ran.spans])
     assert await handle.query("pending") == []
-    assert (await handle.describe()).raw_description.workflow_execution_info.memo.fields["pending"].data == b"0"
+    assert (await handle.describe()).raw_description.workflow_execution_info.memo.fields[
+        "mulligan_pending"
+    ].data == b"0"
 
 
 async def test_an_edit_is_validated_in_a_thread(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,7 @@ async def said_everywhere(door: Door, handle: Any) -> dict[str, Any]:
         view.add(events.EVENT.validate_python(each))
     return {
         "query": (await handle.query("progress"))["status"],
-        "memo": (await described.memo()).get("status", "running"),
+        "memo": (await described.memo()).get("mulligan_status", "running"),
         "attribute": described.typed_search_attributes.get(STATUS_ATTRIBUTE),
         "http": read["status"],
         "console": heading.split('class="status is-')[1].split('"')[0],

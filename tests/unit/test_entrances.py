@@ -175,7 +175,7 @@ def test_a_trace_header_that_cannot_be_read_is_ignored(made: Any, data: bytes) -
 
 
 def test_a_memo_that_cannot_be_read_is_ignored(made: Any) -> None:
-    memo = {name: payload(b"x", b"unheard-of") for name in ("status", "pending", "agent", CALL_MEMO)}
+    memo = {name: payload(b"x", b"unheard-of") for name in ("mulligan_status", "mulligan_pending", "agent", CALL_MEMO)}
     run = made(memo=memo, parent=workflow.ParentInfo("testing", "r", "p"))
     run.start(GOOD)
     assert run.failed == []
@@ -324,7 +324,7 @@ JOBS = st.lists(
     start=ARGUMENTS | st.just([GOOD]),
     jobs=JOBS,
     headers=st.dictionaries(st.just("_tracer-data"), PAYLOADS),
-    memo=st.dictionaries(st.sampled_from(["status", "pending", "agent", "x"]), PAYLOADS),
+    memo=st.dictionaries(st.sampled_from(["mulligan_status", "mulligan_pending", "agent", "x"]), PAYLOADS),
     info=st.sampled_from([{}, {"continued_run_id": "r", "cron_schedule": "* * * * *"}]),
 )
 def test_no_activation_fails_whatever_a_client_sends(

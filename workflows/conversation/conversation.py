@@ -31,6 +31,7 @@ from mulligan.values import (
 from mulligan.wire.conversation_ref import CachedResult, ConversationRef, chain_digest
 from mulligan.wire.model_call import PreparedCall, write_arguments
 from mulligan.wire.shorten import shorten
+from mulligan.wire.tool_call import digest_of_call
 from mulligan.workflows import limits
 from mulligan.workflows.conversation.event_log import EventLog
 from mulligan.workflows.conversation.records import CallRecord, ConversationSummary, EarlierPart, StepRecord
@@ -197,6 +198,7 @@ class Conversation:
         del self._digests[-1], self._sizes[-1]
         call = answer.tool_calls[index]
         record.raw, record.arguments = record.written(call), arguments
+        record.digest = record.digest or digest_of_call(call)
         edited = ToolCall(id=call.id, name=call.name, arguments=write_arguments(arguments))
         calls = [*answer.tool_calls[:index], edited, *answer.tool_calls[index + 1 :]]
         self.append(answer.model_copy(update={"tool_calls": calls}))

@@ -38,6 +38,8 @@ class CallRecord(BaseModel):
     decision: Decision | None = None
     questions: list[AnsweredQuestion] = optional_field([])
     deferred: Any = optional_field()
+    digest: str = optional_field("")
+    """That of the call before a person edited its arguments: its idempotency key stays the same."""
 
     def written(self, call: ToolCall) -> str:
         """The arguments of its call as the model wrote them."""

@@ -13,7 +13,7 @@ from mulligan.once import Once as Scope
 from mulligan.once import OnceCall, call_digest, default_values
 from mulligan.run_input import RunInput
 from mulligan.wire.resume_page import ResumeState
-from mulligan.wire.tool_call import RECORD_FAILED_CALL, FailedCall, ToolOutcome, digest_of_call, idempotency_key
+from mulligan.wire.tool_call import RECORD_FAILED_CALL, FailedCall, ToolOutcome, idempotency_key
 from mulligan.workflows.feature import Feature
 from mulligan.workflows.once.once_calls import OnceCalls
 from mulligan.workflows.step_call import StepCall
@@ -137,8 +137,7 @@ class Once(Feature):
 
     def _first_key(self, call: StepCall, this: _OpenCall) -> str | None:
         info, agent = workflow.info(), self.agent
-        digest = digest_of_call(call.call)
-        own = idempotency_key(info.namespace, info.workflow_id, agent.context, call.call.id, digest)
+        own = idempotency_key(info.namespace, info.workflow_id, agent.context, call.call.id, call.digest)
         if this.record is None:
             before = self._calls.uncertain(this.digests[0])
             this.record = self._add(call, this, key=before.key if before else own)

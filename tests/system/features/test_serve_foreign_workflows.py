@@ -68,7 +68,7 @@ async def place(lab: Lab) -> AsyncIterator[Place]:
         Worker(lab.client, task_queue=FOREIGN_QUEUE, workflows=[Import], workflow_runner=UnsandboxedWorkflowRunner()),
         http_server(lab.client, tokens="ada:token-of-ada", task_queue=QUEUE) as door,
     ):
-        good, memo = f"good-{uuid.uuid4().hex[:8]}", {"agent": "x", "tenant": "ada", "pending": 1}
+        good, memo = f"good-{uuid.uuid4().hex[:8]}", {"agent": "x", "tenant": "ada", "mulligan_pending": 1}
         body = {"agent": "support-desk", "prompt": "Go.", "id": good}
         await door.http.post("/api/runs", json=body, headers=door.by("ada"))
         foreign = await start(lab, memo)
@@ -231,7 +231,7 @@ async def test_no_answer_of_a_foreign_workflow_is_a_fault_of_the_server(place: P
 
 
 @pytest.mark.parametrize(
-    "memo", [{"agent": 7, "tenant": "ada", "pending": "x", "status": 3}, {"agent": ["x"], "tenant": ["ada"]}, {"agent": ["x"], "tenant": "eve"}, {"tenant": "ada", "request": 3, "resumed_from": 4}]
+    "memo", [{"agent": 7, "tenant": "ada", "mulligan_pending": "x", "mulligan_status": 3}, {"agent": ["x"], "tenant": ["ada"]}, {"agent": ["x"], "tenant": "eve"}, {"tenant": "ada", "request": 3, "resumed_from": 4}]
 )  # fmt: skip
 @pytest.mark.parametrize(
     "result", [42, {"status": ["completed"], "cost": "much"}, {"status": "completed", "usage": 5}, None]
