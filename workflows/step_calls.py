@@ -60,7 +60,8 @@ class StepCalls:
         """The result of each call, by its id."""
         turn = self._agent.turn
         copies = 2 if turn.facts.tools_by_function else 1  # `RunContext.input` has the metadata, too
-        batch_size = limits.max_scheduled_at_once(len(calls), turn.input.metadata, copies=copies)
+        # A rejected answer may have no calls.
+        batch_size = max(1, limits.max_scheduled_at_once(len(calls), turn.input.metadata, copies=copies))
         if batch_size < len(calls):  # people are asked at once
             calls = sorted(calls, key=lambda each: each.prepared.waits_for is None)
         tasks: dict[str, asyncio.Task[ToolMessage]] = {}
