@@ -8,7 +8,7 @@ import json
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, TypeVar
@@ -24,6 +24,7 @@ from mulligan.client.resumed_run import ResumedRun, request_digest
 from mulligan.client.send_update import RunEndedError
 from mulligan.client.start_run import read_input
 from mulligan.client.watch_run import WatchedEvent
+from mulligan.errors import UpdateRefusedError
 from mulligan.serve.http_protocol import Calling, EventStream, Serving, frame
 from mulligan.serve.idempotency import StartRequest, read_update_id
 from mulligan.serve.ignored_fields import IgnoredFields
