@@ -26,8 +26,8 @@ TOOLS_LIMIT = 8.0
 """Seconds that a `tools` function may take. It is called before instructions and MCP servers are asked for, in the same
 minute."""
 FIND_LIMIT = 3.0
-"""Seconds that it may take on a worker that has not opened the run: no heartbeat is sent meanwhile, and activities that write
-spans have ten seconds."""
+"""Seconds that it may take on a worker that has not opened the run: no heartbeat is sent meanwhile, and activities that
+write spans have ten seconds."""
 SECONDS_BETWEEN_TRIES = 5.0
 """How long a failure to list the tools of a run counts: an activity may look for its agent more than once."""
 MOST_KEPT = 1_000

@@ -144,7 +144,7 @@ class RunInput(BaseModel):
 
         Each activity of a run whose tools a function returns has it: nothing in it but the metadata may be long.
         """
-        update = {"prompt": None, "messages": [], "resumed_from": None, "client_instructions": None}
+        update: dict[str, Any] = {"prompt": None, "messages": [], "resumed_from": None, "client_instructions": None}
         return self.model_copy(update=update)
 
     @property

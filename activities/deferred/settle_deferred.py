@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from pydantic import TypeAdapter, ValidationError
 from temporalio import activity
+from temporalio.exceptions import ApplicationError
 
 from mulligan.activities.agent_not_served import served_agent
 from mulligan.activities.answers.failure_policy import apply_policy, policy_for

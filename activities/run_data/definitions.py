@@ -21,7 +21,7 @@ CLIENT_HEADING = (
 )
 _CLOSING_TAG = re.compile(rf"<\s*/\s*{CLIENT_TAG}[^>]*>?", re.IGNORECASE)
 MOST_DEFINITIONS, MOST_BYTES = 1_000, 64 * 1024 * 1024
-"""Definitions in a worker's memory, and their bytes as JSON: those of which a client has written a part may be many. The ones
+"""Definitions in a worker's memory, and their bytes as JSON: those of which a client has written a part may be many. Those
 that were not used for the longest time go first; a run's workflow has its definition, too."""
 
 

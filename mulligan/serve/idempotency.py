@@ -89,6 +89,11 @@ class StartRequest:
         return self.keyed_id is not None or self.attempt is not None
 
     @property
+    def is_retry(self) -> bool:
+        """Whether an SDK sends it again."""
+        return (self.attempt or 0) > 0
+
+    @property
     def memo(self) -> dict[str, Any]:
         """What the memo of the run says of the request."""
         return {REQUEST_MEMO: {"body": self.body, "attempt": self.attempt or 0}} if self.is_repeatable else {}

@@ -221,8 +221,9 @@ class TurnStream:
         waiting, step = self._waiting(), self._view.newest_step
         if self._interrupts and self._has_unasked:
             return bool(waiting)
-        # The result of a deferred call may take days, as a person may.
-        busy = {call.id for call in step.calls.values() if not (call.settled or call.deferred)} if step else set()
+        calls = step.calls.values() if step else ()
+        # The result of a deferred call may take days, as a person may. A call that has not begun may wait for another one.
+        busy = {call.id for call in calls if not (call.settled or call.deferred) and (call.started or call.waits)}
         return bool(waiting) and not self._running and busy <= {self._own_call(call) for call in waiting}
 
     def _own_call(self, call: WaitingCall) -> str:

@@ -66,6 +66,7 @@ from mulligan.worker.options import (
 )
 from mulligan.worker.other_agents import served_agents, warning_of_other_agents
 from mulligan.worker.poll_monitor import ActivitySlots, PollMonitor, activity_monitor
+from mulligan.worker.sdk_workarounds.temporal_definitions import activity_definition
 from mulligan.worker.sdk_workarounds.workaround_runner import WorkaroundRunner, apply_workarounds
 from mulligan.worker.sdk_workarounds.workflow_cache import WorkflowCache
 from mulligan.worker.supervisor_link import SupervisorLink
@@ -78,8 +79,10 @@ from mulligan.workflows.features import FEATURE_CLASSES, LOADED_FEATURES, with_l
 PASSED_THROUGH = (
     # Values and errors must be the same classes inside and outside of workflows, and these modules have no side effects.
     # Workflow code does not pass through: the sandbox imports it again, and checks it. But the features of loaded modules,
-    # which do, are derived from this class.
+    # which do, are derived from this class, and name the results and waits that the loop compares with.
     "mulligan.workflows.feature",
+    "mulligan.workflows.scheduling",
+    "mulligan.workflows.waits",
     *(
         f"mulligan.{module.name}"
         for module in iter_modules([str(Path(__file__).parents[1])])

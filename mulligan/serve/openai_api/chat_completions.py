@@ -91,7 +91,7 @@ async def _end(request: Request, runs: Runs, caller: Caller, run_id: str) -> Run
     where = f"The run {run_id!r} goes on: GET /v1/responses/{run_id} reads it."
     async for each in follow_while_connected(request, await runs.watch(caller, run_id)):
         event = each.event
-        if asks_person(event):
+        if asks_person(event) and await runs.pending(caller, run_id):  # somebody may have decided since
             raise Problem(
                 422, "waiting_for_person", f"A call waits for a person: decide it, and the run continues. {where}"
             )

@@ -15,7 +15,7 @@ from fastapi import APIRouter, Query
 from mulligan.client.read_run import read_messages
 from mulligan.client.resumed_run import ResumedRun, newest_continuation
 from mulligan.serve.http_protocol import Calling, Serving
-from mulligan.serve.openai_api.item_ids import CALL_PREFIX, MESSAGE_PREFIX, item_id
+from mulligan.serve.openai_api.item_ids import CONVERSATION_PREFIX, item_id
 from mulligan.serve.openai_api.request_fields import SERVER_LABEL, invalid
 from mulligan.serve.runs import Runs
 from mulligan.serve.security import Caller
@@ -32,13 +32,18 @@ def conversation_of(response_id: str) -> str:
 
 
 async def newest_response(runs: Runs, caller: Caller, conversation: str) -> str:
-    """The newest response of a conversation, by its id or by that of any response of it.
+    """The id of the newest response of a conversation, by its id or by that of any response of it.
 
     Raises:
         Problem: there is none that the caller may see.
     """
+    return (await newest_run(runs, caller, conversation)).description.id
+
+
+async def newest_run(runs: Runs, caller: Caller, conversation: str) -> ResumedRun:
+    """The run of the newest response of a conversation, as `newest_response`."""
     run = await ResumedRun.of(await runs.describe(caller, conversation))
-    return (await newest_continuation(runs.client, run)).description.id
+    return await newest_continuation(runs.client, run)
 
 
 @router.get("/{conversation:path}/items")
@@ -55,7 +60,7 @@ async def list_items(
     await runs.describe(caller, newest)
     # A response begins with the messages of the one before it.
     messages = await read_messages(runs.client, runs.client.get_workflow_handle(newest))
-    items = list(_items(messages, newest))
+    items = list(_items(messages, conversation_of(newest)))
     if order == "desc":
         items.reverse()
     first = 0
@@ -76,19 +81,19 @@ async def retrieve(conversation: str, runs: Serving, caller: Calling) -> Json:
     return {"id": described.id, "object": "conversation", "created_at": created, "metadata": {}}
 
 
-def _items(messages: Sequence[Json], run_id: str) -> Iterator[Json]:
+def _items(messages: Sequence[Json], conversation: str) -> Iterator[Json]:
     """Messages as items. The result of a call is a part of its item."""
     results = {(number, each["call_id"]): each for number, each in _with_answers(messages) if each["role"] == "tool"}
     for number, message in enumerate(messages):
         match message["role"]:
             case "user":
-                yield _message_item(number, run_id, "user", [_input_part(part) for part in _parts(message)])
+                yield _message_item(number, conversation, "user", [_input_part(part) for part in _parts(message)])
             case "assistant":
                 if text := message.get("text"):
                     part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-                    yield _message_item(number, run_id, "assistant", [part])
+                    yield _message_item(number, conversation, "assistant", [part])
                 for call in message.get("tool_calls") or ():
-                    yield _call_item(call, number, run_id, results.get((number, call["id"])))
+                    yield _call_item(call, number, conversation, results.get((number, call["id"])))
 
 
 def _with_answers(messages: Sequence[Json]) -> Iterator[tuple[int, Json]]:
@@ -99,8 +104,8 @@ def _with_answers(messages: Sequence[Json]) -> Iterator[tuple[int, Json]]:
         yield answer, message
 
 
-def _message_item(number: int, run_id: str, role: str, content: list[Json]) -> Json:
-    item = {"id": item_id(MESSAGE_PREFIX, f"m{number}", run_id), "type": "message", "role": role}
+def _message_item(number: int, conversation: str, role: str, content: list[Json]) -> Json:
+    item = {"id": item_id(CONVERSATION_PREFIX, str(number), conversation), "type": "message", "role": role}
     return {**item, "status": "completed", "content": content}
 
 
@@ -109,7 +114,8 @@ def _parts(message: Json) -> list[Json]:
 
 
 def _input_part(part: Json) -> Json:
-    source = part.get("url") or part.get("ref") or ""
+    inline = f"data:{part['media_type']};base64,{part['data']}" if part.get("data") else ""
+    source = part.get("url") or inline or part.get("ref") or ""
     match part["type"]:
         case "text":
             return {"type": "input_text", "text": part["text"]}
@@ -118,8 +124,8 @@ def _input_part(part: Json) -> Json:
     return {"type": "input_file", "file_url": source, "filename": part.get("name")}
 
 
-def _call_item(call: Json, number: int, run_id: str, result: Json | None) -> Json:
-    item = {"id": item_id(CALL_PREFIX, f"m{number}_{call['id']}", run_id), "type": "mcp_call"}
+def _call_item(call: Json, number: int, conversation: str, result: Json | None) -> Json:
+    item = {"id": item_id(CONVERSATION_PREFIX, f"{number}_{call['id']}", conversation), "type": "mcp_call"}
     item |= {"server_label": SERVER_LABEL, "name": call["name"], "arguments": call["arguments"]}
     error = (result or {}).get("error")
     failed = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": (result or {}).get("text", "")}]}

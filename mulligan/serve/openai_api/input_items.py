@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from mulligan.run_input import parse_prompt
@@ -103,16 +104,19 @@ def chat_messages(given: Any) -> list[Json]:
 def replies(given: Any, *, of_any_run: bool) -> list[InputReply]:
     """The replies to waiting calls in an `input`; none if it has no such items.
 
-    `of_any_run`: whether the request names no run, so that the ids of the calls must do so. Results of calls without a run
-    are then part of a conversation.
+    `of_any_run`: whether the request names no run, so that the ids of the calls must do so. The replies are then at the end:
+    others, and results of calls without a run, are part of a conversation.
 
     Raises:
         Problem: there are replies and other items.
     """
     if not isinstance(given, list):
         return []
-    read = [reply for item in given if isinstance(item, dict) and (reply := _reply(item)) is not None]
-    found = [reply for reply in read if reply.call.sub_run or not of_any_run]
+    read = [_reply(item) if isinstance(item, dict) else None for item in given]
+    if of_any_run:
+        newest = list(takewhile(lambda reply: reply is not None and reply.call.sub_run, reversed(read)))
+        return [reply for reply in reversed(newest) if reply is not None]
+    found = [reply for reply in read if reply is not None]
     if found and len(found) < len(given):
         raise invalid("input", "has replies to waiting calls and other items; send the others when the run has ended.")
     return found

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 APPROVAL_PREFIX, CALL_PREFIX, QUESTION_PREFIX, MESSAGE_PREFIX = "mcpr_", "mcp_", "fc_", "msg_"
+CONVERSATION_PREFIX = "item_"
+"""Of the items of a conversation, whose ids name the conversation: they stay the same from turn to turn."""
 REFERENCE = "item_reference"
 _PREFIXES = (APPROVAL_PREFIX, CALL_PREFIX, QUESTION_PREFIX, MESSAGE_PREFIX)
 
@@ -22,18 +24,34 @@ def run_of(item: str) -> str:
     return item.partition("@")[2] if item.startswith(_PREFIXES) else ""
 
 
-def split_new_items(items: Any) -> tuple[str, Any]:
-    """The run to continue by the item references of an `input`, "" if there are none, and the items after the last item that
-    the client has from this server.
+class NewItems(NamedTuple):
+    """The items of an `input` that are new, and what the ones before them continue: a run, a conversation, or nothing."""
 
-    Clients that keep a conversation send its items again: as references, or whole.
+    items: Any
+    run: str = ""
+    conversation: str = ""
+
+
+def split_new_items(items: Any) -> NewItems:
+    """Clients that keep a conversation send its items again, as references or whole. New are those after the last of them.
+
+    References are continued; whole items may as well begin another conversation.
     """
     if not isinstance(items, list):
-        return "", items
-    known = [number for number, item in enumerate(items) if _is_known(item)]
-    references = [item["id"] for item in items if _is_known(item) and item.get("type") == REFERENCE]
-    return run_of(references[-1]) if references else "", items[known[-1] + 1 :] if known else items
+        return NewItems(items)
+    known = [number for number, item in enumerate(items) if _owner(item)]
+    if not known:
+        return NewItems(items)
+    new = items[known[-1] + 1 :]
+    referenced = next((items[number]["id"] for number in reversed(known) if items[number].get("type") == REFERENCE), "")
+    if referenced.startswith(CONVERSATION_PREFIX):
+        return NewItems(new, conversation=referenced.partition("@")[2])
+    return NewItems(new, run=run_of(referenced))
 
 
-def _is_known(item: Any) -> bool:
-    return isinstance(item, dict) and isinstance(item.get("id"), str) and run_of(item["id"]) != ""
+def _owner(item: Any) -> str:
+    """The run, or the conversation, that an item belongs to by its id; "" if it names none."""
+    given = item.get("id") if isinstance(item, dict) else None
+    if not isinstance(given, str):
+        return ""
+    return given.partition("@")[2] if given.startswith(CONVERSATION_PREFIX) else run_of(given)

@@ -103,6 +103,15 @@ class ResponseEvents:
         """Leave items out of the Response: its client has them from an earlier request."""
         self._left_out = ids
 
+    def reopened(self) -> Iterator[Json]:
+        """The items of calls that have not ended: the client's next stream begins with them, and has numbers of its own."""
+        self._next_index = 0
+        for item in self._calls.values():
+            if item.json["status"] == "in_progress":
+                item.index = self._new_index()
+                self._slot_below += 1
+                yield self._item_event("added", self._slot_below - 1, item.index, item.json)
+
     def paused(self, pending: Iterable[Json]) -> Json:
         """The last event of a stream that ends where the run waits for people only. `pending`: the calls that wait."""
         waiting = {WaitingCall(each["call_id"], each.get("id", "")).id for each in pending}

@@ -8,7 +8,7 @@ import json
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any, TypeVar
@@ -20,15 +20,16 @@ from temporalio.service import RPCError
 
 from mulligan.client.event_position import Position
 from mulligan.client.read_run import NO_WORKER_STATUSES
-from mulligan.client.resumed_run import request_digest
+from mulligan.client.resumed_run import ResumedRun, request_digest
 from mulligan.client.send_update import RunEndedError
 from mulligan.client.start_run import read_input
 from mulligan.client.watch_run import WatchedEvent
+from mulligan.errors import UpdateRefusedError
 from mulligan.serve.http_protocol import Calling, EventStream, Serving, frame
-from mulligan.serve.idempotency import StartRequest, read_key
+from mulligan.serve.idempotency import StartRequest, read_update_id
 from mulligan.serve.ignored_fields import IgnoredFields
 from mulligan.serve.json_body import parse_body
-from mulligan.serve.openai_api.conversations import conversation_of, newest_response
+from mulligan.serve.openai_api.conversations import conversation_of, newest_run
 from mulligan.serve.openai_api.input_items import (
     InputReply,
     input_messages,
@@ -64,6 +65,8 @@ WAIT_SECONDS = 540
 """How long a request that does not stream waits for the end of its run; then the response is `in_progress`. OpenAI's SDKs
 wait for 600 s."""
 CANCEL_SECONDS = 10
+MOST_TURNS_BACK = 20
+"""Turns of a conversation among which one with the key of a request is looked for, the newest first."""
 READ_SECONDS = 5
 """How long a worker of an open run may take to return its events. Then the response has what is known."""
 SECONDS_BETWEEN_CHECKS = 1.0
@@ -91,19 +94,21 @@ class _Create:
     run_input: bytes = b""
     instructions: str = ""
     ignored: IgnoredFields = NOTHING_IGNORED
-    start: StartRequest | None = None
+    start: StartRequest
 
     @classmethod
     def read(cls, request: Request, caller: Caller, given: Any) -> _Create:
         """What is invalid is refused before anything is done."""
         body = json_object(given)
         ignored = read_ignored(body, RESPONSE_FIELDS, RESPONSE_REFUSED)
-        referenced, items = split_new_items(body.get("input"))
+        new = split_new_items(body.get("input"))
+        items = new.items
         previous, conversation = read_text(body, "previous_response_id"), read_conversation(body)
         if previous and conversation:
             raise invalid("conversation", "cannot be given together with previous_response_id; leave one of them out.")
         replied = replies(items, of_any_run=not previous)
-        previous = previous or ("" if conversation or replied else referenced)
+        if not (previous or conversation or replied):
+            previous, conversation = new.run, new.conversation
         asked = cls(
             streams=flag(body, "stream"),
             is_background=flag(body, "background"),
@@ -113,6 +118,7 @@ class _Create:
             conversation=conversation,
             replied=replied,
             ignored=ignored,
+            start=StartRequest.read(request, caller, ID_PREFIX, body),
         )
         if asked.replied:
             return asked
@@ -121,7 +127,7 @@ class _Create:
         instructions, messages = split_instructions(input_messages(given), read_text(body, "instructions"))
         if not is_continued:
             run_input = run_input_json(read_model(body), messages, instructions, asked.metadata, "input")
-            return replace(asked, run_input=run_input, start=StartRequest.read(request, caller, ID_PREFIX, body))
+            return replace(asked, run_input=run_input)
         if any(message["role"] != "user" for message in messages):
             raise invalid(
                 "input", "may only have user messages where it continues a conversation: the run has the earlier ones."
@@ -140,10 +146,11 @@ async def create(request: Request, runs: Serving, caller: Calling) -> Response:
     if replied:
         run_id = previous or await _run_of_replies(runs, caller, replied)
         read = await _read_before_reply(runs, caller, run_id)
-        await _reply(runs, caller, run_id, replied)
-    elif previous or asked.conversation:
-        previous = previous or await newest_response(runs, caller, asked.conversation)
-        run_id = await _continue(request, runs, caller, previous, asked)
+        await _reply(request, runs, caller, run_id, asked)
+    elif previous:
+        run_id = await _continue(runs, caller, previous, asked)
+    elif asked.conversation:
+        run_id = await _take_turn(runs, caller, asked)
     else:
         run_id = (await runs.start(caller, asked.run_input, request=asked.start, ignored=asked.ignored)).id
     try:
@@ -206,9 +213,36 @@ async def retrieve(
     return await _stream(runs, caller, response_id, events, starting_after)
 
 
-async def _continue(request: Request, runs: Runs, caller: Caller, previous: str, asked: _Create) -> str:
+async def _take_turn(runs: Runs, caller: Caller, asked: _Create) -> str:
+    """Continue a conversation at its end, unless the request repeats a turn: by its key, or by an SDK's retry count.
+
+    Two equal prompts of a person are two turns.
+    """
+    newest, key = await newest_run(runs, caller, asked.conversation), asked.start.keyed_id
+    run: ResumedRun | None = newest
+    for _ in range(MOST_TURNS_BACK if key else int(asked.start.is_retry)):
+        before = run.resumed_from if run else None
+        if run is None or before is None:
+            break
+        if key is None or before.key == key:
+            with suppress(_MovedOn):
+                return await _continue(runs, caller, before.workflow_id, asked, is_turn=True)
+        run = await ResumedRun.read(runs.client, before.workflow_id, before.run_id)
+    return await _continue(runs, caller, newest.description.id, asked, is_turn=True)
+
+
+class _MovedOn(Problem):
+    """Somebody else has continued the conversation."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            400, "conversation_continued", "The conversation was continued meanwhile: read its items, and send again."
+        )
+
+
+async def _continue(runs: Runs, caller: Caller, previous: str, asked: _Create, *, is_turn: bool = False) -> str:
     """Continue the conversation of a run that has ended, in a new one: the first input goes on with the conversation, each
-    other one, and each key, is a branch.
+    other one, and each key, is a branch. `is_turn`: there are no branches.
     """
     described = await runs.describe(caller, previous)
     before = await read_input(runs.client, previous)
@@ -224,13 +258,15 @@ async def _continue(request: Request, runs: Runs, caller: Caller, previous: str,
     options = {"prompt": asked.prompt, "metadata": asked.metadata}
     if asked.instructions:
         options["client_instructions"] = asked.instructions
-    key = read_key(request, caller, ID_PREFIX)
-    if key is None:
+    key = asked.start.keyed_id
+    if is_turn or key is None:
         try:
-            return (await runs.resume(caller, previous, options, ignored=asked.ignored)).id
+            return (await runs.resume(caller, previous, options, key=key, ignored=asked.ignored)).id
         except Problem as problem:
             if problem.code != "already_resumed":
                 raise
+            if is_turn:
+                raise _MovedOn from None
     server_id = key or _branch_id(described, options)
     return (await runs.resume(caller, previous, options, server_id=server_id, key=key, ignored=asked.ignored)).id
 
@@ -241,16 +277,22 @@ def _branch_id(previous: WorkflowExecutionDescription, options: Mapping[str, Any
     return f"{ID_PREFIX}{hashlib.sha256(named.encode()).hexdigest()[:32]}"
 
 
-async def _reply(runs: Runs, caller: Caller, run_id: str, given: Iterable[InputReply]) -> None:
-    for reply in given:
+async def _reply(request: Request, runs: Runs, caller: Caller, run_id: str, asked: _Create) -> None:
+    """Send the replies to their runs. Of a request that an SDK sends again, the run may have them already."""
+    for reply in asked.replied:
         call_id, owner = reply.call.call_id, reply.call.sub_run or run_id
         if not f"{owner}/".startswith(f"{run_id}/"):
             raise invalid("input", f"has a reply to {reply.call.id[:80]!r}, which is no call of this response.")
-        if reply.approve is None:
-            await runs.answer(caller, owner, {"call_id": call_id, "text": reply.text})
-            continue
-        decision = "approve" if reply.approve else "deny"
-        await runs.decide(caller, owner, {"call_id": call_id, "decision": decision, "reason": reply.text or None})
+        fields: dict[str, Any] = {"call_id": call_id, "text": reply.text}
+        if reply.approve is not None:
+            decision = "approve" if reply.approve else "deny"
+            fields = {"call_id": call_id, "decision": decision, "reason": reply.text or None}
+        send = runs.answer if reply.approve is None else runs.decide
+        try:
+            await send(caller, owner, fields, read_update_id(request, caller, fields))
+        except (UpdateRefusedError, RunEndedError) as error:
+            if not asked.start.is_retry or (isinstance(error, UpdateRefusedError) and error.ended_by is None):
+                raise
 
 
 async def _run_of_replies(runs: Runs, caller: Caller, given: Sequence[InputReply]) -> str:
@@ -370,7 +412,7 @@ async def _stream_turn(
     since = str(events.read) if decided else ""
     turn = await open_turn(runs, caller, run_id, since=since, decided=decided)
     events.leave_out(events.finished_items())
-    frames = _turn_frames(list(events.begin()), turn, events, lambda: runs.pending(caller, run_id))
+    frames = _turn_frames([*events.begin(), *events.reopened()], turn, events, lambda: runs.pending(caller, run_id))
     return EventStream(frames, on_disconnect=runs.stop_on_disconnect(caller, run_id) if stops else None)
 
 

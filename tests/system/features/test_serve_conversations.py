@@ -137,6 +137,92 @@ async def test_a_conversation_is_read_and_continued_by_its_id_or_by_that_of_any_
     ]
 
 
+async def test_items_of_a_conversation_keep_their_ids_and_are_referred_to(served: Served) -> None:
+    prompt = served.script(Turn("One."), Turn("Two."), Turn("Three."))
+    create = served.client.responses.create
+    first = await create(model="seller", input=prompt)
+    second = await create(model="seller", input="Go on.", conversation=first.id)
+    items = (await _items(served, first.id, order="asc")).json()["data"]
+    reference: Any = {"type": "item_reference", "id": items[-1]["id"]}
+    third = await create(model="seller", input=[reference, _user("And on.")])
+    assert (third.output_text, third.previous_response_id) == ("Three.", second.id)
+    longer = (await _items(served, third.id, order="asc")).json()["data"]
+    assert longer[: len(items)] == items
+
+
+async def test_a_repeated_turn_of_a_conversation_is_one_run_and_two_equal_ones_are_two(served: Served) -> None:
+    """By an SDK's retry count, or by the key, also when the conversation has moved on. Nobody makes a branch by it."""
+    texts = [f"Answer {number}." for number in range(9)]
+    first = await served.client.responses.create(model="seller", input=served.script(*map(Turn, texts)))
+    again, key = {"x-stainless-retry-count": "1"}, {"Idempotency-Key": uuid.uuid4().hex}
+
+    async def say(text: str, headers: Any = None, client: Any = served.client) -> Any:
+        return await client.responses.create(
+            model="seller", input=text, conversation=first.id, extra_headers=headers, timeout=30
+        )
+
+    yes = await say("Yes.")
+    assert (await say("Yes.", again, served.other)).id == yes.id
+    second = await say("Yes.")
+    keyed = await say("Book it.", key)
+    assert (await say("Book it.", key, served.other)).id == keyed.id
+    last = await say("Thanks.")
+    assert (await say("Book it.", key)).id == keyed.id
+    with pytest.raises(openai.UnprocessableEntityError) as reused:
+        await say("Book another.", key)
+    assert reused.value.code == "key_reused"
+    runs = [first, yes, second, keyed, last]
+    assert len({each.id for each in runs}) == 5
+    assert [each.output_text for each in runs] == texts[:5]
+    assert [each.previous_response_id for each in runs[1:]] == [each.id for each in runs[:-1]]
+    assert {each.to_dict()["conversation"]["id"] for each in runs} == {first.id}
+
+    many = await asyncio.gather(*(say(f"Racer {number}.") for number in range(4)), return_exceptions=True)
+    accepted = [each for each in many if not isinstance(each, BaseException)]
+    refused = [each for each in many if isinstance(each, openai.BadRequestError)]
+    assert (len(accepted), len(refused)) == (1, 3), many
+    assert accepted[0].to_dict()["conversation"]["id"] == first.id
+
+
+async def test_a_client_without_ids_goes_on_after_a_question(served: Served) -> None:
+    """The answer that it sends again is a part of the conversation."""
+    [question] = (await served.client.responses.create(model="seller", input="Ask me.")).output
+    called = {name: value for name, value in question.to_dict().items() if name != "id"}
+    answer = {"type": "function_call_output", "call_id": question.call_id, "output": "Both."}
+    history: list[Any] = [_user("Ask me."), called, answer]
+    done = await served.client.responses.create(model="seller", input=history)
+    assert done.output_text == "Thank you."
+    served.lab.model.script(MODEL, scripted({**SCRIPTS, "Ask me.": [Turn("x"), Turn("y"), Turn("Gladly.")]}))
+    later = [*history, {"role": "assistant", "content": "Thank you."}, _user("Again.")]
+    assert (await served.client.responses.create(model="seller", input=later)).output_text == "Gladly."
+    served.lab.model.script(MODEL, scripted(SCRIPTS))
+
+
+async def test_a_repeated_approval_is_accepted_once_and_gets_the_same_response(served: Served) -> None:
+    create = served.client.responses.create
+    [request] = (await create(model="seller", input="Give it back.")).output
+    approve: Any = [{"type": "mcp_approval_response", "approval_request_id": request.id, "approve": True}]
+    done = await create(model="seller", input=approve)
+    again = await create(model="seller", input=approve, extra_headers={"x-stainless-retry-count": "1"})
+    assert (done.output_text, again.id, again.status) == ("Given back.", done.id, "completed")
+    with pytest.raises(openai.ConflictError):
+        await create(model="seller", input=approve)
+
+
+async def test_a_chat_completion_that_waited_is_answered_when_it_is_repeated_after_the_decision(served: Served) -> None:
+    key = {"Idempotency-Key": uuid.uuid4().hex}
+    chat = served.client.chat.completions.create
+    with pytest.raises(openai.UnprocessableEntityError) as waits:
+        await chat(model="seller", messages=[_user("Give it back.")], extra_headers=key)
+    run_id = waits.value.message.rpartition("/v1/responses/")[2].split()[0]
+    decision, by = {"call_id": "r", "decision": "approve"}, served.door.by("ada")
+    answer = await served.door.http.post(f"/api/runs/{run_id}/decisions", json=decision, headers=by)
+    assert answer.status_code == 200
+    await asyncio.wait_for(served.lab.client.get_workflow_handle(run_id).result(), 30)
+    again = await chat(model="seller", messages=[_user("Give it back.")], extra_headers=key)
+    assert (again.id, again.choices[0].message.content) == (run_id, "Given back.")
+
+
 async def test_a_branch_is_a_conversation_of_its_own(served: Served) -> None:
     """The first continuation belongs to the conversation, whichever replica was asked; the others do not."""
     prompt = served.script(Turn("One."), Turn("Two."), Turn("Three."))
