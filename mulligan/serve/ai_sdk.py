@@ -14,6 +14,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse
 
+from mulligan.content import Media, Part, described
 from mulligan.run_view import changes
 from mulligan.run_view.run_view import RunView
 from mulligan.run_view.step_view import DENIED, CallView
@@ -22,8 +23,12 @@ from mulligan.serve.http_protocol import STREAM, Calling, EventStream, Protocol,
 from mulligan.serve.json_body import MOST_MESSAGES, JsonRoute, check_count
 from mulligan.serve.problems import Problem
 from mulligan.serve.replies import PersonReply, send_replies
-from mulligan.serve.threads import Thread, UserMessage
+from mulligan.serve.runs import Runs
+from mulligan.serve.security import Caller
+from mulligan.serve.served_request import IGNORED
+from mulligan.serve.threads import MESSAGE_ID, THREAD_ID, Thread, ThreadTurn, UserMessage
 from mulligan.serve.turn_stream import TurnStream, Wait, WaitingCall, open_turn, turn_frames
+from mulligan.serve.ui_message import UIMessage
 from mulligan.wire.event_types import Decided, Event, MessageReceived, RunEnded
 
 PREFIX = "/ai-sdk"
@@ -34,6 +39,10 @@ TOLD = {"step_started", "text_delta", "answered", "tool_call_started", "tool_cal
 TOLD |= {"run_started", "run_ended"}
 """The events that the AI SDK has chunks for. Those of calls that wait for approval are told too."""
 FINISH_REASONS = {"completed": "stop", "stopped": "interrupted", "truncated": "length", "refused": "content-filter"}
+
+OWN_METADATA = {THREAD_ID, MESSAGE_ID, IGNORED}
+MOST_TURNS, MOST_CHARS = 100, 8_000_000
+"""The newest turns that a page is given, and about how many characters they have together."""
 
 Json = dict[str, Any]
 router = APIRouter(prefix=PREFIX, tags=["ai-sdk"], route_class=JsonRoute)
@@ -79,6 +88,56 @@ async def resume(agent: str, chat: str, runs: Serving, caller: Calling) -> Respo
     if newest is None or not newest.is_open:
         return Response(status_code=204)
     return _respond(await open_turn(runs, caller, newest.run_id), is_whole=True)
+
+
+@router.get("/{agent}/{chat:path}")
+async def read(agent: str, chat: str, runs: Serving, caller: Calling) -> Response:
+    """The conversation as UIMessages, without the answer of a turn in flight. One that waits for people is not in flight."""
+    messages: list[Json] = []
+    size = turns = 0
+    async for turn in Thread(runs, caller, agent, chat).turns():
+        answer, answer_size = await _answer(runs, caller, turn)
+        question = _shown_message(turn)
+        size, turns = size + answer_size + len(json.dumps(question, ensure_ascii=False)), turns + 1
+        if messages and size > MOST_CHARS:
+            break
+        messages[:0] = [question, answer] if answer else [question]
+        if turns == MOST_TURNS:
+            break
+    return Response(json.dumps(messages, ensure_ascii=False).encode(), media_type="application/json")
+
+
+async def _answer(runs: Runs, caller: Caller, turn: ThreadTurn) -> tuple[Json | None, int]:
+    """The answer of a turn, and about how many characters it has. None: the turn is in flight."""
+    stream = TurnStream(runs, caller, turn.run_id)
+    await stream.read()
+    if not (stream.is_ended or stream.waits):
+        return None, 0
+    translator, message = Translator(is_whole=True), UIMessage(turn.run_id)
+    for event in stream.earlier:
+        for chunk in translator.translate(event, stream.token):
+            message.add(chunk)
+    for chunk in translator.paused(stream.waits):
+        message.add(chunk)
+    return message.to_json(), message.size
+
+
+def _shown_message(turn: ThreadTurn) -> Json:
+    """The message of the user that a turn answers."""
+    run_input = turn.input
+    parts = [run_input.prompt] if isinstance(run_input.prompt, str) else run_input.prompt or []
+    metadata = {name: value for name, value in run_input.metadata.items() if name not in OWN_METADATA}
+    message: Json = {"id": run_input.metadata.get(MESSAGE_ID) or f"{turn.run_id}-user", "role": "user"}
+    return {**message, **({"metadata": metadata} if metadata else {}), "parts": [_shown_part(part) for part in parts]}
+
+
+def _shown_part(part: str | Part) -> Json:
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    if not isinstance(part, Media) or part.ref:
+        return {"type": "text", "text": described([part])}  # no page can load what is stored elsewhere
+    file = {"type": "file", "mediaType": part.media_type, "url": part.url or part.data_url}
+    return {**file, "filename": part.name} if part.name else file
 
 
 def _instructions(messages: Sequence[Json]) -> str:

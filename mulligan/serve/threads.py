@@ -14,6 +14,7 @@ import hashlib
 import json
 import re
 import secrets
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -108,6 +109,23 @@ class Thread:
         # Visibility is a little late, so later turns may have been started.
         run = await newest_continuation(self._runs.client, run)
         return await self._turn(run.description.id)
+
+    async def turns(self) -> AsyncIterator[ThreadTurn]:
+        """The turns, the newest first, as far back as Temporal keeps them."""
+        turn = await self.newest()
+        while turn is not None:
+            yield turn
+            turn = await self._turn_before(turn)
+
+    async def _turn_before(self, turn: ThreadTurn) -> ThreadTurn | None:
+        run = await ResumedRun.read(self._runs.client, turn.run_id)
+        if run is None or run.resumed_from is None:
+            return None
+        source = run.resumed_from.workflow_id, run.resumed_from.run_id
+        before = await ResumedRun.read(self._runs.client, source[0])
+        if before is None or before.source != source or not await self._is_turn(before):
+            return None
+        return await self._turn(source[0])
 
     async def reply(self, message: UserMessage) -> ThreadTurn:
         """The turn that replies to a message. It is started, unless an earlier request has done so.

@@ -40,6 +40,13 @@ class Chat:
         chunks: Chunks = [] if received is None else received
         return await self._chunks("GET", f"{self._url}/{self.id}/stream", stop_after, chunks)
 
+    async def messages(self) -> list[dict[str, Any]]:
+        """What a page gets that has nothing."""
+        answer = await self._door.http.get(f"{self._url}/{self.id}", timeout=60)
+        assert answer.status_code == 200, answer.text
+        messages: list[dict[str, Any]] = answer.json()
+        return messages
+
     async def _chunks(
         self, method: str, url: str, stop_after: str = "", chunks: Chunks | None = None, **options: Any
     ) -> Chunks:
@@ -237,3 +244,85 @@ async def test_what_cannot_be_served_is_refused_with_a_sentence(door: Door, scri
         assert sentence in answer.json()["error"]
     script(shop, Turn(failure=Failure(400)))
     assert types(await Chat(door, "shop").say("x"))[-2:] == ["finish-step", "error"]
+
+
+def brief(message: dict[str, Any]) -> list[Any]:
+    """The parts of a message: texts, and calls with their states."""
+    return [
+        part.get("text") or (part["type"].removeprefix("tool-"), part["state"])
+        for part in message["parts"]
+        if part["type"] == "text" or part["type"].startswith("tool-")
+    ]
+
+
+async def test_a_second_device_gets_the_whole_conversation(door: Door, script: Callable[..., None]) -> None:
+    """Turns that have ended with their answers, and of one in flight the user's message."""
+    calls = [("search_orders", "{'customer': 'Ada'}", "a"), ("serch", "{}", "b"), ("refuse", "{}", "c")]
+    script(shop, Turn("Let me look.", calls=calls), DONE, Turn("Bye."))
+    chat = Chat(door, "shop")
+    assert await chat.messages() == []
+    chunks = await chat.say("Where is my order?")
+    second = await chat.say("Bye.", "m2")
+    question, answer, *others = await chat.messages()
+    assert question == {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Where is my order?"}]}
+    assert (answer["id"], answer["role"]) == (chunks[0]["messageId"], "assistant")
+    ended = ("search_orders", "output-available"), ("serch", "output-error"), ("refuse", "output-error")
+    assert brief(answer) == ["Let me look.", *ended, "done"]
+    assert [part["type"] for part in answer["parts"]].count("step-start") == 2
+    found = next(part for part in answer["parts"] if part.get("toolCallId") == "a")
+    assert (found["providerExecuted"], found["input"]["customer"]) == (True, "Ada")
+    assert found["output"] == only(chunks, "tool-output-available")["output"]
+    assert [message["id"] for message in others] == ["m2", second[0]["messageId"]]
+
+    script(desk, call("nap", '{"seconds": 60}', "c1"), DONE)
+    chat = Chat(door, "desk")
+    saying = asyncio.create_task(chat.say("Sleep."))
+    while not await chat.resume(stop_after="tool-input-available"):
+        await asyncio.sleep(0.1)
+    [in_flight] = await chat.messages()
+    assert in_flight["id"] == "m1"
+    await wake()
+    await saying
+    assert [brief(each) for each in await chat.messages()] == [["Sleep."], [("nap", "output-available"), "done"]]
+
+
+async def test_a_page_that_returns_decides_by_what_the_conversation_says(
+    door: Door, script: Callable[..., None]
+) -> None:
+    """A turn that waits for people is a message with the requests, also where a sub-agent asks."""
+    script(desk, Turn(calls=[*REFUND.calls, ("ask_person", '{"question": "Which?"}', "c2")]), DONE)
+    script(front, call("desk", '{"prompt": "Refund order 7."}', "d1"), DONE)
+    chat = Chat(door, "front")
+    await chat.say("Refund order 7.")
+    _, waiting = await chat.messages()
+    sub_run = f"{waiting['id']}/d1"
+    calls = {part["toolCallId"]: part for part in waiting["parts"] if "toolCallId" in part}
+    refund, question = calls[f"c1@{sub_run}"], calls[f"c2@{sub_run}"]
+    assert refund["state"] == "approval-requested"
+    assert refund["input"] == {"order": 7, "amount": {"euros": 2}}
+    assert (question["state"], question["toolMetadata"]["mulligan"]["question"]) == ("input-available", "Which?")
+    refund |= {"state": "approval-responded", "approval": {**refund["approval"], "approved": True}}
+    question |= {"state": "output-available", "output": "Both."}
+    rest = await chat.post(waiting)
+    assert types(rest)[-1] == "finish"
+    outputs = {chunk["toolCallId"]: chunk["output"] for chunk in rest if chunk["type"] == "tool-output-available"}
+    assert outputs[f"c1@{sub_run}"] == "refunded 2 for order 7"
+    assert outputs["d1"] == "done"
+    assert brief((await chat.messages())[1])[-1] == "done"
+
+
+async def test_an_approval_that_was_decided_is_told_in_the_conversation(
+    door: Door, script: Callable[..., None]
+) -> None:
+    script(desk, REFUND, DONE)
+    chat = Chat(door, "desk")
+    await chat.say("Refund order 7.")
+    _, waiting = await chat.messages()
+    [refund] = [part for part in waiting["parts"] if part["type"] == "tool-refund"]
+    refund |= {"state": "approval-responded"}
+    refund["approval"] |= {"approved": False, "reason": "Too much."}
+    await chat.post(waiting)
+    _, decided = await chat.messages()
+    [refund] = [part for part in decided["parts"] if part["type"] == "tool-refund"]
+    assert refund["state"] == "output-denied"
+    assert (refund["approval"]["approved"], refund["approval"]["reason"]) == (False, "Too much.")
