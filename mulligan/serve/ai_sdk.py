@@ -41,6 +41,8 @@ TOLD |= {"run_started", "run_ended"}
 FINISH_REASONS = {"completed": "stop", "stopped": "interrupted", "truncated": "length", "refused": "content-filter"}
 
 OWN_METADATA = {THREAD_ID, MESSAGE_ID, IGNORED}
+MOST_METADATA, MOST_NAME_CHARS, MOST_VALUE_CHARS = 16, 64, 512
+"""Metadata of a request and its message: OpenAI's limits, as at `/v1`."""
 MOST_TURNS, MOST_CHARS = 100, 8_000_000
 """The newest turns that a page is given, and about how many characters they have together."""
 
@@ -54,6 +56,8 @@ class ChatRequest(BaseModel):
     id: str
     messages: Annotated[list[Json], Field(max_length=MOST_MESSAGES, fail_fast=True)]
     trigger: str = "submit-message"
+    metadata: Any = None
+    """Of the run, beside that of the message: `body: {metadata: …}` of the transport."""
 
 
 @router.post("/{agent}", response_class=Response, responses=STREAM)
@@ -69,7 +73,7 @@ async def send(agent: str, body: ChatRequest, runs: Serving, caller: Calling) ->
     last = body.messages[-1] if body.messages else {}
     check_count("parts", last.get("parts"))
     if last.get("role") == "user":
-        turn = await thread.reply(_user_message(last, _instructions(body.messages)))
+        turn = await thread.reply(_user_message(last, _instructions(body.messages), body.metadata))
         return _respond(await open_turn(runs, caller, turn.run_id), is_whole=True)
     replies = _replies(last)
     if not replies:
@@ -147,13 +151,35 @@ def _instructions(messages: Sequence[Json]) -> str:
     return joined_instructions(str(part.get("text", "")) for part in parts)
 
 
-def _user_message(message: Json, instructions: str) -> UserMessage:
+def _user_message(message: Json, instructions: str, metadata: Any) -> UserMessage:
     parts, message_id = message.get("parts"), message.get("id")
     if not isinstance(parts, list) or not isinstance(message_id, str | None):
         raise Problem(
             422, "invalid_input", 'The user\'s message needs an "id", which is a text, and a list of "parts".'
         )
-    return UserMessage(message_id, as_prompt([_part(part) for part in parts]), instructions)
+    return UserMessage(
+        message_id, as_prompt([_part(part) for part in parts]), instructions, _metadata(metadata, message)
+    )
+
+
+def _metadata(of_request: Any, message: Json) -> dict[str, str]:
+    """The metadata of the run. A message's is the page's own, and may have other values than texts: these are left out."""
+    if not isinstance(of_request, dict | None) or not all(
+        isinstance(each, str) for each in (of_request or {}).values()
+    ):
+        raise Problem(422, "invalid_input", '"metadata" must be an object whose values are texts.')
+    of_message = _object(message, "metadata")
+    texts = {name: value for name, value in of_message.items() if isinstance(value, str)}
+    metadata = {name: value for name, value in {**(of_request or {}), **texts}.items() if name not in OWN_METADATA}
+    if len(metadata) > MOST_METADATA:
+        raise Problem(422, "invalid_input", f'"metadata" has {len(metadata)} texts; {MOST_METADATA} are the most.')
+    for name, value in metadata.items():
+        if len(name) > MOST_NAME_CHARS or len(value) > MOST_VALUE_CHARS:
+            raise Problem(
+                422, "invalid_input", f'"metadata" has {name[:80]!r} with {len(value):,} characters; a name may have '
+                f"{MOST_NAME_CHARS}, a text {MOST_VALUE_CHARS}.",
+            )  # fmt: skip
+    return metadata
 
 
 def _part(part: Any) -> Json:

@@ -16,7 +16,7 @@ import re
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from temporalio.client import WorkflowExecutionStatus
@@ -49,6 +49,8 @@ class UserMessage:
     prompt: str | list[Part]
     instructions: str = ""
     """The client's, for this turn and those after it; "": it has none."""
+    metadata: dict[str, str] = field(default_factory=dict)
+    """Likewise."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +177,7 @@ class Thread:
 
     async def _start(self, before: ThreadTurn | None, message: UserMessage) -> str | None:
         """Start the turn after `before`, and return its id; None: there is a run with another message by now."""
-        metadata = {THREAD_ID: self._id, MESSAGE_ID: message.id or ""}
+        metadata = {**message.metadata, THREAD_ID: self._id, MESSAGE_ID: message.id or ""}
         instructions = message.instructions or None
         try:
             if before is not None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from mulligan import Agent
+from mulligan.client.start_run import read_input
 from tests.live.conftest import DONE, Lab, call
 from tests.support.http_server import Door, http_server
 from tests.support.openai_turn import Failure, Turn
@@ -31,8 +32,8 @@ class Chat:
     async def say(self, text: str, message_id: str = "m1") -> Chunks:
         return await self.post({"id": message_id, "role": "user", "parts": [{"type": "text", "text": text}]})
 
-    async def post(self, message: dict[str, Any]) -> Chunks:
-        body = {"id": self.id, "messages": [message], "trigger": "submit-message"}
+    async def post(self, message: dict[str, Any], **fields: Any) -> Chunks:
+        body = {"id": self.id, "messages": [message], "trigger": "submit-message", **fields}
         return await self._chunks("POST", self._url, json=body)
 
     async def resume(self, stop_after: str = "", received: Chunks | None = None) -> Chunks:
@@ -326,3 +327,29 @@ async def test_an_approval_that_was_decided_is_told_in_the_conversation(
     [refund] = [part for part in decided["parts"] if part["type"] == "tool-refund"]
     assert refund["state"] == "output-denied"
     assert (refund["approval"]["approved"], refund["approval"]["reason"]) == (False, "Too much.")
+
+
+async def test_metadata_of_the_request_and_of_the_message_is_the_runs(
+    lab: Lab, door: Door, script: Callable[..., None]
+) -> None:
+    """Of the message's only the texts, as it is the page's own. The conversation says it again."""
+    script(shop, DONE)
+    chat = Chat(door, "shop")
+    parts = [{"type": "text", "text": "Hi."}]
+    message = {"id": "m1", "role": "user", "parts": parts, "metadata": {"page": "cart", "sent": 7, "thread_id": "x"}}
+    chunks = await chat.post(message, metadata={"page": "home", "plan": "pro"})
+    run_input = await read_input(lab.client, chunks[0]["messageId"])
+    assert run_input is not None
+    assert run_input.metadata == {"page": "cart", "plan": "pro", "thread_id": chat.id, "message_id": "m1"}
+    question, _ = await chat.messages()
+    assert question["metadata"] == {"page": "cart", "plan": "pro"}
+    for metadata, sentence in [
+        ({"n": 1}, "texts"),
+        ("x", "object"),
+        ({"n": "x" * 600}, "512"),
+        (dict.fromkeys("abcdefghijklmnopq", ""), "16"),
+    ]:
+        body = {"id": chat.id, "messages": [{**message, "id": "m2"}], "metadata": metadata}
+        refused = await door.http.post("/ai-sdk/shop", json=body)
+        assert (refused.status_code, refused.json()["code"]) == (422, "invalid_input")
+        assert sentence in refused.json()["error"]
