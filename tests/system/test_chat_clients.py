@@ -93,7 +93,7 @@ def comparable(message: dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize("package", ["ai", "ai6"])
 @pytest.mark.parametrize(
-    ("when", "seconds"), [("before", 0.1), ("before", 1), ("before", 10), ("after", 1), ("reload", 10), ("reload", 0.1)]
+    ("when", "seconds"), [("before", 0.1), ("before", 1), ("before", 10), ("after", 1), ("reload", 10), ("return", 0.1)]
 )
 async def test_an_approval_beside_a_slow_tool_completes(
     clients: NodeProject, door: Door, lab: Lab, package: str, when: str, seconds: float
@@ -101,7 +101,8 @@ async def test_an_approval_beside_a_slow_tool_completes(
     """Answered before and after that tool ends, and after a reload; a second device has what the page has."""
     calls = [("refund", ARGUMENTS, "c1"), ("nap", f'{{"seconds": {seconds}}}', "c2")]
     lab.model.script(str(desk.model).partition(":")[2], [Turn("One moment.", calls=calls), DONE])
-    seen: dict[str, Any] = json.loads(await clients.run("ai_chat.mjs", f"{door.url}/ai-sdk/desk", package, when))
+    url = f"{door.url}/ai-sdk/desk{'?sdk=6' if package == 'ai6' else ''}"
+    seen: dict[str, Any] = json.loads(await clients.run("ai_chat.mjs", url, package, when))
     assert not (seen["napped"] and seconds == 10)
     page, second = seen["page"], seen["second"]
     states = {part["type"]: part["state"] for part in page[1]["parts"] if part["type"].startswith("tool-")}

@@ -1,6 +1,6 @@
 // The chat of npm's `ai` that `useChat` shows, unmodified: a person approves beside a slow tool, and perhaps opens the page again.
 // Prints what the page has at the end, and what a second device gets.
-const [url, name, when] = process.argv.slice(2); // `name`: the package; `when`: before | after | reload
+const [url, name, when] = process.argv.slice(2); // `name`: the package; `when`: before | after | reload | return: after that tool has ended
 const { AbstractChat, DefaultChatTransport, isToolUIPart, lastAssistantMessageIsCompleteWithApprovalResponses } =
   await import(name);
 
@@ -28,7 +28,10 @@ class Chat extends AbstractChat {
 }
 
 const id = crypto.randomUUID();
-const load = async () => (await fetch(`${url}/${id}`)).json();
+const load = async () => {
+  const [path, query] = url.split("?");
+  return (await fetch(`${path}/${id}?${query ?? ""}`)).json();
+};
 const calls = (chat) => chat.messages.flatMap((message) => message.parts).filter(isToolUIPart);
 const text = (chat) => chat.messages.at(-1)?.parts.filter((part) => part.type === "text").at(-1)?.text;
 
@@ -46,10 +49,12 @@ chat.sendMessage({ text: "Refund order 7, and take a nap." });
 await until(chat, () => asked(chat));
 let napped = calls(chat).some((part) => part.state === "output-available");
 if (when === "after") await until(chat, () => calls(chat).some((part) => part.state === "output-available"));
-if (when === "reload") {
+if (when === "return") await until(chat, () => chat.status === "ready");
+if (when === "reload" || when === "return") {
   await chat.stop();
   chat = new Chat(id, await load());
-  chat.resumeStream();
+  const resumed = chat.resumeStream();
+  if (when === "return") await resumed;
   await until(chat, () => asked(chat));
 }
 console.error("asked");
