@@ -69,7 +69,7 @@ async def devices(lab: Lab, chromium_program: str) -> AsyncIterator[Devices]:
         pages = [await (await running.new_context()).new_page() for _ in range(2)]
         for opened in pages:
             opened.set_default_timeout(WAIT)
-        yield Devices(*pages, f"{origin}/?server={door.url}")
+        yield Devices(pages[0], pages[1], f"{origin}/?server={door.url}")
 
 
 async def say(page: Page, text: str) -> None:

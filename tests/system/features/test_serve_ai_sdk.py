@@ -12,6 +12,7 @@ import pytest
 
 from mulligan import Agent
 from mulligan.client.start_run import read_input
+from mulligan.serve import ai_sdk
 from tests.live.conftest import DONE, Lab, call
 from tests.support.http_server import Door, http_server
 from tests.support.openai_turn import Failure, Turn
@@ -353,3 +354,37 @@ async def test_metadata_of_the_request_and_of_the_message_is_the_runs(
         refused = await door.http.post("/ai-sdk/shop", json=body)
         assert (refused.status_code, refused.json()["code"]) == (422, "invalid_input")
         assert sentence in refused.json()["error"]
+
+
+async def test_a_conversation_is_the_tenants_and_a_page_gets_its_newest_turns(
+    lab: Lab, script: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another tenant has a conversation of its own under the same id."""
+    script(shop, Turn("First."), Turn("Second."))
+    async with http_server(lab.client, tokens="ada:secret-a,ben:secret-b") as door:
+        ada, ben = ({"Authorization": f"Bearer secret-{each}"} for each in "ab")
+        path = f"/ai-sdk/shop/{uuid.uuid4()}"
+        for number in (1, 2):
+            message = {"id": f"m{number}", "role": "user", "parts": [{"type": "text", "text": "Hi."}]}
+            body = {"id": path.rpartition("/")[2], "messages": [message]}
+            assert (await door.http.post("/ai-sdk/shop", json=body, headers=ada, timeout=60)).status_code == 200
+        messages = (await door.http.get(path, headers=ada)).json()
+        assert [brief(message) for message in messages] == [["Hi."], ["First."], ["Hi."], ["Second."]]
+        assert (await door.http.get(path, headers=ben)).json() == []
+        assert (await door.http.get(path)).status_code == 401
+        for bound, value in [("MOST_TURNS", 1), ("MOST_CHARS", 100)]:
+            with monkeypatch.context() as changed:
+                changed.setattr(ai_sdk, bound, value)
+                assert (await door.http.get(path, headers=ada)).json() == messages[2:]
+
+
+async def test_a_turn_that_no_worker_answers_for_is_a_clear_problem(lab: Lab) -> None:
+    async with http_server(lab.client, task_queue=f"nobody-{uuid.uuid4().hex[:8]}") as door:
+        chat = Chat(door, "shop")
+        saying = asyncio.create_task(chat.say("Hi."))
+        answer = await door.http.get(f"/ai-sdk/shop/{chat.id}", timeout=60)
+        while answer.status_code == 200 and answer.json() == []:  # it has not been started
+            answer = await door.http.get(f"/ai-sdk/shop/{chat.id}", timeout=60)
+        assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+        saying.cancel()
+        await asyncio.gather(saying, return_exceptions=True)
