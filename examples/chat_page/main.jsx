@@ -8,7 +8,7 @@ import {
   lastAssistantMessageIsCompleteWithApprovalResponses as everyApprovalIsDecided,
   lastAssistantMessageIsCompleteWithToolCalls as everyQuestionIsAnswered,
 } from "ai";
-import { useEffect, useState } from "react";
+import { useEffect, useRef, useState } from "react";
 import { createRoot } from "react-dom/client";
 
 const query = new URLSearchParams(location.search);
@@ -16,18 +16,30 @@ const agent = query.get("agent") ?? "support";
 const server = query.get("server") ?? "http://127.0.0.1:8300";
 if (!location.hash) location.hash = crypto.randomUUID();
 const id = location.hash.slice(1);
-const storage = `${server}/${agent}#${id}`;
+const api = `${server}/ai-sdk/${encodeURIComponent(agent)}`;
 
-function Page() {
-  const { messages, sendMessage, addToolApprovalResponse, addToolOutput, status, error } = useChat({
-    id,
-    messages: JSON.parse(localStorage.getItem(storage) ?? "[]"),
-    resume: true, // return to a run that is open
-    transport: new DefaultChatTransport({ api: `${server}/ai-sdk/${encodeURIComponent(agent)}` }),
-    sendAutomaticallyWhen: (chat) => everyApprovalIsDecided(chat) || everyQuestionIsAnswered(chat),
-  });
-  // The server sends the message of an open run. The page keeps those of earlier turns.
-  useEffect(() => localStorage.setItem(storage, JSON.stringify(messages)), [messages]);
+/** The conversation as the server has it, for a page that was closed and for a second device. */
+async function load() {
+  const response = await fetch(`${api}/${encodeURIComponent(id)}`);
+  if (!response.ok) throw new Error(await response.text());
+  return response.json();
+}
+
+function Page({ loaded }) {
+  const { messages, setMessages, sendMessage, resumeStream, addToolApprovalResponse, addToolOutput, status, error } =
+    useChat({
+      id,
+      messages: loaded,
+      transport: new DefaultChatTransport({ api }),
+      sendAutomaticallyWhen: (chat) => everyApprovalIsDecided(chat) || everyQuestionIsAnswered(chat),
+    });
+  const now = useRef(messages);
+  now.current = messages;
+  // Return to a turn in flight. If it has ended since the messages were loaded, there is no stream, and they have its answer.
+  useEffect(() => {
+    const isUnanswered = () => now.current.at(-1)?.role === "user";
+    if (isUnanswered()) resumeStream().then(async () => isUnanswered() && setMessages(await load()));
+  }, []);
   const approve = (part, approved) => addToolApprovalResponse({ id: part.approval.id, approved });
   const answer = (part, output) => addToolOutput({ tool: getToolName(part), toolCallId: part.toolCallId, output });
   return (
@@ -42,14 +54,25 @@ function Page() {
           </li>
         ))}
       </ol>
-      {error && <p role="alert">{error.message}</p>}
+      {error && !messages.at(-1)?.parts.some(failure) && <Failure text={error.message} />}
       <Form label="Message" busy={status !== "ready" && status !== "error"} submit={(text) => sendMessage({ text })} />
     </main>
   );
 }
 
+/** What a turn failed with. It stays in the conversation. */
+const failure = (part) => part.type === "data-mulligan" && part.data.type === "run_ended" && part.data.error?.message;
+
+function Failure({ text }) {
+  try {
+    text = JSON.parse(text).error ?? text; // a refusal of the server
+  } catch {} // the error of a stream is a sentence
+  return <p role="alert">{text}</p>;
+}
+
 function Part({ part, approve, answer }) {
   if (part.type === "text") return <p>{part.text}</p>;
+  if (failure(part)) return <Failure text={failure(part)} />;
   if (!isToolUIPart(part)) return null; // data-mulligan: repairs, sub-agents, and what else the run says of itself
   const question = part.state === "input-available" && part.toolMetadata?.mulligan?.question;
   return (
@@ -90,4 +113,8 @@ function Form({ label, busy = false, submit }) {
   );
 }
 
-createRoot(document.getElementById("page")).render(<Page />);
+const root = createRoot(document.getElementById("page"));
+load().then(
+  (messages) => root.render(<Page loaded={messages} />),
+  (error) => root.render(<Failure text={error.message} />),
+);

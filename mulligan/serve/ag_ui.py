@@ -99,6 +99,18 @@ async def run(
     return _respond(body, Translator(body, newest), stream, snapshot=True)
 
 
+@router.get("/{agent}/{thread:path}")
+async def read(agent: str, thread: str, runs: Serving, caller: Calling) -> Json:
+    """The messages of a thread. Of a step that is under way it has nothing yet."""
+    newest = await Thread(runs, caller, agent, thread).newest()
+    if newest is None:
+        return {"messages": []}
+    translator = Translator(RunAgentInput(thread_id=thread, run_id=newest.run_id), newest)
+    async for event in runs.stored_events(caller, newest.run_id):
+        translator.view.add(event)
+    return {"messages": translator.snapshot()["messages"]}
+
+
 def _new_message(messages: Sequence[Json]) -> UserMessage | None:
     """The user's message at the end; None: the client sends none, or one that came from here."""
     last = messages[-1] if messages else {}

@@ -10,10 +10,11 @@ import json
 from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse
 
+from mulligan.content import Media, Part, described
 from mulligan.run_view import changes
 from mulligan.run_view.run_view import RunView
 from mulligan.run_view.step_view import DENIED, CallView
@@ -22,8 +23,12 @@ from mulligan.serve.http_protocol import STREAM, Calling, EventStream, Protocol,
 from mulligan.serve.json_body import MOST_MESSAGES, JsonRoute, check_count
 from mulligan.serve.problems import Problem
 from mulligan.serve.replies import PersonReply, send_replies
-from mulligan.serve.threads import Thread, UserMessage
+from mulligan.serve.runs import Runs
+from mulligan.serve.security import Caller
+from mulligan.serve.served_request import IGNORED
+from mulligan.serve.threads import MESSAGE_ID, THREAD_ID, Thread, ThreadTurn, UserMessage
 from mulligan.serve.turn_stream import TurnStream, Wait, WaitingCall, open_turn, turn_frames
+from mulligan.serve.ui_message import UIMessage
 from mulligan.wire.event_types import Decided, Event, MessageReceived, RunEnded
 
 PREFIX = "/ai-sdk"
@@ -33,7 +38,17 @@ ABORTED = {"cancelled", "terminated"}
 TOLD = {"step_started", "text_delta", "answered", "tool_call_started", "tool_call_settled", "message"}
 TOLD |= {"run_started", "run_ended"}
 """The events that the AI SDK has chunks for. Those of calls that wait for approval are told too."""
+NEWEST, VERSION_6 = 7, 6
+"""Versions of npm's `ai`. 6 has no chunks for void text, for decisions of others and for messages that join a run."""
+Version = Annotated[int, Query(ge=VERSION_6, le=NEWEST)]
+VOID = " […] (This text was not completed, and is written again.)"
 FINISH_REASONS = {"completed": "stop", "stopped": "interrupted", "truncated": "length", "refused": "content-filter"}
+
+OWN_METADATA = {THREAD_ID, MESSAGE_ID, IGNORED}
+MOST_METADATA, MOST_NAME_CHARS, MOST_VALUE_CHARS = 16, 64, 512
+"""Metadata of a request and its message: OpenAI's limits, as at `/v1`."""
+MOST_TURNS, MOST_CHARS = 100, 8_000_000
+"""The newest turns that a page is given, and about how many characters they have together."""
 
 Json = dict[str, Any]
 router = APIRouter(prefix=PREFIX, tags=["ai-sdk"], route_class=JsonRoute)
@@ -45,10 +60,12 @@ class ChatRequest(BaseModel):
     id: str
     messages: Annotated[list[Json], Field(max_length=MOST_MESSAGES, fail_fast=True)]
     trigger: str = "submit-message"
+    metadata: Any = None
+    """Of the run, beside that of the message: `body: {metadata: …}` of the transport."""
 
 
 @router.post("/{agent}", response_class=Response, responses=STREAM)
-async def send(agent: str, body: ChatRequest, runs: Serving, caller: Calling) -> Response:
+async def send(agent: str, body: ChatRequest, runs: Serving, caller: Calling, sdk: Version = NEWEST) -> Response:
     """Send the user's message, or replies to approvals and questions."""
     if body.trigger != "submit-message":
         raise Problem(
@@ -60,8 +77,8 @@ async def send(agent: str, body: ChatRequest, runs: Serving, caller: Calling) ->
     last = body.messages[-1] if body.messages else {}
     check_count("parts", last.get("parts"))
     if last.get("role") == "user":
-        turn = await thread.reply(_user_message(last, _instructions(body.messages)))
-        return _respond(await open_turn(runs, caller, turn.run_id), is_whole=True)
+        turn = await thread.reply(_user_message(last, _instructions(body.messages), body.metadata))
+        return _respond(await open_turn(runs, caller, turn.run_id), sdk, is_whole=True)
     replies = _replies(last)
     if not replies:
         raise Problem(422, "invalid_input", "The last message is neither a user's nor one with replies to the agent.")
@@ -69,16 +86,73 @@ async def send(agent: str, body: ChatRequest, runs: Serving, caller: Calling) ->
     if newest is None or newest.run_id != last.get("id"):
         raise Problem(409, "not_the_newest", "The replies are not to the newest message of this conversation; load it.")
     since, decided = await send_replies(runs, caller, newest.run_id, replies)
-    return _respond(await open_turn(runs, caller, newest.run_id, since=since, decided=decided), is_whole=False)
+    return _respond(await open_turn(runs, caller, newest.run_id, since=since, decided=decided), sdk, is_whole=False)
 
 
 @router.get("/{agent}/{chat:path}/stream", response_class=Response, responses=STREAM)
-async def resume(agent: str, chat: str, runs: Serving, caller: Calling) -> Response:
+async def resume(agent: str, chat: str, runs: Serving, caller: Calling, sdk: Version = NEWEST) -> Response:
     """The newest message from its beginning, while its run is open; 204 if no run is."""
     newest = await Thread(runs, caller, agent, chat).newest()
     if newest is None or not newest.is_open:
         return Response(status_code=204)
-    return _respond(await open_turn(runs, caller, newest.run_id), is_whole=True)
+    if (
+        sdk == VERSION_6
+    ):  # it adds what comes to the message that the page has: a turn that waits is in the conversation
+        so_far = TurnStream(runs, caller, newest.run_id)
+        await so_far.read()
+        if so_far.waits:
+            return Response(status_code=204)
+    return _respond(await open_turn(runs, caller, newest.run_id), sdk, is_whole=True)
+
+
+@router.get("/{agent}/{chat:path}")
+async def read(agent: str, chat: str, runs: Serving, caller: Calling, sdk: Version = NEWEST) -> Response:
+    """The conversation as UIMessages, without the answer of a turn in flight. One that waits for people is not in flight."""
+    messages: list[Json] = []
+    size = turns = 0
+    async for turn in Thread(runs, caller, agent, chat).turns():
+        answer, answer_size = await _answer(runs, caller, turn, sdk)
+        question = _shown_message(turn)
+        size, turns = size + answer_size + len(json.dumps(question, ensure_ascii=False)), turns + 1
+        if messages and size > MOST_CHARS:
+            break
+        messages[:0] = [question, answer] if answer else [question]
+        if turns == MOST_TURNS:
+            break
+    return Response(json.dumps(messages, ensure_ascii=False).encode(), media_type="application/json")
+
+
+async def _answer(runs: Runs, caller: Caller, turn: ThreadTurn, sdk: int) -> tuple[Json | None, int]:
+    """The answer of a turn, and about how many characters it has. None: the turn is in flight."""
+    stream = TurnStream(runs, caller, turn.run_id)
+    await stream.read()
+    if not (stream.is_ended or stream.waits):
+        return None, 0
+    translator, message = Translator(is_whole=True), UIMessage(turn.run_id)
+    for event in stream.earlier:
+        for chunk in translator.translate(event, stream.token):
+            message.add(_as_6(chunk) if sdk == VERSION_6 else chunk)
+    for chunk in translator.paused(stream.waits):
+        message.add(chunk)
+    return message.to_json(), message.size
+
+
+def _shown_message(turn: ThreadTurn) -> Json:
+    """The message of the user that a turn answers."""
+    run_input = turn.input
+    parts = [run_input.prompt] if isinstance(run_input.prompt, str) else run_input.prompt or []
+    metadata = {name: value for name, value in run_input.metadata.items() if name not in OWN_METADATA}
+    message: Json = {"id": run_input.metadata.get(MESSAGE_ID) or f"{turn.run_id}-user", "role": "user"}
+    return {**message, **({"metadata": metadata} if metadata else {}), "parts": [_shown_part(part) for part in parts]}
+
+
+def _shown_part(part: str | Part) -> Json:
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    if not isinstance(part, Media) or part.ref:
+        return {"type": "text", "text": described([part])}  # no page can load what is stored elsewhere
+    file = {"type": "file", "mediaType": part.media_type, "url": part.url or part.data_url}
+    return {**file, "filename": part.name} if part.name else file
 
 
 def _instructions(messages: Sequence[Json]) -> str:
@@ -88,13 +162,35 @@ def _instructions(messages: Sequence[Json]) -> str:
     return joined_instructions(str(part.get("text", "")) for part in parts)
 
 
-def _user_message(message: Json, instructions: str) -> UserMessage:
+def _user_message(message: Json, instructions: str, metadata: Any) -> UserMessage:
     parts, message_id = message.get("parts"), message.get("id")
     if not isinstance(parts, list) or not isinstance(message_id, str | None):
         raise Problem(
             422, "invalid_input", 'The user\'s message needs an "id", which is a text, and a list of "parts".'
         )
-    return UserMessage(message_id, as_prompt([_part(part) for part in parts]), instructions)
+    return UserMessage(
+        message_id, as_prompt([_part(part) for part in parts]), instructions, _metadata(metadata, message)
+    )
+
+
+def _metadata(of_request: Any, message: Json) -> dict[str, str]:
+    """The metadata of the run. A message's is the page's own, and may have other values than texts: these are left out."""
+    if not isinstance(of_request, dict | None) or not all(
+        isinstance(each, str) for each in (of_request or {}).values()
+    ):
+        raise Problem(422, "invalid_input", '"metadata" must be an object whose values are texts.')
+    of_message = _object(message, "metadata")
+    texts = {name: value for name, value in of_message.items() if isinstance(value, str)}
+    metadata = {name: value for name, value in {**(of_request or {}), **texts}.items() if name not in OWN_METADATA}
+    if len(metadata) > MOST_METADATA:
+        raise Problem(422, "invalid_input", f'"metadata" has {len(metadata)} texts; {MOST_METADATA} are the most.')
+    for name, value in metadata.items():
+        if len(name) > MOST_NAME_CHARS or len(value) > MOST_VALUE_CHARS:
+            raise Problem(
+                422, "invalid_input", f'"metadata" has {name[:80]!r} with {len(value):,} characters; a name may have '
+                f"{MOST_NAME_CHARS}, a text {MOST_VALUE_CHARS}.",
+            )  # fmt: skip
+    return metadata
 
 
 def _part(part: Any) -> Json:
@@ -136,9 +232,9 @@ def _object(value: Any, name: str) -> Json:
     return found if isinstance(found, dict) else {}
 
 
-def _respond(stream: TurnStream, *, is_whole: bool) -> Response:
+def _respond(stream: TurnStream, sdk: int, *, is_whole: bool) -> Response:
     """`is_whole`: the message from its beginning; otherwise what comes after the part that the client has."""
-    translator = Translator(is_whole=is_whole, replied=stream.decided)
+    translator = Translator(is_whole=is_whole, replied=stream.decided, sdk=sdk)
     for event in stream.earlier:
         translator.translate(event)
     translator.view.leave()
@@ -154,10 +250,10 @@ async def _frames(stream: TurnStream, translator: Translator) -> AsyncIterator[b
 class Translator:
     """The changes of a run as chunks of the AI SDK's UI message stream."""
 
-    def __init__(self, *, is_whole: bool, replied: Collection[WaitingCall] = ()) -> None:
-        """`replied`: the calls that this request has decided or answered."""
+    def __init__(self, *, is_whole: bool, replied: Collection[WaitingCall] = (), sdk: int = NEWEST) -> None:
+        """`replied`: the calls that this request has decided or answered. `sdk`: the version of npm's `ai`."""
         self.view = RunView(most_steps=1)
-        self._is_whole, self._replied = is_whole, replied
+        self._is_whole, self._replied, self._sdk = is_whole, replied, sdk
         self._inputs: dict[str, Any] = {}
         """The input that the client has, by the call's id."""
         self._approvals: dict[str, str] = {}
@@ -168,6 +264,8 @@ class Translator:
         """What is sent for an event. An approval is asked for at once: its id has the token."""
         self._token = token
         sent = [each for change in self.view.add(event) for each in self._translated(change)]
+        if self._sdk == VERSION_6:
+            sent = [_as_6(each) for each in sent if each["type"] != "tool-approval-response"]
         is_told = event.type in TOLD or (event.type == "waiting" and event.kind == "approval")
         return sent if is_told else [*sent, _data(event)]
 
@@ -200,6 +298,9 @@ class Translator:
                 return [{"type": "text-start", "id": self._text_id}]
             case changes.TextExtended(text=text):
                 return [{"type": "text-delta", "id": self._text_id, "delta": text}]
+            case changes.TextClosed(is_void=True) if self._sdk == VERSION_6:
+                void = {"type": "text-delta", "id": self._text_id, "delta": VOID}
+                return [void, {"type": "text-end", "id": self._text_id}]
             case changes.TextClosed(is_void=True):
                 return [{"type": "reset-step"}]  # a step has no other parts until it is answered
             case changes.TextClosed():
@@ -300,6 +401,13 @@ def _end(end: RunEnded) -> Json:
         message = end.error.message if end.error else f"The run ended: {end.status}."
         return {"type": "error", "errorText": message}
     return {"type": "finish", "finishReason": FINISH_REASONS.get(end.status, "other")}
+
+
+def _as_6(chunk: Json) -> Json:
+    """A chunk as version 6 knows it."""
+    if chunk["type"] == "steering-message":
+        return {"type": "data-steering-message", "id": chunk["id"], "data": {"parts": chunk["parts"]}}
+    return {**chunk, "finishReason": "other"} if chunk.get("finishReason") == "interrupted" else chunk
 
 
 def _data(event: Event) -> Json:

@@ -14,8 +14,9 @@ import hashlib
 import json
 import re
 import secrets
+from collections.abc import AsyncIterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from temporalio.client import WorkflowExecutionStatus
@@ -48,6 +49,8 @@ class UserMessage:
     prompt: str | list[Part]
     instructions: str = ""
     """The client's, for this turn and those after it; "": it has none."""
+    metadata: dict[str, str] = field(default_factory=dict)
+    """Likewise."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,23 @@ class Thread:
         run = await newest_continuation(self._runs.client, run)
         return await self._turn(run.description.id)
 
+    async def turns(self) -> AsyncIterator[ThreadTurn]:
+        """The turns, the newest first, as far back as Temporal keeps them."""
+        turn = await self.newest()
+        while turn is not None:
+            yield turn
+            turn = await self._turn_before(turn)
+
+    async def _turn_before(self, turn: ThreadTurn) -> ThreadTurn | None:
+        run = await ResumedRun.read(self._runs.client, turn.run_id)
+        if run is None or run.resumed_from is None:
+            return None
+        source = run.resumed_from.workflow_id, run.resumed_from.run_id
+        before = await ResumedRun.read(self._runs.client, source[0])
+        if before is None or before.source != source or not await self._is_turn(before):
+            return None
+        return await self._turn(source[0])
+
     async def reply(self, message: UserMessage) -> ThreadTurn:
         """The turn that replies to a message. It is started, unless an earlier request has done so.
 
@@ -157,7 +177,7 @@ class Thread:
 
     async def _start(self, before: ThreadTurn | None, message: UserMessage) -> str | None:
         """Start the turn after `before`, and return its id; None: there is a run with another message by now."""
-        metadata = {THREAD_ID: self._id, MESSAGE_ID: message.id or ""}
+        metadata = {**message.metadata, THREAD_ID: self._id, MESSAGE_ID: message.id or ""}
         instructions = message.instructions or None
         try:
             if before is not None:

@@ -149,6 +149,23 @@ class TurnStream:
         if not (self.earlier and isinstance(self.earlier[-1], RunEnded)):
             self._watched = await self._runs.watch(self._caller, self.run_id, since)
 
+    async def read(self) -> None:
+        """Read the events that there are, and watch no further. `waits` are the calls that wait for people, if the run
+        waits for nothing else.
+        """
+        async for event in self._runs.stored_events(self._caller, self.run_id):
+            self.earlier.append(event)
+            self._note(event)
+            self.token = str(getattr(event, "offset", -1) + 1)
+        if self._view.end is None:
+            await self._note_sub_runs()
+            self.waits = await self._pending() if self._may_pause() else []
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether the run has ended, by the events that were read."""
+        return self._view.end is not None
+
     async def _note_sub_runs(self) -> None:
         """Note which calls of sub-agents wait. The client has read the events about them, so they are not sent again."""
         try:

@@ -80,3 +80,33 @@ async def test_the_ai_sdks_transport_is_asked_returns_replies_and_resumes(
     ]
     assert seen["idle"] is None
     assert seen["told"]["parts"] == [STORY * 4]
+
+
+def comparable(message: dict[str, Any]) -> Any:
+    """A message without what differs from page to page: the ids of approvals, and absent fields."""
+    parts = [dict(part) for part in message["parts"]]
+    for part in parts:
+        part.pop("approval", None)
+        part.pop("rawInput", None)
+    return message["role"], parts
+
+
+@pytest.mark.parametrize("package", ["ai", "ai6"])
+@pytest.mark.parametrize(
+    ("when", "seconds"), [("before", 0.1), ("before", 1), ("before", 10), ("after", 1), ("reload", 10), ("return", 0.1)]
+)
+async def test_an_approval_beside_a_slow_tool_completes(
+    clients: NodeProject, door: Door, lab: Lab, package: str, when: str, seconds: float
+) -> None:
+    """Answered before and after that tool ends, and after a reload; a second device has what the page has."""
+    calls = [("refund", ARGUMENTS, "c1"), ("nap", f'{{"seconds": {seconds}}}', "c2")]
+    lab.model.script(str(desk.model).partition(":")[2], [Turn("One moment.", calls=calls), DONE])
+    url = f"{door.url}/ai-sdk/desk{'?sdk=6' if package == 'ai6' else ''}"
+    seen: dict[str, Any] = json.loads(await clients.run("ai_chat.mjs", url, package, when))
+    assert not (seen["napped"] and seconds == 10)
+    page, second = seen["page"], seen["second"]
+    states = {part["type"]: part["state"] for part in page[1]["parts"] if part["type"].startswith("tool-")}
+    assert states == {"tool-refund": "output-available", "tool-nap": "output-available"}
+    assert [part["text"] for part in page[1]["parts"] if part["type"] == "text"] == ["One moment.", "done"]
+    assert [message["id"] for message in second] == [message["id"] for message in page]
+    assert [comparable(message) for message in second] == [comparable(message) for message in page]

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from mulligan.serve.ai_sdk import Translator
-from mulligan.values import ErrorInfo, RunResult, Usage
+from mulligan.values import ErrorInfo, RunResult, ToolCall, Usage
 from mulligan.wire.event_types import (
     Answered,
+    Decided,
     Event,
     MessageReceived,
     ModelFallback,
@@ -18,6 +19,7 @@ from mulligan.wire.event_types import (
     StepStarted,
     TextDelta,
     TextVoid,
+    Waiting,
 )
 
 AT = datetime(2026, 11, 22, tzinfo=UTC)
@@ -102,3 +104,22 @@ def test_each_end_of_a_run_is_the_end_of_the_message(
     chunks = translate(STEP, delta("Half"), ended)
     assert [chunk["type"] for chunk in chunks[-4:-1]] == ["reset-step", "finish-step", "data-mulligan"]
     assert chunks[-1] == last
+
+
+def test_what_version_6_does_not_know_is_not_sent_to_it() -> None:
+    """Void text is followed by a sentence; a message that joins the run is a data part."""
+    asked = Waiting(at=AT, offset=3, step=1, call_id="c", name="f", kind="approval", arguments={})
+    decided = Decided(at=AT, offset=4, step=1, call_id="c", name="f", decision="approve")
+    calls = [ToolCall(id="c", name="f", arguments="{}")]
+    answered = Answered(at=AT, offset=2, step=1, text="Hello", tool_calls=calls, usage=Usage())
+    joined = MessageReceived(at=AT, offset=5, text="Hurry.")
+    fields: dict[str, Any] = {"status": "stopped", "steps": 1, "usage": Usage(), "trace_id": "", "output": None}
+    ended = RunEnded(at=AT, offset=6, turn=1, status="stopped", result=RunResult.model_validate(fields))
+    translator = Translator(is_whole=True, sdk=6)
+    events: list[Event] = [STEP, delta("Good"), VOID, delta("Hel", attempt=2), answered, asked, decided, joined, ended]
+    chunks = [chunk for event in events for chunk in translator.translate(event)]
+    assert texts(chunks) == ["Good […] (This text was not completed, and is written again.)", "Hello"]
+    assert not {"reset-step", "tool-approval-response", "steering-message"} & {chunk["type"] for chunk in chunks}
+    [steering] = [chunk for chunk in chunks if chunk["type"] == "data-steering-message"]
+    assert steering["data"]["parts"] == [{"type": "text", "text": "Hurry."}]
+    assert chunks[-1] == {"type": "finish", "finishReason": "other"}

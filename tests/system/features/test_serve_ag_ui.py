@@ -215,3 +215,19 @@ async def test_what_cannot_be_served_is_refused_with_a_sentence(door: Door, scri
     script(shop, Turn(failure=Failure(400)))
     failed = (await AgUiThread(door, "shop").post(user("x")))[-1]
     assert (failed.type.value, failed.code) == ("RUN_ERROR", "ModelRequestError")
+
+
+async def test_a_second_device_gets_the_messages_of_a_thread(door: Door, script: Callable[..., str]) -> None:
+    """As the snapshot of a client that returns."""
+    script(shop, call("search_orders", '{"customer": "Ada"}', "a"), Turn("First."), Turn("Second."))
+    thread = AgUiThread(door, "shop")
+    path = f"/ag-ui/shop/{thread.id}"
+    assert (await door.http.get(path)).json() == {"messages": []}
+    await thread.post(user("One?", "m1"))
+    await thread.post(user("Two?", "m2"))
+    messages = (await door.http.get(path)).json()["messages"]
+    roles = ["user", "assistant", "tool", "assistant", "user", "assistant"]
+    assert [message["role"] for message in messages] == roles
+    assert [message.get("content") for message in messages][-3:] == ["First.", "Two?", "Second."]
+    returned = await thread.post(user("Two?", "m2"))
+    assert [message["id"] for message in messages] == [message.id for message in returned[1].messages]

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from mulligan import Agent
+from mulligan.client.start_run import read_input
+from mulligan.serve import ai_sdk
 from tests.live.conftest import DONE, Lab, call
 from tests.support.http_server import Door, http_server
 from tests.support.openai_turn import Failure, Turn
@@ -31,14 +33,21 @@ class Chat:
     async def say(self, text: str, message_id: str = "m1") -> Chunks:
         return await self.post({"id": message_id, "role": "user", "parts": [{"type": "text", "text": text}]})
 
-    async def post(self, message: dict[str, Any]) -> Chunks:
-        body = {"id": self.id, "messages": [message], "trigger": "submit-message"}
+    async def post(self, message: dict[str, Any], **fields: Any) -> Chunks:
+        body = {"id": self.id, "messages": [message], "trigger": "submit-message", **fields}
         return await self._chunks("POST", self._url, json=body)
 
     async def resume(self, stop_after: str = "", received: Chunks | None = None) -> Chunks:
         """`received`: has each chunk as soon as it is there."""
         chunks: Chunks = [] if received is None else received
         return await self._chunks("GET", f"{self._url}/{self.id}/stream", stop_after, chunks)
+
+    async def messages(self) -> list[dict[str, Any]]:
+        """What a page gets that has nothing."""
+        answer = await self._door.http.get(f"{self._url}/{self.id}", timeout=60)
+        assert answer.status_code == 200, answer.text
+        messages: list[dict[str, Any]] = answer.json()
+        return messages
 
     async def _chunks(
         self, method: str, url: str, stop_after: str = "", chunks: Chunks | None = None, **options: Any
@@ -237,3 +246,145 @@ async def test_what_cannot_be_served_is_refused_with_a_sentence(door: Door, scri
         assert sentence in answer.json()["error"]
     script(shop, Turn(failure=Failure(400)))
     assert types(await Chat(door, "shop").say("x"))[-2:] == ["finish-step", "error"]
+
+
+def brief(message: dict[str, Any]) -> list[Any]:
+    """The parts of a message: texts, and calls with their states."""
+    return [
+        part.get("text") or (part["type"].removeprefix("tool-"), part["state"])
+        for part in message["parts"]
+        if part["type"] == "text" or part["type"].startswith("tool-")
+    ]
+
+
+async def test_a_second_device_gets_the_whole_conversation(door: Door, script: Callable[..., None]) -> None:
+    """Turns that have ended with their answers, and of one in flight the user's message."""
+    calls = [("search_orders", "{'customer': 'Ada'}", "a"), ("serch", "{}", "b"), ("refuse", "{}", "c")]
+    script(shop, Turn("Let me look.", calls=calls), DONE, Turn("Bye."))
+    chat = Chat(door, "shop")
+    assert await chat.messages() == []
+    chunks = await chat.say("Where is my order?")
+    second = await chat.say("Bye.", "m2")
+    question, answer, *others = await chat.messages()
+    assert question == {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Where is my order?"}]}
+    assert (answer["id"], answer["role"]) == (chunks[0]["messageId"], "assistant")
+    ended = ("search_orders", "output-available"), ("serch", "output-error"), ("refuse", "output-error")
+    assert brief(answer) == ["Let me look.", *ended, "done"]
+    assert [part["type"] for part in answer["parts"]].count("step-start") == 2
+    found = next(part for part in answer["parts"] if part.get("toolCallId") == "a")
+    assert (found["providerExecuted"], found["input"]["customer"]) == (True, "Ada")
+    assert found["output"] == only(chunks, "tool-output-available")["output"]
+    assert [message["id"] for message in others] == ["m2", second[0]["messageId"]]
+
+    script(desk, call("nap", '{"seconds": 60}', "c1"), DONE)
+    chat = Chat(door, "desk")
+    saying = asyncio.create_task(chat.say("Sleep."))
+    while not await chat.resume(stop_after="tool-input-available"):
+        await asyncio.sleep(0.1)
+    [in_flight] = await chat.messages()
+    assert in_flight["id"] == "m1"
+    await wake()
+    await saying
+    assert [brief(each) for each in await chat.messages()] == [["Sleep."], [("nap", "output-available"), "done"]]
+
+
+async def test_a_page_that_returns_decides_by_what_the_conversation_says(
+    door: Door, script: Callable[..., None]
+) -> None:
+    """A turn that waits for people is a message with the requests, also where a sub-agent asks."""
+    script(desk, Turn(calls=[*REFUND.calls, ("ask_person", '{"question": "Which?"}', "c2")]), DONE)
+    script(front, call("desk", '{"prompt": "Refund order 7."}', "d1"), DONE)
+    chat = Chat(door, "front")
+    await chat.say("Refund order 7.")
+    _, waiting = await chat.messages()
+    sub_run = f"{waiting['id']}/d1"
+    calls = {part["toolCallId"]: part for part in waiting["parts"] if "toolCallId" in part}
+    refund, question = calls[f"c1@{sub_run}"], calls[f"c2@{sub_run}"]
+    assert refund["state"] == "approval-requested"
+    assert refund["input"] == {"order": 7, "amount": {"euros": 2}}
+    assert (question["state"], question["toolMetadata"]["mulligan"]["question"]) == ("input-available", "Which?")
+    refund |= {"state": "approval-responded", "approval": {**refund["approval"], "approved": True}}
+    question |= {"state": "output-available", "output": "Both."}
+    rest = await chat.post(waiting)
+    assert types(rest)[-1] == "finish"
+    outputs = {chunk["toolCallId"]: chunk["output"] for chunk in rest if chunk["type"] == "tool-output-available"}
+    assert outputs[f"c1@{sub_run}"] == "refunded 2 for order 7"
+    assert outputs["d1"] == "done"
+    assert brief((await chat.messages())[1])[-1] == "done"
+
+
+async def test_an_approval_that_was_decided_is_told_in_the_conversation(
+    door: Door, script: Callable[..., None]
+) -> None:
+    script(desk, REFUND, DONE)
+    chat = Chat(door, "desk")
+    await chat.say("Refund order 7.")
+    _, waiting = await chat.messages()
+    [refund] = [part for part in waiting["parts"] if part["type"] == "tool-refund"]
+    refund |= {"state": "approval-responded"}
+    refund["approval"] |= {"approved": False, "reason": "Too much."}
+    await chat.post(waiting)
+    _, decided = await chat.messages()
+    [refund] = [part for part in decided["parts"] if part["type"] == "tool-refund"]
+    assert refund["state"] == "output-denied"
+    assert (refund["approval"]["approved"], refund["approval"]["reason"]) == (False, "Too much.")
+
+
+async def test_metadata_of_the_request_and_of_the_message_is_the_runs(
+    lab: Lab, door: Door, script: Callable[..., None]
+) -> None:
+    """Of the message's only the texts, as it is the page's own. The conversation says it again."""
+    script(shop, DONE)
+    chat = Chat(door, "shop")
+    parts = [{"type": "text", "text": "Hi."}]
+    message = {"id": "m1", "role": "user", "parts": parts, "metadata": {"page": "cart", "sent": 7, "thread_id": "x"}}
+    chunks = await chat.post(message, metadata={"page": "home", "plan": "pro"})
+    run_input = await read_input(lab.client, chunks[0]["messageId"])
+    assert run_input is not None
+    assert run_input.metadata == {"page": "cart", "plan": "pro", "thread_id": chat.id, "message_id": "m1"}
+    question, _ = await chat.messages()
+    assert question["metadata"] == {"page": "cart", "plan": "pro"}
+    for metadata, sentence in [
+        ({"n": 1}, "texts"),
+        ("x", "object"),
+        ({"n": "x" * 600}, "512"),
+        (dict.fromkeys("abcdefghijklmnopq", ""), "16"),
+    ]:
+        body = {"id": chat.id, "messages": [{**message, "id": "m2"}], "metadata": metadata}
+        refused = await door.http.post("/ai-sdk/shop", json=body)
+        assert (refused.status_code, refused.json()["code"]) == (422, "invalid_input")
+        assert sentence in refused.json()["error"]
+
+
+async def test_a_conversation_is_the_tenants_and_a_page_gets_its_newest_turns(
+    lab: Lab, script: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another tenant has a conversation of its own under the same id."""
+    script(shop, Turn("First."), Turn("Second."))
+    async with http_server(lab.client, tokens="ada:secret-a,ben:secret-b") as door:
+        ada, ben = ({"Authorization": f"Bearer secret-{each}"} for each in "ab")
+        path = f"/ai-sdk/shop/{uuid.uuid4()}"
+        for number in (1, 2):
+            message = {"id": f"m{number}", "role": "user", "parts": [{"type": "text", "text": "Hi."}]}
+            body = {"id": path.rpartition("/")[2], "messages": [message]}
+            assert (await door.http.post("/ai-sdk/shop", json=body, headers=ada, timeout=60)).status_code == 200
+        messages = (await door.http.get(path, headers=ada)).json()
+        assert [brief(message) for message in messages] == [["Hi."], ["First."], ["Hi."], ["Second."]]
+        assert (await door.http.get(path, headers=ben)).json() == []
+        assert (await door.http.get(path)).status_code == 401
+        for bound, value in [("MOST_TURNS", 1), ("MOST_CHARS", 100)]:
+            with monkeypatch.context() as changed:
+                changed.setattr(ai_sdk, bound, value)
+                assert (await door.http.get(path, headers=ada)).json() == messages[2:]
+
+
+async def test_a_turn_that_no_worker_answers_for_is_a_clear_problem(lab: Lab) -> None:
+    async with http_server(lab.client, task_queue=f"nobody-{uuid.uuid4().hex[:8]}") as door:
+        chat = Chat(door, "shop")
+        saying = asyncio.create_task(chat.say("Hi."))
+        answer = await door.http.get(f"/ai-sdk/shop/{chat.id}", timeout=60)
+        while answer.status_code == 200 and answer.json() == []:  # it has not been started
+            answer = await door.http.get(f"/ai-sdk/shop/{chat.id}", timeout=60)
+        assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+        saying.cancel()
+        await asyncio.gather(saying, return_exceptions=True)
