@@ -9,7 +9,7 @@ A request passes gate.py (host, origin, token; arriving_body.py limits its body)
   the caller to every method;
 - a `Protocol(prefix=…, router=…, refuse=…)`, where `refuse` makes a response of a `Problem` in the protocol's form. It
   is used for everything that goes wrong: exceptions of `Runs` need not be caught. Its name is added to `PROTOCOLS` of
-  app.py.
+  create_app.py.
 
 What `Runs` offers: `start` (once for an id), `resume`, `describe`, `find`, `read`, `steps`, `messages`, `pending`,
 `agents`, `agent`, `send_message`, `decide`, `answer`, `stop`, `cancel`, and
@@ -74,7 +74,7 @@ def app(  # noqa: PLR0913 - an option is a parameter
     from mulligan.extras import require_extra
 
     require_extra("serve", "mulligan.serve")
-    from mulligan.serve.app import create_app
+    from mulligan.serve.create_app import create_app
 
     return create_app(
         client=client,
