@@ -45,7 +45,7 @@ async def serve(*words: str, tokens: str = "") -> AsyncIterator[CommandProcess]:
             await process.wait()
 
 
-@pytest.mark.parametrize(("words", "tokens", "sentence"), REFUSED, ids=[row[2][:60] for row in REFUSED])
+@pytest.mark.parametrize(("words", "tokens", "sentence"), REFUSED, ids=[row[2][:90] for row in REFUSED])
 async def test_a_wrong_start_is_refused_with_one_sentence_without_the_token(
     words: list[str], tokens: str, sentence: str
 ) -> None:

