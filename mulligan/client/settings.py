@@ -92,8 +92,8 @@ class Settings(BaseSettings):
     """A file with prices of models, which override the built-in ones. Not set: only the built-in prices."""
 
     serve_tokens: SecretStr = SecretStr("")
-    """`name:token` or `name:token:agent|agent`, separated by commas: who may call `mulligan serve`. Not set: only this
-    machine."""
+    """`name:token`, `name:token:agent|agent` or `name:token:agents:roles`, separated by commas: who may call `mulligan
+    serve`. Not set: only this machine."""
 
     callback_keys: SecretStr = SecretStr("")
     """Secrets of 32 characters or more, separated by commas: the first makes the tokens of deferred calls, all read them.

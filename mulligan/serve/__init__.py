@@ -9,7 +9,7 @@ A request passes gate.py (host, origin, token; arriving_body.py limits its body)
   the caller to every method;
 - a `Protocol(prefix=…, router=…, refuse=…)`, where `refuse` makes a response of a `Problem` in the protocol's form. It
   is used for everything that goes wrong: exceptions of `Runs` need not be caught. Its name is added to `PROTOCOLS` of
-  app.py.
+  create_app.py.
 
 What `Runs` offers: `start` (once for an id), `resume`, `describe`, `find`, `read`, `steps`, `messages`, `pending`,
 `agents`, `agent`, `send_message`, `decide`, `answer`, `stop`, `cancel`, and
@@ -32,14 +32,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from mulligan.serve.caller import Caller
+
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
     from temporalio.client import Client
 
-__all__ = ["app"]
+    from mulligan.serve.own_sign_in import Authenticate
+
+__all__ = ["Caller", "app"]
 
 
-def app(
+def app(  # noqa: PLR0913 - an option is a parameter
     *,
     client: Client | None = None,
     tokens: str | None = None,
@@ -48,6 +52,7 @@ def app(
     task_queue: str | None = None,
     strict: bool = False,
     stop_on_disconnect: bool = False,
+    authenticate: Authenticate | None = None,
 ) -> ASGIApp:
     """The server as an ASGI application, to run by itself or to mount in another one.
 
@@ -59,14 +64,17 @@ def app(
         task_queue: where runs are started; None: `MULLIGAN_TASK_QUEUE`.
         strict: whether a request is refused (400) of which an agent would ignore something, such as a temperature.
         stop_on_disconnect: whether a run stops when the client of `/v1` that waits for it disconnects; otherwise it goes on.
+        authenticate: who may call, in place of tokens: a function, async or not, that gets each request without its body
+            (Starlette's `HTTPConnection`) and returns a `Caller`, or None: 401 (docs/serving-sign-in.md).
 
     Raises:
-        DeclarationError: the extra `serve` is not installed, or a token, host or origin is invalid.
+        DeclarationError: the extra `serve` is not installed; a token, host or origin is invalid; or there are tokens and
+            `authenticate`.
     """
     from mulligan.extras import require_extra
 
     require_extra("serve", "mulligan.serve")
-    from mulligan.serve.app import create_app
+    from mulligan.serve.create_app import create_app
 
     return create_app(
         client=client,
@@ -76,4 +84,5 @@ def app(
         task_queue=task_queue,
         strict=strict,
         stop_on_disconnect=stop_on_disconnect,
+        authenticate=authenticate,
     )

@@ -18,13 +18,13 @@ from mulligan.content import Media, Part, described
 from mulligan.run_view import changes
 from mulligan.run_view.run_view import RunView
 from mulligan.run_view.step_view import DENIED, CallView
+from mulligan.serve.caller import Caller
 from mulligan.serve.client_parts import as_prompt, joined_instructions, media_part
 from mulligan.serve.http_protocol import STREAM, Calling, EventStream, Protocol, Serving
 from mulligan.serve.json_body import MOST_MESSAGES, JsonRoute, check_count
 from mulligan.serve.problems import Problem
 from mulligan.serve.replies import PersonReply, send_replies
 from mulligan.serve.runs import Runs
-from mulligan.serve.security import Caller
 from mulligan.serve.served_request import IGNORED
 from mulligan.serve.threads import MESSAGE_ID, THREAD_ID, Thread, ThreadTurn, UserMessage
 from mulligan.serve.turn_stream import TurnStream, Wait, WaitingCall, open_turn, turn_frames

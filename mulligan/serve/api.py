@@ -18,12 +18,12 @@ from mulligan.client.find_runs import RunQuery
 from mulligan.client.watch_run import WatchedEvent
 from mulligan.content import Parts
 from mulligan.run_input import RunInput
+from mulligan.serve.caller import Caller
 from mulligan.serve.http_protocol import STREAM, Calling, EventStream, Protocol, Serving, frame, refuse_by_rfc_9457
 from mulligan.serve.idempotency import KEYED_PREFIX, StartRequest, read_key, read_update_id
 from mulligan.serve.json_body import JsonRoute, check_count, json_object, parse_body
 from mulligan.serve.problems import Problem, problem_of
 from mulligan.serve.runs import MOST_ITEMS, RunInfo
-from mulligan.serve.security import Caller
 from mulligan.wire.updates import Answer, Decide, SendMessage, Stop
 
 PREFIX = "/api"

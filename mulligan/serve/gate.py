@@ -1,17 +1,18 @@
-"""What a request passes before any protocol sees it: its host, its origin, its token, the limits of its body."""
+"""What a request passes before any protocol sees it: its host, its origin, its sender, the limits of its body."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import HTTPConnection
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mulligan.serve.arriving_body import ArrivingBody, BodyLimits, too_large
 from mulligan.serve.http_protocol import path_of
 from mulligan.serve.problems import Problem
-from mulligan.serve.security import USER_HEADER, Access
+from mulligan.serve.security import Access
 from mulligan.serve.served_request import IGNORED, ServedRequest
 from mulligan.serve.tenant_shares import TenantShares
 
@@ -57,10 +58,8 @@ class Gate:
         body.tenant = path  # where nobody knows yet who calls
         try:
             if path not in self._public and not path.startswith(self._public_prefixes):
-                caller = scope["mulligan.caller"] = self._access.authenticate(
-                    headers.get("authorization"), headers.get(USER_HEADER)
-                )
-                body.tenant = caller.name
+                caller = scope["mulligan.caller"] = await self._access.authenticate(HTTPConnection(scope))
+                body.tenant = caller.tenant
             self._check_length(headers.get("content-length"))
             _check_encoding(headers.get("content-encoding", "identity"))
         except Problem as problem:

@@ -14,10 +14,10 @@ from sse_starlette.sse import SendTimeoutError
 from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
+from mulligan.serve.caller import Caller
 from mulligan.serve.clean_text import logged_path
 from mulligan.serve.problems import Problem
 from mulligan.serve.runs import Runs
-from mulligan.serve.security import Caller
 
 SEND_SECONDS = 30.0
 """How long a client may take to read what a stream has written, before it is cut off. What is written is little: see

@@ -35,8 +35,8 @@ from mulligan.client.start_run import StartUnknownError, begin_run
 from mulligan.client.store_content import store_content
 from mulligan.client.unless_missing import unless_missing
 from mulligan.run_input import RunInput
+from mulligan.serve.caller import Caller
 from mulligan.serve.problems import Problem
-from mulligan.serve.security import Caller
 
 KEY_HEADER = "Idempotency-Key"
 RETRY_HEADER = "x-stainless-retry-count"
@@ -71,7 +71,7 @@ class StartRequest:
         Raises:
             Problem: the key is invalid.
         """
-        scope = caller.name, caller.user, request.url.path
+        scope = caller.tenant, caller.user, request.url.path
         keyed_id, count = read_key(request, caller, prefix), request.headers.get(RETRY_HEADER, "")
         attempt = int(count) if count.isascii() and count.isdigit() and len(count) < 10 else None
         is_repeatable = keyed_id is not None or attempt is not None
@@ -81,7 +81,7 @@ class StartRequest:
     def of_form(cls, caller: Caller, form: str, run_input: Mapping[str, Any]) -> StartRequest:
         """A form of a page that was sent with this input. `form`: its id, another one each time the page is shown."""
         prefix, body = f"{run_input['agent'][:80]}-", _digest(run_input)
-        return cls(prefix, body=body, keyed_id=_made_id(prefix, "form", caller.name, form, body))
+        return cls(prefix, body=body, keyed_id=_made_id(prefix, "form", caller.tenant, form, body))
 
     @property
     def is_repeatable(self) -> bool:
@@ -110,7 +110,7 @@ def read_key(request: Request, caller: Caller, prefix: str) -> str | None:
         Problem: the key is empty or too long.
     """
     key = _key_of(request)
-    return None if key is None else _made_id(prefix, "key", caller.name, request.url.path, key)
+    return None if key is None else _made_id(prefix, "key", caller.tenant, request.url.path, key)
 
 
 def read_update_id(request: Request, caller: Caller | None, fields: Any) -> str | None:
@@ -122,7 +122,7 @@ def read_update_id(request: Request, caller: Caller | None, fields: Any) -> str 
         Problem: the key is empty or too long.
     """
     key = _key_of(request)
-    tenant = caller.name if caller else None
+    tenant = caller.tenant if caller else None
     return None if key is None else _made_id("", "update", tenant, request.url.path, key, _digest(fields))
 
 

@@ -10,8 +10,8 @@ import uvicorn
 
 from mulligan.client.settings import settings
 from mulligan.errors import DeclarationError
-from mulligan.serve.app import create_app
 from mulligan.serve.connections import Connections, raise_descriptor_limit
+from mulligan.serve.create_app import create_app
 from mulligan.worker.logs import set_up_logging
 
 SECONDS_TO_STOP = 10

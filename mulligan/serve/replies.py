@@ -9,9 +9,9 @@ from typing import Any
 from mulligan.client.event_position import StreamPosition
 from mulligan.client.send_update import RunEndedError
 from mulligan.errors import UpdateRefusedError
+from mulligan.serve.caller import Caller
 from mulligan.serve.problems import Problem
 from mulligan.serve.runs import Runs
-from mulligan.serve.security import Caller
 from mulligan.serve.turn_stream import WaitingCall, parse_wait_id
 
 NO_ANSWER = "The question was closed without an answer."

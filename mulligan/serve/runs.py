@@ -51,13 +51,14 @@ from mulligan.client.waiting_calls import AllPending, read_all_pending
 from mulligan.client.watch_run import WatchedEvent, watch_run
 from mulligan.errors import UpdateRefusedError
 from mulligan.run_input import RunInput, parse_run_input
+from mulligan.serve.caller import Caller
 from mulligan.serve.clean_text import without_folders
 from mulligan.serve.idempotency import StartRequest, Starts, key_reused
 from mulligan.serve.ignored_fields import IgnoredFields
 from mulligan.serve.off_loop import off_loop
 from mulligan.serve.problems import Problem, no_such_run
 from mulligan.serve.run_ids import check_chosen_id, check_id
-from mulligan.serve.security import USER_HEADER, Caller
+from mulligan.serve.security import USER_HEADER
 from mulligan.serve.served_request import ServedRequest, WatcherPlaces
 from mulligan.wire.agent_facts import DEFINITION_QUERY, Definition
 from mulligan.wire.compressed_input import decompress_input
@@ -228,7 +229,7 @@ class Runs:
             check_chosen_id(chosen)
         given = {name: value for name, value in options.items() if name != "id"}
         # The continuation of an operator works for whom the run did, as it keeps the run's tenant.
-        given["user"] = caller.user or (None if caller.is_operator else caller.name)
+        given["user"] = caller.other_user
         try:
             started = await continue_run(self.client, run_id, given, new_id=chosen, server_id=server_id, key=key or "")
         except WorkflowAlreadyStartedError as error:
@@ -375,7 +376,7 @@ class Runs:
         Raises:
             Problem: too many requests watch runs.
         """
-        self._places.take(caller.name)
+        self._places.take(caller.tenant)
 
     async def events(self, caller: Caller, run_id: str, since: str = "", limit: int = 100) -> dict[str, Any]:
         """A page of the stored events after the one with the token `since`: {`events`, `next`, `ended`}.
@@ -476,11 +477,11 @@ class Runs:
         """Whether a caller may see a run: nothing else decides that. The runs of sub-agents are seen by those who see the
         run at the top of them, whatever agents the runs between have.
         """
-        if caller.is_operator:
+        if caller.operator:
             return True
         memo = await memo_of(execution)
         root = execution.root_id or execution.id, execution.root_run_id or ""
-        if root[0] != execution.id and memo.get(TENANT_MEMO) == caller.name:
+        if root[0] != execution.id and memo.get(TENANT_MEMO) == caller.tenant:
             of_root = await self._memo_of_root(*root)
             memo = of_root if TENANT_MEMO in of_root or caller.agents is not None else memo
         return caller.may_see(agent=memo.get("agent"), tenant=memo.get(TENANT_MEMO))
@@ -505,14 +506,16 @@ def _parse_input(body: bytes) -> RunInput:
 
 def _of_caller(caller: Caller, run_input: RunInput) -> RunInput:
     """The input with the caller's tenant and user. Only an operator may name others in it."""
-    tenant, user = run_input.tenant or caller.name, caller.user or run_input.user or caller.name
-    if not caller.is_operator:
-        if tenant != caller.name:
+    tenant, user = run_input.tenant or caller.tenant, caller.other_user or run_input.user or caller.user
+    if not caller.operator:
+        if tenant != caller.tenant:
             raise Problem(
-                403, "foreign_tenant", f'"tenant" is another one than this token\'s, which is {caller.name!r}.'
+                403, "foreign_tenant", f'"tenant" is another one than this caller\'s, which is {caller.tenant!r}.'
             )
-        if run_input.user not in (None, caller.user or caller.name):
-            raise Problem(403, "foreign_user", f'"user" is set by this server; send the header {USER_HEADER}.')
+        if run_input.user not in (None, caller.user):
+            raise Problem(
+                403, "foreign_user", f'"user" is set by this server; with a token, send the header {USER_HEADER}.'
+            )
     return run_input.model_copy(update={"tenant": tenant, "user": user})
 
 

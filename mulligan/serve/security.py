@@ -7,10 +7,14 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from starlette.requests import HTTPConnection
+
 from mulligan.client.web_origin import is_loopback, parse_origin
 from mulligan.errors import DeclarationError
 from mulligan.run_input import TENANT_BYTES, USER_CHARS
 from mulligan.schema.url_parts import url_parts
+from mulligan.serve.caller import ANYBODY, Caller
+from mulligan.serve.own_sign_in import OwnSignIn
 from mulligan.serve.problems import Problem
 
 USER_HEADER = "Mulligan-User"
@@ -18,34 +22,7 @@ USER_HEADER = "Mulligan-User"
 _NAME = re.compile(r"[\w.@+-]+")
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::(\d{1,5}))?")
-_EXAMPLE = "name:token or name:token:agent|agent, several separated by commas"
-
-
-@dataclass(frozen=True)
-class Caller:
-    """Who sends a request.
-
-    `name`: of its token; None: the server has no tokens. `user`: for whom it speaks, by its header; None: it has not said
-    that. `agents`: the only agents it may use; None: all. `is_operator`:
-    it sees the runs of all tenants.
-    """
-
-    name: str | None = None
-    agents: frozenset[str] | None = None
-    is_operator: bool = True
-    user: str | None = None
-
-    def may_use(self, agent: str | None) -> bool:
-        """Whether it may start runs of an agent, and see them."""
-        return self.agents is None or agent in self.agents
-
-    def may_see(self, *, agent: str | None, tenant: str | None) -> bool:
-        """Whether it may see and decide a run."""
-        return self.is_operator or (tenant is not None and tenant == self.name and self.may_use(agent))
-
-
-ANYBODY = Caller()
-"""The caller of a server without tokens, which only this machine can reach."""
+_EXAMPLE = "name:token, name:token:agent|agent or name:token:agent|agent:role|role, several separated by commas"
 
 
 @dataclass(frozen=True)
@@ -66,7 +43,8 @@ def parse_tokens(text: str) -> list[_Token]:
     tokens: list[_Token] = []
     for number, entry in enumerate((part.strip() for part in text.split(",") if part.strip()), 1):
         name, _, rest = entry.partition(":")
-        secret, _, agents = rest.partition(":")
+        secret, _, rest = rest.partition(":")
+        agents, _, roles = rest.partition(":")
         where = f"entry {number} of MULLIGAN_SERVE_TOKENS"
         if not _NAME.fullmatch(name) or len(name.encode()) > TENANT_BYTES:
             raise DeclarationError(
@@ -77,22 +55,52 @@ def parse_tokens(text: str) -> list[_Token]:
             raise DeclarationError(f"{where} ({name}) has no token of visible ASCII characters; write {_EXAMPLE}.")
         if any(hmac.compare_digest(secret.encode(), other.secret) for other in tokens):
             raise DeclarationError(f"{where} ({name}) has the token of another entry; each needs its own.")
-        names = frozenset(agent.strip() for agent in agents.split("|") if agent.strip())
+        names = _parse_names(agents, f"{where} ({name})", "agents")
         is_operator = "*" in names
-        tokens.append(_Token(secret.encode(), Caller(name, None if is_operator or not names else names, is_operator)))
+        caller = Caller(
+            name,
+            agents=None if is_operator or not names else names,
+            roles=_parse_names(roles, f"{where} ({name})", "roles"),
+            operator=is_operator,
+        )
+        if invalid := [role for role in caller.roles if not _NAME.fullmatch(role)]:
+            raise DeclarationError(
+                f"{where} ({name}) has the role {invalid[0][:80]!r}; a role has letters, digits and . _ @ + -."
+            )
+        tokens.append(_Token(secret.encode(), caller))
     return tokens
+
+
+def _parse_names(text: str, where: str, what: str) -> list[str]:
+    """A list separated by `|`; empty if nothing is given. `|` alone is refused: no agents would mean all."""
+    names = [name.strip() for name in text.split("|")] if text.strip() else []
+    if not all(names):
+        raise DeclarationError(f"{where} has an empty name among its {what}; write {_EXAMPLE}.")
+    return names
 
 
 class Access:
     """Decides on a request by its headers, before anything else reads it."""
 
-    def __init__(self, tokens: Sequence[_Token] = (), hosts: Iterable[str] = (), origins: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        tokens: Sequence[_Token] = (),
+        hosts: Iterable[str] = (),
+        origins: Iterable[str] = (),
+        sign_in: OwnSignIn | None = None,
+    ) -> None:
         """`hosts`: names in the Host header beside this machine's own; `*`: any. `origins`: of pages that may call.
+        `sign_in`: in place of tokens.
 
         Raises:
-            DeclarationError: one of them is invalid.
+            DeclarationError: one of them is invalid, or there are tokens and a sign-in.
         """
-        self._tokens = list(tokens)
+        if tokens and sign_in is not None:
+            raise DeclarationError(
+                "authenticate is given, and tokens too (the argument, or MULLIGAN_SERVE_TOKENS): only one of them can say "
+                'who may call. Leave one out; with tokens="" the variable is ignored.'
+            )
+        self._tokens, self._sign_in = list(tokens), sign_in
         self._any_host = "*" in (hosts := list(hosts))
         self._hosts = {_parse_host(host) for host in hosts if host != "*"}
         self.origins = [parse_origin(origin, "the page", "https://shop.example.com") for origin in origins]
@@ -134,18 +142,24 @@ class Access:
             403, "foreign_origin", f"Pages of {origin[:200]!r} may not call this server; start it with --allow-origin."
         )
 
-    def authenticate(self, authorization: str | None, user: str | None = None) -> Caller:
-        """The caller with the token in an Authorization header. All tokens are compared, each in constant time.
-
-        `user`: the header `Mulligan-User`, as the server decodes headers.
+    async def authenticate(self, connection: HTTPConnection) -> Caller:
+        """Who sends a request: by the own sign-in, which alone says who the user is; otherwise by the token.
 
         Raises:
-            Problem: there is no such token, or no such user can be.
+            Problem: nobody knows who does, or no such user can be.
         """
-        caller = self._by_token(authorization) if self._tokens else ANYBODY
+        if self._sign_in is not None:
+            return await self._sign_in.caller(connection)
+        caller = self.by_token(connection.headers.get("authorization")) if self._tokens else ANYBODY
+        user = connection.headers.get(USER_HEADER)
         return caller if user is None else replace(caller, user=_parse_user(user))
 
-    def _by_token(self, authorization: str | None) -> Caller:
+    def by_token(self, authorization: str | None) -> Caller:
+        """The caller with the token in an Authorization header. All tokens are compared, each in constant time.
+
+        Raises:
+            Problem: there is no such token.
+        """
         scheme, _, secret = (authorization or "").partition(" ")
         given = secret.strip().encode("utf-8", "surrogatepass")
         found = [token.caller for token in self._tokens if hmac.compare_digest(given, token.secret)]

@@ -26,10 +26,10 @@ from mulligan.client.resumed_run import MOST_TAKEN_IDS, ResumedRun, newest_conti
 from mulligan.client.start_run import StartUnknownError, read_input
 from mulligan.content import Part, shown_content
 from mulligan.run_input import RunInput
+from mulligan.serve.caller import Caller
 from mulligan.serve.idempotency import start_unknown
 from mulligan.serve.problems import Problem
 from mulligan.serve.runs import Runs, Started
-from mulligan.serve.security import Caller
 from mulligan.serve.served_request import IGNORED
 
 THREAD_ID, MESSAGE_ID = "thread_id", "message_id"
@@ -99,7 +99,7 @@ class Thread:
         if len(agent) > MOST_ID_CHARS:
             raise Problem(404, "unknown_agent", f"There is no agent {agent[:80]!r}.")
         self._runs, self._caller, self._agent, self._id = runs, caller, agent, thread_id
-        named = json.dumps([caller.name, agent, thread_id])
+        named = json.dumps([caller.tenant, agent, thread_id])
         digest = hashlib.sha256(named.encode()).hexdigest()[:32]
         self._first = f"{re.sub(r'[^A-Za-z0-9_.-]', '_', agent)[:60]}-thread-{digest}"
 
@@ -218,7 +218,7 @@ class Thread:
 
     async def _is_turn(self, run: ResumedRun) -> bool:
         """Whether a run with an id of this conversation is of the caller's tenant, and of this conversation."""
-        if run.tenant != self._caller.name or not self._caller.may_use(self._agent):
+        if run.tenant != self._caller.tenant or not self._caller.may_use(self._agent):
             return False
         run_input = await read_input(self._runs.client, run.description.id)
         return run_input is not None and run_input.metadata.get(THREAD_ID) == self._id

@@ -19,11 +19,11 @@ from mulligan.client.event_position import START, EventTokenError, StreamPositio
 from mulligan.run_view import changes
 from mulligan.run_view.run_view import RunView
 from mulligan.run_view.step_view import WaitView
+from mulligan.serve.caller import Caller
 from mulligan.serve.http_protocol import frame
 from mulligan.serve.pauses import with_pauses
 from mulligan.serve.problems import Problem, problem_of
 from mulligan.serve.runs import NO_END, Runs
-from mulligan.serve.security import Caller
 from mulligan.wire.event_types import Event, RunEnded, SubRunEvent, Waiting
 
 QUIET_SECONDS = 0.3

@@ -18,9 +18,9 @@ from mulligan import Agent, ToolContext, UpdateRefusedError, connect, tool
 from mulligan.client import send_update as sending
 from mulligan.client.send_update import RunEndedError, UpdateTimeoutError, UpdateTooLargeError, send_update
 from mulligan.devserver import DevServer, temporal_server
+from mulligan.serve.caller import Caller
 from mulligan.serve.idempotency import read_update_id
 from mulligan.serve.problems import problem_of
-from mulligan.serve.security import Caller
 from mulligan.tools import ask_person
 from mulligan.worker.loading import load_agents
 from mulligan.worker.wiring import running_worker

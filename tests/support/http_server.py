@@ -13,8 +13,8 @@ from typing import Any
 import httpx2
 import uvicorn
 
-from mulligan.serve.app import create_app
 from mulligan.serve.connections import Connections
+from mulligan.serve.create_app import create_app
 
 
 @dataclass

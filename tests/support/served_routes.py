@@ -7,7 +7,7 @@ from typing import Any
 
 from fastapi.routing import APIRoute, APIRouter
 
-from mulligan.serve.app import PROTOCOLS
+from mulligan.serve.create_app import PROTOCOLS
 
 
 def _routes_of(router: Any) -> Iterator[APIRoute]:

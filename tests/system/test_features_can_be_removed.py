@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 RUNS = """
 import asyncio
 import mulligan.client.follow_events, mulligan.client.wait_reader, mulligan.ended_runs.replay, mulligan.trace_view.history_spans
-import mulligan.cli.app, mulligan.doctor, mulligan.serve.app, mulligan.worker.temporal_plugin, mulligan.worker.wiring
+import mulligan.cli.app, mulligan.doctor, mulligan.serve.create_app, mulligan.worker.temporal_plugin, mulligan.worker.wiring
 from pydantic import BaseModel
 from mulligan import Agent, Call, DeclarationError, McpServer, Say, tool
 from mulligan.features import FEATURES
@@ -62,7 +62,7 @@ for name, declare in needs.items():
     else:
         assert name in FEATURES, name
 commands = [each.name or each.callback.__name__ for each in mulligan.cli.app.app.registered_commands]
-paths = [protocol.prefix for protocol in mulligan.serve.app.PROTOCOLS]
+paths = [protocol.prefix for protocol in mulligan.serve.create_app.PROTOCOLS]
 own = {"deferred": ("complete", "/api/callbacks"), "budgets": ("budget",), "background": ("/api/webhooks",)}
 for name, entrances in own.items():
     assert [each in (*commands, *paths) for each in entrances] == [name in FEATURES] * len(entrances), entrances

@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from mulligan.client.send_update import RunEndedError
 from mulligan.errors import UpdateRefusedError
+from mulligan.serve.caller import Caller
 from mulligan.serve.console.rendering import page
 from mulligan.serve.console.sessions import leave_note
 from mulligan.serve.console.signed_in import PREFIX, Form, Viewing, redirect
@@ -20,7 +21,6 @@ from mulligan.serve.http_protocol import Serving
 from mulligan.serve.idempotency import StartRequest
 from mulligan.serve.problems import KNOWN_ERRORS, Problem, problem_of
 from mulligan.serve.runs import Runs
-from mulligan.serve.security import Caller
 
 _LIMITS = {"max_steps": int, "max_total_tokens": int, "max_cost": float, "priority": int}
 _SENTENCES = {

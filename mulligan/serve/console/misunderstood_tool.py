@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mulligan.serve.caller import Caller
 from mulligan.serve.console.run_rows import PARALLEL_READS, SECONDS_FOR_DAY, Failures, RunRows
 from mulligan.serve.runs import Runs
-from mulligan.serve.security import Caller
 from mulligan.wire.run_status import is_open
 
 KINDS = frozenset({"unknown_tool", "invalid_json", "invalid_arguments"})

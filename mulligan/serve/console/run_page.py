@@ -18,12 +18,12 @@ from mulligan.prices import Prices
 from mulligan.run_input import RunInput
 from mulligan.run_view.run_view import Entry, PriceOf, RunView
 from mulligan.run_view.step_view import StepView
+from mulligan.serve.caller import Caller
 from mulligan.serve.console.rendering import anchor_of
 from mulligan.serve.console.step_events import STEPS_OF_PAGE, EndedRuns, StepEvents, page_of, read_step_events
 from mulligan.serve.console.timeline import Timeline, draw_timeline
 from mulligan.serve.problems import Problem, problem_of
 from mulligan.serve.runs import RunInfo, Runs
-from mulligan.serve.security import Caller
 from mulligan.trace_view.ui_links import jaeger_link, temporal_link
 from mulligan.wire.event_types import RunEnded
 from mulligan.wire.run_status import status_in_temporal

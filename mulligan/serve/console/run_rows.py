@@ -15,10 +15,10 @@ from temporalio.service import RPCError
 from mulligan.client.connect import explain_unreadable_data
 from mulligan.client.find_runs import RunQuery
 from mulligan.client.read_run import read_steps
+from mulligan.serve.caller import Caller
 from mulligan.serve.console.step_events import page_of
 from mulligan.serve.problems import Problem
 from mulligan.serve.runs import RunInfo, Runs
-from mulligan.serve.security import Caller
 
 SECONDS_FOR_RUN = 4.0
 """How long a list waits for one of its runs; its numbers are left out then."""

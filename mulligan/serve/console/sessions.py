@@ -17,9 +17,10 @@ from urllib.parse import quote, unquote
 from starlette.requests import Request
 from starlette.responses import Response
 
+from mulligan.serve.caller import Caller
 from mulligan.serve.console.sign_ins import sign_ins_of
 from mulligan.serve.problems import Problem
-from mulligan.serve.security import ANYBODY, USER_HEADER, Access, Caller
+from mulligan.serve.security import Access
 
 COOKIE = "mulligan_session"
 FORM_COOKIE = "mulligan_form"
@@ -49,15 +50,23 @@ class Session:
             _set(request, response, FORM_COOKIE, self.csrf, None)
 
 
-def find_session(request: Request, access: Access) -> Session | None:
-    """The session of a request: by its cookie, or by the header `Authorization`; None: nobody has signed in."""
+async def find_session(request: Request, access: Access) -> Session | None:
+    """The session of a request: by its cookie, or by the header `Authorization`; None: nobody has signed in.
+
+    An own sign-in is asked instead. Its forms always need the CSRF token, also with `Authorization`: it may know people by
+    what a browser or a proxy adds to each request by itself.
+
+    Raises:
+        Problem: the own sign-in has refused the request.
+    """
     if not access.has_tokens:
+        caller = await access.authenticate(request)
         known = request.cookies.get(FORM_COOKIE, "")
         is_valid = len(known) == 43 and known.isascii()
-        return Session(ANYBODY, known if is_valid else secrets.token_urlsafe(32), is_new=not is_valid)
-    if authorization := request.headers.get("authorization"):
+        return Session(caller, known if is_valid else secrets.token_urlsafe(32), is_new=not is_valid)
+    if request.headers.get("authorization"):
         try:
-            return Session(access.authenticate(authorization, request.headers.get(USER_HEADER)), "")
+            return Session(await access.authenticate(request), "")
         except Problem:
             return None
     cookie = request.cookies.get(COOKIE, "")
@@ -80,7 +89,7 @@ def sign_in(request: Request, response: Response, access: Access, token: str) ->
     Raises:
         Problem: there is no such token.
     """
-    access.authenticate(f"Bearer {token}")
+    access.by_token(f"Bearer {token}")
     ends, nonce = str(int(time.time()) + SESSION_SECONDS), secrets.token_urlsafe(16)
     cookie = _SEPARATOR.join((ends, nonce, _signature(token.strip().encode(), "session", ends, nonce)))
     _set(request, response, COOKIE, cookie, SESSION_SECONDS)

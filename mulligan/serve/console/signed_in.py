@@ -46,7 +46,7 @@ async def _viewer(request: Request) -> Session:
     Raises:
         SignInNeeded: there is none.
     """
-    session = find_session(request, request.app.state.access)
+    session = await find_session(request, request.app.state.access)
     if session is None:
         root = request.scope.get("root_path", "")
         wanted = request.url.path.removeprefix(root) + (f"?{request.url.query}" if request.url.query else "")
@@ -93,7 +93,7 @@ sign_in_pages = APIRouter(prefix=PREFIX, include_in_schema=False)
 @sign_in_pages.get("/sign-in")
 async def show_sign_in(request: Request, next: str = "/") -> Response:  # noqa: A002 - the query's name
     """The page where people sign in."""
-    session = find_session(request, request.app.state.access)
+    session = await find_session(request, request.app.state.access)
     if session is not None:
         return redirect(request, _local(next))
     return page(request, None, "sign_in.html", title="Sign in", next=_local(next), refused="")
@@ -108,6 +108,8 @@ async def send_sign_in(request: Request) -> Response:
     sign_ins.check(address)
     wanted = _local(fields.get("next", "/"))
     response = redirect(request, wanted)
+    if not request.app.state.access.has_tokens:
+        return response
     try:
         sign_in(request, response, request.app.state.access, fields.get("token", ""))
     except Problem:

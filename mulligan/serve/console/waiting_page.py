@@ -18,10 +18,10 @@ from mulligan.client.waiting_calls import AllPending
 from mulligan.schema.json_schema import schema_faults, schema_validator
 from mulligan.schema.subschemas import with_changed_parts
 from mulligan.schema.url_parts import url_parts
+from mulligan.serve.caller import Caller
 from mulligan.serve.console.argument_form import Change, FormField, changes_between, fields_of, read_fields
 from mulligan.serve.problems import Problem
 from mulligan.serve.runs import Runs
-from mulligan.serve.security import Caller
 
 _log = logging.getLogger(__name__)
 MOST_SHOWN = 50

@@ -11,8 +11,8 @@ import mcp_types as types
 
 from mulligan.client.send_update import RunEndedError
 from mulligan.errors import UpdateRefusedError
+from mulligan.serve.caller import Caller
 from mulligan.serve.runs import Runs
-from mulligan.serve.security import Caller
 
 DECLINED = "The person declined."
 _APPROVAL = {

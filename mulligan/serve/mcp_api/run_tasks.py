@@ -13,12 +13,12 @@ from mcp.shared.inbound import decode_header_value
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from starlette.requests import Request
 
+from mulligan.serve.caller import Caller
 from mulligan.serve.http_protocol import caller_of, runs_of
 from mulligan.serve.mcp_api.person_forms import can_show_forms, forms_for, read_forms, submit_forms, waiting_text
 from mulligan.serve.mcp_api.run_outcome import is_ended, outcome_of
 from mulligan.serve.problems import Problem
 from mulligan.serve.runs import RunInfo, Runs
-from mulligan.serve.security import Caller
 from mulligan.wire.times import iso
 
 TASKS = "io.modelcontextprotocol/tasks"

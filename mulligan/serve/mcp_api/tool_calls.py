@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 from mulligan.run_view.run_view import RunView
 from mulligan.schema.fault_text import required_form
+from mulligan.serve.caller import Caller
 from mulligan.serve.mcp_api.agent_tools import (
     WAIT_SECONDS,
     AgentCall,
@@ -35,7 +36,6 @@ from mulligan.serve.mcp_api.run_outcome import failure, is_ended, outcome_of, un
 from mulligan.serve.mcp_api.run_tasks import new_task, runs_and_caller, wants_tasks
 from mulligan.serve.problems import Problem
 from mulligan.serve.runs import RunInfo, Runs
-from mulligan.serve.security import Caller
 from mulligan.serve.turn_stream import asks_person
 from mulligan.wire.run_status import is_open
 

@@ -12,6 +12,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from starlette.responses import JSONResponse
 
+from mulligan.serve.caller import Caller
 from mulligan.serve.http_protocol import Calling, EventStream, Serving, frame
 from mulligan.serve.idempotency import StartRequest
 from mulligan.serve.ignored_fields import IgnoredFields
@@ -32,7 +33,6 @@ from mulligan.serve.openai_api.request_fields import (
 from mulligan.serve.openai_api.responses import follow_while_connected
 from mulligan.serve.problems import Problem, problem_of
 from mulligan.serve.runs import Runs
-from mulligan.serve.security import Caller
 from mulligan.serve.served_request import IGNORED, ServedRequest
 from mulligan.serve.turn_stream import asks_person
 from mulligan.wire.event_types import RunEnded

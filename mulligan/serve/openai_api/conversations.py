@@ -14,11 +14,11 @@ from fastapi import APIRouter, Query
 
 from mulligan.client.read_run import read_messages
 from mulligan.client.resumed_run import ResumedRun, newest_continuation
+from mulligan.serve.caller import Caller
 from mulligan.serve.http_protocol import Calling, Serving
 from mulligan.serve.openai_api.item_ids import CONVERSATION_PREFIX, item_id
 from mulligan.serve.openai_api.request_fields import SERVER_LABEL, invalid
 from mulligan.serve.runs import Runs
-from mulligan.serve.security import Caller
 
 _CONTINUATION = re.compile(r"(.+)-resumed(?:-\d+)?")
 Json = dict[str, Any]

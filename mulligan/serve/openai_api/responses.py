@@ -25,6 +25,7 @@ from mulligan.client.send_update import RunEndedError
 from mulligan.client.start_run import read_input
 from mulligan.client.watch_run import WatchedEvent
 from mulligan.errors import UpdateRefusedError
+from mulligan.serve.caller import Caller
 from mulligan.serve.http_protocol import Calling, EventStream, Serving, frame
 from mulligan.serve.idempotency import StartRequest, read_update_id
 from mulligan.serve.ignored_fields import IgnoredFields
@@ -56,7 +57,6 @@ from mulligan.serve.openai_api.sequence import MOST_NUMBER, read_up_to
 from mulligan.serve.pauses import with_pauses
 from mulligan.serve.problems import Problem, problem_of
 from mulligan.serve.runs import NO_END, NOTHING_IGNORED, Runs
-from mulligan.serve.security import Caller
 from mulligan.serve.turn_stream import TurnStream, WaitingCall, asks_person, open_turn
 from mulligan.wire.event_types import Event, SubRunEvent
 

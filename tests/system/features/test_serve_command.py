@@ -19,6 +19,10 @@ REFUSED: list[tuple[list[str], str, str]] = [
     ([], f"a b:{SECRET}", "entry 1 of MULLIGAN_SERVE_TOKENS has no valid name"),
     ([], f"ada:{SECRET},bob:", "entry 2 of MULLIGAN_SERVE_TOKENS (bob) has no token"),
     ([], f"ada:{SECRET},bob:{SECRET}", "entry 2 of MULLIGAN_SERVE_TOKENS (bob) has the token of another entry"),
+    ([], f"ada:{SECRET}:|", "entry 1 of MULLIGAN_SERVE_TOKENS (ada) has an empty name among its agents"),
+    ([], f"ada:{SECRET}::x|", "entry 1 of MULLIGAN_SERVE_TOKENS (ada) has an empty name among its roles"),
+    ([], f"ada:{SECRET}:desk:a b", "entry 1 of MULLIGAN_SERVE_TOKENS (ada) has the role 'a b'"),
+    ([], f"ada:{SECRET}:desk:x:y", "entry 1 of MULLIGAN_SERVE_TOKENS (ada) has the role 'x:y'"),
     (["--allow-origin", "shop"], "", "'shop' is not an origin; give the scheme and the host of the page"),
     (["--allow-host", "http://x"], "", "--allow-host is 'http://x'; give a host as in a URL"),
     (["--trust-proxy", "localhost"], f"ada:{SECRET}", "--trust-proxy is 'localhost'; give an address or a network"),
@@ -41,7 +45,7 @@ async def serve(*words: str, tokens: str = "") -> AsyncIterator[CommandProcess]:
             await process.wait()
 
 
-@pytest.mark.parametrize(("words", "tokens", "sentence"), REFUSED, ids=[row[2][:60] for row in REFUSED])
+@pytest.mark.parametrize(("words", "tokens", "sentence"), REFUSED, ids=[row[2][:90] for row in REFUSED])
 async def test_a_wrong_start_is_refused_with_one_sentence_without_the_token(
     words: list[str], tokens: str, sentence: str
 ) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import mcp_types as types
 import pytest
 
+from mulligan.serve.caller import ANYBODY, Caller
 from mulligan.serve.mcp_api.person_forms import submit_forms
 from mulligan.serve.replies import PersonReply, send_replies
 from mulligan.serve.runs import Runs
-from mulligan.serve.security import ANYBODY, Caller
 from mulligan.serve.turn_stream import WaitingCall
 from tests.live.conftest import DONE, Lab, call
 

@@ -20,9 +20,9 @@ from mulligan import InvalidRunInputError, RunInput, connect
 from mulligan.client import start_run
 from mulligan.client.callback_tokens import DeferredCallId, callback_tokens
 from mulligan.serve import json_body
-from mulligan.serve.app import create_app
 from mulligan.serve.arriving_body import BodyLimits
 from mulligan.serve.console import signed_in
+from mulligan.serve.create_app import create_app
 from mulligan.serve.off_loop import SHORT_BYTES
 from tests.support.http_server import Door, http_server
 

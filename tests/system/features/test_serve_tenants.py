@@ -60,7 +60,7 @@ async def test_runs_of_another_tenant_look_like_runs_that_do_not_exist(lab: Lab,
         assert (answer.status_code, answer.json()["code"]) == (404, "run_not_found")
     streaming = {**door.by("bob"), "Accept": "text/event-stream"}
     assert (await door.http.get(f"{path}/events", headers=streaming)).status_code == 404
-    assert (await door.http.get(path, headers=door.by("ada"))).json()["status"] == "running"
+    assert (await door.http.get(path, headers=door.by("ada"))).json()["status"] == "waiting"
     decision = {"call_id": "c1", "decision": "deny", "by": "somebody else"}
     decided = await door.http.post(f"{path}/decisions", json=decision, headers=door.by("root"))
     assert decided.status_code == 200

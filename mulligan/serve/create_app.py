@@ -33,6 +33,7 @@ from mulligan.serve.gate import Gate
 from mulligan.serve.http_protocol import Protocol, path_of, refuse_by_rfc_9457
 from mulligan.serve.mcp_api.mcp_endpoint import MCP
 from mulligan.serve.openai_api.openai_protocol import OPENAI
+from mulligan.serve.own_sign_in import Authenticate, OwnSignIn
 from mulligan.serve.problems import KNOWN_ERRORS, Problem, after_start, problem_of
 from mulligan.serve.runs import MOST_WATCHERS, Runs
 from mulligan.serve.security import Access, parse_tokens
@@ -61,11 +62,13 @@ def create_app(  # noqa: PLR0913 - an option is a parameter
     most_watchers: int = MOST_WATCHERS,
     strict: bool = False,
     stop_on_disconnect: bool = False,
+    authenticate: Authenticate | None = None,
 ) -> FastAPI:
     """The application. See `mulligan.serve.app` for the arguments."""
     configured = settings()
     text = configured.serve_tokens.get_secret_value() if tokens is None else tokens
-    access = Access(parse_tokens(text), hosts, origins)
+    sign_in = None if authenticate is None else OwnSignIn(authenticate)
+    access = Access(parse_tokens(text), hosts, origins, sign_in)
     app = FastAPI(
         title="Mulligan",
         description="Durable agents: start runs, watch them, and reach them.",
