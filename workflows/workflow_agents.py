@@ -46,7 +46,7 @@ class WorkflowAgents:
         return workflow_agents
 
     def add(self, name: str, state: bytes | None) -> RunningAgent:
-        """Add an agent, or one that an earlier workflow run has carried over as `state`.
+        """Add an agent; with `state`, the agent that an earlier workflow run has carried over.
 
         Its key is its number in the workflow, the same after replay and continue-as-new.
 
