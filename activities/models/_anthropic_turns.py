@@ -43,12 +43,12 @@ class AnthropicTurn:
 
     @property
     def has_thinking(self) -> bool:
-        """Whether a block of thinking is in it."""
+        """Whether the turn has a block of thinking."""
         return self.role == "assistant" and any(f'"type":"{kind}"' in part for part in self.parts for kind in THINKING)
 
     @property
     def begins_with_thinking(self) -> bool:
-        """Whether its first block is one of thinking."""
+        """Whether the turn's first block is thinking."""
         return self.parts[0].startswith(tuple(f'{{"type":"{kind}"' for kind in THINKING))
 
 

@@ -41,7 +41,7 @@ class GoogleClient(SdkClient):
         return answer
 
     async def model_names(self) -> list[str] | None:
-        """See `SdkClient.model_names`."""
+        """List the models without the API's prefix (see `SdkClient.model_names`)."""
         names = await super().model_names()
         return names and [name.removeprefix("models/") for name in names]
 
