@@ -97,9 +97,9 @@ class BackgroundResponseActivities:
                 ) as conversation:
                     provider_request = attempt.provider_request(agent, definition, conversation)
             timeout = min(provider_request.timeout, CREATE_TIMEOUT)
-            limited_request = replace(provider_request, timeout=timeout)
+            limited = replace(provider_request, timeout=timeout)
             is_streamed = bool(services.live_text_seconds) and agent.model_settings.get("stream") is not False
-            created = await self._create(request, attempt, provider, limited_request, heartbeat, is_streamed)
+            created = await self._create(request, attempt, provider, limited, heartbeat, is_streamed)
         return StartedResponse(
             id=str(created.response["id"]),
             status=str(created.response.get("status"))[:MOST_STATUS_CHARS],
@@ -113,7 +113,7 @@ class BackgroundResponseActivities:
         request: StartResponse,
         attempt: ModelAttempt,
         provider: AnswersInBackground,
-        limited_request: Request,
+        limited: Request,
         heartbeat: Heartbeat,
         is_streamed: bool,
     ) -> CreatedResponse:
@@ -121,9 +121,7 @@ class BackgroundResponseActivities:
         metadata = await self._metadata(request)
         sent_at, started = await services.retry_budget.wait_until_allowed(request, heartbeat), time.time()
         try:
-            creating = provider.start_in_background(
-                limited_request, key=_key(request), metadata=metadata, streamed=is_streamed
-            )
+            creating = provider.start_in_background(limited, key=_key(request), metadata=metadata, streamed=is_streamed)
             created = await _to_its_end(provider, asyncio.ensure_future(creating))
             checked_id(created.response.get("id"), "a background response")
         except Exception as error:
@@ -202,7 +200,7 @@ class BackgroundResponseActivities:
         return ResponseState(status="completed", answer=answer)
 
     def _reply(
-        self, request: ReadResponse, provider: AnswersInBackground, provider_request: Request, response: dict[str, Any]
+        self, request: ReadResponse, provider: AnswersInBackground, sent: Request, response: dict[str, Any]
     ) -> Reply:
         """The reply in a response that has ended, and the span of its attempt, with the reply or the failure."""
         attempt, telemetry = ModelAttempt(self.services, request), self.services.telemetry
@@ -214,13 +212,9 @@ class BackgroundResponseActivities:
             if response.get("status") == "cancelled":
                 raise Unavailable("the response was cancelled at the provider")
             reply = record_reply(
-                self.services.providers.of(request.model),
-                provider_request,
-                provider.reply_of(response),
-                telemetry,
-                span,
+                self.services.providers.of(request.model), sent, provider.reply_of(response), telemetry, span
             )
-            attempt.add_content(span, provider_request, reply)
+            attempt.add_content(span, sent, reply)
             return reply
 
     @activity.defn(name=END_RESPONSE)

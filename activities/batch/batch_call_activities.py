@@ -144,7 +144,7 @@ class BatchCallActivities:
         request: ReadBatchAnswer,
         attempt: ModelAttempt,
         part: AnswersInBatches,
-        provider_request: Request,
+        sent: Request,
         line: bytes | None,
     ) -> Reply:
         """The model's reply; its span has the reply, or the failure."""
@@ -158,10 +158,8 @@ class BatchCallActivities:
                 answer = request.answer
                 message = answer.error.message if answer.error else "the batch has no answer to the request"
                 raise batches.error_of(answer.status, message) if answer.status else Unavailable(message)
-            reply = record_reply(
-                provider, provider_request, part.reply_of(batches.response_in(line)), services.telemetry, span
-            )
-            attempt.add_content(span, provider_request, reply)
+            reply = record_reply(provider, sent, part.reply_of(batches.response_in(line)), services.telemetry, span)
+            attempt.add_content(span, sent, reply)
             return reply
 
 
