@@ -92,7 +92,7 @@ async def begin_run(
         StartUnknownError: Temporal does not answer.
         RPCError: Temporal refuses the start.
     """
-    argument = await asyncio.to_thread(start_argument, client, run_input)  # that of a long conversation takes long
+    argument = await asyncio.to_thread(start_argument, client, run_input)  # a long conversation takes long
     try:
         return await client.start_workflow(
             AGENT_WORKFLOW,
