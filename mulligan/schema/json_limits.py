@@ -44,7 +44,7 @@ class JsonMeter:
         self._has_open_escape = False
 
     def add(self, piece: bytes) -> None:
-        """Measure the next piece."""
+        """Add the next piece of the text to the measurement."""
         start = self._skip_string(piece) if self._is_in_string else 0
         if self._is_in_string:
             return

@@ -168,7 +168,7 @@ class OpenedRun(CheckedResult):
     trace: str
 
     def fault(self) -> str | None:
-        """Without a trace, or with facts that cannot be scheduled by, it is of no use."""
+        """Why the opened run cannot be used: without a trace, or with facts by which nothing can be scheduled."""
         return _fault_of_facts(self.facts) if TRACEPARENT.fullmatch(self.trace) else "it has no trace"
 
 

@@ -25,8 +25,8 @@ _OUTSIDE = frozenset({"person", "callback", "timer"})
 
 def open_status(kinds: Iterable[str | None]) -> OpenStatus:
     """The status of an open run by the kinds of what it waits for now. None: the wait is not shown to people."""
-    shown = {kind for kind in kinds if kind is not None}
-    return "waiting" if shown and shown <= _OUTSIDE else "running"
+    known = {kind for kind in kinds if kind is not None}
+    return "waiting" if known and known <= _OUTSIDE else "running"
 
 
 def is_open(status: str) -> bool:
