@@ -127,8 +127,8 @@ def kept(make: Callable[[], T]) -> Callable[[Request], T]:
         known: dict[Any, Any] = request.app.state.kept
         if make not in known:
             known[make] = make()
-        made: T = known[make]
-        return made
+        instance: T = known[make]
+        return instance
 
     return of_application
 

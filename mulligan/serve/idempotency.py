@@ -159,7 +159,7 @@ def _made_id(prefix: str, *parts: Any) -> str:
 
 @dataclass
 class _Equal:
-    """What this process knows of the equal requests of one window. It saves time, and decides nothing."""
+    """What this process knows of the equal requests of one window: it saves time, and decides nothing."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a first attempt is started: they would all try the same number."""

@@ -328,8 +328,8 @@ class Runs:
         await self.describe(caller, run_id)
         pinned = await query_run(self.client.get_workflow_handle(run_id), DEFINITION_QUERY, conversation)
         definition = Definition.model_validate(pinned)
-        found = next((each.parameters for each in definition.tools if each.name == tool), None)
-        return definition.mcp_schemas.get(tool, found)
+        parameters = next((each.parameters for each in definition.tools if each.name == tool), None)
+        return definition.mcp_schemas.get(tool, parameters)
 
     async def agents(self, caller: Caller) -> list[dict[str, Any]]:
         """The agents that the workers serve, and the caller may use, each as `mulligan agents --json` prints it,
@@ -341,7 +341,7 @@ class Runs:
         return [agent for name, agent in agents.items() if caller.may_use(name)]
 
     async def agent(self, caller: Caller, name: str) -> dict[str, Any]:
-        """One of them. While no worker answers, each agent that the caller may use is taken to be there: {`name`}."""
+        """Return an agent. While no worker answers, each agent that the caller may use is assumed to exist: {`name`}."""
         agents = await self._agents.read()
         if agents is not None and name not in agents:
             agents = await self._agents.read(valid_seconds=RECENT_SECONDS)

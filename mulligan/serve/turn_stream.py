@@ -39,7 +39,7 @@ class WaitingCall(NamedTuple):
 
     @property
     def id(self) -> str:
-        """One text, which no other call of the turn has. A call's id has no `@`."""
+        """A text that no other call of the turn has. A call's id has no `@`."""
         return f"{self.call_id}@{self.sub_run}" if self.sub_run else self.call_id
 
 
@@ -194,7 +194,7 @@ class TurnStream:
                     self._forget(sub_run, None)
 
     def _forget(self, sub_run: str, call_id: str | None) -> None:
-        """Nothing more comes of a sub-agent's call, or of those below a call of the run. None: all calls of the sub-run."""
+        """Forget an ended call of a sub-agent, or the calls below a call of the run. None: all calls of the sub-run."""
         for each in {*self._running, *self._asked_before}:
             is_own = each.sub_run == sub_run and call_id in (None, each.call_id)
             if is_own or (not sub_run and self._own_call(each) == call_id):

@@ -45,12 +45,12 @@ class CallToDecide:
 
     @property
     def key(self) -> str:
-        """What names it in a form and an anchor."""
+        """The call's name in a form and an anchor."""
         return f"{self.pending['id']}~{self.pending.get('conversation', '0')}~{self.pending['call_id']}"
 
     @property
     def is_question(self) -> bool:
-        """Whether it is answered, and not approved."""
+        """Whether the call is answered, and not approved."""
         return bool(self.pending["kind"] == "question")
 
     @property

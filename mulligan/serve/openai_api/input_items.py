@@ -112,10 +112,10 @@ def replies(given: Any, *, of_any_run: bool) -> list[InputReply]:
     if not isinstance(given, list):
         return []
     read = [reply for item in given if isinstance(item, dict) and (reply := _reply(item)) is not None]
-    found = [reply for reply in read if reply.call.sub_run or not of_any_run]
-    if found and len(found) < len(given):
+    usable = [reply for reply in read if reply.call.sub_run or not of_any_run]
+    if usable and len(usable) < len(given):
         raise invalid("input", "has replies to waiting calls and other items; send the others when the run has ended.")
-    return found
+    return usable
 
 
 def _reply(item: Json) -> InputReply | None:
