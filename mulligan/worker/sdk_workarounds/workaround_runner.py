@@ -72,7 +72,7 @@ class WorkaroundRunner(WorkflowRunner):
         self._runner.set_worker_level_failure_exception_types(types)
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
-        """The other runner's instance, with another `activate`."""
+        """Create the other runner's instance, with another `activate`."""
         run_id, refused, on_task = det.info.run_id, self._refused_attributes, self._on_task
         functions = {**det.extern_functions, ARE_REFUSED: lambda: refused.are_refused(run_id)}
         instance = self._runner.create_instance(dataclasses.replace(det, extern_functions=functions))
