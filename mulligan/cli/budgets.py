@@ -58,9 +58,7 @@ async def budget(
     client = await connect_or_fail()
     tenants = [tenant] if tenant is not None else await _tenants(client, chosen)
     limit = asyncio.Semaphore(PARALLEL_QUERIES)
-    amounts = zip(
-        tenants, await asyncio.gather(*(_spent(client, name, chosen, limit) for name in tenants)), strict=True
-    )
+    costs = zip(tenants, await asyncio.gather(*(_spent(client, name, chosen, limit) for name in tenants)), strict=True)
     rows: list[dict[str, Any]] = [
         {
             "tenant": name,
@@ -70,7 +68,7 @@ async def budget(
             "estimated_usd": spent.estimated_usd,
             "budget": budgets.of(name),
         }
-        for name, spent in amounts
+        for name, spent in costs
         if spent
     ]
     if as_json:

@@ -53,7 +53,7 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
         keys: The keys by their ids.
         strict: Whether payloads that are not encrypted are refused.
 
-    A refused payload is replaced; no converter accepts the other one, so that only the request that brought it fails: an error
+    No converter accepts what replaces a refused payload, so that only the request that brought it fails: an error
     here would fail a workflow task again and again. Outside of those, one is raised where keys are missing or wrong.
     """
 
