@@ -69,7 +69,7 @@ class Model:
         self.name = str(ModelName(parsed.provider, parsed.name, name))
 
     def __repr__(self) -> str:
-        """Its name and its endpoint, without the values of headers."""
+        """The model's name and its endpoint, without the values of headers."""
         return f"Model({self.name!r}, {self.endpoint!r})"
 
     def __eq__(self, other: object) -> bool:

@@ -150,7 +150,7 @@ class LostWork:
         *,
         lost_lately: Iterable[Run] = (),
     ) -> LostWork:
-        """From what the process has sent. `lost_lately`: the runs of processes that have died lately.
+        """Collect the work by what the process has sent. `lost_lately`: the runs of processes that have died lately.
 
         Their attempts may have been sent to this process, and no code of it may have seen them.
         """
@@ -289,13 +289,13 @@ class LostWorkReport:
         described = await self._describe(run)
         if described is None:
             return
-        found = described.workflow_execution_info
-        if found.status == WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW:
+        info = described.workflow_execution_info
+        if info.status == WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW:
             # The process may have got the first task of the run that follows, and no code has seen it.
             await self._check(Run(run.workflow_id, NEWEST), is_first=is_first)
             return
         if run.run_id == NEWEST:
-            run = Run(run.workflow_id, found.execution.run_id)
+            run = Run(run.workflow_id, info.execution.run_id)
             if run in self._lost.active:
                 return
         for pending in described.pending_activities:

@@ -44,7 +44,7 @@ class Attempt:
 
     @staticmethod
     def parse(number: int, body: bytes) -> Attempt:
-        """From the body of the message `STARTED`."""
+        """Read an attempt from the body of the message `STARTED`."""
         data = json.loads(body)
         run = Run(data["workflow"], data["run"])
         return Attempt(number, data["token"], run, data["activity"], data["attempt"])
@@ -202,7 +202,7 @@ class WorkerProcess(asyncio.Protocol):
             asyncio.get_running_loop().call_later(self._seconds_between_reads, self._read_on)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Called by asyncio: at the end of the messages, or when the process was sent something after its death."""
+        """Note the end of the messages; asyncio also calls this when the process was sent something after its death."""
         if isinstance(exc, OSError):
             self._read_rest()
         self._disconnected.set()
