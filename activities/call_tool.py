@@ -141,7 +141,6 @@ class CallToolActivity:
         """
         call, services, attempt = request.call, self.services, activity.info().attempt
         try:
-            # From JSON to Python values.
             arguments = await _validated(tool, request.arguments)
         except BaseException as error:
             reason = error if isinstance(error, Exception) else RuntimeError(type_name(error))

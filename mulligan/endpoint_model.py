@@ -77,7 +77,6 @@ class Model:
         return isinstance(other, Model) and (self.name, self.endpoint) == (other.name, other.endpoint)
 
     def __hash__(self) -> int:
-        """The hash of its name."""
         return hash(self.name)
 
 

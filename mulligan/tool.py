@@ -289,7 +289,7 @@ class TypedTool(Tool, Generic[P, R]):
     """A tool that can be called as its function, with the same signature for type checkers."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function."""
+        """Call the decorated function itself."""
         return cast("R", self.function(*args, **kwargs))
 
 

@@ -142,7 +142,6 @@ def _text(text: str) -> dict[str, Any]:
 
 
 def _result(message: ToolMessage) -> dict[str, Any]:
-    """The result of a call."""
     block: dict[str, Any] = {"type": "tool_result", "tool_use_id": legal_id(message.call_id)}
     if message.content:
         block["content"] = _blocks(message.content)

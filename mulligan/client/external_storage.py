@@ -165,7 +165,6 @@ class _BucketClient(S3StorageDriverClient):
         return False
 
     async def put_object(self, *, bucket: str, key: str, data: bytes) -> None:
-        """Write an object."""
         await asyncio.to_thread(self._s3.put_object, Bucket=self._own(bucket), Key=self._prefix + key, Body=data)
 
     async def get_object(self, *, bucket: str, key: str) -> bytes:

@@ -54,7 +54,6 @@ class JsonRoute(APIRoute):
 
 class _JsonRequest(Request):
     async def json(self) -> Any:
-        """The JSON of the body."""
         body = await self.body()
         return await _parse(self, body, lambda: read_json(body))
 

@@ -156,7 +156,7 @@ class Runs:
         self._reading_roots = asyncio.Semaphore(PARALLEL_READS)
 
     async def close(self) -> None:
-        """Stop reading events."""
+        """Stop reading events of all runs."""
         await self._feeds.close()
 
     # Starting

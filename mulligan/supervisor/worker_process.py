@@ -190,12 +190,12 @@ class WorkerProcess(asyncio.Protocol):
         return [Attempt.parse(number, body) for at, number, body in self.finished if now - at < SECONDS_TO_BE_ACCEPTED]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by asyncio."""
+        """Keep the transport that asyncio has connected."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Called by asyncio."""
+        """Handle the bytes, then pause before the next read."""
         self._handle(data)
         if self._transport is not None and not self._has_ended:
             self._transport.pause_reading()

@@ -130,5 +130,4 @@ class _Client:
         return ListSearchAttributesResponse()
 
     def get_workflow_handle(self, *_: Any, **__: Any) -> Any:
-        """The handle of the only workflow."""
         return self.workflow

@@ -94,9 +94,7 @@ class ExecutionSpans:
         self._turns = turns
         self.spans: dict[tuple[str, ...], TraceSpan] = {}
         # The workflow's order: the SDK's numbers count up as the workflow schedules activities.
-        local = sorted(
-            (activity for activity in execution.activities if activity.local), key=lambda each: each.sequence
-        )
+        local = sorted((each for each in execution.activities if each.local), key=lambda each: each.sequence)
         self._local_calls = [activity for activity in local if activity.type == CALL_TOOL]
         self._failures = {
             (activity.outcome.trace, activity.outcome.call_id): activity

@@ -94,7 +94,7 @@ class ProblemPage(HTMLResponse):
         self._problem = problem
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the page."""
+        """Send the page to the client."""
         html = render(
             "problem.html",
             scope.get("root_path", ""),

@@ -64,11 +64,11 @@ class WorkaroundRunner(WorkflowRunner):
         self._refused_attributes = RefusedAttributes()
 
     def prepare_workflow(self, defn: _Definition) -> None:
-        """Call the other runner."""
+        """Let the other runner prepare the workflow."""
         self._runner.prepare_workflow(defn)
 
     def set_worker_level_failure_exception_types(self, types: Sequence[type[BaseException]]) -> None:
-        """Call the other runner."""
+        """Pass the types on to the other runner."""
         self._runner.set_worker_level_failure_exception_types(types)
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
