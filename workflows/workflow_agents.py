@@ -89,5 +89,5 @@ class WorkflowAgents:
         return Page(messages=messages_that_fit(messages, limits.PAGE_BYTES))
 
     def definition(self, key: str) -> Definition:
-        """What the provider is sent of an agent, as it was pinned when the turn opened."""
+        """The definition of an agent for the provider, as it was pinned when the turn opened."""
         return self._agents[key].facts.definition

@@ -1,4 +1,4 @@
-"""What the commands share that send an update to a run: their options, the call that is meant, and the update."""
+"""Shared by the commands that send an update to a run: their options, the call that is meant, and the update."""
 
 from __future__ import annotations
 

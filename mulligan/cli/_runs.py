@@ -1,4 +1,4 @@
-"""What commands share that act on one run: find it, follow it to its end, report its start."""
+"""Shared by the commands that act on one run: find it, follow it to its end, report its start."""
 
 from __future__ import annotations
 

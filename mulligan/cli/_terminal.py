@@ -1,4 +1,4 @@
-"""What every command shares: its output, its exit code, and its connection to Temporal."""
+"""Shared by all commands: output, exit code, and the connection to Temporal."""
 
 from __future__ import annotations
 

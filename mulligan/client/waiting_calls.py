@@ -22,7 +22,7 @@ SECONDS_FOR_RUN = 6.0
 
 @dataclass
 class AllPending:
-    """The calls, the one that has waited longest first: as the query `pending` returns them, with the `id` of their run.
+    """The calls, the longest waiting first: as the query `pending` returns them, with the `id` of their run.
 
     `encrypted`: how many open runs have a memo that cannot be decrypted, so that they may wait, too. `unread`: why runs
     that wait did not answer, by their ids. `is_complete`: whether all open runs were looked at.

@@ -14,7 +14,7 @@ MOST_DEPTH = 100
 
 _BODY = rb'[^"\\]*+(?:\\.[^"\\]*+)*+'
 _STRING = re.compile(rb'"' + _BODY + rb'(?:(?P<end>")|(?P<escape>\\?)\Z)', re.DOTALL)
-"""A string, or the beginning of one that the piece cuts off. It matches at each quote, so the time is linear."""
+"""A string, or the beginning of a string that the piece cuts off. It matches at each quote, so the time is linear."""
 _REST_OF_STRING = re.compile(_BODY, re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 

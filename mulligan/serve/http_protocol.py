@@ -88,7 +88,7 @@ class Protocol:
     """A protocol, which is a file of its own.
 
     `prefix`: its paths begin with it. `router`: its routes, with whole paths. `refuse`: a problem as a response in the
-    protocol's own form for errors. `public`: paths that need no token; one that ends with a slash stands for all below it.
+    protocol's own form for errors. `public`: paths that need no token; a slash at the end means all below it.
     `paths`: those of its paths that do not begin with the prefix.
     """
 

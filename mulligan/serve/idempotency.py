@@ -176,7 +176,7 @@ class Starts:
         """By the id with the number 0."""
 
     async def start(self, run_input: RunInput, request: StartRequest) -> tuple[str, bool]:
-        """Start a run, or find the one that an equal request has started.
+        """Start a run, or find the run that an equal request has started.
 
         Returns:
             The run's id, and whether this request has started it.

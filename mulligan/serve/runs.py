@@ -220,7 +220,7 @@ class Runs:
         """
         described = await self.describe(caller, run_id)
         if caller.agents is not None or options.get("client_instructions") or ignored.names:
-            # Who sees a run sees those of its sub-agents, but may not start such an agent itself.
+            # A caller who sees a run sees its sub-agents' runs, but may not start such an agent itself.
             name = (await memo_of(described)).get("agent")
             agent = {} if name is None and caller.agents is None else await self.agent(caller, str(name))
             options = ignored.accept(agent, options, strict=self._strict)

@@ -47,7 +47,7 @@ class WaitingCall(NamedTuple):
 class Wait:
     """A call that waits for a person.
 
-    `own_call_id`: the call of the run itself that waits; for a sub-agent's call the one that started the sub-agent.
+    `own_call_id`: the call of the run itself that waits; for a sub-agent's call, the call that started the sub-agent.
     `token`: of the last event that the client has read. `fields`: as in `pending`.
     """
 
@@ -230,7 +230,7 @@ class TurnStream:
         return call.sub_run.removeprefix(f"{self.run_id}/").partition("/")[0] if call.sub_run else call.call_id
 
     async def _pending(self) -> list[Wait]:
-        """What waits now, as the run says; if no worker answers, as its events say."""
+        """The calls that wait now, as the run says; if no worker answers, as its events say."""
         waiting = self._waiting()
         try:
             pending = await self._runs.pending(self._caller, self.run_id)

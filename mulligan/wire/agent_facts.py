@@ -49,7 +49,7 @@ class OutputFormat(BaseModel):
 
 
 class Definition(BaseModel):
-    """What the provider is sent of an agent in each request: `instructions`, `tools` (output tools are tools here), and
+    """The part of an agent in each request to the provider: `instructions`, `tools` (output tools are tools here), and
     `output`, the format of the answer, or None for text.
 
     `mcp`: the name of a tool at its MCP server, by the tool's name, where the latter does not end with the former.

@@ -46,7 +46,7 @@ def status_of_cause(cause: BaseException | None) -> NoResultStatus:
 def status_in_temporal(name: str) -> str:
     """The status of a run by the name of Temporal's (`WorkflowExecutionStatus`), which spells one word otherwise.
 
-    A run that continued as new goes on, and one that Temporal calls completed has the status of its result.
+    A run that continued as new goes on, and a run that Temporal calls completed has the status of its result.
     """
     names = {"CANCELED": "cancelled", "CONTINUED_AS_NEW": "running"}
     return names.get(name, name.lower())

@@ -43,7 +43,7 @@ def input_messages(given: Any) -> list[Json]:
     """The `input` of a response, a text or a list of items, as messages of a run.
 
     Raises:
-        Problem: an item is not one that an agent can read.
+        Problem: an agent cannot read an item.
     """
     if isinstance(given, str):
         return [_user(given)]
@@ -79,7 +79,7 @@ def chat_messages(given: Any) -> list[Json]:
     """The `messages` of a chat as messages of a run.
 
     Raises:
-        Problem: a message is not one that an agent can read.
+        Problem: an agent cannot read a message.
     """
     messages: list[Json] = []
     names: dict[str, str] = {}

@@ -131,7 +131,7 @@ class _Create:
 
 @router.post("")
 async def create(request: Request, runs: Serving, caller: Calling) -> Response:
-    """Start a run, continue the conversation of one that has ended, or reply to the waiting calls of one."""
+    """Start a run, continue an ended run's conversation, or reply to a run's waiting calls."""
     parsed = await parse_body(request, partial(_Create.read, request, caller))
     streams, is_background, previous, replied = parsed.streams, parsed.is_background, parsed.previous, parsed.replied
     if streams or not is_background:
@@ -181,7 +181,7 @@ def _unread(head: ResponseHead, error: Exception, *, streams: bool) -> Response:
 
 @router.post("/{response_id:path}/cancel")
 async def cancel(response_id: str, runs: Serving, caller: Calling) -> Response:
-    """Cancel the run of a response. One that has ended stays as it is."""
+    """Cancel the run of a response. An ended run stays as it is."""
     try:
         await runs.cancel(caller, response_id)
         await runs.read(caller, response_id, wait=CANCEL_SECONDS)
@@ -323,7 +323,7 @@ async def _wait(
     request: Request, runs: Runs, caller: Caller, run_id: str, decided: Collection[WaitingCall] = ()
 ) -> None:
     """Wait until a run has ended, or it and those below it wait for people only; or its client has gone."""
-    # Without a worker, a new run has no events yet; one that was replied to has.
+    # Without a worker, a new run has no events yet; a run with replies has some.
     turn = await open_turn(runs, caller, run_id, since=None if decided else "", decided=decided)
     async for _ in follow_while_connected(request, turn.live()):
         continue
