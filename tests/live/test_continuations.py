@@ -415,16 +415,17 @@ async def test_a_response_whose_branch_has_a_foreign_run_is_refused_and_another_
     """Nobody can compute that id before the earlier run has begun: it has Temporal's run id in it."""
     run_id, door = await ended_run(lab, doors[0]), doors[0]
     described = await lab.client.get_workflow_handle(run_id).describe()
-    options = {"prompt": "Next.", "metadata": {"tenant": "ada"}}
-    named = json.dumps([run_id, described.run_id, request_digest(options)])
+    named = json.dumps([run_id, described.run_id, request_digest({"prompt": "Next.", "metadata": {}})])
     await squat(lab, f"resp_{hashlib.sha256(named.encode()).hexdigest()[:32]}", "of another tenant", run_id)
     body = {"previous_response_id": run_id, "input": "Next."}
+    first = await door.http.post("/v1/responses", json={**body, "input": "First."}, headers=door.by("ada"))
+    assert first.status_code == 200  # it goes on with the conversation, so that the next one is a branch
     refused = await door.http.post("/v1/responses", json=body, headers=door.by("ada"))
     assert (refused.status_code, refused.json()["error"]["code"]) == (409, "id_taken")
     key = {"Idempotency-Key": uuid.uuid4().hex}
     answer = await door.http.post("/v1/responses", json=body, headers={**door.by("ada"), **key})
     assert (answer.status_code, answer.json()["status"]) == (200, "completed")
-    assert len(lab.model.requests_of(run_id)) == 2
+    assert len(lab.model.requests_of(run_id)) == 3
 
 
 # The generator

@@ -350,7 +350,7 @@ async def record_other_agents(prefix: str) -> None:
                 while not await handle.query("pending"):
                     await asyncio.sleep(0.1)
             await handle.execute_update("decide", {"call_id": "s", "decision": "approve"})
-            while (await handle.query("progress"))["waiting_for"]["kind"] != "worker":
+            while ((await handle.query("progress"))["waiting_for"] or {}).get("kind") != "worker":
                 await asyncio.sleep(0.1)
             async with running_worker(clients[1], east, Telemetry(), "agents"):
                 await handle.result()

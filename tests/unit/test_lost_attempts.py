@@ -21,6 +21,7 @@ from mulligan.activities.record_run import RecordRunActivities
 from mulligan.activities.registry import Registry
 from mulligan.activities.run_agents import RunAgents
 from mulligan.activities.run_data.definitions import Definitions
+from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from mulligan.agent import Agent
 from mulligan.observe.span_export import DelayedSpanProcessor
 from mulligan.observe.spans import ChatAttempt
