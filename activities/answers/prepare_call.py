@@ -63,11 +63,11 @@ async def prepare(
         if fixer is None or run_fixer is None:
             continue
         invalid = InvalidToolInput(target.name, result.arguments, parsed.text, result.error, target.accepts.schema)
-        made = await run_fixer(fixer, invalid)
+        fixed = await run_fixer(fixer, invalid)
         if target.accepts.blocks:
-            corrected = await asyncio.to_thread(_corrected, made, target.accepts)
+            corrected = await asyncio.to_thread(_corrected, fixed, target.accepts)
         else:
-            corrected = _corrected(made, target.accepts)
+            corrected = _corrected(fixed, target.accepts)
         if corrected is not None:
             return ValidArguments(corrected, [Repair(by=by, before=result.arguments, after=corrected)])
     raise result.error

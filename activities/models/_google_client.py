@@ -124,8 +124,8 @@ class GoogleClient(SdkClient):
 
 def _split_version(url: str) -> tuple[str, str | None]:
     """The address without the version of the API at its end, and that version."""
-    found = re.fullmatch(r"(.*?)(?:/(v1(?:alpha|beta)?[0-9]*))?/*", url)
-    return (found[1], found[2]) if found else (url, None)
+    match = re.fullmatch(r"(.*?)(?:/(v1(?:alpha|beta)?[0-9]*))?/*", url)
+    return (match[1], match[2]) if match else (url, None)
 
 
 def _retry_delay(details: Any) -> float | None:

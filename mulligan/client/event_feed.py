@@ -81,7 +81,7 @@ class EventFeed:
 
     def number_after(self, stream: StreamPosition) -> int:
         """The number of the first kept event that a reader at a position has not read."""
-        number = self.first + bisect_right(self._kept, stream.base, key=lambda kept: kept.position)
+        number = self.first + bisect_right(self._kept, stream.base, key=lambda entry: entry.position)
         # Reports of progress have the position of the event before them.
         while number > self.first:
             before = self.get(number - 1)
@@ -192,9 +192,9 @@ class FeedReader:
             self._number = feed.number_after(self.stream)
         if self._number >= feed.end:
             return None
-        kept = feed.get(self._number)
-        event = self._trimmed(kept)
-        if event is kept or event.position == kept.position:
+        feed_event = feed.get(self._number)
+        event = self._trimmed(feed_event)
+        if event is feed_event or event.position == feed_event.position:
             self._number += 1
         return event
 

@@ -57,8 +57,8 @@ async def watch_run(feeds: EventFeeds, workflow_id: str, since: str = "") -> Asy
         while True:
             changed.clear()
             try:
-                while (found := await root.next()) is not None:
-                    event, kept = found
+                while (next_event := await root.next()) is not None:
+                    event, kept = next_event
                     yield WatchedEvent(event, stream.token, stream.base, kept)
             except RPCError as error:
                 if not is_temporary(error):

@@ -131,10 +131,10 @@ class TurnStream:
         self.earlier = [each async for each in self._runs.stored_events(self._caller, self.run_id, end)] if end else []
         for event in self.earlier:
             self._note(event)
-        asked = {WaitingCall(event.call_id) for event in self.earlier if isinstance(event, Waiting)}
+        waited_before = {WaitingCall(event.call_id) for event in self.earlier if isinstance(event, Waiting)}
         waits = dict(self._open_waits())
         for call in decided:
-            if call not in asked and not call.sub_run:
+            if call not in waited_before and not call.sub_run:
                 raise Problem(422, "invalid_input", f"The call {call.id[:80]!r} does not wait for a person.")
         self._replied = {wait for call, wait in waits.items() if call in decided}
         self.decided = frozenset(decided)
@@ -213,7 +213,7 @@ class TurnStream:
         fields = {"call_id", "kind", "arguments", "text"}
         read = {call: wait.asked for call, wait in self._open_waits()}
         return self._asked_before | {
-            call: {**asked.model_dump(include=fields), "tool": asked.name} for call, asked in read.items()
+            call: {**question.model_dump(include=fields), "tool": question.name} for call, question in read.items()
         }
 
     def _may_pause(self) -> bool:
@@ -235,10 +235,10 @@ class TurnStream:
         try:
             pending = await self._runs.pending(self._caller, self.run_id)
         except (RPCError, WorkflowQueryFailedError):
-            found = list(waiting.items())
+            calls = list(waiting.items())
         else:
-            found = [(call, each) for each in pending if (call := _call_of(each, self.run_id)) in waiting]
-        return [Wait(call, self._own_call(call), self.token, fields) for call, fields in found]
+            calls = [(call, each) for each in pending if (call := _call_of(each, self.run_id)) in waiting]
+        return [Wait(call, self._own_call(call), self.token, fields) for call, fields in calls]
 
 
 def _call_of(pending: dict[str, Any], run_id: str) -> WaitingCall:
