@@ -43,7 +43,7 @@ def input_messages(given: Any) -> list[Json]:
     """The `input` of a response, a text or a list of items, as messages of a run.
 
     Raises:
-        Problem: an agent cannot read an item.
+        Problem: an item is not one that an agent can read.
     """
     if isinstance(given, str):
         return [_user(given)]
@@ -79,7 +79,7 @@ def chat_messages(given: Any) -> list[Json]:
     """The `messages` of a chat as messages of a run.
 
     Raises:
-        Problem: an agent cannot read a message.
+        Problem: a message is not one that an agent can read.
     """
     messages: list[Json] = []
     names: dict[str, str] = {}
@@ -112,10 +112,10 @@ def replies(given: Any, *, of_any_run: bool) -> list[InputReply]:
     if not isinstance(given, list):
         return []
     read = [reply for item in given if isinstance(item, dict) and (reply := _reply(item)) is not None]
-    usable = [reply for reply in read if reply.call.sub_run or not of_any_run]
-    if usable and len(usable) < len(given):
+    found = [reply for reply in read if reply.call.sub_run or not of_any_run]
+    if found and len(found) < len(given):
         raise invalid("input", "has replies to waiting calls and other items; send the others when the run has ended.")
-    return usable
+    return found
 
 
 def _reply(item: Json) -> InputReply | None:

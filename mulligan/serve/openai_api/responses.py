@@ -104,7 +104,7 @@ class _Create:
             raise invalid("conversation", "cannot be given together with previous_response_id; leave one of them out.")
         replied = replies(items, of_any_run=not previous)
         previous = previous or ("" if conversation or replied else referenced)
-        parsed = cls(
+        asked = cls(
             streams=flag(body, "stream"),
             is_background=flag(body, "background"),
             metadata=read_metadata(body),
@@ -114,26 +114,26 @@ class _Create:
             replied=replied,
             ignored=ignored,
         )
-        if parsed.replied:
-            return parsed
+        if asked.replied:
+            return asked
         is_continued = previous or conversation
         given = items if is_continued else body.get("input")
         instructions, messages = split_instructions(input_messages(given), read_text(body, "instructions"))
         if not is_continued:
-            run_input = run_input_json(read_model(body), messages, instructions, parsed.metadata, "input")
-            return replace(parsed, run_input=run_input, start=StartRequest.read(request, caller, ID_PREFIX, body))
+            run_input = run_input_json(read_model(body), messages, instructions, asked.metadata, "input")
+            return replace(asked, run_input=run_input, start=StartRequest.read(request, caller, ID_PREFIX, body))
         if any(message["role"] != "user" for message in messages):
             raise invalid(
                 "input", "may only have user messages where it continues a conversation: the run has the earlier ones."
             )
-        return replace(parsed, prompt=joined_prompt(messages), instructions=instructions)
+        return replace(asked, prompt=joined_prompt(messages), instructions=instructions)
 
 
 @router.post("")
 async def create(request: Request, runs: Serving, caller: Calling) -> Response:
-    """Start a run, continue an ended run's conversation, or reply to a run's waiting calls."""
-    parsed = await parse_body(request, partial(_Create.read, request, caller))
-    streams, is_background, previous, replied = parsed.streams, parsed.is_background, parsed.previous, parsed.replied
+    """Start a run, continue the conversation of one that has ended, or reply to the waiting calls of one."""
+    asked = await parse_body(request, partial(_Create.read, request, caller))
+    streams, is_background, previous, replied = asked.streams, asked.is_background, asked.previous, asked.replied
     if streams or not is_background:
         runs.take_place(caller)
     read: ResponseEvents | None = None
@@ -141,11 +141,11 @@ async def create(request: Request, runs: Serving, caller: Calling) -> Response:
         run_id = previous or await _run_of_replies(runs, caller, replied)
         read = await _read_before_reply(runs, caller, run_id)
         await _reply(runs, caller, run_id, replied)
-    elif previous or parsed.conversation:
-        previous = previous or await newest_response(runs, caller, parsed.conversation)
-        run_id = await _continue(request, runs, caller, previous, parsed)
+    elif previous or asked.conversation:
+        previous = previous or await newest_response(runs, caller, asked.conversation)
+        run_id = await _continue(request, runs, caller, previous, asked)
     else:
-        run_id = (await runs.start(caller, parsed.run_input, request=parsed.start, ignored=parsed.ignored)).id
+        run_id = (await runs.start(caller, asked.run_input, request=asked.start, ignored=asked.ignored)).id
     try:
         decided = [_within(run_id, reply.call) for reply in replied]
         if streams:
@@ -165,7 +165,7 @@ async def create(request: Request, runs: Serving, caller: Calling) -> Response:
         _log.error("POST /v1/responses: the response %s cannot be read now", run_id, exc_info=error)
         before = previous if previous != run_id else None
         conversation = conversation_of(run_id)
-        head = ResponseHead(run_id, str(parsed.model or ""), time.time(), parsed.metadata, before, conversation)
+        head = ResponseHead(run_id, str(asked.model or ""), time.time(), asked.metadata, before, conversation)
         return _unread(head, error, streams=streams)
 
 
@@ -181,7 +181,7 @@ def _unread(head: ResponseHead, error: Exception, *, streams: bool) -> Response:
 
 @router.post("/{response_id:path}/cancel")
 async def cancel(response_id: str, runs: Serving, caller: Calling) -> Response:
-    """Cancel the run of a response. An ended run stays as it is."""
+    """Cancel the run of a response. One that has ended stays as it is."""
     try:
         await runs.cancel(caller, response_id)
         await runs.read(caller, response_id, wait=CANCEL_SECONDS)
@@ -206,7 +206,7 @@ async def retrieve(
     return await _stream(runs, caller, response_id, events, starting_after)
 
 
-async def _continue(request: Request, runs: Runs, caller: Caller, previous: str, parsed: _Create) -> str:
+async def _continue(request: Request, runs: Runs, caller: Caller, previous: str, asked: _Create) -> str:
     """Continue the conversation of a run that has ended, in a new one: the first input goes on with the conversation, each
     other one, and each key, is a branch.
     """
@@ -214,25 +214,25 @@ async def _continue(request: Request, runs: Runs, caller: Caller, previous: str,
     before = await read_input(runs.client, previous)
     if before is None:
         raise invalid("previous_response_id", "is not a run of an agent.")
-    if parsed.model not in (None, "", before.agent):
+    if asked.model not in (None, "", before.agent):
         raise invalid("model", f"must be {before.agent!r}, the agent of the previous response.")
     if described.status == WorkflowExecutionStatus.RUNNING:
         raise invalid(
             "previous_response_id",
             "is a response in progress; wait for its end, cancel it, or reply to its waiting calls alone.",
         )
-    options = {"prompt": parsed.prompt, "metadata": parsed.metadata}
-    if parsed.instructions:
-        options["client_instructions"] = parsed.instructions
+    options = {"prompt": asked.prompt, "metadata": asked.metadata}
+    if asked.instructions:
+        options["client_instructions"] = asked.instructions
     key = read_key(request, caller, ID_PREFIX)
     if key is None:
         try:
-            return (await runs.resume(caller, previous, options, ignored=parsed.ignored)).id
+            return (await runs.resume(caller, previous, options, ignored=asked.ignored)).id
         except Problem as problem:
             if problem.code != "already_resumed":
                 raise
     server_id = key or _branch_id(described, options)
-    return (await runs.resume(caller, previous, options, server_id=server_id, key=key, ignored=parsed.ignored)).id
+    return (await runs.resume(caller, previous, options, server_id=server_id, key=key, ignored=asked.ignored)).id
 
 
 def _branch_id(previous: WorkflowExecutionDescription, options: Mapping[str, Any]) -> str:
@@ -323,7 +323,7 @@ async def _wait(
     request: Request, runs: Runs, caller: Caller, run_id: str, decided: Collection[WaitingCall] = ()
 ) -> None:
     """Wait until a run has ended, or it and those below it wait for people only; or its client has gone."""
-    # Without a worker, a new run has no events yet; a run with replies has some.
+    # Without a worker, a new run has no events yet; one that was replied to has.
     turn = await open_turn(runs, caller, run_id, since=None if decided else "", decided=decided)
     async for _ in follow_while_connected(request, turn.live()):
         continue
