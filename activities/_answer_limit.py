@@ -46,7 +46,7 @@ async def limit_response(
         secret_headers: The names of more headers whose values are secrets, in lower case.
 
     Raises:
-        httpx2.DecodingError: its encoding is one that was not requested.
+        httpx2.DecodingError: its encoding was not requested.
     """
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("", "identity", "gzip", "deflate"):

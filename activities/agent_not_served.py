@@ -51,7 +51,7 @@ def unknown_agent(services: Services, name: str) -> str:
 
 
 async def other_queues(services: Services) -> list[str]:
-    """The task queues of the workers beside this one that serve other agents. Empty if this worker may not list them.
+    """The task queues of the other workers, which serve other agents. Empty if this worker may not list them.
 
     Raises:
         RPCError: Temporal does not answer, so there may be such workers.

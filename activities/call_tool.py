@@ -74,7 +74,7 @@ class CallToolActivity:
                 if tool is None and agent is not None and agent.is_of_run:
                     raise feedback.tool_gone(request.call)
                 if tool is None:
-                    # This worker's code differs from that of the worker that prepared the call: the tool has a task queue
+                    # This worker has other code than the worker that prepared the call: the tool has a task queue
                     # of its own, or a rolling deploy is under way.
                     names = [known.name for known in agent.listed_tools] if agent else sorted(services.registry.tools)
                     raise feedback.tool_missing_on_worker(
@@ -141,7 +141,6 @@ class CallToolActivity:
         """
         call, services, attempt = request.call, self.services, activity.info().attempt
         try:
-            # From JSON to Python values.
             arguments = await _validated(tool, request.arguments)
         except BaseException as error:
             reason = error if isinstance(error, Exception) else RuntimeError(type_name(error))
@@ -218,7 +217,7 @@ async def _validated(tool: Tool, arguments: JsonValue) -> Any:
 
 
 def _deferral(value: object, result: ToolResult) -> Deferral:
-    """What a deferred tool has started, by what it returned."""
+    """Read what a deferred tool has started from what it returned."""
     return Deferral(text="", until=value.at) if isinstance(value, UntilTime) else Deferral(text=result.text)
 
 

@@ -32,8 +32,8 @@ class CheckAnswerActivity:
             return CheckedAnswer(refused=str(error))
         faults = await self.services.mcp_servers.faults_by(schema, content)
         if faults:
-            shown = [(shorten_middle(path, 200), shorten_middle(says, 500)) for path, says in faults[:10]]
-            listed = "; ".join(f"{path}: {says}" if path else says for path, says in shown)
+            shortened = [(shorten_middle(path, 200), shorten_middle(says, 500)) for path, says in faults[:10]]
+            listed = "; ".join(f"{path}: {says}" if path else says for path, says in shortened)
             return CheckedAnswer(refused=f"The answer does not match the question's schema: {listed}.")
         return CheckedAnswer(content=content)
 

@@ -89,7 +89,7 @@ class EchoedSecrets:
 
 
 def _is_secret(value: str) -> bool:
-    """Whether it is more than the placeholder that a local server takes as a key, such as `sk-no-key-required`.
+    """Whether a key is more than the placeholder that a local server accepts, such as `sk-no-key-required`.
 
     To remove that from answers would change what models write.
     """

@@ -47,7 +47,7 @@ async def heartbeating() -> AsyncIterator[Heartbeat]:
 
 
 def lost_attempts() -> range:
-    """The attempts before this one that were lost with their workers, and whose spans no attempt has written yet.
+    """Earlier attempts that were lost with their workers, and whose spans no attempt has written yet.
 
     An attempt writes their spans before its first heartbeat, which says so: a worker that is killed before that leaves them
     to the next attempt, beside its own.
@@ -150,7 +150,7 @@ class Heartbeat:
 
 
 def ended_details(attempt: int) -> dict[str, int]:
-    """What a heartbeat contains once the spans of this attempt, and of those before it, are written."""
+    """The details of a heartbeat once the spans of this attempt, and of earlier ones, are written."""
     return {ATTEMPT_ENDED: attempt}
 
 

@@ -80,7 +80,7 @@ class ModelAttempt:
         *,
         on_text: Callable[[str], None] | None = None,
     ) -> Request:
-        """What the provider is asked."""
+        """Build the request to the provider."""
         request, text_calls = self.request, text_calls_of(agent)
         return Request(
             model=ModelName.parse(request.model).name,
@@ -123,7 +123,7 @@ class ModelAttempt:
                 self.services.cache_result(self.request.where, call, prepared.text, prepared.error)
         return answer
 
-    async def count_lost(self, asked: Request) -> None:
+    async def count_lost(self, provider_request: Request) -> None:
         """Count an attempt that was lost with its worker while the model was writing: its text was sent in heartbeats."""
         lost = lost_attempts()
         if not lost or not self.services.budgets.is_limited(self.request.where.tenant):
@@ -131,7 +131,7 @@ class ModelAttempt:
         text = live_text_in(activity.info().heartbeat_details)
         if text is not None and text.attempt in lost:
             output = tokens_of(text.start + len(text.text.encode()))
-            usage = Usage(input_tokens=estimated_input(asked), output_tokens=output)
+            usage = Usage(input_tokens=estimated_input(provider_request), output_tokens=output)
             key, request = attempt_key(text.attempt), self.request
             await self.services.budgets.add(request.where, request.model, usage, key=key, estimated=True)
 

@@ -150,7 +150,7 @@ class OpenRunActivity:
         return run_input
 
     async def _search_attributes(self) -> list[str]:
-        """Those that the run sets. A workflow of a user's own decides about its attributes itself."""
+        """The search attributes that the run sets. A workflow of a user's own decides about its attributes itself."""
         if activity.info().workflow_type != AGENT_WORKFLOW:
             return []
         client = activity.client()

@@ -88,9 +88,9 @@ class RunAgents:
         agent = self.registry.agents.get(context.agent)
         if agent is None or not callable(agent.tools):
             return agent
-        if (kept := self._kept.get(context.trace)) is not None:
+        if (agent_of_run := self._kept.get(context.trace)) is not None:
             self._kept.move_to_end(context.trace)
-            return kept
+            return agent_of_run
         if context.input is None:
             return agent.with_tools(())  # when the run opened, the agent had a list
         if time.monotonic() - self._failed.get(context.trace, -math.inf) < SECONDS_BETWEEN_TRIES:

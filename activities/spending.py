@@ -37,9 +37,9 @@ class Spending:
         """Add the cost of a model call."""
 
     @asynccontextmanager
-    async def void_counted(self, context: RunContext, model: str, asked: Request, *part: str) -> AsyncIterator[None]:
+    async def void_counted(self, context: RunContext, model: str, request: Request, *part: str) -> AsyncIterator[None]:
         """Count the answer that the block requests, if the block raises instead of taking it."""
-        del context, model, asked, part
+        del context, model, request, part
         yield
 
 

@@ -214,7 +214,7 @@ class Agent(Generic[OutputT]):
         if timeout is not None and limit <= NO_LIMIT:
             raise DeclarationError(f"{self.source}: tool {tool_name!r}: timeout must be more than 0 seconds, or None.")
         function = _prompt_function(self.name)
-        made = AgentTool(
+        agent_tool = AgentTool(
             agent=self,
             share_budget=share_budget,
             function=function,
@@ -228,8 +228,8 @@ class Agent(Generic[OutputT]):
             task_queue=task_queue,
             once=once,
         )
-        made.check()
-        return made
+        agent_tool.check()
+        return agent_tool
 
     def output_strategy(self, model: str) -> Strategy:
         """How a run that begins with a model (`provider:NAME`) requests its output: one strategy for all of its models."""
@@ -368,7 +368,7 @@ class AgentTool(Tool):
         return self.agent.source
 
     def faults(self) -> dict[str, bool]:
-        """As a tool's, but that its description is required and its timeout may be `NO_LIMIT`."""
+        """The faults of a tool; but the description is required, and the timeout may be `NO_LIMIT`."""
         others = {text: is_present for text, is_present in super().faults().items() if not text.startswith("timeout")}
         return others | {"description is empty; say what the agent is good for": not self.description.strip()}
 

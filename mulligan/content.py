@@ -143,7 +143,7 @@ class Media(BaseModel):
 
     @property
     def label(self) -> str:
-        """What it is, for models and people: `image "photo.png" (image/png, 12,345 bytes)`."""
+        """Describe the content for models and people: `image "photo.png" (image/png, 12,345 bytes)`."""
         name = f' "{self.name}"' if self.name else ""
         count = self.byte_count
         return f"{self.type}{name} ({self.media_type}, {self.url if count is None else f'{count:,} bytes'})"
@@ -217,7 +217,7 @@ class Media(BaseModel):
 
 
 class Image(Media):
-    """An image."""
+    """An image, by its bytes or its URL."""
 
     type: Literal["image"] = Field(default_factory=lambda: "image")
 
@@ -239,7 +239,7 @@ Part = Annotated[Text | Image | File | Audio, Field(discriminator="type")]
 
 
 def _with_texts(value: object) -> object:
-    """In Python, a text may stand for a `Text`."""
+    """Replace each text by a `Text`: in Python, one may stand for the other."""
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
         return [{"type": "text", "text": each} if isinstance(each, str) else each for each in value]
     return value

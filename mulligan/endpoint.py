@@ -77,7 +77,7 @@ class Endpoint:
     def resolved_headers(self) -> dict[str, str]:
         """The headers with the values of their environment variables."""
         return {
-            name: _REFERENCE.sub(lambda found: os.environ.get(found[1], ""), value)
+            name: _REFERENCE.sub(lambda match: os.environ.get(match[1], ""), value)
             for name, value in self.headers.items()
         }
 

@@ -69,7 +69,7 @@ class Model:
         self.name = str(ModelName(parsed.provider, parsed.name, name))
 
     def __repr__(self) -> str:
-        """Its name and its endpoint, without the values of headers."""
+        """The model's name and its endpoint, without the values of headers."""
         return f"Model({self.name!r}, {self.endpoint!r})"
 
     def __eq__(self, other: object) -> bool:
@@ -77,7 +77,6 @@ class Model:
         return isinstance(other, Model) and (self.name, self.endpoint) == (other.name, other.endpoint)
 
     def __hash__(self) -> int:
-        """The hash of its name."""
         return hash(self.name)
 
 

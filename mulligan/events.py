@@ -2,7 +2,7 @@
 
 from mulligan.client.follow_events import follow
 from mulligan.wire import event_types
-from mulligan.wire.event_types import *  # noqa: F403 - each new type of event is one that users import
+from mulligan.wire.event_types import *  # noqa: F403 - users import each new type of event
 
 __all__ = ["follow"]
 __all__ += event_types.__all__

@@ -203,7 +203,7 @@ class McpServer:
 
 
 def qualified_name(server: str, tool: str) -> str:
-    """The name by which a model calls a server's tool: legal for every provider, and always the same."""
+    """The name by which a model calls a server's tool: legal for every provider, and stable."""
     name = server + SEPARATOR + re.sub(r"[^a-zA-Z0-9_-]", "_", tool)
     if len(name) <= MAX_TOOL_NAME_CHARS and name.endswith(SEPARATOR + tool):
         return name

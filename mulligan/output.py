@@ -228,17 +228,17 @@ def _type(schema: Any) -> OutputType:
     readable_type = replace_typed_dicts(schema)
     try:
         adapter = TypeAdapter(readable_type)
-        shown = _with_target_at_root(adapter.json_schema(by_alias=True))
-        is_wrapped = shown.get("type") != "object"
+        for_model = _with_target_at_root(adapter.json_schema(by_alias=True))
+        is_wrapped = for_model.get("type") != "object"
         if is_wrapped:
             # A model, so that pydantic's errors have the paths and discriminators of one.
             holder = create_model(name, __config__=ConfigDict(extra="forbid"), value=(readable_type, ...))
             adapter = TypeAdapter(holder)
-            shown = adapter.json_schema(by_alias=True)
+            for_model = adapter.json_schema(by_alias=True)
     except (PydanticSchemaGenerationError, PydanticUserError, ValueError, TypeError) as error:
         raise TypeError(f"no JSON schema can be made of its output {schema!r}: {first_sentence(error)}") from error
     marked = _with_target_at_root(adapter.json_schema(by_alias=True, schema_generator=MarkedJsonSchema))
-    return OutputType(name, str(shown.get("description", "")), tidy_schema(shown), is_wrapped, marked, adapter)
+    return OutputType(name, str(for_model.get("description", "")), tidy_schema(for_model), is_wrapped, marked, adapter)
 
 
 def _of_json_schema(schema: dict[str, Any]) -> OutputType:
@@ -248,15 +248,15 @@ def _of_json_schema(schema: dict[str, Any]) -> OutputType:
         # Definitions are at the root in the form that strict mode accepts; references may lead to them there.
         moved = ("$defs", "definitions", "$schema") if "$id" not in schema else ("$schema",)
         inner = {key: value for key, value in _moved(schema).items() if key not in moved}
-        shown = _wrapping(inner) | {key: value for key, value in _moved(schema).items() if key in moved}
+        for_model = _wrapping(inner) | {key: value for key, value in _moved(schema).items() if key in moved}
         # With an address of its own, a schema's references lead to its own parts wherever it is.
         checked_by = _wrapping({"$id": "urn:mulligan:output", **schema})
     else:
-        shown = {"type": "object", **schema}
+        for_model = {"type": "object", **schema}
     validator = schema_validator(checked_by)
     check_references(checked_by)
     name = _legal(str(schema.get("title", "output")))
-    return OutputType(name, str(schema.get("description", "")), shown, is_wrapped, checked_by, None, validator)
+    return OutputType(name, str(schema.get("description", "")), for_model, is_wrapped, checked_by, None, validator)
 
 
 def _wrapping(schema: dict[str, Any]) -> dict[str, Any]:

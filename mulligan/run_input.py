@@ -250,7 +250,7 @@ def _fault_text(error: ValidationError) -> str:
 
 
 def _fault_sentence(fault: Any) -> str:
-    """One error of pydantic as a sentence."""
+    """Write an error of pydantic as a sentence."""
     where = _path(fault["loc"])
     given = _shown(fault["input"])
     match fault["type"]:

@@ -85,7 +85,7 @@ class ToolContext:
 
 @dataclass(frozen=True)
 class UntilTime:
-    """What the body of a deferred tool returns whose calls wait for a point in time, `at` (seconds since the epoch)."""
+    """What a deferred tool returns whose calls wait for a point in time, `at` (seconds since the epoch)."""
 
     at: float
 
@@ -289,7 +289,7 @@ class TypedTool(Tool, Generic[P, R]):
     """A tool that can be called as its function, with the same signature for type checkers."""
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function."""
+        """Call the decorated function itself."""
         return cast("R", self.function(*args, **kwargs))
 
 
@@ -421,7 +421,7 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
         fix: A fixer: it gets invalid input and returns corrected arguments, or None.
         handle_errors: What happens on a failure; the agent's policy where None.
         needs_approval: Whether a person is asked before it runs, or a function, sync or async, of (arguments: the valid ones
-            as JSON values, ToolContext) that returns it; one that raises or hangs counts as True.
+            as JSON values, ToolContext) that returns it; if it raises or hangs, that counts as True.
         approval_timeout: Seconds, or a timedelta, after which a call that waits for a person is `denied`; None: the agent's.
         approval_reminder: Seconds, or a timedelta, after which a call that still waits for a person is reported by the event
             `reminder`, and again at intervals that double, ten times at most; None: the agent's.

@@ -198,9 +198,9 @@ def _decoded(answer: Answer, *, is_markup: bool) -> str:
     """The body as text, by its byte order mark, the header's charset or the page's; otherwise as UTF-8 with replacements."""
     body = answer.body
     marks = {codecs.BOM_UTF8: "utf-8", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
-    found = _CHARSET.search(body[:2_048].lower()) if is_markup else None
+    match = _CHARSET.search(body[:2_048].lower()) if is_markup else None
     said = next((name for mark, name in marks.items() if body.startswith(mark)), answer.charset)
-    for name in (said, found[1].decode("ascii", "replace") if found else None):
+    for name in (said, match[1].decode("ascii", "replace") if match else None):
         try:
             codec = codecs.lookup(name or "").name
         except (LookupError, ValueError):
@@ -275,8 +275,8 @@ def _convert() -> None:
         tag.replace_with(str(tag.get("alt") or ""))
     converter = MarkdownConverter(heading_style="ATX", bullets="-", escape_asterisks=False, escape_underscores=False)
     lines = [line.rstrip() for line in converter.convert_soup(soup).split("\n")]
-    kept = [line for number, line in enumerate(lines) if line or (number and lines[number - 1])]
-    json.dump([title, "\n".join(kept).strip()[:4_000_000]], sys.stdout)
+    kept_lines = [line for number, line in enumerate(lines) if line or (number and lines[number - 1])]
+    json.dump([title, "\n".join(kept_lines).strip()[:4_000_000]], sys.stdout)
 
 
 def _without_tags(page: str) -> str:

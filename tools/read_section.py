@@ -31,7 +31,7 @@ def read_section(path: str, selector: str) -> str:
     if is_binary(data):
         raise ToolError(f"'{place}' is a binary file, not Markdown.")
     wanted = selector.lstrip("#").strip().casefold()
-    found: list[str] = []
+    section: list[str] = []
     headings: list[str] = []
     depth, fenced = 0, False
     for line in text_of(data).split("\n"):
@@ -44,11 +44,11 @@ def read_section(path: str, selector: str) -> str:
             if not depth and text.casefold() == wanted:
                 depth = level
         if depth:
-            found.append(line)
+            section.append(line)
     if not depth:
         there = ", ".join(repr(heading) for heading in headings[:20]) or "none"
         raise ToolError(f"'{place}' has no section {selector!r}; its headings are: {there}.")
-    return "\n".join(found).rstrip()
+    return "\n".join(section).rstrip()
 
 
 def _heading(line: str) -> tuple[int, str]:

@@ -133,10 +133,10 @@ async def addresses_of(target: Target) -> list[Address]:
         addresses: list[Address] = [ip_address(target.host)]
     except ValueError:
         try:
-            found = await asyncio.get_running_loop().getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+            entries = await asyncio.get_running_loop().getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError):
             raise ToolError(f"There is no host '{target.host[:100]}': its name has no address.") from None
-        addresses = list(dict.fromkeys(ip_address(entry[4][0]) for entry in found))
+        addresses = list(dict.fromkeys(ip_address(entry[4][0]) for entry in entries))
     # All of them: the result must not depend on which of the addresses is used.
     if not addresses or not all(_is_allowed(target, address) or is_public(address) for address in addresses):
         raise ToolError(

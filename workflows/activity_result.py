@@ -29,7 +29,7 @@ def read_result(activity: str, raw: RawValue | None, result_type: type[Result]) 
     """The result of an activity, or of the workflow of a sub-agent.
 
     Raises:
-        ActivityError: it is not such a result, or one that the run cannot use; its cause is an InvalidActivityResultError.
+        ActivityError: it is not such a result, or the run cannot use it; its cause is an InvalidActivityResultError.
     """
     if raw is None:
         raise _as_failed_activity(activity, "there is none")

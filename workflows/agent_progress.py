@@ -32,7 +32,7 @@ def agent_progress(agent: RunningAgent) -> Progress:
 
 
 def task_in_one_line(agent: RunningAgent) -> str:
-    """What the newest turn was asked for."""
+    """The task of the newest turn."""
     is_opening = any(wait.opens for wait in agent.waits.of(WorkerWait))
     if agent.has_turn and not is_opening:
         return agent.turn.task

@@ -94,7 +94,7 @@ class AgentQueries:
         return self._agents[conversation]
 
     def _current(self) -> RunningAgent | None:
-        """The agent whose turn is open, or else the last one that has had a turn."""
+        """The agent whose turn is open, or else the agent with the latest turn."""
         agents = self._agents.values()
         working = next((agent for agent in agents if agent.is_turn_open), None)
         begun = [agent for agent in agents if agent.has_begun]

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class _NotServedError(Exception):
-    """No worker that was tried serves the agent. `error` is that of the first one that declined.
+    """No worker that was tried serves the agent. `error` is from the first worker that declined.
 
     `is_certain`: false if a worker that serves it was named, and did not start the activity in time.
     """

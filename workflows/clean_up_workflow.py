@@ -22,7 +22,7 @@ class _Request(BaseModel):
 
 @workflow.defn(name=CLEAN_UP, sandboxed=False)
 class CleanUpWorkflow:
-    """One activity, which is tried for as long as its row in the table allows."""
+    """Runs one activity, which is tried for as long as its row in the table allows."""
 
     @workflow.run
     async def run(self, start: RawValue) -> None:

@@ -226,7 +226,7 @@ class DurableAgent(Generic[OutputT]):
         return self._agent.is_due()
 
     async def can_continue_as_new(self) -> bool:
-        """The same, once the handlers of updates have finished: what they bring may be too large to be carried as well."""
+        """Whether to continue as new once the handlers of updates have finished: their state may be too large to carry."""
         if not self._agent.is_due():
             return False
         await workflow.wait_condition(workflow.all_handlers_finished)

@@ -63,7 +63,7 @@ class Feature:
 
     @classmethod
     def name(cls) -> str:
-        """Its name in the list of features."""
+        """Return the feature's name in the list of features."""
         return cls.__module__.rpartition(".")[2]
 
     @classmethod

@@ -27,7 +27,7 @@ FEATURE_CLASSES: tuple[type[Feature], ...] = tuple(
 
 
 class MissingFeatureError(Exception):
-    """This worker lacks a feature of an agent. It fails the workflow task: the run waits for a worker that has it."""
+    """This worker lacks a feature of an agent. The workflow task fails, and the run waits for a worker that has it."""
 
 
 @dataclass(frozen=True)

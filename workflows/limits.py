@@ -196,7 +196,7 @@ feedback on a call that equals an older one has no result."""
 
 
 def model_retry(attempts: int | None) -> RetryPolicy:
-    """For model calls. The activity sets each delay itself (Retry-After, jitter) and gives up after the agent's patience."""
+    """Retries of model calls. The activity sets each delay (Retry-After, jitter) and gives up when patience ends."""
     return RetryPolicy(
         initial_interval=timedelta(seconds=1),
         maximum_interval=timedelta(seconds=60),
@@ -206,12 +206,12 @@ def model_retry(attempts: int | None) -> RetryPolicy:
 
 
 def model_attempt_timeout(timeout: float) -> timedelta:
-    """For an activity that calls a model, of the model's own `timeout` in seconds."""
+    """The timeout of an activity that calls a model whose own `timeout` is given in seconds."""
     return timedelta(seconds=timeout) + MODEL_ATTEMPT_MARGIN
 
 
 def tool_retry(attempts: int) -> RetryPolicy:
-    """For tool calls: at most `attempts` starts in all; 1, the default, means at most once."""
+    """Retries of tool calls: at most `attempts` starts in all; 1, the default, means at most once."""
     return RetryPolicy(
         initial_interval=TOOL_RETRY_FIRST,
         maximum_interval=TOOL_RETRY_LONGEST,

@@ -1,4 +1,4 @@
-"""Read the memo of a run. A client can start a run with any memo, also with one that no converter can read."""
+"""Read the memo of a run. A client can start a run with any memo, even if no converter can read it."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from mulligan.workflows.conversation.records import CallRecord
 from mulligan.workflows.waits import Wait, WaitKind
 
 _KINDS: tuple[WaitKind, ...] = get_args(WaitKind)
-"""The kinds, that which is shown first at the beginning."""
+"""The kinds, in the order in which they are preferred."""
 
 
 def shown_wait(waits: Iterable[Wait], key: str) -> WaitingFor | None:
@@ -20,11 +20,11 @@ def shown_wait(waits: Iterable[Wait], key: str) -> WaitingFor | None:
 
     Of several points in time, the next one is shown.
     """
-    shown = [(kind, wait) for wait in waits if (kind := wait.kind) is not None]
-    if not shown:
+    with_kinds = [(kind, wait) for wait in waits if (kind := wait.kind) is not None]
+    if not with_kinds:
         return None
-    kind = min((each for each, _ in shown), key=_KINDS.index)
-    same = [wait for each, wait in shown if each == kind]
+    kind = min((each for each, _ in with_kinds), key=_KINDS.index)
+    same = [wait for each, wait in with_kinds if each == kind]
     first = min(same, key=lambda wait: (wait.ends_at or 0.0) if kind == "timer" else wait.since)
     what, more = first.describe([wait for wait in same if wait is not first], key)
     until = first.ends_at
@@ -49,7 +49,7 @@ class WorkerWait(Wait):
 
     @property
     def kind(self) -> WaitKind:
-        """A worker ends it."""
+        """The kind of the wait: a worker ends it."""
         return "worker"
 
     def describe(self, others: Sequence[Wait], key: str) -> tuple[str, str]:
@@ -71,7 +71,7 @@ class RunningCall(Wait):
 
     @property
     def kind(self) -> WaitKind | None:
-        """A tool ends it."""
+        """The kind of the wait: a tool ends it."""
         return None if self.is_hidden else "tool"
 
     def describe(self, others: Sequence[Wait], key: str) -> tuple[str, str]:
@@ -96,7 +96,7 @@ class ModelWait(Wait):
 
     @property
     def kind(self) -> WaitKind:
-        """A model ends it."""
+        """The kind of the wait: a model ends it."""
         return "model"
 
     @property

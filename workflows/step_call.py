@@ -44,7 +44,7 @@ class StepCall:
 
     @property
     def key(self) -> str:
-        """The same for two calls of one tool whose arguments differ in white space or in the order of fields only."""
+        """A digest of tool and arguments that does not depend on white space or on the order of fields."""
         arguments = self.prepared.key or json.dumps(self.record.arguments, sort_keys=True)
         return hashlib.sha256(f"{self.call.name} {arguments}".encode()).hexdigest()[:16]
 

@@ -93,7 +93,7 @@ class StepCalls:
         ended = [task for task in tasks.values() if task.done()]
         for task in ended:
             if not task.cancelled():
-                task.exception()  # asyncio reports one that nobody has looked at
+                task.exception()  # asyncio reports an exception that nobody has read
         for task in ended:
             task.result()
 

@@ -38,7 +38,7 @@ class Turn(BaseModel):
     """The W3C traceparent of the turn's root span."""
     result: RunResult
     at: int = optional_field(0)
-    """The index in `models` of the model that is called next: the one that answered last."""
+    """The index in `models` of the model that is called next, which is the model that answered last."""
     spent: float = optional_field(0.0)
     """USD, as far as prices are known. The result's `cost` is None as soon as one price is unknown."""
 
@@ -119,7 +119,7 @@ class Turn(BaseModel):
         return "max_steps" if result.steps >= self.max_steps else None
 
     def count_repeats(self, failed: Iterable[str]) -> None:
-        """Count the failed calls of the newest step, by their keys. A call that is not among them begins anew."""
+        """Count the failed calls of the newest step, by their keys. The count of any other call begins again at 0."""
         if self.facts.max_repeats is not None:
             self.repeats = {key: self.repeats.get(key, 0) + 1 for key in failed}
 

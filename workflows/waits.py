@@ -35,7 +35,7 @@ class Wait:
 
     @property
     def kind(self) -> WaitKind | None:
-        """Who or what ends it; None: it is not shown."""
+        """Who or what ends the wait; None: the wait is not shown."""
         return None
 
     @property
@@ -64,7 +64,7 @@ class Wait:
         return None
 
     def describe(self, others: Sequence[Wait], key: str) -> tuple[str, str]:
-        """What it waits for: the sentence before "since 12:04 UTC", and what follows.
+        """Describe what is waited for: the sentence before "since 12:04 UTC", and what follows.
 
         Args:
             others: The further waits of the same kind.
@@ -145,7 +145,7 @@ class Waits:
         self.kinds_changed()
 
     def kinds_changed(self) -> None:
-        """The kind of a wait may have changed: list the run's status anew, if that is another one."""
+        """Update the status that lists of runs show, if a changed kind of wait means another one."""
         list_waits({wait.kind for wait in self._of_workflow()})
 
     async def until(
@@ -204,7 +204,7 @@ class Waits:
             wait.stop(stop)
 
     def remember(self, wait: Wait, how: str) -> None:
-        """Remember how a wait has ended: the end of the sentence that refuses what comes too late."""
+        """Remember how a wait has ended, for the sentence that refuses a late reply."""
         self._ended[wait.name, wait.key] = how
         if len(self._ended) > limits.DECISIONS_KEPT:
             del self._ended[next(iter(self._ended))]

@@ -46,7 +46,7 @@ class WorkflowAgents:
         return workflow_agents
 
     def add(self, name: str, state: bytes | None) -> RunningAgent:
-        """Add an agent, or one that an earlier workflow run has carried over as `state`.
+        """Add an agent; with `state`, the agent that an earlier workflow run has carried over.
 
         Its key is its number in the workflow, the same after replay and continue-as-new.
 
@@ -89,5 +89,5 @@ class WorkflowAgents:
         return Page(messages=messages_that_fit(messages, limits.PAGE_BYTES))
 
     def definition(self, key: str) -> Definition:
-        """What the provider is sent of an agent, as it was pinned when the turn opened."""
+        """The definition of an agent for the provider, as it was pinned when the turn opened."""
         return self._agents[key].facts.definition

@@ -46,8 +46,8 @@ def escalate_feedback(error: Mistake, times: int, parsed: ParsedArguments, accep
     if accepts is not None:
         if times > 1:
             detail.append(_compared(parsed, accepts))
-        if shown := _example(accepts):
-            detail.append(f"A minimal call of it that is valid has the arguments: {shown}")
+        if arguments := _example(accepts):
+            detail.append(f"A minimal call of it that is valid has the arguments: {arguments}")
     fields = {name: getattr(error, name) for name in error.fields}
     return type(error)(f"{again}\n{error.message}", detail="\n".join(filter(None, detail)), **fields)
 
@@ -104,16 +104,16 @@ def _example(accepts: JsonType) -> str:
     if accepts.blocks and not is_cheap(accepts.schema):
         return ""  # the generator validates what it makes many times, on the event loop
     try:
-        made = example(accepts.schema)
-        if accepts.blocks and not is_cheap(accepts.schema, made):
+        arguments = example(accepts.schema)
+        if accepts.blocks and not is_cheap(accepts.schema, arguments):
             return ""
-        accepts.validate(made)
+        accepts.validate(arguments)
     except NoExample:
         return ""
     except Exception:  # noqa: BLE001 - a user's validator may raise anything
         return ""
-    shown = json.dumps(made, ensure_ascii=False)
-    return shown if len(shown) <= EXAMPLE_SHOWN else ""
+    text = json.dumps(arguments, ensure_ascii=False)
+    return text if len(text) <= EXAMPLE_SHOWN else ""
 
 
 def _ordinal(number: int) -> str:

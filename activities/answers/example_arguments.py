@@ -114,11 +114,11 @@ class _Generator:
 
     def _object(self, schema: dict[str, Any], name: str, parents: tuple[str, ...]) -> dict[str, Any]:
         properties, other = schema.get("properties", {}), schema.get("additionalProperties", True)
-        made = {key: self.value(properties.get(key, other), key, parents) for key in schema.get("required", [])}
-        for number in range(schema.get("minProperties", 0) - len(made)):
+        value = {key: self.value(properties.get(key, other), key, parents) for key in schema.get("required", [])}
+        for number in range(schema.get("minProperties", 0) - len(value)):
             key = self.value({"type": "string", **schema.get("propertyNames", {})}, "key", parents, number)
-            made[key] = self.value(other, name, parents, number)
-        return made
+            value[key] = self.value(other, name, parents, number)
+        return value
 
     def _target(self, reference: str) -> dict[str, Any]:
         target = self._references.target(reference)

@@ -71,7 +71,7 @@ def policy_for(
 ) -> HandleErrors:
     """The policy that applies to a failure.
 
-    The first one that is declared applies: the run's `on_invalid_tool_input`, which is for mistakes of the model alone; the
+    The first declared policy applies: the run's `on_invalid_tool_input`, which is for mistakes of the model alone; the
     policy of the tool, or of the output for an error in structured output; the policy of the agent. The default is True:
     the model gets the standard text.
     """

@@ -211,7 +211,7 @@ def truncated_call(call: ToolCall, by: str) -> InvalidToolInputError:
 
 
 def duplicate_call(call: ToolCall) -> InvalidToolInputError:
-    """The same call twice in one step."""
+    """The error for a call that the model made twice in one step."""
     return _invalid(
         call,
         "duplicate_call",

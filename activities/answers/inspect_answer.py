@@ -194,7 +194,7 @@ class _Inspection:
             findings = [await self._inspect_call(0)]
         else:
             findings = list(await asyncio.gather(*map(self._inspect_call, range(len(calls)))))
-        # Arguments that are those of the text have the limit that the text has.
+        # Unchanged arguments (None) have only the limit of the text.
         recorded = [
             None if spelling_of(call.arguments, finding.prepared.arguments) else finding.prepared.arguments
             for call, finding in zip(calls, findings, strict=True)

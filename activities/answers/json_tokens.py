@@ -80,7 +80,7 @@ def tokens_of(text: str, start: int = 0) -> Tokens:
         NoToken: something is not a token, or is outside of the one list or object that the text consists of; or there are
             more than `MAX_TOKENS`.
     """
-    found, count = Tokens(), 0
+    tokens, count = Tokens(), 0
     raw: list[Token] = []
     open_: list[str] = []
     closed = False  # whether the outermost list or object has ended
@@ -88,10 +88,10 @@ def tokens_of(text: str, start: int = 0) -> Tokens:
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
-            found.stopped_in = _inside(text[at:], raw, open_)
-            if found.stopped_in is None or closed or not raw:
+            tokens.stopped_in = _inside(text[at:], raw, open_)
+            if tokens.stopped_in is None or closed or not raw:
                 raise NoToken
-            found.last = at
+            tokens.last = at
             break
         kind, token = match.lastgroup, match.group()
         if kind == "fence":
@@ -101,25 +101,25 @@ def tokens_of(text: str, start: int = 0) -> Tokens:
             raise NoToken
         if kind == "space":
             if token.strip(" \t\r\n"):
-                found.skipped.add("whitespace")
+                tokens.skipped.add("whitespace")
             continue
         last_comment = kind == "comment"
         if kind == "comment":
-            found.skipped.add("comments")
+            tokens.skipped.add("comments")
             continue
         # A second value, or anything before the first one: which one the model meant is unknown.
         if (closed and token not in {"}", "]", ","}) or (not raw and token not in CLOSER):
             raise NoToken
-        found.last = match.start()
+        tokens.last = match.start()
         raw.append(Token("mark" if kind == "mark" else "string" if kind == "string" else "word", token))
         _follow(token if kind == "mark" else "", open_)
         closed = closed or not open_
-    found.end = at
-    found.tokens = _with_keys(raw) if raw else []
-    if open_ and found.stopped_in is None:
-        found.stopped_in = "in a comment" if last_comment else _before_end(raw, open_)
-        found.may_lack_brace = found.stopped_in == _UNCLOSED and raw[-1].text not in LITERALS
-    return found
+    tokens.end = at
+    tokens.tokens = _with_keys(raw) if raw else []
+    if open_ and tokens.stopped_in is None:
+        tokens.stopped_in = "in a comment" if last_comment else _before_end(raw, open_)
+        tokens.may_lack_brace = tokens.stopped_in == _UNCLOSED and raw[-1].text not in LITERALS
+    return tokens
 
 
 def value_end(text: str, start: int) -> tuple[int, bool]:

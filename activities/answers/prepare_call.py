@@ -63,11 +63,11 @@ async def prepare(
         if fixer is None or run_fixer is None:
             continue
         invalid = InvalidToolInput(target.name, result.arguments, parsed.text, result.error, target.accepts.schema)
-        made = await run_fixer(fixer, invalid)
+        fixed = await run_fixer(fixer, invalid)
         if target.accepts.blocks:
-            corrected = await asyncio.to_thread(_corrected, made, target.accepts)
+            corrected = await asyncio.to_thread(_corrected, fixed, target.accepts)
         else:
-            corrected = _corrected(made, target.accepts)
+            corrected = _corrected(fixed, target.accepts)
         if corrected is not None:
             return ValidArguments(corrected, [Repair(by=by, before=result.arguments, after=corrected)])
     raise result.error
@@ -134,7 +134,7 @@ def valid(accepts: JsonType, value: JsonValue) -> JsonValue | Exception:
 
 
 def _accepted(accepts: JsonType, value: JsonValue, *steps: _Step) -> ValidArguments | Exception:
-    """As `valid`, with the repairs: `steps`, by which the value was read, and the conversion."""
+    """Validate a value as `valid` does, and note the repairs: `steps`, by which it was read, and the conversion."""
     unconverted = None if accepts.coerces else _validated(accepts, value)
     if not accepts.coerces and not isinstance(unconverted, Exception):
         return _repaired(unconverted, steps)
@@ -171,14 +171,14 @@ def _validated(accepts: JsonType, value: JsonValue) -> JsonValue | Exception:
     except BaseException as error:  # noqa: BLE001 - a SystemExit must not end the worker
         return RuntimeError(f"{type_name(error)}: {error_text(error)}")
     try:
-        shown = accepts.to_json(validated)
-        if not_finite := list(_not_finite(shown)):
+        written = accepts.to_json(validated)
+        if not_finite := list(_not_finite(written)):
             return NotOfSchema(
                 [(path, "should be a finite number: JSON has no infinity and no NaN") for path in not_finite]
             )
         # Validated again only where it would be another one. Some types are written differently from how they are read
         # (SecretStr): then the model's own value is used.
-        return shown if not _is_same(shown, value) and accepts.validate(shown) == validated else value
+        return written if not _is_same(written, value) and accepts.validate(written) == validated else value
     except BaseException:  # noqa: BLE001 - a user's serializer may raise anything
         return value
 

@@ -96,7 +96,7 @@ def parse_json(text: str) -> JsonValue:
 
 
 def parse_exactly(text: str) -> tuple[JsonValue, bool]:
-    """As `parse_json`, with whether the value is exactly that of the text: without lone surrogates that were replaced.
+    """Parse JSON as `parse_json` does; also say whether the text's value is unchanged (no lone surrogate was replaced).
 
     Raises:
         NotJson: as `parse_json` does.
@@ -146,20 +146,20 @@ def repair_json(text: str, properties: Set[str] = frozenset()) -> Iterator[Repai
 
 def _container(text: str, properties: Set[str], start: int = 0, *, fenced: bool = False) -> Iterator[RepairedJson]:
     try:
-        found = tokens_of(text, start)
-        rest = text[found.end :]
+        tokens = tokens_of(text, start)
+        rest = text[tokens.end :]
         # Any text may follow the closing fence, except for a second block: which one the model meant is unknown.
         is_unclear = rest.count("```") > 1 if fenced else rest.strip("`")
-        if (found.stopped_in and not found.may_lack_brace) or not found.tokens or is_unclear:
+        if (tokens.stopped_in and not tokens.may_lack_brace) or not tokens.tokens or is_unclear:
             return
-        strict, notes = _strictly(found)
+        strict, notes = _strictly(tokens)
         if rest and not fenced:
             notes.add("code_fence")
         value = parse_json(" ".join(strict))
     except (NoToken, NotJson):
         return
     # A property that is not there may have been cut off.
-    if found.may_lack_brace and not (properties and isinstance(value, dict) and properties <= value.keys()):
+    if tokens.may_lack_brace and not (properties and isinstance(value, dict) and properties <= value.keys()):
         return
     # Of two equal names the first value is lost. That is the rule for strict JSON; in a repaired text it would be a guess.
     if (notes or fenced) and _count(value) == sum(map(_is_value, strict)):
@@ -181,7 +181,7 @@ def _encoded_twice(text: str, properties: Set[str]) -> Iterator[RepairedJson]:
             yield RepairedJson(repaired.value, f"double_encoded+{repaired.by}")
 
 
-def _strictly(found: Tokens) -> tuple[list[str], set[str]]:
+def _strictly(tokens: Tokens) -> tuple[list[str], set[str]]:
     """The tokens in strict JSON, with missing commas and the missing last `}` added; and the names of the repairs.
 
     The strict reader decides whether the result is JSON: only marks that are possible in one place alone are changed.
@@ -190,9 +190,9 @@ def _strictly(found: Tokens) -> tuple[list[str], set[str]]:
         NoToken: as `strict_token` does.
     """
     out: list[str] = []
-    notes = set(found.skipped)
+    notes = set(tokens.skipped)
     depth = 0
-    for token in found.tokens:
+    for token in tokens.tokens:
         if out and depth == 0:
             notes.add("surplus_closers")  # only closers can follow the outermost one
             break
@@ -209,7 +209,7 @@ def _strictly(found: Tokens) -> tuple[list[str], set[str]]:
         strict, note = strict_token(token)
         out.append(strict)
         notes.update(note.split("+") if note else ())
-    if found.may_lack_brace:
+    if tokens.may_lack_brace:
         notes.add("missing_closers")
         out.append("}")
     return out, notes
@@ -242,14 +242,14 @@ def _explained(text: str, error: json.JSONDecodeError) -> NotJson:
     begin = len(text) - len(text.lstrip())
     reason = _REASONS.get(error.msg, error.msg)
     try:
-        found = tokens_of(text, begin) if len(text) <= MAX_REPAIRED else Tokens()
+        tokens = tokens_of(text, begin) if len(text) <= MAX_REPAIRED else Tokens()
     except NoToken:
-        found = Tokens()
-    if found.stopped_in and error.pos >= found.last:
-        return NotJson(f"the arguments stop {found.stopped_in}", len(text), text, is_cut_off=True)
-    if found.stopped_in:
+        tokens = Tokens()
+    if tokens.stopped_in and error.pos >= tokens.last:
+        return NotJson(f"the arguments stop {tokens.stopped_in}", len(text), text, is_cut_off=True)
+    if tokens.stopped_in:
         # For `{'a': 'it's'}`, the first fault is the reason why the end looks cut off.
-        return NotJson(f"{reason}, and the arguments seem to stop {found.stopped_in}", error.pos, text)
+        return NotJson(f"{reason}, and the arguments seem to stop {tokens.stopped_in}", error.pos, text)
     if error.msg.startswith("Unterminated"):
         return NotJson(reason, len(text), text, is_cut_off=True)
     if error.pos >= len(text.rstrip()):

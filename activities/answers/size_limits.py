@@ -58,7 +58,7 @@ def oversized_calls(calls: Sequence[ToolCall]) -> set[int]:
 
 
 def oversized_arguments(arguments: Sequence[JsonValue]) -> list[int]:
-    """The same for recorded arguments, None for none: a fixer may return much more than the model wrote."""
+    """The indexes of oversized recorded arguments (None: none): a fixer may return much more than the model wrote."""
     return _over_limit([0 if each is None else json_size(each) for each in arguments])
 
 

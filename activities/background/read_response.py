@@ -72,7 +72,7 @@ class BackgroundResponseActivities:
 
     @property
     def all(self) -> list[Callable[..., Any]]:
-        """The activities."""
+        """The activities that a worker registers."""
         return [self.start_response, self.read_response, self.end_response]
 
     @activity.defn(name=START_RESPONSE)
@@ -97,9 +97,9 @@ class BackgroundResponseActivities:
                 ) as conversation:
                     provider_request = attempt.provider_request(agent, definition, conversation)
             timeout = min(provider_request.timeout, CREATE_TIMEOUT)
-            asked = replace(provider_request, timeout=timeout)
+            limited = replace(provider_request, timeout=timeout)
             is_streamed = bool(services.live_text_seconds) and agent.model_settings.get("stream") is not False
-            created = await self._create(request, attempt, provider, asked, heartbeat, is_streamed)
+            created = await self._create(request, attempt, provider, limited, heartbeat, is_streamed)
         return StartedResponse(
             id=str(created.response["id"]),
             status=str(created.response.get("status"))[:MOST_STATUS_CHARS],
@@ -113,7 +113,7 @@ class BackgroundResponseActivities:
         request: StartResponse,
         attempt: ModelAttempt,
         provider: AnswersInBackground,
-        asked: Request,
+        limited: Request,
         heartbeat: Heartbeat,
         is_streamed: bool,
     ) -> CreatedResponse:
@@ -121,7 +121,7 @@ class BackgroundResponseActivities:
         metadata = await self._metadata(request)
         sent_at, started = await services.retry_budget.wait_until_allowed(request, heartbeat), time.time()
         try:
-            creating = provider.start_in_background(asked, key=_key(request), metadata=metadata, streamed=is_streamed)
+            creating = provider.start_in_background(limited, key=_key(request), metadata=metadata, streamed=is_streamed)
             created = await _to_its_end(provider, asyncio.ensure_future(creating))
             checked_id(created.response.get("id"), "a background response")
         except Exception as error:
@@ -134,7 +134,7 @@ class BackgroundResponseActivities:
         return created
 
     async def _metadata(self, request: StartResponse) -> dict[str, str]:
-        """What a webhook finds the run by. Without it, the response is found by polls alone."""
+        """The metadata by which a webhook finds the run. Without it, the response is found by polls alone."""
         call = call_of(request.where, activity.info().workflow_id or "", "")
         try:
             token = await self.services.callback_tokens.seal(call, RESPONSE)
@@ -200,7 +200,7 @@ class BackgroundResponseActivities:
         return ResponseState(status="completed", answer=answer)
 
     def _reply(
-        self, request: ReadResponse, provider: AnswersInBackground, asked: Request, response: dict[str, Any]
+        self, request: ReadResponse, provider: AnswersInBackground, sent: Request, response: dict[str, Any]
     ) -> Reply:
         """The reply in a response that has ended, and the span of its attempt, with the reply or the failure."""
         attempt, telemetry = ModelAttempt(self.services, request), self.services.telemetry
@@ -212,9 +212,9 @@ class BackgroundResponseActivities:
             if response.get("status") == "cancelled":
                 raise Unavailable("the response was cancelled at the provider")
             reply = record_reply(
-                self.services.providers.of(request.model), asked, provider.reply_of(response), telemetry, span
+                self.services.providers.of(request.model), sent, provider.reply_of(response), telemetry, span
             )
-            attempt.add_content(span, asked, reply)
+            attempt.add_content(span, sent, reply)
             return reply
 
     @activity.defn(name=END_RESPONSE)

@@ -48,7 +48,7 @@ class BatchCallActivities:
 
     @property
     def all(self) -> list[Callable[..., Any]]:
-        """The activities."""
+        """The activities that a worker registers."""
         return [self.prepare_batch_call, self.read_batch_answer]
 
     @activity.defn(name=PREPARE_BATCH_CALL)
@@ -70,8 +70,8 @@ class BatchCallActivities:
             definition = await services.definitions.find(request.definition, where)
             part, provider = batch_provider(services, request.model), services.providers.of(request.model)
             async with conversation_of(request, provider, services, heartbeat) as conversation:
-                asked = attempt.provider_request(agent, definition, conversation)
-            body = part.batch_body(asked, plain=request.plain)
+                provider_request = attempt.provider_request(agent, definition, conversation)
+            body = part.batch_body(provider_request, plain=request.plain)
             key = self._key(request, body)
             head = to_json({"custom_id": key, "method": "POST", "url": part.batch_path})[:-1]
             line = f'{head},"body":'.encode() + body + b"}\n"
@@ -124,11 +124,11 @@ class BatchCallActivities:
             definition = await services.definitions.find(request.definition, where)
             part, provider = batch_provider(services, request.model), services.providers.of(request.model)
             async with conversation_of(request, provider, services, heartbeat) as conversation:
-                asked = attempt.provider_request(agent, definition, conversation)
+                provider_request = attempt.provider_request(agent, definition, conversation)
                 try:
-                    reply = self._reply(request, attempt, part, asked, line)
+                    reply = self._reply(request, attempt, part, provider_request, line)
                 except (ModelRequestError, Unavailable) as error:
-                    if not request.plain and part.may_take_plain(asked, error):
+                    if not request.plain and part.may_take_plain(provider_request, error):
                         return BatchOutcome(plain=True)
                     if isinstance(error, ModelRequestError):
                         raise
@@ -144,7 +144,7 @@ class BatchCallActivities:
         request: ReadBatchAnswer,
         attempt: ModelAttempt,
         part: AnswersInBatches,
-        asked: Request,
+        sent: Request,
         line: bytes | None,
     ) -> Reply:
         """The model's reply; its span has the reply, or the failure."""
@@ -158,8 +158,8 @@ class BatchCallActivities:
                 answer = request.answer
                 message = answer.error.message if answer.error else "the batch has no answer to the request"
                 raise batches.error_of(answer.status, message) if answer.status else Unavailable(message)
-            reply = record_reply(provider, asked, part.reply_of(batches.response_in(line)), services.telemetry, span)
-            attempt.add_content(span, asked, reply)
+            reply = record_reply(provider, sent, part.reply_of(batches.response_in(line)), services.telemetry, span)
+            attempt.add_content(span, sent, reply)
             return reply
 
 

@@ -63,7 +63,7 @@ class SubmitBatchActivities:
 
     @property
     def all(self) -> list[Callable[..., Any]]:
-        """The activities."""
+        """The activities that a worker registers."""
         return [self.submit_batch, self.poll_batch, self.deliver_batch, self.delete_batch_files]
 
     @activity.defn(name=SUBMIT_BATCH)
@@ -82,9 +82,9 @@ class SubmitBatchActivities:
                 # A batch may take a day, and runs of any version may wait for it.
                 await unpin(activity.client(), info.workflow_id, info.workflow_run_id)
             try:
-                found = await batches.find(METADATA, request.name, since)
-                if found is not None:
-                    return _progress(found)
+                batch = await batches.find(METADATA, request.name, since)
+                if batch is not None:
+                    return _progress(batch)
                 with tempfile.TemporaryDirectory(prefix="mulligan-batch-") as folder:
                     file = Path(folder) / "requests.jsonl"
                     with file.open("wb") as lines:
@@ -244,7 +244,7 @@ def _info(error: dict[str, Any]) -> ErrorInfo:
 
 
 def _without_answer(call: BatchedCall, request: DeliverBatch) -> BatchAnswer:
-    """What a run is sent whose request has no answer: why, and the HTTP status that decides whether it is sent again."""
+    """What a run gets for a request without an answer: why, and the HTTP status, which decides if it is sent again."""
     batch = request.batch
     if batch is None:
         return BatchAnswer(key=call.key, error=request.error, status=request.status)

@@ -134,7 +134,7 @@ class TenantBudgets(Spending):
             _log.warning("%s USD of the tenant %r are not counted: Temporal did not take them.", cost, tenant)
 
     @asynccontextmanager
-    async def void_counted(self, context: RunContext, model: str, asked: Request, *part: str) -> AsyncIterator[None]:
+    async def void_counted(self, context: RunContext, model: str, request: Request, *part: str) -> AsyncIterator[None]:
         """Count the answer that the block requests, by estimate, if the block raises instead of taking it.
 
         Nothing is counted where nothing has arrived, unless the answer was given up: then the provider was working on it.
@@ -142,17 +142,17 @@ class TenantBudgets(Spending):
         Args:
             context: Of the run.
             model: `provider:NAME`.
-            asked: The request, to which the provider adds what arrives.
+            request: The request, to which the provider adds what arrives.
             *part: What distinguishes the request from others of this attempt of the activity.
         """
         try:
             yield
         except BaseException as error:
-            written = asked.written
+            written = request.written
             is_given_up = isinstance(error, asyncio.CancelledError | TimeoutError)
             if self.is_limited(context.tenant) and (is_given_up or written.size or written.usage.total_tokens):
                 key = (*attempt_key(), *part)
-                await self.add(context, model, estimated_usage(asked), key=key, estimated=True)
+                await self.add(context, model, estimated_usage(request), key=key, estimated=True)
             raise
 
     async def _signal(self, tenant: str, cost: Cost) -> None:
@@ -192,12 +192,12 @@ def today() -> date:
     return datetime.now(UTC).date()
 
 
-async def _with_heartbeats(asked: Coroutine[Any, Any, Spent]) -> Spent:
+async def _with_heartbeats(answer: Coroutine[Any, Any, Spent]) -> Spent:
     """Wait for an answer. It may take longer than the heartbeat timeout: then another attempt would call the model too.
 
     The details are those of the attempt before: this one has not written any spans yet.
     """
-    info, task = activity.info(), asyncio.ensure_future(asked)
+    info, task = activity.info(), asyncio.ensure_future(answer)
     try:
         while not (await asyncio.wait([task], timeout=FIRST_AFTER))[0]:
             if not info.is_local:

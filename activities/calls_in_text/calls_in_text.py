@@ -20,7 +20,7 @@ def describe(tools: Sequence[ToolDefinition]) -> str:
     """The part of the instructions that describes the tools, for a model whose requests contain no `tools`."""
     if not tools:
         return ""
-    shown = "\n".join(
+    listed = "\n".join(
         f"- `{tool.name}`: {tool.description.strip() or 'no description'}\n"
         f"  arguments: {json.dumps(tool.parameters, ensure_ascii=False, separators=(',', ':'))}"
         for tool in tools
@@ -30,7 +30,7 @@ def describe(tools: Sequence[ToolDefinition]) -> str:
         f"its arguments:\n\n{as_text('NAME', '{...}')}\n\n"
         "For several calls at once, write a JSON list of such objects in one fence. Then stop: write nothing after the "
         "fence and never make up a result; it is sent to you in the next message. When you need no tool, answer in plain "
-        f"text, without such a fence.\n\nThe tools, each with the JSON schema of its arguments:\n{shown}"
+        f"text, without such a fence.\n\nThe tools, each with the JSON schema of its arguments:\n{listed}"
     )
 
 

@@ -27,13 +27,13 @@ def ask_by_update(conversation: str, call_id: str) -> Ask | None:
     workflow = this_workflow()
     if not hasattr(workflow, "execute_update"):
         return None
-    asked: Counter[str] = Counter()
+    times_asked: Counter[str] = Counter()
 
     async def ask(question: Question) -> QuestionReply:
         argument = AskPerson(conversation=conversation, call_id=call_id, question=question)
         text = argument.model_dump_json()
-        asked[text] += 1
-        update_id = hashlib.sha256(f"{asked[text]} {text}".encode()).hexdigest()
+        times_asked[text] += 1
+        update_id = hashlib.sha256(f"{times_asked[text]} {text}".encode()).hexdigest()
         while True:
             try:
                 reply: QuestionReply = await workflow.execute_update(

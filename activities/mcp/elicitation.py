@@ -24,7 +24,7 @@ MAX_SCHEMA_BYTES = 20_000
 MAX_QUESTIONS = 10
 """Questions that a server may ask at once."""
 MAX_ROUNDS = 10
-"""How often a call may be continued with answers. A server that asks more does not come to an end."""
+"""How often a call may be continued with answers. A server that asks more would never end."""
 MAX_STATE_BYTES = 200_000
 """Bytes of the state that a server wants back. It is twice in history for each round."""
 Ask = Callable[[Question], Awaitable[QuestionReply]]
@@ -158,13 +158,13 @@ def url_questions_of(error: MCPError) -> Questions:
     if error.code != URL_ELICITATION_REQUIRED:
         raise error
     try:
-        asked = UrlElicitationRequiredError.from_error(error.error).elicitations
+        elicitations = UrlElicitationRequiredError.from_error(error.error).elicitations
     except ValueError:
         raise error from None
-    if not asked:
+    if not elicitations:
         raise error
     return Questions(
-        questions=[question_of(str(number), params) for number, params in enumerate(asked[:MAX_QUESTIONS])]
+        questions=[question_of(str(number), params) for number, params in enumerate(elicitations[:MAX_QUESTIONS])]
     )
 
 

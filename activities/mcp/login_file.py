@@ -54,11 +54,11 @@ class LoginFile:
         return OAuthClientInformationFull.model_validate(client) if client else None
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        """Replace the tokens."""
+        """Write new tokens to the file."""
         self._write(tokens=tokens.model_dump(mode="json", exclude_none=True))
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """Replace the client."""
+        """Write a new client to the file."""
         self._write(client=client_info.model_dump(mode="json", exclude_none=True))
 
     def replace(self, tokens: OAuthToken, client: OAuthClientInformationFull | None) -> None:

@@ -79,7 +79,7 @@ class _Flow(OAuthClientProvider):
     async def _renew(
         self, request: httpx2.Request, refused: httpx2.Response | None, used: str
     ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """The SDK's flow until there is a new token. `refused`: the response to the request, if it was sent already."""
+        """Run the SDK's flow until there is a new token. `refused`: the response, if the request was sent already."""
         async with self._renewing, self._sharing():
             await self._load()
             if self.context.is_token_valid() and self._token != used:
@@ -148,7 +148,7 @@ class _StoredLogin(_Flow):
         return self._file.locked()
 
     async def _perform_authorization(self) -> httpx2.Request:
-        """In place of a person's authorization: the refresh token, at the endpoint that was just discovered."""
+        """Use the refresh token, at the endpoint that was just discovered, in place of a person's authorization."""
         if not self.context.can_refresh_token():
             raise LoginNeeded(self._advice("its login has expired, or was revoked"))
         return await self._refresh_token()

@@ -96,7 +96,7 @@ class McpServers:
             await self._children.close()
 
     async def faults_by(self, schema: dict[str, Any], value: Any) -> list[tuple[str, str]]:
-        """What is wrong with a value by a server's schema, as (path, what is wrong); empty where it is valid."""
+        """Check a value by a server's schema; return each fault as (path, what is wrong), nothing where it is valid."""
         return await isolated_faults(self._children, schema, value)
 
     async def offer_tools(self, agent: Agent) -> OfferedTools:
@@ -185,7 +185,7 @@ class McpServers:
         return SchemaArguments(schema, validator, self.check_isolated)
 
     def check_isolated(self, schema: dict[str, Any], value: JsonValue) -> list[tuple[str, str]]:
-        """What is wrong with a value. Child processes belong to the worker's event loop, so other threads call this."""
+        """Check a value from another thread: child processes belong to the worker's event loop."""
         assert self._loop is not None
         check = isolated_faults(self._children, schema, value)
         return asyncio.run_coroutine_threadsafe(check, self._loop).result()
@@ -262,17 +262,17 @@ def _longest_call(server: McpServer) -> float:
 
 
 def _schemas(schema: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """The schema of a tool's arguments as the model gets it, and the one that validates them, where that is another.
+    """The schema of a tool's arguments as the model gets it, and the schema that validates them, if another.
 
     Raises:
         TypeError, RecursionError: it cannot be used; the message continues a sentence that names the tool.
     """
     check_size(schema)
-    shown, checked_by = provider_schema(schema), checkable_schema(schema)
-    for each in (shown, checked_by):
+    for_model, checked_by = provider_schema(schema), checkable_schema(schema)
+    for each in (for_model, checked_by):
         check_size(each)
         schema_validator(each)
-    return shown, None if {"properties": {}, **checked_by} == shown else checked_by
+    return for_model, None if {"properties": {}, **checked_by} == for_model else checked_by
 
 
 async def isolated_faults(children: ChildProcesses, schema: dict[str, Any], value: Any) -> list[tuple[str, str]]:

@@ -49,7 +49,7 @@ class AnthropicAssembler(StreamAssembler):
         return bool(self._blocks)
 
     def add(self, event: dict[str, Any]) -> None:
-        """Add an event."""
+        """Add an event of the stream to the answer."""
         kind = event.get("type")
         if kind == "message_start" and isinstance(message := event.get("message"), dict):
             self._message = {**message, "usage": _counts(message.get("usage"))}

@@ -9,7 +9,7 @@ from mulligan.errors import ModelRequestError
 
 
 class AnthropicClient(SdkClient):
-    """One `AsyncAnthropic`. The default endpoint is the one of ANTHROPIC_BASE_URL, with ANTHROPIC_API_KEY."""
+    """Calls the API by one `AsyncAnthropic`. The default endpoint is ANTHROPIC_BASE_URL, with ANTHROPIC_API_KEY."""
 
     package = "anthropic"
     default_key_variable = "ANTHROPIC_API_KEY"

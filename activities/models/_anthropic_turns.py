@@ -43,12 +43,12 @@ class AnthropicTurn:
 
     @property
     def has_thinking(self) -> bool:
-        """Whether a block of thinking is in it."""
+        """Whether the turn has a block of thinking."""
         return self.role == "assistant" and any(f'"type":"{kind}"' in part for part in self.parts for kind in THINKING)
 
     @property
     def begins_with_thinking(self) -> bool:
-        """Whether its first block is one of thinking."""
+        """Whether the turn's first block is thinking."""
         return self.parts[0].startswith(tuple(f'{{"type":"{kind}"' for kind in THINKING))
 
 
@@ -142,7 +142,6 @@ def _text(text: str) -> dict[str, Any]:
 
 
 def _result(message: ToolMessage) -> dict[str, Any]:
-    """The result of a call."""
     block: dict[str, Any] = {"type": "tool_result", "tool_use_id": legal_id(message.call_id)}
     if message.content:
         block["content"] = _blocks(message.content)

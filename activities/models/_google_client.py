@@ -41,7 +41,7 @@ class GoogleClient(SdkClient):
         return answer
 
     async def model_names(self) -> list[str] | None:
-        """See `SdkClient.model_names`."""
+        """List the models without the API's prefix (see `SdkClient.model_names`)."""
         names = await super().model_names()
         return names and [name.removeprefix("models/") for name in names]
 
@@ -124,8 +124,8 @@ class GoogleClient(SdkClient):
 
 def _split_version(url: str) -> tuple[str, str | None]:
     """The address without the version of the API at its end, and that version."""
-    found = re.fullmatch(r"(.*?)(?:/(v1(?:alpha|beta)?[0-9]*))?/*", url)
-    return (found[1], found[2]) if found else (url, None)
+    match = re.fullmatch(r"(.*?)(?:/(v1(?:alpha|beta)?[0-9]*))?/*", url)
+    return (match[1], match[2]) if match else (url, None)
 
 
 def _retry_delay(details: Any) -> float | None:

@@ -49,7 +49,7 @@ def google_schema(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_supported_enum(values: Any) -> bool:
-    """Texts and numbers only."""
+    """Whether an `enum` has texts and numbers only."""
     return isinstance(values, list) and all(
         isinstance(value, str | int | float) and not isinstance(value, bool) for value in values
     )

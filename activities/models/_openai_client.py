@@ -13,7 +13,7 @@ from mulligan.wire.agent_facts import OutputFormat
 
 
 class OpenAIClient(SdkClient):
-    """One `AsyncOpenAI`. The default endpoint is the one of OPENAI_BASE_URL, with OPENAI_API_KEY."""
+    """Calls the APIs by one `AsyncOpenAI`. The default endpoint is OPENAI_BASE_URL, with OPENAI_API_KEY."""
 
     package = "openai"
     default_key_variable = "OPENAI_API_KEY"

@@ -77,7 +77,7 @@ class Anthropic(SdkProvider[AnthropicClient]):
         return list(encode(message, self._data_key))
 
     def takes(self, part: Media, role: Literal["user", "tool"]) -> bool:  # noqa: ARG002 - both alike
-        """Whether it is an image of a common format, or a PDF."""
+        """Whether a part is an image of a common format, or a PDF."""
         return part.media_type in (IMAGES if part.type == "image" else ("application/pdf",))
 
     async def complete(self, request: Request) -> Reply:

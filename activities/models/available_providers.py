@@ -96,7 +96,7 @@ class AvailableProviders:
             await provider.close()
 
     def openai_client(self, endpoint: Endpoint | None) -> OpenAIClient:
-        """One client for each endpoint: both of OpenAI's APIs share it."""
+        """The client of an endpoint, which both of OpenAI's APIs share."""
         return self._clients.setdefault(endpoint.name if endpoint else "", OpenAIClient(endpoint))
 
     def _factory(self, prefix: str) -> Callable[[Endpoint | None], Provider] | None:

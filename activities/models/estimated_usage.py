@@ -12,24 +12,24 @@ BYTES_PER_TOKEN, CONTENT_TOKENS = 4, 1_500
 """Rough estimates of text, and of an image or a file: the same as for a compaction."""
 
 
-def estimated_usage(asked: Request) -> Usage:
+def estimated_usage(request: Request) -> Usage:
     """The endpoint's own count, or an estimate by the sizes of the request and of the text that has arrived."""
-    counted = asked.written.usage
+    counted = request.written.usage
     return counted.model_copy(
         update={
-            "input_tokens": counted.input_tokens or estimated_input(asked),
-            "output_tokens": max(counted.output_tokens, tokens_of(asked.written.size)),
+            "input_tokens": counted.input_tokens or estimated_input(request),
+            "output_tokens": max(counted.output_tokens, tokens_of(request.written.size)),
         }
     )
 
 
-def estimated_input(asked: Request) -> int:
+def estimated_input(request: Request) -> int:
     """An estimate of the tokens of a request."""
-    definition = asked.definition
+    definition = request.definition
     tools = json.dumps([tool.model_dump(mode="json") for tool in definition.tools], ensure_ascii=False)
     texts = [definition.instructions, tools] if definition.tools else [definition.instructions]
-    size = sum(len(text.encode(errors="replace")) for text in texts) + sum(map(_size, asked.messages))
-    count = sum(len(media_of(each.content)) for each in asked.messages if not isinstance(each, AssistantMessage))
+    size = sum(len(text.encode(errors="replace")) for text in texts) + sum(map(_size, request.messages))
+    count = sum(len(media_of(each.content)) for each in request.messages if not isinstance(each, AssistantMessage))
     return tokens_of(size) + count * CONTENT_TOKENS
 
 

@@ -80,7 +80,7 @@ class Google(SdkProvider[GoogleClient]):
         return list(encode(message, self._data_key))
 
     def takes(self, part: Media, role: Literal["user", "tool"]) -> bool:  # noqa: ARG002 - both alike
-        """Whether it is an image, a recording or a PDF by its bytes: not all models fetch URLs."""
+        """Whether a part is an image, a recording or a PDF given by its bytes: not all models fetch URLs."""
         return part.url is None and part.media_type in CONTENT[part.type]
 
     async def complete(self, request: Request) -> Reply:
@@ -193,7 +193,7 @@ def _camel(name: str) -> str:
 
 
 def _camel_keys(value: Any) -> Any:
-    """The value with the API's names of fields: those of the package have underscores."""
+    """Return the value with the API's names of fields: the package's names have underscores."""
     if isinstance(value, Mapping):
         return {_camel(str(name)): _camel_keys(inner) for name, inner in value.items()}
     return [_camel_keys(inner) for inner in value] if isinstance(value, list) else value
@@ -263,7 +263,7 @@ def _read_parts(
 
 
 def _own_name(name: str, request: Request) -> str:
-    """The tool's own name for one that `google_name` changed."""
+    """The tool's own name for a name that `google_name` changed."""
     names = {tool.name for tool in request.definition.tools}
     if name in names:
         return name

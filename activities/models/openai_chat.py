@@ -56,7 +56,7 @@ class OpenAIChat(SdkProvider[OpenAIClient]):
 
     @property
     def batch(self) -> AnswersInBatches:
-        """It answers in batches."""
+        """This provider itself: it answers in batches."""
         return self
 
     def encode(self, message: Message) -> list[Any]:
@@ -71,7 +71,7 @@ class OpenAIChat(SdkProvider[OpenAIClient]):
                 return [to_json(_assistant_item(message, self._data_key))]
 
     def takes(self, part: Media, role: Literal["user", "tool"]) -> bool:  # noqa: ARG002 - both alike
-        """Whether it is an image of a common format, WAV or MP3, or a PDF; the latter three by their bytes only."""
+        """Whether a part is an image of a common format, WAV or MP3, or a PDF; the latter three by their bytes only."""
         if part.type == "image":
             return part.media_type in IMAGES
         return part.url is None and part.media_type in (AUDIO_FORMATS if part.type == "audio" else ("application/pdf",))

@@ -85,12 +85,12 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
 
     @property
     def background(self) -> AnswersInBackground:
-        """It stores answers."""
+        """This provider itself: it answers in the background."""
         return self
 
     @property
     def batch(self) -> AnswersInBatches:
-        """It answers in batches."""
+        """This provider itself: it answers in batches."""
         return self
 
     def encode(self, message: Message) -> list[Any]:
@@ -98,7 +98,7 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
         return [to_json(item) for item in _items(message, self._data_key)]
 
     def takes(self, part: Media, role: Literal["user", "tool"]) -> bool:  # noqa: ARG002 - both alike
-        """Whether it is an image of a common format, or a PDF."""
+        """Whether a part is an image of a common format, or a PDF."""
         return part.media_type in (IMAGES if part.type == "image" else ("application/pdf",))
 
     async def complete(self, request: Request) -> Reply:

@@ -48,7 +48,7 @@ class RetryBudget:
             delay = self._limits.schedule_return(request.model)
             first, failures = _failures_so_far(heartbeat)
             if request.attempts is not None:
-                # Temporal counts attempts: one that sends no request must not use up one of the few that the agent allows.
+                # Temporal counts attempts: without a request, an attempt must not use up one of the few allowed ones.
                 await asyncio.sleep(min(delay, MAX_WAIT))
             elif time.time() + delay - first <= request.patience:
                 heartbeat.send_details(first, failures)
@@ -88,7 +88,7 @@ class RetryBudget:
     def error_to_raise(
         self, request: ModelRequest, error: Exception, heartbeat: Heartbeat, sent: float | None = None
     ) -> ApplicationError:
-        """The error to raise for a failed request: one that Temporal retries after a delay, or one that ends the budget.
+        """The error to raise for a failed request: Temporal retries it after a delay, or it ends the budget.
 
         Args:
             request: The model call.
@@ -108,8 +108,8 @@ class RetryBudget:
         is_out_of_time = now + delay - first > request.patience
         is_out_of_attempts = request.attempts is not None and activity.info().attempt >= request.attempts
         if is_out_of_time or is_out_of_attempts:
-            made = f"{failures + 1} attempt{'s' * (failures > 0)} in {now - first:.0f} s"
-            return ModelUnavailableError(f"{request.model} was unavailable: {made}; the last: {message}")
+            attempts = f"{failures + 1} attempt{'s' * (failures > 0)} in {now - first:.0f} s"
+            return ModelUnavailableError(f"{request.model} was unavailable: {attempts}; the last: {message}")
         return ApplicationError(
             message,
             {"status": error.status if isinstance(error, Unavailable) else None},

@@ -84,7 +84,7 @@ class CachedConversation:
 
     @property
     def ref(self) -> ConversationRef:
-        """Its length and digest."""
+        """The conversation's length and digest."""
         return ConversationRef(count=len(self.messages), digest=self.digests[-1])
 
     def _encode(self, message: Message) -> None:

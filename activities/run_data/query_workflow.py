@@ -40,39 +40,39 @@ async def query_this_workflow(name: str, argument: object, result_type: type[T])
         RPCError: no worker answers.
         WorkflowQueryFailedError: the query failed `QUERY_ATTEMPTS` times.
     """
-    handle, asked, again = this_workflow(), set[asyncio.Task[T]](), asyncio.Event()
+    handle, queries, again = this_workflow(), set[asyncio.Task[T]](), asyncio.Event()
     waits = list(SECONDS_TO_SECOND_QUERIES)
     _open.add(again)
     try:
         while True:
-            asked.add(asyncio.create_task(_query(handle, name, argument, result_type)))
-            if answered := await _first_answer(asked, again, waits):
+            queries.add(asyncio.create_task(_query(handle, name, argument, result_type)))
+            if answered := await _first_answer(queries, again, waits):
                 return answered.result()
             again.clear()
     finally:
         _open.discard(again)
-        for task in asked:
+        for task in queries:
             task.cancel()
-        await asyncio.gather(*asked, return_exceptions=True)
+        await asyncio.gather(*queries, return_exceptions=True)
 
 
 async def _first_answer(
-    asked: set[asyncio.Task[T]], again: asyncio.Event, waits: list[float]
+    queries: set[asyncio.Task[T]], again: asyncio.Event, waits: list[float]
 ) -> asyncio.Task[T] | None:
     """The query that has been answered, or has failed, first; None if it is to be sent again."""
-    if len(asked) == MOST_QUERIES:
-        answered, _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+    if len(queries) == MOST_QUERIES:
+        answered, _ = await asyncio.wait(queries, return_when=asyncio.FIRST_COMPLETED)
         return answered.pop()
     told = asyncio.create_task(again.wait())
     try:
         done, _ = await asyncio.wait(
-            {*asked, told}, timeout=waits[0] if waits else None, return_when=asyncio.FIRST_COMPLETED
+            {*queries, told}, timeout=waits[0] if waits else None, return_when=asyncio.FIRST_COMPLETED
         )
     finally:
         told.cancel()
     if not done:
         waits.pop(0)
-    return next((task for task in asked if task in done), None)
+    return next((task for task in queries if task in done), None)
 
 
 async def _query(handle: WorkflowHandle[object, object], name: str, argument: object, result_type: type[T]) -> T:

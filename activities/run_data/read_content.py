@@ -21,7 +21,7 @@ class ContentUnavailable(Unavailable):
 
 
 async def read_content(parts: Iterable[Media], store: ContentStore | None, tenant: str | None = None) -> dict[str, str]:
-    """The base64 of the content that parts refer to, by their `ref`.
+    """Read the content that parts refer to: base64 by `ref`.
 
     Args:
         parts: The parts.

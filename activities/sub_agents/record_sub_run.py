@@ -1,6 +1,6 @@
 """Record the end of a sub-agent's run: the span of its call, and the call's result for the calling model.
 
-A local activity: it runs on the calling workflow's own worker; if that does not serve the calling agent, on one that does.
+A local activity: it runs on the worker of the calling workflow; if that does not serve the calling agent, on another worker.
 """
 
 from __future__ import annotations

@@ -36,14 +36,14 @@ class ToolFinder:
         server = agent.mcp_server(server_name_of(name)) if agent is not None and own is None else None
         if server is None:
             return own and self._isolated(own)
-        shown = checked_by = None
+        pinned = checked_by = None
         if definition is not None:
-            shown = next((tool for tool in definition.tools if tool.name == name), None)
-            if shown is None:
+            pinned = next((tool for tool in definition.tools if tool.name == name), None)
+            if pinned is None:
                 return None
             mcp = definition.mcp.get(name)
             checked_by = definition.mcp_schemas.get(name)
-        return self.servers.tool(server, name, mcp or name.partition(SEPARATOR)[2], shown, checked_by)
+        return self.servers.tool(server, name, mcp or name.partition(SEPARATOR)[2], pinned, checked_by)
 
     def _isolated(self, tool: Tool) -> Tool:
         """The tool, so that a value whose check by a JSON schema may take long is checked in a process of its own."""
@@ -86,5 +86,5 @@ class RunTools:
         ]
 
     def is_gone(self, name: str) -> bool:
-        """Whether the run had a tool of that name when it opened, which the function of its tools does not return now."""
+        """Whether the run had a tool of that name when it opened, and its function of tools does not return it now."""
         return self.agent.is_of_run and any(tool.name == name for tool in self.definition.tools)

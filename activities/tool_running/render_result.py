@@ -64,7 +64,7 @@ def render(value: object) -> str:
 
 
 def _plain(value: object) -> Any:
-    """A value that the json module does not support, as one that it does."""
+    """Convert a value that the json module does not support."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", by_alias=True, warnings=False)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -129,8 +129,8 @@ def cut(text: str, max_chars: int, max_bytes: int | None = None) -> str:
     text = str(well_formed(text))
     most = max_bytes or MAX_BYTES
     # Each character needs a byte at least: this avoids measuring a text of megabytes.
-    kept = text[: min(max_chars, most)]
-    while len(json.dumps(kept, ensure_ascii=False).encode()) > most:
-        kept = kept[: int(len(kept) * 0.9)]
-    left_out = len(text) - len(kept)
-    return text if not left_out else f"{kept}\n[… {left_out:,} more characters were left out]"
+    start = text[: min(max_chars, most)]
+    while len(json.dumps(start, ensure_ascii=False).encode()) > most:
+        start = start[: int(len(start) * 0.9)]
+    left_out = len(text) - len(start)
+    return text if not left_out else f"{start}\n[… {left_out:,} more characters were left out]"

@@ -48,7 +48,7 @@ def plain_result(value: object) -> str | list[Part] | UntilTime:
 async def tool_result(
     value: object, store: ContentStore | None, *, max_chars: int, max_bytes: int | None = None
 ) -> ToolResult:
-    """What a tool returned, as the model gets it. The bytes of images and files go to the content storage.
+    """Convert what a tool returned to what the model gets. Bytes of images and files go to the content storage.
 
     Args:
         value: What it returned.
@@ -83,11 +83,11 @@ async def tool_result(
 
 def _cut(parts: Sequence[Part], max_chars: int, max_bytes: int) -> list[Part]:
     """The parts, with texts cut to so many characters together. They are in history twice: as `text` as well."""
-    kept: list[Part] = []
+    result: list[Part] = []
     room = max_chars
     for part in parts:
         if isinstance(part, Text):
             part = Text(text=cut(part.text, room, max(200, max_bytes // 2)))
             room = max(0, room - len(part.text))
-        kept.append(part)
-    return kept
+        result.append(part)
+    return result

@@ -114,7 +114,7 @@ class ToolRuntime:
         read: _Read | None = None,
         of: object = None,
     ) -> Any:
-        """As `run`, for fixers and guards: an exception that would end the task or the process becomes a RuntimeError.
+        """Run a fixer or a guard: an exception that would end the task or the process becomes a RuntimeError.
 
         Raises:
             TookTooLong: the function did not end in time.

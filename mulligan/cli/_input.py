@@ -24,7 +24,7 @@ def read_text(argument: str) -> str:
 
 
 def read_files(paths: Sequence[Path]) -> list[dict[str, Any]]:
-    """The files as parts of a message, as JSON. One that cannot be used ends the command."""
+    """The files as parts of a message, as JSON. A file that cannot be used ends the command."""
     from mulligan.content import ContentError, content_file
 
     try:

@@ -19,7 +19,7 @@ class LiveView:
     """Prints each event. Text of the model is printed as it comes; its answer adds the part that was not printed."""
 
     def __init__(self, console: Console, run_id: str, *, is_open: bool = True) -> None:
-        """`is_open`: whether the run is open: in one that has ended, no tool is running."""
+        """`is_open`: whether the run is open: in an ended run, no tool is running."""
         self._console, self._run_id, self._is_open = console, run_id, is_open
         self._view = RunView(most_steps=1)
         self._open_line = ""
@@ -101,13 +101,13 @@ def _line_of(change: changes.Change, run_id: str, *, is_open: bool) -> Text | No
     return None
 
 
-def _asking_line(asked: events.Waiting | events.Reminder, run_id: str, still: str = "") -> Text:
+def _asking_line(question: events.Waiting | events.Reminder, run_id: str, still: str = "") -> Text:
     """The line for a call that waits for a person."""
-    command = "answer" if asked.kind == "question" else "approve"
+    command = "answer" if question.kind == "question" else "approve"
     return Text.assemble(
         (f"  ? {still}waiting for a person: ", "magenta"),
-        short(asked.text or asked.name),
-        (f"   mulligan {command} {run_id} {short(asked.call_id)}", "dim"),
+        short(question.text or question.name),
+        (f"   mulligan {command} {run_id} {short(question.call_id)}", "dim"),
     )
 
 

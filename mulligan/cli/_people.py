@@ -1,4 +1,4 @@
-"""What the commands share that send an update to a run: their options, the call that is meant, and the update."""
+"""Shared by the commands that send an update to a run: their options, the call that is meant, and the update."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def _fields(schema: dict[str, Any] | None) -> list[str]:
 
 
 def _shortened(text: str) -> str:
-    """As much of a text as a person reads, with an escape for each character that would be invisible."""
+    """Cut a text to what a person reads, with an escape for each character that would be invisible."""
     start = text[:LONGEST_CALL]
     lines = "\n".join(printable(line) for line in start.split("\n"))
     missing = len(text) - len(start)

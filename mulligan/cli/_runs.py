@@ -1,4 +1,4 @@
-"""What commands share that act on one run: find it, follow it to its end, report its start."""
+"""Shared by the commands that act on one run: find it, follow it to its end, report its start."""
 
 from __future__ import annotations
 
@@ -111,8 +111,8 @@ async def follow_to_end(
         explanation = explain_unreadable_data(error)
         fail(explanation or f"{handle.id!r} has no events ({error.message}); --json prints its steps.")
     end = await wait_for_end(handle)
-    shown = end
+    end_event = end
     if end.result and end.result.get("output") in follower.last_answers:
-        shown = replace(end, result={**end.result, "output": None})  # already printed, as the last answer
-    console.print(end_view(shown), soft_wrap=True)
+        end_event = replace(end, result={**end.result, "output": None})  # already printed, as the last answer
+    console.print(end_view(end_event), soft_wrap=True)
     return end

@@ -25,7 +25,7 @@ SIGNS = {"ok": ("✓", "green"), "failed": ("✗", "red"), "repaired": ("↻", "
 
 
 def step_view(step: Step, below: Callable[[str], Iterable[RenderableType]] | None = None) -> RenderableType:
-    """One step: the model's text, and each call with its result. `below` gives what is printed below a call, by its id."""
+    """Render a step: the model's text, and each call with its result. `below` renders what belongs to a call's id."""
     head = Text(f"step {step.step}", style="bold")
     if step.text:
         head.append(f"  {short(step.text)}", style="not bold italic")
@@ -46,7 +46,7 @@ def error_line(error: ErrorInfo, indent: str = "") -> Text:
 
 
 def compaction_line(compaction: StepCompaction | Compacted) -> Text:
-    """The line for a compaction before a step, or for one that failed."""
+    """The line for a compaction before a step, or for a failed compaction."""
     messages = counted(compaction.messages, "message")
     if error := compaction.error:
         return Text(f"✗ summing up {messages} failed: {error.kind}: {short(error.message)}", style="red")
@@ -139,7 +139,7 @@ def as_text(value: Any) -> str:
 
 
 def counted(number: int, thing: str) -> str:
-    """`1 step`, `2 steps`."""
+    """Return a number with its noun: `1 step`, `2 steps`."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 

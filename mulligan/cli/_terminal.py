@@ -1,4 +1,4 @@
-"""What every command shares: its output, its exit code, and its connection to Temporal."""
+"""Shared by all commands: output, exit code, and the connection to Temporal."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ class SafeStream:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write the text."""
+        """Write the text, with its control sequences visible."""
         parts = _COLOUR.split(text)
         self._stream.write("".join(printable_lines(part) if i % 2 == 0 else part for i, part in enumerate(parts)))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """Write the texts."""
+        """Write the texts, with their control sequences visible."""
         self.write("".join(lines))
 
     def __getattr__(self, name: str) -> Any:
@@ -156,7 +156,7 @@ class Commands(TyperGroup):
 
 
 def _sentence_of(error: Exception) -> str:
-    """What the terminal says of an error; empty for one that nobody expects."""
+    """What the terminal says of an error; empty for an unexpected error."""
     from mulligan.client.connect import explain_unreadable_data
     from mulligan.errors import DeclarationError, InvalidRunInputError
 

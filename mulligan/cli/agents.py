@@ -38,14 +38,14 @@ def agents(
     endpoints = all_endpoints(loaded.registry, settings().endpoints)
     for warning in warnings:
         print_progress(f"warning: {warning}")
-    shown = [
+    descriptions = [
         {**agent_json(agent), **_endpoints_json(agent, endpoints)}
         for _, agent in sorted(loaded.registry.agents.items())
     ]
     if as_json:
-        print_json(shown)
+        print_json(descriptions)
         return
-    for agent in shown:
+    for agent in descriptions:
         _print_agent(agent)
     for name, endpoint in sorted(endpoints.items()):
         key = f"  key: {endpoint.api_key_env}" if endpoint.api_key_env else ""

@@ -58,7 +58,7 @@ async def budget(
     client = await connect_or_fail()
     tenants = [tenant] if tenant is not None else await _tenants(client, chosen)
     limit = asyncio.Semaphore(PARALLEL_QUERIES)
-    found = zip(tenants, await asyncio.gather(*(_spent(client, name, chosen, limit) for name in tenants)), strict=True)
+    costs = zip(tenants, await asyncio.gather(*(_spent(client, name, chosen, limit) for name in tenants)), strict=True)
     rows: list[dict[str, Any]] = [
         {
             "tenant": name,
@@ -68,7 +68,7 @@ async def budget(
             "estimated_usd": spent.estimated_usd,
             "budget": budgets.of(name),
         }
-        for name, spent in found
+        for name, spent in costs
         if spent
     ]
     if as_json:
@@ -97,17 +97,17 @@ async def _tenants(client: Client, day: date) -> list[str]:
 
     prefix, suffix = budget_id("\0", day).split("\0")
     query = f"WorkflowType = '{TENANT_BUDGET}' AND WorkflowId STARTS_WITH '{prefix}'"
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     try:
         async for run in client.list_workflows(query):
             if run.id.endswith(suffix):
-                found[run.id.removeprefix(prefix).removesuffix(suffix)] = None
-            if len(found) >= MOST_TENANTS:
+                names[run.id.removeprefix(prefix).removesuffix(suffix)] = None
+            if len(names) >= MOST_TENANTS:
                 print_progress(f"more than {MOST_TENANTS:,} tenants: the others are left out.")
                 break
     except RPCError as error:
         fail(f"Temporal could not list what tenants have spent: {error.message}")
-    return sorted(found)
+    return sorted(names)
 
 
 async def _spent(client: Client, tenant: str, day: date, limit: asyncio.Semaphore) -> Spent | None:

@@ -94,9 +94,9 @@ def _print_trace(spans: Any, seconds: float) -> None:
     from mulligan.cli._trace import draw, heading
     from mulligan.trace_view.trace_span import from_sdk_spans
 
-    shown = from_sdk_spans(spans)
+    trace_spans = from_sdk_spans(spans)
     trace_id = f"{spans[0].context.trace_id:032x}" if spans else "(none)"
-    print_line(f"\n{heading(trace_id, shown, 'from this process')}")
-    draw(out, shown)
+    print_line(f"\n{heading(trace_id, trace_spans, 'from this process')}")
+    draw(out, trace_spans)
     err.print()
     print_progress(f"{seconds:.1f} s. Next: write your own agent, as the README shows, or see `mulligan --help`.")

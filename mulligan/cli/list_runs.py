@@ -92,7 +92,7 @@ async def list_runs(
 
 
 async def _add_waits(client: Client, runs: list[dict[str, Any]]) -> None:
-    """Add to the newest open runs what they wait for. One that cannot be read is listed without it."""
+    """Add to the newest open runs what they wait for. A run that cannot be read is listed without them."""
     from mulligan.client.wait_reader import WaitReader
     from mulligan.wire.run_status import is_open
 

@@ -59,15 +59,15 @@ async def _read_all(client: Client) -> list[dict[str, Any]]:
     from mulligan.client.waiting_calls import read_all_pending
 
     try:
-        found = await read_all_pending(client, is_bounded=False)
+        pending_calls = await read_all_pending(client, is_bounded=False)
     except RPCError as error:
         fail(f"Temporal could not list the runs: {error.message}")
-    if found.encrypted:
-        left_out = counted(found.encrypted, "open run")
+    if pending_calls.encrypted:
+        left_out = counted(pending_calls.encrypted, "open run")
         print_progress(f"{left_out} left out: encrypted with keys that MULLIGAN_ENCRYPTION_KEYS does not have.")
-    for run_id, reason in found.unread.items():
+    for run_id, reason in pending_calls.unread.items():
         print_progress(f"{run_id} does not answer: {reason}")
-    return found.calls
+    return pending_calls.calls
 
 
 def _table(waits: list[dict[str, Any]]) -> Table:

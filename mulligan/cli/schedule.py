@@ -112,11 +112,11 @@ async def list_all(as_json: AsJson = False) -> int:
     from mulligan.client.schedules import list_schedules
 
     client = await connect_or_fail()
-    found = [each async for each in list_schedules(client)]
+    schedules = [each async for each in list_schedules(client)]
     if as_json:
-        print_json(found)
+        print_json(schedules)
         return OK
-    for each in sorted(found, key=lambda one: str(one["name"])):
+    for each in sorted(schedules, key=lambda entry: str(entry["name"])):
         following = "paused" if each["paused"] else f"next {each['next'][0]}" if each["next"] else "no next run"
         print_line(printable(f"{each['name']}  {each['agent']}  {each['timing']}  {following}"))
     return OK
@@ -128,11 +128,11 @@ async def show(name: Name, as_json: AsJson = False) -> int:
 
     Exit code: 0, or 2 if there is none of that name.
     """
-    shown = await _described(name)
+    described = await _described(name)
     if as_json:
-        print_json(shown)
+        print_json(described)
         return OK
-    for field, value in shown.items():
+    for field, value in described.items():
         text = ", ".join(map(str, value)) if isinstance(value, list) else value
         if text not in (None, ""):
             print_line(printable(f"{field.replace('_', ' ')}: {text}"))

@@ -1,7 +1,7 @@
 """The tokens with which deferred calls are completed over HTTP: the ids of run and call, encrypted.
 
 Workers make them, and every replica of `mulligan serve` reads them; nobody stores them. The key is `MULLIGAN_CALLBACK_KEYS`,
-or else a random one that the first process creates and keeps in the Temporal namespace: in the memo of a paused schedule,
+or else a random key that the first process creates and keeps in the Temporal namespace: in the memo of a paused schedule,
 which is created at most once, and which no retention time removes. Whoever can read it there can complete calls anyway.
 """
 

@@ -42,7 +42,7 @@ class ChangedContentError(Exception):
 
 
 class Files(Protocol):
-    """Where content is: a folder or a bucket."""
+    """The place where content is stored: a folder or a bucket."""
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file whole.
@@ -60,7 +60,7 @@ class Files(Protocol):
 
 
 class ContentStore:
-    """Stores content by its digest: that of runs without a tenant, or with `of` that of a tenant.
+    """Stores content by its digest, for runs without a tenant, or (with `of`) for a tenant's runs.
 
     Args:
         files: Where it is.
@@ -78,7 +78,7 @@ class ContentStore:
             self._codec = EncryptionCodec(keys, strict=strict)
 
     def of(self, tenant: str | None) -> ContentStore:
-        """The content of a tenant's runs, in the same storage; None: that of runs without a tenant."""
+        """The store of a tenant's content, in the same storage; None: of the runs without a tenant."""
         store = copy.copy(self)
         store._tenant = tenant
         return store

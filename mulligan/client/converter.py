@@ -39,7 +39,7 @@ RETRY = "mulligan-retry"
 
 
 def refused(reason: str, *, retry: bytes = b"") -> Payload:
-    """The payload in the place of one that cannot be read. No converter accepts it.
+    """The payload that replaces an unreadable payload. No converter accepts it.
 
     Args:
         reason: Why it cannot be read: sentences for people.
@@ -101,7 +101,7 @@ class _Refused(EncodingPayloadConverter):
         return REFUSED.decode()
 
     def to_payload(self, value: Any) -> Payload | None:
-        """It encodes nothing."""
+        """Encode nothing: only the codec makes such payloads."""
         del value
         return None
 
@@ -128,7 +128,7 @@ class PayloadConverter(CompositePayloadConverter):
 
 
 class FailureConverter(DefaultFailureConverter):
-    """The SDK's, for exceptions of any text: messages are well-formed, those of other libraries' exceptions are cut, and so
+    """The SDK's converter, for any exception's text: messages are well-formed, other libraries' messages are cut, and so
     are stack traces, which the worker's log has whole.
     """
 

@@ -53,7 +53,7 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
         keys: The keys by their ids.
         strict: Whether payloads that are not encrypted are refused.
 
-    A refused payload is replaced by one that no converter accepts, so that only the request that brought it fails: an error
+    No converter accepts what replaces a refused payload, so that only the request that brought it fails: an error
     here would fail a workflow task again and again. Outside of those, one is raised where keys are missing or wrong.
     """
 
@@ -78,7 +78,7 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
         return bound
 
     def for_workflow_tasks(self) -> Self:
-        """The same codec, which refuses what it cannot decrypt, and never raises an error.
+        """Return a copy of the codec that refuses what it cannot decrypt, and never raises an error.
 
         What another worker, which has the keys, could decrypt is marked (`mulligan.client.converter.RETRY`).
         """
@@ -141,7 +141,7 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
             raise
 
     def _undecided(self, reason: str) -> Payload:
-        """The payload for one that a worker with other keys may be able to decrypt.
+        """The replacement of a payload that a worker with other keys may be able to decrypt.
 
         Raises:
             ValueError: outside of workflow tasks, with the reason.

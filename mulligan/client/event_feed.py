@@ -76,12 +76,12 @@ class EventFeed:
         return self.first + len(self._kept)
 
     def get(self, number: int) -> FeedEvent:
-        """A kept event."""
+        """The kept event with a number."""
         return self._kept[number - self.first]
 
     def number_after(self, stream: StreamPosition) -> int:
         """The number of the first kept event that a reader at a position has not read."""
-        number = self.first + bisect_right(self._kept, stream.base, key=lambda kept: kept.position)
+        number = self.first + bisect_right(self._kept, stream.base, key=lambda entry: entry.position)
         # Reports of progress have the position of the event before them.
         while number > self.first:
             before = self.get(number - 1)
@@ -98,7 +98,7 @@ class EventFeed:
             self._task = asyncio.create_task(self._read())
 
     async def close(self) -> None:
-        """Stop reading."""
+        """Stop reading the run's events."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -192,9 +192,9 @@ class FeedReader:
             self._number = feed.number_after(self.stream)
         if self._number >= feed.end:
             return None
-        kept = feed.get(self._number)
-        event = self._trimmed(kept)
-        if event is kept or event.position == kept.position:
+        feed_event = feed.get(self._number)
+        event = self._trimmed(feed_event)
+        if event is feed_event or event.position == feed_event.position:
             self._number += 1
         return event
 
@@ -215,18 +215,18 @@ class FeedReader:
             return await self._take()
         return FeedEvent(event, StreamPosition.parse(event.token or "").base)
 
-    def _trimmed(self, kept: FeedEvent) -> FeedEvent:
+    def _trimmed(self, feed_event: FeedEvent) -> FeedEvent:
         """The kept event, without the text that this reader has, or before it the end of text that has become void."""
-        event, read = kept.event, self.stream.base
-        if not isinstance(event, TextDelta) or read.next != kept.position.next or not read.seen:
-            return kept
+        event, read = feed_event.event, self.stream.base
+        if not isinstance(event, TextDelta) or read.next != feed_event.position.next or not read.seen:
+            return feed_event
         if event.attempt != read.attempt:
             void = TextVoid(at=event.at, step=event.step, attempt=read.attempt)
             return FeedEvent(void, Position(read.next, event.attempt, 0))
         if event.start >= read.seen:
-            return kept
+            return feed_event
         text = event.text[read.seen - event.start :]
-        return FeedEvent(event.model_copy(update={"start": read.seen, "text": text}), kept.position)
+        return FeedEvent(event.model_copy(update={"start": read.seen, "text": text}), feed_event.position)
 
 
 class EventFeeds:

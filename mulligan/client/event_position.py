@@ -41,7 +41,7 @@ class Position(NamedTuple):
 
     @property
     def token(self) -> str:
-        """It as text: `4`, or `4.1.12` within the text of a model."""
+        """The position as text: `4`, or `4.1.12` within the text of a model."""
         return f"{self.next}.{self.attempt}.{self.seen}" if self.attempt else str(self.next)
 
 
@@ -50,7 +50,7 @@ START = Position()
 
 @dataclass
 class StreamPosition:
-    """The position of a reader in a run, the progress of its calls, and its sub-runs. No two events have the same.
+    """The position of a reader in a run, the progress of its calls, and its sub-runs. No two events share a position.
 
     `reports`: the attempt and number of the newest progress that was read, by the ids of open calls. `runs`: the positions
     in open sub-runs, by the ids of their calls.
@@ -96,7 +96,7 @@ class StreamPosition:
 
     @property
     def token(self) -> str:
-        """It as text, of visible ASCII characters: `9~call_1=1.3~call_2=(4.1.12)`."""
+        """The position as visible ASCII characters: `9~call_1=1.3~call_2=(4.1.12)`."""
         if not self.reports and not self.runs:
             return self.base.token
         reports = (f"~{_name(call)}={attempt}.{number}" for call, (attempt, number) in self.reports.items())
@@ -117,7 +117,7 @@ class StreamPosition:
                 self.runs.clear()
 
     def is_new(self, report: ToolProgress) -> bool:
-        """Whether a progress was not read."""
+        """Whether a progress report has not been read yet."""
         return (report.attempt, report.number) > self.reports.get(report.call_id, (0, 0))
 
 

@@ -158,14 +158,13 @@ class _BucketClient(S3StorageDriverClient):
         return {"prefix": self._prefix, "endpoint": str(self._s3.meta.endpoint_url)}
 
     async def object_exists(self, *, bucket: str, key: str) -> bool:
-        """Always False, so that the object is written again: its age is then that of its last use, for rules that delete old
-        objects.
+        """Return False, so that each use writes the object again: rules that delete old objects then
+        count from its last use.
         """
         del bucket, key
         return False
 
     async def put_object(self, *, bucket: str, key: str, data: bytes) -> None:
-        """Write an object."""
         await asyncio.to_thread(self._s3.put_object, Bucket=self._own(bucket), Key=self._prefix + key, Body=data)
 
     async def get_object(self, *, bucket: str, key: str) -> bytes:

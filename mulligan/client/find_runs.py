@@ -199,7 +199,7 @@ async def readable_memo(execution: WorkflowExecution) -> dict[str, Any] | None:
 
 
 async def _status(client: Client, execution: WorkflowExecution, memo: dict[str, Any]) -> str:
-    """The status of a run: the one that it lists while it is open, its result's if that can be read, or Temporal's."""
+    """The status of a run: its own while it is open, its result's if that can be read, or else Temporal's."""
     if execution.status == WorkflowExecutionStatus.RUNNING:
         # The search attribute can be read where the memo is encrypted with another key.
         listed = {memo.get(STATUS_MEMO), execution.typed_search_attributes.get(STATUS_ATTRIBUTE)}

@@ -48,7 +48,7 @@ class FolderDriver(StorageDriver):
     async def retrieve(
         self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]
     ) -> list[Payload]:
-        """Read payloads.
+        """Read the payloads that the claims refer to.
 
         Raises:
             LostError: a file does not exist, or was changed.

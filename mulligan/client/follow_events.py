@@ -102,12 +102,12 @@ class EventFollower:
 
     @property
     def token(self) -> str:
-        """That of the event that was yielded last."""
+        """The token of the event that was yielded last."""
         return self._stream.token
 
     @property
     def position(self) -> Position:
-        """That of the reader: after the event that was yielded last."""
+        """The position of the reader, after the event that was yielded last."""
         return self._stream.base
 
     async def events(self) -> AsyncIterator[Event]:
@@ -210,7 +210,7 @@ class EventFollower:
     async def _live_text(self, call: PendingActivityInfo | None) -> AsyncIterator[Event]:
         """The text that the model has written since the last check."""
         assert self._writing is not None
-        # The workflow counts the attempts of a background response; those of other calls are Temporal's.
+        # The workflow counts the attempts of a background response; Temporal counts the attempts of other calls.
         step, attempt = self._writing["step"], self._writing.get("attempt") or (call.attempt if call else 0)
         read = self.position
         if read.seen and attempt > read.attempt:
@@ -232,7 +232,7 @@ class EventFollower:
             yield self._passed(delta, Position(read.next, text.attempt, start + len(new)))
 
     async def _progress(self, run: WorkflowExecutionDescription) -> AsyncIterator[Event]:
-        """What running calls have reported since the last check."""
+        """Return what running calls have reported since the last check."""
         for activity in run.raw_description.pending_activities:
             if activity.activity_type.name != CALL_TOOL or not activity.HasField("heartbeat_details"):
                 continue
@@ -294,7 +294,7 @@ class EventPage:
 
 
 async def read_event_page(client: Client, workflow_id: str, since: str, limit: int) -> EventPage:
-    """At most `limit` stored events after the one with the token `since`.
+    """Read at most `limit` stored events after the event with the token `since`.
 
     Raises:
         EventTokenError: `since` is not a token.

@@ -76,8 +76,8 @@ async def _find_open_since(client: Client, before: datetime) -> str | None:
     async for execution in client.list_workflows(query):
         batch.append(execution)
         if len(batch) == PARALLEL_READS:
-            if (found := await _find_begun(client, batch, before)) is not None:
-                return found
+            if (begun_id := await _find_begun(client, batch, before)) is not None:
+                return begun_id
             batch = []
     return await _find_begun(client, batch, before)
 
@@ -88,7 +88,7 @@ async def _find_begun(client: Client, executions: list[WorkflowExecution], befor
 
 
 async def _has_begun(client: Client, execution: WorkflowExecution, before: datetime) -> bool:
-    """Whether a workflow began before a time: also one that has been reset or has continued as new since."""
+    """Whether a workflow began before a time, even if it was reset or has continued as new since."""
     if execution.start_time < before:
         return True
     described = await unless_missing(client.get_workflow_handle(execution.id, run_id=execution.run_id).describe())

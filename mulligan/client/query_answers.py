@@ -103,10 +103,10 @@ _ANSWERS: dict[str, TypeAdapter[Any]] = {
 
 
 def check_answer(query: str, answer: Any) -> None:
-    """Check an answer to a query.
+    """Check that the answer to a query has the form of a run's answers.
 
     Raises:
-        pydantic.ValidationError: it has another form than that of a run.
+        pydantic.ValidationError: it has another form than the answers of a run.
     """
     if query in _ANSWERS:
         _ANSWERS[query].validate_python(answer)

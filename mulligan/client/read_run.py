@@ -148,8 +148,8 @@ async def chain_pages(
     """The ranges of numbers to read, each with the run to query; the next one is last."""
     while ranges:
         run_id, start, end = ranges.pop()
-        asked = query(run_id, name, start, size if end is None else min(size, end - start))
-        page = await (unless_missing(asked) if run_id else asked)
+        answering = query(run_id, name, start, size if end is None else min(size, end - start))
+        page = await (unless_missing(answering) if run_id else answering)
         yield ChainPage(run_id, end, page)
         if page is None:
             continue
@@ -174,8 +174,8 @@ def query_of_chain(client: Client, newest: Handle, *selected: Any) -> Query:
     """A query of the workflow runs of a chain. `selected`: its last arguments."""
 
     async def query(run_id: str | None, name: str, *args: Any) -> Any:
-        asked = client.get_workflow_handle(newest.id, run_id=run_id) if run_id else newest
-        return await query_run(asked, name, *args, *selected)
+        handle = client.get_workflow_handle(newest.id, run_id=run_id) if run_id else newest
+        return await query_run(handle, name, *args, *selected)
 
     return query
 

@@ -20,7 +20,7 @@ FAILED_SECONDS = 5.0
 
 
 class RegisteredAttributes:
-    """The names of those that are registered in the client's namespace with their type. Its answer is kept for a while."""
+    """The search attributes that the client's namespace has, with the right type. The answer is kept for a while."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
@@ -28,7 +28,7 @@ class RegisteredAttributes:
         self._valid_until = 0.0
 
     async def names(self, client: Client) -> frozenset[str]:
-        """The names. If the server does not say, for example because it does not allow the question: those of its last
+        """The registered names. If the server does not say, for example as it does not allow the question: the last
         answer, and none if there is no such answer.
         """
         loop = asyncio.get_running_loop()

@@ -89,7 +89,7 @@ async def resume_run(  # noqa: PLR0913 - all but the first two are options
     metadata: Mapping[str, str] | None = None,
     task_queue: str | None = None,
 ) -> Handle:
-    """Start a run that continues the conversation of one that failed, was cancelled or stopped, or reached a limit.
+    """Start a run that continues the conversation of a run that failed, was cancelled or stopped, or reached a limit.
 
     Calls with a result are not repeated. A call that was interrupted is not repeated either: the model gets the error
     `tool_lost`, which says that the call may or may not have done its work. Agent, model, metadata, limits and task queue
@@ -147,7 +147,7 @@ async def continue_run(
         workflow_id: The earlier run.
         options: Those of `resume_run`: `prompt`, `max_steps`, `model`, `metadata`, `task_queue`; and `user`, in place of the
             earlier run's.
-        new_id: The continuation's id, chosen by the caller; None: one that is made from the earlier run's.
+        new_id: The continuation's id, chosen by the caller; None: an id made from the earlier run's.
         server_id: An id that the HTTP server has made from the request. A continuation with this id that ended before its
             first model call is made again under `server_id-2`, and so on.
         key: A digest of the request's `Idempotency-Key`; "": it has none.
@@ -245,7 +245,7 @@ class _Continuing:
         return existing
 
     def _checked_branch(self, existing: ResumedRun) -> StartedRun:
-        """The continuation that has the id of a branch already, if this request would have started the same.
+        """The existing continuation with the id of a branch, if this request would have started an equal run.
 
         Raises:
             WorkflowAlreadyStartedError: the run with this id does not continue this one.
@@ -256,7 +256,7 @@ class _Continuing:
         return self._checked_continuation(existing)
 
     def _checked_continuation(self, existing: ResumedRun) -> StartedRun:
-        """The continuation that there is already, if this request would have started the same.
+        """The existing continuation, if this request would have started an equal run.
 
         Raises:
             AlreadyResumedError: another request has started it.

@@ -48,7 +48,7 @@ def continuation_ids(workflow_id: str) -> Iterator[str]:
 
 
 def request_digest(options: Mapping[str, Any]) -> str:
-    """A digest of what a run is continued with: equal for equal requests. An option that is None is one that is not given.
+    """A digest of what a run is continued with: equal for equal requests. An option that is None counts as not given.
 
     The `user` does not count: whoever sends a message again in its tenant means the same continuation.
 
@@ -101,7 +101,7 @@ class ResumedRun:
 
     @property
     def source(self) -> Source:
-        """The execution."""
+        """The execution that is continued: workflow id and run id."""
         return self.description.id, self.description.run_id or ""
 
     @property

@@ -52,14 +52,14 @@ class Timing:
 
     @property
     def text(self) -> str:
-        """The timing in words."""
+        """Describe the timing in words."""
         if self.every is not None:
             return f"every {self.every}"
         return f"{self.cron} ({self.timezone or 'UTC'})"
 
     @property
     def spec(self) -> ScheduleSpec:
-        """The timing as Temporal's."""
+        """The timing in Temporal's form."""
         return ScheduleSpec(
             intervals=[ScheduleIntervalSpec(every=self.every)] if self.every is not None else [],
             cron_expressions=[self.cron] if self.cron is not None else [],
@@ -69,7 +69,7 @@ class Timing:
 
     @property
     def policy(self) -> SchedulePolicy:
-        """The policy as Temporal's."""
+        """The policy in Temporal's form."""
         policy = SchedulePolicy(overlap=OVERLAPS[self.overlap])
         if self.catchup_window is not None:
             policy.catchup_window = self.catchup_window
@@ -83,9 +83,9 @@ def parse_interval(text: str, option: str) -> timedelta:
         DeclarationError: it is none, or is not longer than 0. The message names the option.
     """
     if re.fullmatch(r"(\d{1,9}(\.\d+)?[smhd])+", text):
-        found = re.findall(r"([\d.]+)([smhd])", text)
+        parts = re.findall(r"([\d.]+)([smhd])", text)
         try:
-            length = timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in found))
+            length = timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in parts))
         except OverflowError:
             length = timedelta(0)
         if length > timedelta(0):

@@ -51,16 +51,16 @@ def without_tag(name: str) -> str:
 async def read_other_workers(client: Client, served: ServedAgents) -> dict[str, str]:
     """The workers that poll the task queue and serve other agents: an identity for each tag, the latest poll first.
 
-    One that was stopped within the last 70 s may be among them.
+    A worker that was stopped within the last 70 s may be among them.
 
     Raises:
         RPCError: Temporal does not answer.
     """
-    found: dict[str, str] = {}
+    identities: dict[str, str] = {}
     for identity in await read_other_polls(client, served):
-        if len(found) < MOST_SETS:
-            found.setdefault(tag_of(identity), identity)
-    return found
+        if len(identities) < MOST_SETS:
+            identities.setdefault(tag_of(identity), identity)
+    return identities
 
 
 async def read_other_polls(client: Client, served: ServedAgents) -> dict[str, datetime]:

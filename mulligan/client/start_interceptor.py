@@ -81,8 +81,8 @@ class _Outbound(OutboundInterceptor):
 
     async def _tenant_of(self, update: StartWorkflowUpdateInput) -> str | None:
         """The tenant of the run that an update goes to. The memo of a workflow of the user's own is not ours to read."""
-        asked = DescribeWorkflowInput(update.id, update.run_id, update.rpc_metadata, update.rpc_timeout)
-        described = await self.describe_workflow(asked)
+        description_request = DescribeWorkflowInput(update.id, update.run_id, update.rpc_metadata, update.rpc_timeout)
+        described = await self.describe_workflow(description_request)
         if described.workflow_type != AGENT_WORKFLOW:
             return None
         try:

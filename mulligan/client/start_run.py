@@ -55,7 +55,7 @@ class StartedRun:
 
 
 async def start_run(client: Client, run_input: RunInput, workflow_id: str, task_queue: str) -> StartedRun:
-    """Start a run, or find the one that an earlier request with the same id and input has started.
+    """Start a run, or find the run that an earlier request with the same id and input has started.
 
     Raises:
         IdTakenError: there is a run with this id, and another input.
@@ -92,7 +92,7 @@ async def begin_run(
         StartUnknownError: Temporal does not answer.
         RPCError: Temporal refuses the start.
     """
-    argument = await asyncio.to_thread(start_argument, client, run_input)  # that of a long conversation takes long
+    argument = await asyncio.to_thread(start_argument, client, run_input)  # a long conversation takes long
     try:
         return await client.start_workflow(
             AGENT_WORKFLOW,

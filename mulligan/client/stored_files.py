@@ -36,7 +36,7 @@ class StoredFiles:
     Args:
         folder: The folder.
         kind: What is stored, for errors: `The stored payload …`.
-        creates_folder: Whether the first file creates the folder, below one that exists.
+        creates_folder: Whether the first file creates the folder, below an existing folder.
         is_never_empty: Whether a folder without such files is not mounted: its mount point may have other files.
     """
 
@@ -47,7 +47,7 @@ class StoredFiles:
     def write(self, name: str, data: bytes) -> None:
         """Write a file, and flush it to the disk.
 
-        One that is there is written again, so that its age is that of its last use: jobs that delete old files keep it.
+        An existing file is written again, so that its age is that of its last use: jobs that delete old files keep it.
 
         Raises:
             StorageError: it cannot be written.
@@ -106,7 +106,7 @@ class StoredFiles:
         return any(_SUBFOLDER.fullmatch(name) for name in os.listdir(self._folder))
 
     def text(self, name: str) -> str:
-        """The file, for errors."""
+        """Name the file in an error's sentence."""
         # Without the folder: the text is told to clients of the run, too.
         return f"The stored {self._kind} {name[:2]}/{name}"
 

@@ -69,7 +69,7 @@ async def _pending_of(client: Client, run_id: str) -> list[dict[str, Any]]:
 
 
 class _SubRunReading:
-    """One reading of the runs below a run. What it has found so far is valid if it is cancelled."""
+    """Reads the runs below a run, once. After a cancellation, the runs that it has read so far are valid."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

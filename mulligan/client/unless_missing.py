@@ -9,7 +9,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 MISSING = frozenset({RPCStatusCode.NOT_FOUND})
 MISSING_OR_INVALID = MISSING | {RPCStatusCode.INVALID_ARGUMENT}
-"""For an id that somebody has typed: Temporal refuses one that no run can have."""
+"""For an id that somebody has typed: Temporal refuses impossible ids."""
 T = TypeVar("T")
 
 

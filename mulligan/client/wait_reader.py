@@ -102,7 +102,7 @@ class WaitReader:
         return waiting
 
     async def read_or_none(self, workflow_id: str) -> WaitingFor | None:
-        """As `read`; None also if there is no such run any more, or it cannot be decrypted here."""
+        """Read what the run waits for; None also if the run is gone, or cannot be decrypted here."""
         try:
             return await self.read(workflow_id)
         except (RPCError, ValueError, KeyError):
@@ -119,7 +119,7 @@ class WaitReader:
             if run.status != WorkflowExecutionStatus.RUNNING:
                 return None, None
             last_poll = await self._last_poll(run.task_queue, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW)
-            # A worker may poll another partition of the queue than the one that was described, so that the query decides.
+            # A worker may poll another partition of the queue than the described one, so that the query decides.
             patience = REQUEST_TIMEOUT if last_poll is not None else UNPOLLED_QUERY_TIMEOUT
             progress = await _progress(handle, conversation, patience.total_seconds())
             if progress is None:
@@ -295,7 +295,7 @@ class _Allowance:
         self._runs = runs
 
     def take(self, run_ids: Sequence[str]) -> Sequence[str]:
-        """As many of the runs as are allowed."""
+        """Return as many of the runs as are still allowed, and count them."""
         taken = run_ids[: self._runs]
         self._runs -= len(taken)
         return taken

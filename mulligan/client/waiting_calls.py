@@ -22,7 +22,7 @@ SECONDS_FOR_RUN = 6.0
 
 @dataclass
 class AllPending:
-    """The calls, the one that has waited longest first: as the query `pending` returns them, with the `id` of their run.
+    """The calls, the longest waiting first: as the query `pending` returns them, with the `id` of their run.
 
     `encrypted`: how many open runs have a memo that cannot be decrypted, so that they may wait, too. `unread`: why runs
     that wait did not answer, by their ids. `is_complete`: whether all open runs were looked at.
@@ -47,31 +47,31 @@ async def read_all_pending(
     Raises:
         RPCError: Temporal does not answer.
     """
-    found, run_ids, seen = AllPending(), list[str](), 0
+    pending, run_ids, seen = AllPending(), list[str](), 0
     async for execution in client.list_workflows('ExecutionStatus = "Running"'):
         seen += 1
         if is_bounded and (seen > MOST_OPEN_RUNS or len(run_ids) >= MOST_WAITING_RUNS):
-            found.is_complete = False
+            pending.is_complete = False
             break
         memo = await readable_memo(execution)
         if memo is None:
-            found.encrypted += 1
+            pending.encrypted += 1
         elif memo.get(PENDING_MEMO) and (may_see is None or await may_see(execution)):
             run_ids.append(execution.id)
     limit = asyncio.Semaphore(PARALLEL_QUERIES)
     seconds = SECONDS_FOR_RUN if is_bounded else None
-    await asyncio.gather(*(_read(client, run_id, limit, seconds, found) for run_id in run_ids))
-    found.calls.sort(key=lambda call: str(call["since"]))
-    return found
+    await asyncio.gather(*(_read(client, run_id, limit, seconds, pending) for run_id in run_ids))
+    pending.calls.sort(key=lambda call: str(call["since"]))
+    return pending
 
 
 async def _read(
-    client: Client, run_id: str, limit: asyncio.Semaphore, seconds: float | None, found: AllPending
+    client: Client, run_id: str, limit: asyncio.Semaphore, seconds: float | None, pending: AllPending
 ) -> None:
     try:
         async with limit, asyncio.timeout(seconds):
             calls = await query_run(client.get_workflow_handle(run_id), "pending")
     except (RPCError, WorkflowQueryFailedError, TimeoutError, *UNDECODABLE) as error:
-        found.unread[run_id] = str(error)
+        pending.unread[run_id] = str(error)
         return
-    found.calls += [{"id": run_id, **call} for call in calls]
+    pending.calls += [{"id": run_id, **call} for call in calls]

@@ -57,8 +57,8 @@ async def watch_run(feeds: EventFeeds, workflow_id: str, since: str = "") -> Asy
         while True:
             changed.clear()
             try:
-                while (found := await root.next()) is not None:
-                    event, kept = found
+                while (next_event := await root.next()) is not None:
+                    event, kept = next_event
                     yield WatchedEvent(event, stream.token, stream.base, kept)
             except RPCError as error:
                 if not is_temporary(error):
@@ -117,8 +117,8 @@ class _WatchedRun:
 
     async def next(self) -> tuple[Event, FeedEvent | None] | None:
         """The next event; None if there is none yet."""
-        if (found := await self._next_below()) is not None:
-            return found
+        if (below := await self._next_below()) is not None:
+            return below
         kept = await self.reader.next()
         if kept is None:
             await self._open_new()
@@ -137,8 +137,8 @@ class _WatchedRun:
 
     async def _next_below(self) -> tuple[Event, FeedEvent | None] | None:
         for run in list(self.below.values()):
-            if (found := await run.next()) is not None:
-                return run.wrap(found[0]), None
+            if (below := await run.next()) is not None:
+                return run.wrap(below[0]), None
         return None
 
     async def _open_new(self) -> None:

@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 def unpinned() -> VersioningOverride | None:
-    """For the start of a workflow that all versions of the workers use: it moves to the current one. None: no versioning.
+    """How to start a workflow that all versions of the workers use: it moves to the current one. None: no versioning.
 
     A workflow's declaration cannot say so: the server refuses it from workers without a version.
     """
@@ -27,7 +27,7 @@ def unpinned() -> VersioningOverride | None:
 
 
 async def unpin(client: Client, workflow_id: str, run_id: str) -> None:
-    """As `unpinned`, for an open workflow that was started by another one, which has no option for it.
+    """Let an open workflow move to the current version, where its caller had no option for that.
 
     A failure is logged: the workflow then stays on its version, as runs do.
     """

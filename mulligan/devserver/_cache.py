@@ -44,7 +44,7 @@ async def locked_scratch_folder(cached: Path, progress: Callable[[str], None]) -
     except OSError as error:
         raise FetchError(f"{cached.parent} cannot be written ({error.strerror}): set XDG_CACHE_HOME") from error
     try:
-        # Left by a power cut: while we have the lock, no other process uses those of this program.
+        # Left by a power cut: while we have the lock, no other process uses this program's files.
         prefix = f"making-{cached.name}@"
         for leftover in cached.parent.glob(f"{prefix}*"):
             shutil.rmtree(leftover, ignore_errors=True)

@@ -163,7 +163,7 @@ async def _wait_until_it_answers(
     try:
         async with asyncio.timeout(_SECONDS_TO_START):
             while process.returncode is None:
-                # The return code is checked again: another server may have taken the port first and be the one that answers.
+                # The return code is checked again: another server may have taken the port first and be answering.
                 if await _answers(config) and process.returncode is None:
                     return
                 await asyncio.sleep(_SECONDS_BETWEEN_TRIES)

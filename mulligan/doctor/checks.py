@@ -37,7 +37,7 @@ async def run_checks(loaded: LoadedModules | None, task_queue: str) -> list[Find
         check_otlp(),
         check_jaeger(),
     )
-    return [*_check_versions(), *_check_setting_names(os.environ), *(finding for found in results for finding in found)]
+    return [*_check_versions(), *_check_setting_names(os.environ), *(finding for group in results for finding in group)]
 
 
 async def _check_temporal(loaded: LoadedModules | None, task_queue: str) -> list[Finding]:
@@ -56,8 +56,8 @@ async def _check_temporal(loaded: LoadedModules | None, task_queue: str) -> list
         check_task_queue(client, queue, agents if queue == task_queue else [])
         for queue in _task_queues(loaded, task_queue)
     ]
-    found = await asyncio.gather(*checks)
-    return [*await check_server(client), *namespace, *(finding for findings in found for finding in findings)]
+    others = await asyncio.gather(*checks)
+    return [*await check_server(client), *namespace, *(finding for findings in others for finding in findings)]
 
 
 def _task_queues(loaded: LoadedModules | None, task_queue: str) -> list[str]:

@@ -23,7 +23,7 @@ ANSWER_TIMEOUT = 10.0
 
 
 async def check_models(loaded: LoadedModules | None) -> list[Finding]:
-    """One finding for each model of the loaded agents; without modules, one for each provider whose key is set."""
+    """Return a finding for each model of the loaded agents; without modules, for each provider whose key is set."""
     agents = loaded.registry.agents.values() if loaded else ()
     models = sorted({model for agent in agents for model in agent.all_models(agent.models)})
     if loaded is None:
@@ -43,14 +43,14 @@ async def check_models(loaded: LoadedModules | None) -> list[Finding]:
         parsed = ModelName.parse(model)
         by_place.setdefault((parsed.provider, parsed.endpoint), []).append(model)
     try:
-        found = await asyncio.gather(*(_check_place(providers, names) for names in by_place.values()))
-        return [finding for findings in found for finding in findings]
+        results = await asyncio.gather(*(_check_place(providers, names) for names in by_place.values()))
+        return [finding for findings in results for finding in findings]
     finally:
         await providers.close()
 
 
 def _has_key(traits: ProviderTraits) -> bool:
-    """Whether its key is set, and its extra installed."""
+    """Whether the provider's key is set, and its extra installed."""
     is_set = any(os.environ.get(variable) for variable in traits.key_variables)
     return is_set and (not traits.extra or is_installed(traits.extra))
 

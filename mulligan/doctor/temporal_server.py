@@ -57,8 +57,8 @@ async def check_namespace(client: Client) -> list[Finding]:
                 )
             ]
         return [Finding("namespace", "problem", f"{name!r} cannot be read: {error.message}; see TEMPORAL_API_KEY")]
-    kept = described.config.workflow_execution_retention_ttl.ToTimedelta()
-    return [Finding("namespace", "ok", f"{name!r} keeps ended runs for {_days(kept)}")]
+    retention = described.config.workflow_execution_retention_ttl.ToTimedelta()
+    return [Finding("namespace", "ok", f"{name!r} keeps ended runs for {_days(retention)}")]
 
 
 async def check_search_attributes(client: Client) -> list[Finding]:
@@ -114,13 +114,13 @@ async def check_task_queue(client: Client, queue: str, agents: Sequence[str]) ->
     if not identities:
         start = f"mulligan worker --load MODULE{'' if queue == 'agents' else f' --task-queue {queue}'}"
         return [Finding(name, "problem", f"no worker polls it, so its runs make no progress; start one: `{start}`")]
-    shown = ", ".join(without_tag(identity) for identity in identities[:SHOWN_WORKERS])
+    names = ", ".join(without_tag(identity) for identity in identities[:SHOWN_WORKERS])
     more = f" and {len(identities) - SHOWN_WORKERS} more" if len(identities) > SHOWN_WORKERS else ""
     findings = [
         Finding(
             name,
             "ok",
-            f"{len(identities)} {'worker polls' if len(identities) == 1 else 'workers poll'} it: {shown}{more}",
+            f"{len(identities)} {'worker polls' if len(identities) == 1 else 'workers poll'} it: {names}{more}",
         )
     ]
     tag = ServedAgents(queue, frozenset(agents)).tag

@@ -74,7 +74,7 @@ class _Outbound(OutboundInterceptor):
     def __init__(self, next: OutboundInterceptor) -> None:  # noqa: A002 - Temporal's name
         super().__init__(next)
         self._kept: OrderedDict[str, _Replayed] = OrderedDict()
-        """By workflow run id; the one that was used last is last."""
+        """By workflow run id, the most recently used last."""
         self._silent: dict[str, float] = {}
         """Task queues without a worker, and until when (of the monotonic clock) none is expected."""
         self._replaying = asyncio.Semaphore(MOST_AT_ONCE)

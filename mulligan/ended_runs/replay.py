@@ -37,33 +37,33 @@ async def replay(history: WorkflowHistory, converter: DataConverter) -> AgentWor
         Exception: the history cannot be replayed: it is of a version that this one does not know, or cannot be decrypted.
         TimeoutError: it takes more than `MOST_SECONDS`.
     """
-    found: list[AgentWorkflow] = []
+    replayed_workflows: list[AgentWorkflow] = []
     replayer = Replayer(
         workflows=[AgentWorkflow],
         data_converter=converter,
-        interceptors=[_Keeping(found)],
+        interceptors=[_Keeping(replayed_workflows)],
         build_id=_BUILD,
         debug_mode=True,  # without the limit of two seconds for a task: this process may be busy
     )
     async with asyncio.timeout(MOST_SECONDS):
         replayed: WorkflowReplayResult = await replayer.replay_workflow(history)
     assert replayed.replay_failure is None
-    return found[0]
+    return replayed_workflows[0]
 
 
 class _Keeping(Interceptor):
     """Keeps the workflow's object, which the SDK forgets after the replay."""
 
-    def __init__(self, found: list[AgentWorkflow]) -> None:
-        self._found = found
+    def __init__(self, replayed_workflows: list[AgentWorkflow]) -> None:
+        self._found = replayed_workflows
 
     def workflow_interceptor_class(self, _: WorkflowInterceptorClassInput) -> type[WorkflowInboundInterceptor]:
         """The interceptor of the workflow, which knows where to keep it."""
-        found = self._found
+        replayed_workflows = self._found
 
         class Keep(WorkflowInboundInterceptor):
             async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:  # noqa: A002 - Temporal's name
-                found.append(instance())
+                replayed_workflows.append(instance())
                 return await super().execute_workflow(input)
 
         return Keep

@@ -29,7 +29,7 @@ class Approvals(AgentFeature):
     reminder: float | timedelta | None = None
 
     def faults(self, agent: Agent) -> dict[str, bool]:
-        """Its times must be possible. `agent`: whose feature it is."""
+        """Check that the times are possible. `agent`: whose feature it is."""
         del agent
         return {
             "Approvals: timeout must be more than 0 seconds, or None": (

@@ -30,7 +30,7 @@ class Background(AgentFeature):
     timeout: float | timedelta = 86_400
 
     def faults(self, agent: Agent) -> dict[str, bool]:
-        """One of the models of `agent` must have background responses."""
+        """Check that one of the models of `agent` has background responses."""
         named = ", ".join(map(repr, agent.models))
         return {
             "Background: timeout must be more than 0 seconds": as_timedelta(self.timeout) <= timedelta(0),
@@ -39,7 +39,7 @@ class Background(AgentFeature):
         }
 
     def facts(self, models: Sequence[str]) -> Mapping[str, JsonValue]:
-        """The limit of a response in seconds, and those of the run's `models` that are called so."""
+        """Pin a response's limit in seconds, and which of the run's `models` answer in the background."""
         return {"timeout": seconds(self.timeout), "models": [*filter(_has_background, models)]}
 
 

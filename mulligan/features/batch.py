@@ -23,7 +23,7 @@ class Batch(AgentFeature):
     """
 
     def faults(self, agent: Agent) -> dict[str, bool]:
-        """One of the models of `agent` must have a Batch API, and a call is carried out in one way."""
+        """Check that one of the models of `agent` has a Batch API, and that a call is made in one way only."""
         named = ", ".join(map(repr, agent.models))
         return {
             "Batch and Background are both features; an answer comes in one of these ways": agent.has_feature(
@@ -34,5 +34,5 @@ class Batch(AgentFeature):
         }
 
     def facts(self, models: Sequence[str]) -> Mapping[str, JsonValue]:
-        """Those of the run's `models` that are called so."""
+        """Pin which of the run's `models` are called in batches."""
         return {"models": [model for model in models if can_be_batched([model])]}

@@ -34,7 +34,7 @@ class Compaction(AgentFeature):
     model: str | Model | None = None
 
     def faults(self, agent: Agent) -> dict[str, bool]:
-        """Its limit must be a number of tokens. `agent`: whose feature it is."""
+        """Check that the limit is a number of tokens. `agent`: whose feature it is."""
         del agent
         is_wrong = type(self.at) is not int or self.at < LEAST_AT
         return {f"Compaction: at is {self.at!r}; it must be a whole number of tokens, {LEAST_AT:,} or more": is_wrong}

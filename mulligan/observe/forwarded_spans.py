@@ -41,10 +41,10 @@ class ForwardedSpans(SpanProcessor):
         self._own: DelayedSpanProcessor | None = None
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
-        """Nothing: a span is sent when it ends."""
+        """Do nothing: a span is sent when it ends."""
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Send the span."""
+        """Send the ended span to the supervisor."""
         if span.context is None or not span.context.trace_flags.sampled:
             return
         with self._lock:

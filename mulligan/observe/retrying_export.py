@@ -37,14 +37,14 @@ class RetryingExporter(SpanExporter):
                 return result
 
     def stop_retrying(self) -> None:
-        """From now on, an export that fails is not tried again: this process ends."""
+        """Give up on exports that fail from now on: this process ends."""
         self._stopping.set()
 
     def shutdown(self) -> None:
-        """Stop."""
+        """Retry no longer, and shut the exporter down."""
         self._stopping.set()
         self._exporter.shutdown()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Nothing is kept here."""
+        """Flush the exporter: nothing is kept here."""
         return self._exporter.force_flush(timeout_millis)

@@ -250,8 +250,8 @@ def tool_call(trace: str, attempt: ToolCallAttempt) -> SpanDefinition:
 
 def content_attributes(media: Sequence[Media]) -> Attributes:
     """What a span says of images, files and audio, of at most `MOST_CONTENTS`: their types, sizes and digests, no bytes."""
-    shown = media[:MOST_CONTENTS]
-    return {semconv.CONTENT: [_content(part) for part in shown]} if shown else {}
+    described = media[:MOST_CONTENTS]
+    return {semconv.CONTENT: [_content(part) for part in described]} if described else {}
 
 
 def _content(part: Media) -> str:
@@ -286,7 +286,7 @@ def decision_time(decision: Decision) -> float:
 
 
 def cut(text: str) -> str:
-    """The text, well-formed and shortened to what a span takes."""
+    """Return the text, well-formed and shortened to the maximum of a span."""
     return cut_text(str(well_formed(text)), MAX_TEXT_CHARS)
 
 

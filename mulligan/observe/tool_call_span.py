@@ -62,8 +62,8 @@ class ToolCallSpan:
             exception: The exception's type.
             recovered: Whether it is returned to the model, so that the run continues.
         """
-        shown = text if self._captures_content else safe_text
-        mark_failed(self.span, tool_call_failure(kind, shown, recovered=recovered, exception=exception))
+        description = text if self._captures_content else safe_text
+        mark_failed(self.span, tool_call_failure(kind, description, recovered=recovered, exception=exception))
         self._finish(kind, recovered=recovered)
 
     def fail_attempt(self, kind: str, text: str, exception: str) -> None:

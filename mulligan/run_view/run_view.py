@@ -195,8 +195,8 @@ class RunView:
         self.usage += event.usage
         self.cost += step.cost or 0.0
         calls = [step.call(call.id, call.name) for call in event.tool_calls]
-        for call, made in zip(calls, event.tool_calls, strict=True):
-            call.raw_arguments = made.arguments
+        for call, tool_call in zip(calls, event.tool_calls, strict=True):
+            call.raw_arguments = tool_call.arguments
         if event.text:
             if self._attempt is None:
                 yield self._open_text(step, 1, 0)
@@ -262,10 +262,10 @@ class RunView:
         if call.is_mistake:
             self._mistakes.append(call)
         elif call.error is None:
-            found = next((each for each in reversed(self._mistakes) if call.could_correct(each)), None)
-            if found is not None:
-                found.corrected_by, call.corrects = call, found
-                self._mistakes.remove(found)
+            mistake = next((each for each in reversed(self._mistakes) if call.could_correct(each)), None)
+            if mistake is not None:
+                mistake.corrected_by, call.corrects = call, mistake
+                self._mistakes.remove(mistake)
 
 
 def _note(call: CallView, event: events.Event) -> None:

@@ -51,7 +51,7 @@ class CallView:
 
     @property
     def error(self) -> ErrorInfo | None:
-        """Why it failed."""
+        """Why the call failed."""
         return self.result.error if self.result else None
 
     @property

@@ -27,7 +27,7 @@ class JsonType(Protocol):
 
     @property
     def schema(self) -> dict[str, Any]:
-        """Its JSON schema, as the model gets it."""
+        """The JSON schema of the type, as the model gets it."""
         ...
 
     @property
@@ -126,8 +126,8 @@ class ArgumentsModel:
 
     def to_json(self, validated: BaseModel) -> JsonValue:
         """The validated arguments as JSON, without defaults: "5" for an integer has become 5."""
-        shown = validated.model_dump(mode="json", by_alias=True, exclude_unset=True, warnings="error")
-        return cast(JsonValue, shown)
+        written = validated.model_dump(mode="json", by_alias=True, exclude_unset=True, warnings="error")
+        return cast(JsonValue, written)
 
 
 def arguments_model(function: Callable[..., Any], name: str, context_type: type) -> ArgumentsModel:

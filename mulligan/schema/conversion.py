@@ -202,7 +202,7 @@ class _Converter:
             where = (path, name)
             if name in properties:
                 part = self.convert(properties[name], inner, where)
-                # Without a default, a field that is left out and one that is null may mean different things.
+                # Without a default, a field that is left out and a null may mean different things.
                 is_optional = name not in required and "default" in _dict(properties[name])
                 if inner is None and part.faults and is_optional:
                     parts = parts.then(Conversion(None, frozenset({"null"})))

@@ -1,4 +1,4 @@
-"""The text and the class's name of any exception: those of users' code may have no text, or one that cannot be written."""
+"""The text and the class's name of any exception: in users' code it may have none, or an unwritable text."""
 
 from __future__ import annotations
 

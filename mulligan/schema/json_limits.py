@@ -14,7 +14,7 @@ MOST_DEPTH = 100
 
 _BODY = rb'[^"\\]*+(?:\\.[^"\\]*+)*+'
 _STRING = re.compile(rb'"' + _BODY + rb'(?:(?P<end>")|(?P<escape>\\?)\Z)', re.DOTALL)
-"""A string, or the beginning of one that the piece cuts off. It matches at each quote, so the time is linear."""
+"""A string, or the beginning of a string that the piece cuts off. It matches at each quote, so the time is linear."""
 _REST_OF_STRING = re.compile(_BODY, re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 
@@ -44,7 +44,7 @@ class JsonMeter:
         self._has_open_escape = False
 
     def add(self, piece: bytes) -> None:
-        """Measure the next piece."""
+        """Add the next piece of the text to the measurement."""
         start = self._skip_string(piece) if self._is_in_string else 0
         if self._is_in_string:
             return

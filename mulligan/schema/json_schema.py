@@ -105,12 +105,12 @@ def _unknown_fields(error: Any) -> str:
     names = [
         name for name in error.instance if name not in known and not any(re.search(each, name) for each in patterns)
     ]
-    shown = ", ".join(json.dumps(name[:50], ensure_ascii=False) for name in names[:5])
-    return shown if len(names) <= 5 else f"{shown} and {len(names) - 5} more"
+    listed = ", ".join(json.dumps(name[:50], ensure_ascii=False) for name in names[:5])
+    return listed if len(names) <= 5 else f"{listed} and {len(names) - 5} more"
 
 
 def _fault(error: Any) -> tuple[str, str]:
-    """One error of jsonschema as (path, what is wrong). Its own messages quote the value; these do not."""
+    """Convert an error of jsonschema to (path, what is wrong). Its own messages quote the value; these do not."""
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path).lstrip(".")
     wanted = beginning(json.dumps(error.validator_value, ensure_ascii=False, default=str), _LONGEST_WANTED)
     match error.validator:

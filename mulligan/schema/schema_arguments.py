@@ -119,6 +119,6 @@ def _parsed(text: str) -> tuple[dict[str, Any], Any]:
     kinds = schema.get("type", "object")
     if kinds != "object" and "object" not in kinds:
         raise TypeError(f"is of type {kinds!r}, but the arguments of a call are an object.")
-    shown = provider_schema(schema)
-    check_size(shown)
-    return shown, validator
+    for_model = provider_schema(schema)
+    check_size(for_model)
+    return for_model, validator

@@ -9,23 +9,23 @@ from pydantic import BaseModel
 _OF_TYPE: dict[type[BaseModel], set[str]] = {}
 
 
-def share_field_sets(kept: Any) -> None:
+def share_field_sets(stored: Any) -> None:
     """Let a model, and the models in its fields and lists, use one set per type as its set of given fields.
 
     Pydantic keeps a set for each instance, of 216 or 728 bytes: more than the fields of most messages. Here it has no use:
     JSON leaves out fields by their value (optional_field.py), not because they were not given. The shared set has all
     fields of the type, so that an assignment, which adds the name of its field, does not change it.
     """
-    if isinstance(kept, BaseModel):
-        kind = type(kept)
+    if isinstance(stored, BaseModel):
+        kind = type(stored)
         shared = _OF_TYPE.get(kind)
         if shared is None:
             shared = _OF_TYPE[kind] = set(kind.model_fields)
-        object.__setattr__(kept, "__pydantic_fields_set__", shared)
-        for value in kept.__dict__.values():
+        object.__setattr__(stored, "__pydantic_fields_set__", shared)
+        for value in stored.__dict__.values():
             share_field_sets(value)
-    elif isinstance(kept, list):
-        for value in kept:
+    elif isinstance(stored, list):
+        for value in stored:
             share_field_sets(value)
 
 

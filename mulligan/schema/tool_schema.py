@@ -40,14 +40,14 @@ def provider_schema(schema: dict[str, Any]) -> dict[str, Any]:
     references = References(schema)
     root = _with_target(schema, references)
     certain, possible = _root_parts(root, references)
-    shown = {key: value for key, value in root.items() if key not in _NOT_AT_ROOT}
+    sent = {key: value for key, value in root.items() if key not in _NOT_AT_ROOT}
     properties = _merged_properties(certain, possible)
     if properties.keys() - _properties(root).keys() or root.get("unevaluatedProperties") is not None:
-        shown.pop("additionalProperties", None)
-    shown |= {"type": "object", "properties": properties}
+        sent.pop("additionalProperties", None)
+    sent |= {"type": "object", "properties": properties}
     if required := list(dict.fromkeys(name for part in certain for name in _names(part.get("required")))):
-        shown["required"] = required
-    return _Converter(shown, for_provider=True).convert(shown, leaves_out=not _NOT_AT_ROOT.isdisjoint(root))
+        sent["required"] = required
+    return _Converter(sent, for_provider=True).convert(sent, leaves_out=not _NOT_AT_ROOT.isdisjoint(root))
 
 
 def checkable_schema(schema: dict[str, Any]) -> dict[str, Any]:
@@ -182,12 +182,12 @@ def _merged_properties(certain: list[dict[str, Any]], possible: list[dict[str, A
     """The properties of all parts. What always applies describes a property; what may apply, only if nothing else does."""
     merged: dict[str, Any] = {}
     for parts, keyword in ((certain, "allOf"), (possible, "anyOf")):
-        found: dict[str, dict[str, Any]] = {}
+        by_name: dict[str, dict[str, Any]] = {}
         for part in parts:
             for name, inner in _properties(part).items():
                 if name not in merged:
-                    found.setdefault(name, {})[json.dumps(inner, sort_keys=True)] = inner
-        for name, of_json in found.items():
+                    by_name.setdefault(name, {})[json.dumps(inner, sort_keys=True)] = inner
+        for name, of_json in by_name.items():
             schemas = list(of_json.values())
             merged[name] = schemas[0] if len(schemas) == 1 else {keyword: schemas}
     return merged

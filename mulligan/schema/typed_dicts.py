@@ -35,7 +35,7 @@ def _replaced(hint: Any, replacements: dict[Any, Any]) -> Any:
 def _typing_extensions_dict(original: Any, replacements: dict[Any, Any]) -> Any:
     if original in replacements:
         return replacements[original]
-    replacements[original] = original  # one that refers to itself is not replaced inside itself; pydantic reports it
+    replacements[original] = original  # not replaced inside itself where it refers to itself; pydantic reports it
     fields = {
         name: typing_extensions.Required[_replaced(hint, replacements)]
         if name in original.__required_keys__

@@ -1,4 +1,4 @@
-"""The body of a request while it arrives: bounded in bytes and time, and in the memory that those of a tenant need."""
+"""The body of a request while it arrives: bounded in bytes and time, and in the memory for a tenant's requests."""
 
 from __future__ import annotations
 

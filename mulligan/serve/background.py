@@ -111,7 +111,7 @@ async def _metadata(client: AsyncOpenAI, response_id: str) -> dict[str, str]:
 
 
 async def _wake(client: Any, run: DeferredCallId, response_id: str) -> None:
-    """Tell the run. One that has ended, or that waits for another response, needs nothing.
+    """Tell the run. If it has ended, or waits for another response, nothing is needed.
 
     Raises:
         Problem: no worker of the run answers.

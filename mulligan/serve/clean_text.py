@@ -48,7 +48,6 @@ class _WithoutSecrets(logging.Filter):
     """Takes secrets out of the paths in uvicorn's log, which is written where somebody else runs the application."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Change the record."""
         if isinstance(record.args, tuple):
             record.args = tuple(logged_path(each) if isinstance(each, str) else each for each in record.args)
         return True

@@ -21,7 +21,7 @@ MOST_DESCRIPTORS = 16_384
 
 
 class Connections:
-    """The connections of one server. If there are too many, the one that has kept the server waiting longest is closed."""
+    """The connections of one server. If there are too many, the longest silent connection is closed."""
 
     def __init__(self, most: int, *, head_seconds: float = HEAD_SECONDS, body_seconds: float = BODY_SECONDS) -> None:
         self._most, self.head_seconds, self.body_seconds = most, head_seconds, body_seconds

@@ -88,7 +88,7 @@ class Protocol:
     """A protocol, which is a file of its own.
 
     `prefix`: its paths begin with it. `router`: its routes, with whole paths. `refuse`: a problem as a response in the
-    protocol's own form for errors. `public`: paths that need no token; one that ends with a slash stands for all below it.
+    protocol's own form for errors. `public`: paths that need no token; a slash at the end means all below it.
     `paths`: those of its paths that do not begin with the prefix.
     """
 
@@ -127,8 +127,8 @@ def kept(make: Callable[[], T]) -> Callable[[Request], T]:
         known: dict[Any, Any] = request.app.state.kept
         if make not in known:
             known[make] = make()
-        made: T = known[make]
-        return made
+        instance: T = known[make]
+        return instance
 
     return of_application
 

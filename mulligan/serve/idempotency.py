@@ -164,7 +164,7 @@ def _made_id(prefix: str, *parts: Any) -> str:
 
 @dataclass
 class _Equal:
-    """What this process knows of the equal requests of one window. It saves time, and decides nothing."""
+    """What this process knows of the equal requests of one window: it saves time, and decides nothing."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a first attempt is started: they would all try the same number."""
@@ -181,7 +181,7 @@ class Starts:
         """By the id with the number 0."""
 
     async def start(self, run_input: RunInput, request: StartRequest) -> tuple[str, bool]:
-        """Start a run, or find the one that an equal request has started.
+        """Start a run, or find the run that an equal request has started.
 
         Returns:
             The run's id, and whether this request has started it.

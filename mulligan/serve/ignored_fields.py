@@ -89,8 +89,8 @@ def _compared(schema: Any, depth: int) -> Any:
     if depth > MOST_DEPTH:
         return None
     if isinstance(schema, Mapping):
-        kept = {name: _compared(value, depth + 1) for name, value in schema.items() if name not in _NO_PART_OF_A_SCHEMA}
-        if kept.get("additionalProperties") is False:
-            del kept["additionalProperties"]
-        return kept
+        rest = {name: _compared(value, depth + 1) for name, value in schema.items() if name not in _NO_PART_OF_A_SCHEMA}
+        if rest.get("additionalProperties") is False:
+            del rest["additionalProperties"]
+        return rest
     return [_compared(each, depth + 1) for each in schema] if isinstance(schema, list) else schema

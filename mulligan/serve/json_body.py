@@ -54,7 +54,6 @@ class JsonRoute(APIRoute):
 
 class _JsonRequest(Request):
     async def json(self) -> Any:
-        """The JSON of the body."""
         body = await self.body()
         return await _parse(self, body, lambda: read_json(body))
 
@@ -158,12 +157,12 @@ def _too_many(sentence: str) -> Problem:
 def _object(most_names: int, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(pairs) > most_names:
         raise _too_many(f"an object with {len(pairs):,} names; {most_names:,} are the most")
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
         seen: set[str] = set()
         twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
         raise ValueError(f"an object has two entries with the name {json.dumps(twice)[:80]}")
-    return found
+    return fields
 
 
 def _integer(digits: str) -> int:

@@ -78,7 +78,7 @@ def after_start(problem: Problem, run_id: str | None) -> Problem:
 
 
 def problem_of(error: Exception) -> Problem:
-    """The problem that an exception of the run's client means. One that is not known here is the server's own fault."""
+    """The problem that an exception of the run's client means. Any other exception is the server's own fault."""
     match error:
         case Problem():
             return error

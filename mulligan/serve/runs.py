@@ -157,7 +157,7 @@ class Runs:
         self._reading_roots = asyncio.Semaphore(PARALLEL_READS)
 
     async def close(self) -> None:
-        """Stop reading events."""
+        """Stop reading events of all runs."""
         await self._feeds.close()
 
     # Starting
@@ -221,7 +221,7 @@ class Runs:
         """
         described = await self.describe(caller, run_id)
         if caller.agents is not None or options.get("client_instructions") or ignored.names:
-            # Who sees a run sees those of its sub-agents, but may not start such an agent itself.
+            # A caller who sees a run sees its sub-agents' runs, but may not start such an agent itself.
             name = (await memo_of(described)).get("agent")
             agent = {} if name is None and caller.agents is None else await self.agent(caller, str(name))
             options = ignored.accept(agent, options, strict=self._strict)
@@ -329,8 +329,8 @@ class Runs:
         await self.describe(caller, run_id)
         pinned = await query_run(self.client.get_workflow_handle(run_id), DEFINITION_QUERY, conversation)
         definition = Definition.model_validate(pinned)
-        found = next((each.parameters for each in definition.tools if each.name == tool), None)
-        return definition.mcp_schemas.get(tool, found)
+        parameters = next((each.parameters for each in definition.tools if each.name == tool), None)
+        return definition.mcp_schemas.get(tool, parameters)
 
     async def agents(self, caller: Caller) -> list[dict[str, Any]]:
         """The agents that the workers serve, and the caller may use, each as `mulligan agents --json` prints it,
@@ -342,7 +342,7 @@ class Runs:
         return [agent for name, agent in agents.items() if caller.may_use(name)]
 
     async def agent(self, caller: Caller, name: str) -> dict[str, Any]:
-        """One of them. While no worker answers, each agent that the caller may use is taken to be there: {`name`}."""
+        """Return an agent. While no worker answers, each agent that the caller may use is assumed to exist: {`name`}."""
         agents = await self._agents.read()
         if agents is not None and name not in agents:
             agents = await self._agents.read(valid_seconds=RECENT_SECONDS)

@@ -31,7 +31,7 @@ class ServedRequest:
 
     @staticmethod
     def current() -> ServedRequest:
-        """The request that is served by this task, or by one that started this task."""
+        """The request that is served by this task, or by the task that started it."""
         return _CURRENT.get()
 
     @staticmethod

@@ -39,7 +39,7 @@ class WaitingCall(NamedTuple):
 
     @property
     def id(self) -> str:
-        """One text, which no other call of the turn has. A call's id has no `@`."""
+        """A text that no other call of the turn has. A call's id has no `@`."""
         return f"{self.call_id}@{self.sub_run}" if self.sub_run else self.call_id
 
 
@@ -47,7 +47,7 @@ class WaitingCall(NamedTuple):
 class Wait:
     """A call that waits for a person.
 
-    `own_call_id`: the call of the run itself that waits; for a sub-agent's call the one that started the sub-agent.
+    `own_call_id`: the call of the run itself that waits; for a sub-agent's call, the call that started the sub-agent.
     `token`: of the last event that the client has read. `fields`: as in `pending`.
     """
 
@@ -131,10 +131,10 @@ class TurnStream:
         self.earlier = [each async for each in self._runs.stored_events(self._caller, self.run_id, end)] if end else []
         for event in self.earlier:
             self._note(event)
-        asked = {WaitingCall(event.call_id) for event in self.earlier if isinstance(event, Waiting)}
+        waited_before = {WaitingCall(event.call_id) for event in self.earlier if isinstance(event, Waiting)}
         waits = dict(self._open_waits())
         for call in decided:
-            if call not in asked and not call.sub_run:
+            if call not in waited_before and not call.sub_run:
                 raise Problem(422, "invalid_input", f"The call {call.id[:80]!r} does not wait for a person.")
         self._replied = {wait for call, wait in waits.items() if call in decided}
         self.decided = frozenset(decided)
@@ -211,7 +211,7 @@ class TurnStream:
                     self._forget(sub_run, None)
 
     def _forget(self, sub_run: str, call_id: str | None) -> None:
-        """Nothing more comes of a sub-agent's call, or of those below a call of the run. None: all calls of the sub-run."""
+        """Forget an ended call of a sub-agent, or the calls below a call of the run. None: all calls of the sub-run."""
         for each in {*self._running, *self._asked_before}:
             is_own = each.sub_run == sub_run and call_id in (None, each.call_id)
             if is_own or (not sub_run and self._own_call(each) == call_id):
@@ -230,7 +230,7 @@ class TurnStream:
         fields = {"call_id", "kind", "arguments", "text"}
         read = {call: wait.asked for call, wait in self._open_waits()}
         return self._asked_before | {
-            call: {**asked.model_dump(include=fields), "tool": asked.name} for call, asked in read.items()
+            call: {**question.model_dump(include=fields), "tool": question.name} for call, question in read.items()
         }
 
     def _may_pause(self) -> bool:
@@ -248,15 +248,15 @@ class TurnStream:
         return call.sub_run.removeprefix(f"{self.run_id}/").partition("/")[0] if call.sub_run else call.call_id
 
     async def _pending(self) -> list[Wait]:
-        """What waits now, as the run says; if no worker answers, as its events say."""
+        """The calls that wait now, as the run says; if no worker answers, as its events say."""
         waiting = self._waiting()
         try:
             pending = await self._runs.pending(self._caller, self.run_id)
         except (RPCError, WorkflowQueryFailedError):
-            found = list(waiting.items())
+            calls = list(waiting.items())
         else:
-            found = [(call, each) for each in pending if (call := _call_of(each, self.run_id)) in waiting]
-        return [Wait(call, self._own_call(call), self.token, fields) for call, fields in found]
+            calls = [(call, each) for each in pending if (call := _call_of(each, self.run_id)) in waiting]
+        return [Wait(call, self._own_call(call), self.token, fields) for call, fields in calls]
 
 
 def _call_of(pending: dict[str, Any], run_id: str) -> WaitingCall:

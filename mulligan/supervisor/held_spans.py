@@ -158,9 +158,9 @@ class _Acknowledging(SpanExporter):
         return result
 
     def shutdown(self) -> None:
-        """Stop."""
+        """Shut the exporter down."""
         self._exporter.shutdown()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Nothing is kept here."""
+        """Flush the exporter: nothing is kept here."""
         return self._exporter.force_flush(timeout_millis)

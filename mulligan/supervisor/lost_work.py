@@ -91,7 +91,7 @@ TIME_TO_COMPLETE = timedelta(seconds=0.6)
 CALL_TIMEOUT = timedelta(seconds=10)
 _MAY_BE_STARTED = (
     PendingActivityState.PENDING_ACTIVITY_STATE_STARTED,
-    # The server refuses to fail one that waits for its next attempt.
+    # The server refuses to fail an activity that waits for its next attempt.
     PendingActivityState.PENDING_ACTIVITY_STATE_CANCEL_REQUESTED,
 )
 _unless_gone = partial(unless_missing, missing=MISSING_OR_INVALID)
@@ -150,7 +150,7 @@ class LostWork:
         *,
         lost_lately: Iterable[Run] = (),
     ) -> LostWork:
-        """From what the process has sent. `lost_lately`: the runs of processes that have died lately.
+        """Collect the work by what the process has sent. `lost_lately`: the runs of processes that have died lately.
 
         Their attempts may have been sent to this process, and no code of it may have seen them.
         """
@@ -235,7 +235,7 @@ class LostWorkReport:
         await self._all(self._check(run, is_first=False) for run in runs)
 
     async def aclose(self) -> None:
-        """Wait for the polls that run, at most some seconds: one that is cancelled could take a task with it."""
+        """Wait for the polls that run, at most some seconds: a cancelled poll could take a task with it."""
         if self._polls:
             await asyncio.wait(self._polls)
 
@@ -289,13 +289,13 @@ class LostWorkReport:
         described = await self._describe(run)
         if described is None:
             return
-        found = described.workflow_execution_info
-        if found.status == WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW:
+        info = described.workflow_execution_info
+        if info.status == WorkflowExecutionStatus.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW:
             # The process may have got the first task of the run that follows, and no code has seen it.
             await self._check(Run(run.workflow_id, NEWEST), is_first=is_first)
             return
         if run.run_id == NEWEST:
-            run = Run(run.workflow_id, found.execution.run_id)
+            run = Run(run.workflow_id, info.execution.run_id)
             if run in self._lost.active:
                 return
         for pending in described.pending_activities:
@@ -336,7 +336,7 @@ class LostWorkReport:
     async def _failure_of_unseen(self, pending: PendingActivityInfo) -> Failure:
         """The failure of an attempt that no code has seen. It says which earlier attempts have their spans.
 
-        The workflow needs to know if there is no attempt after this one that could write them.
+        The workflow needs to know if no later attempt could write them.
         """
         failure, details = self._failure(pending.attempt), await self._details(pending)
         written = max((n for n in range(1, pending.attempt) if ended_details(n) in details), default=0)

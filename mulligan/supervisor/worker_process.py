@@ -44,7 +44,7 @@ class Attempt:
 
     @staticmethod
     def parse(number: int, body: bytes) -> Attempt:
-        """From the body of the message `STARTED`."""
+        """Read an attempt from the body of the message `STARTED`."""
         data = json.loads(body)
         run = Run(data["workflow"], data["run"])
         return Attempt(number, data["token"], run, data["activity"], data["attempt"])
@@ -190,19 +190,19 @@ class WorkerProcess(asyncio.Protocol):
         return [Attempt.parse(number, body) for at, number, body in self.finished if now - at < SECONDS_TO_BE_ACCEPTED]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Called by asyncio."""
+        """Keep the transport that asyncio has connected."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Called by asyncio."""
+        """Handle the bytes, then pause before the next read."""
         self._handle(data)
         if self._transport is not None and not self._has_ended:
             self._transport.pause_reading()
             asyncio.get_running_loop().call_later(self._seconds_between_reads, self._read_on)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Called by asyncio: at the end of the messages, or when the process was sent something after its death."""
+        """Note the end of the messages; asyncio also calls this when the process was sent something after its death."""
         if isinstance(exc, OSError):
             self._read_rest()
         self._disconnected.set()

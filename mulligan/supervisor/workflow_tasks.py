@@ -71,7 +71,7 @@ class TokenFormat:
 
     @staticmethod
     def of(data: bytes, run: Run) -> TokenFormat | None:
-        """From the token of an activity of the run; None if it has another format."""
+        """Read the format from the token of an activity of the run; None if it has another format."""
         try:
             token = _Token.FromString(data)
         except DecodeError:

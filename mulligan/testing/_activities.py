@@ -126,9 +126,8 @@ class _Client:
         return self
 
     async def list_search_attributes(self, *_: Any, **__: Any) -> ListSearchAttributesResponse:
-        """None: nobody searches."""
+        """Return no search attributes: nobody searches."""
         return ListSearchAttributesResponse()
 
     def get_workflow_handle(self, *_: Any, **__: Any) -> Any:
-        """The handle of the only workflow."""
         return self.workflow

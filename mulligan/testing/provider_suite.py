@@ -130,12 +130,12 @@ class ProviderSuite:
         async def check(endpoint: FakeEndpoint) -> None:
             encode = endpoint.provider.encode
             first = [encode(message) for message in CONVERSATION]
-            kept = copy.deepcopy(first)
+            unchanged = copy.deepcopy(first)
             endpoint.answer(FakeAnswer(text="ok"))
             await _ask(endpoint, CONVERSATION)
             again = [encode(message.model_copy(deep=True)) for message in reversed(CONVERSATION)][::-1]
-            assert first == kept, "complete or encode changed items that were encoded before"
-            assert again == kept, "encode is not a function of the message alone"
+            assert first == unchanged, "complete or encode changed items that were encoded before"
+            assert again == unchanged, "encode is not a function of the message alone"
             assert "of another provider" not in repr(first), "encode sends the provider_data of another provider"
             for message in CONVERSATION:
                 before = message.model_dump_json()
@@ -224,7 +224,7 @@ class ProviderSuite:
         self._run(check)
 
     def test_an_answer_that_cannot_be_read_is_unavailable(self) -> None:
-        """So it is retried: gateways send pages of HTML while they start."""
+        """Check that such an answer is retried: gateways send pages of HTML while they start."""
         self._needs_http()
 
         async def check(endpoint: FakeEndpoint) -> None:
@@ -252,12 +252,12 @@ class ProviderSuite:
 
         async def check(endpoint: FakeEndpoint) -> None:
             endpoint.hang()
-            asked = asyncio.create_task(_ask(endpoint))
+            task = asyncio.create_task(_ask(endpoint))
             await asyncio.sleep(0.2)
-            asked.cancel()
-            done, _ = await asyncio.wait([asked], timeout=5)
+            task.cancel()
+            done, _ = await asyncio.wait([task], timeout=5)
             assert done, "complete goes on after it was cancelled"
-            assert asked.cancelled(), "complete swallowed its cancellation"
+            assert task.cancelled(), "complete swallowed its cancellation"
             endpoint.answer(FakeAnswer(text="ok"))
             assert (await _ask(endpoint)).text == "ok"
 

@@ -233,7 +233,7 @@ async def _ordered_run(
 
 
 async def _random_key() -> list[bytes]:
-    """For the callback tokens of a run without a server, which nobody reads."""
+    """A key for the callback tokens of a run without a server, which nobody reads."""
     return [secrets.token_bytes(32)]
 
 

@@ -1,4 +1,4 @@
-"""The span of a deferred call that has ended, in place of the open one that its body's activity has added."""
+"""The span of a deferred call that has ended, in place of the open span that its body's activity has added."""
 
 from __future__ import annotations
 

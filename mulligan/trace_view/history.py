@@ -77,8 +77,8 @@ async def chain(client: Client, workflow_id: str, run_id: str = "") -> list[Exec
         run_ids.append(before)
     if run_id and run_id not in run_ids:
         return [await _read(client, workflow_id, run_id)]
-    kept = [await unless_missing(_read(client, workflow_id, each)) for each in reversed(run_ids)]
-    executions = [each for each in kept if each is not None]
+    read = [await unless_missing(_read(client, workflow_id, each)) for each in reversed(run_ids)]
+    executions = [each for each in read if each is not None]
     if executions and executions[-1].closed is None:
         await _add_pending(client, executions[-1], description.raw_description.pending_activities)
     return executions

@@ -55,7 +55,7 @@ class _Turns:
         self._activities = 0
 
     def open(self, trace: str, number: int, facts: AgentFacts) -> None:
-        """A turn begins."""
+        """Note that a turn begins."""
         self.numbers[trace] = number
         self.outputs[trace] = facts.definition.output.name if facts.definition.output else ""
         self.sub_agents[trace] = {name for name, tool in facts.tools.items() if tool.agent is not None}
@@ -94,7 +94,7 @@ class ExecutionSpans:
         self._turns = turns
         self.spans: dict[tuple[str, ...], TraceSpan] = {}
         # The workflow's order: the SDK's numbers count up as the workflow schedules activities.
-        local = sorted((activity for activity in execution.activities if activity.local), key=lambda one: one.sequence)
+        local = sorted((each for each in execution.activities if each.local), key=lambda each: each.sequence)
         self._local_calls = [activity for activity in local if activity.type == CALL_TOOL]
         self._failures = {
             (activity.outcome.trace, activity.outcome.call_id): activity
@@ -114,7 +114,7 @@ class ExecutionSpans:
 
     def rebuild(self) -> list[TraceSpan]:
         """All spans. A later record of a call (it was lost, or its sub-agent's run ended) replaces its earlier span."""
-        for activity in sorted(self.execution.activities, key=lambda one: one.event_id):
+        for activity in sorted(self.execution.activities, key=lambda each: each.event_id):
             self._add(activity)
         return list(self.spans.values())
 
@@ -144,10 +144,10 @@ class ExecutionSpans:
             at = spans.decision_time(outcome.decision)
             self.spans[outcome.trace, "decision", call.id, str(number)] = TraceSpan.from_definition(definition, at, at)
             if number:
-                asked = spans.agent_request(outcome.trace, call, step=outcome.step, kind="question", question=number)
+                opened = spans.agent_request(outcome.trace, call, step=outcome.step, kind="question", question=number)
                 start = outcome.started
                 self.spans[outcome.trace, "request", call.id, str(number)] = TraceSpan.from_definition(
-                    asked, start, start
+                    opened, start, start
                 )
 
     def _add_run(self, activity: Activity, request: OpenRun) -> None:
@@ -348,7 +348,7 @@ class ExecutionSpans:
         self.spans["finish", trace] = TraceSpan.from_definition(definition, activity.scheduled, activity.ended, failure)
 
     def _times(self, activity: Activity) -> tuple[float, float | None]:
-        """From when a worker took the activity until its end. An activity that is open as the run ends, ends with it."""
+        """When a worker took the activity, and its end. An activity that is open as the run ends, ends with it."""
         start = activity.scheduled if activity.started is None else activity.started
         end = self.execution.closed if activity.ended is None else activity.ended
         return start, end

@@ -53,7 +53,7 @@ class TraceSpan:
         return step if isinstance(step, int) else None
 
     def to_json(self) -> dict[str, Any]:
-        """Its fields as JSON."""
+        """The span's fields as JSON."""
         return asdict(self)
 
 

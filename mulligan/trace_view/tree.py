@@ -62,9 +62,9 @@ def build_tree(spans: Iterable[TraceSpan]) -> list[Node]:
 
 def lines(roots: Sequence[Node], *, whole: bool = False) -> list[Line]:
     """The lines of a tree. Consecutive steps without errors are folded, unless the trace is small, or `whole` is set."""
-    shown: list[Line] = []
-    _draw(roots, "", shown, folds=not whole and sum(root.spans for root in roots) > MAX_UNFOLDED_SPANS)
-    return shown
+    drawn: list[Line] = []
+    _draw(roots, "", drawn, folds=not whole and sum(root.spans for root in roots) > MAX_UNFOLDED_SPANS)
+    return drawn
 
 
 def _add_totals(root: Node) -> None:
@@ -85,11 +85,11 @@ def _add_totals(root: Node) -> None:
 
 
 def _draw(siblings: Sequence[Node], prefix: str, into: list[Line], *, folds: bool) -> None:
-    shown: list[list[Node] | Node] = list(siblings)
+    items: list[list[Node] | Node] = list(siblings)
     if folds:
-        shown = _folded(_by_step(siblings))
-    for index, item in enumerate(shown):
-        is_last = index == len(shown) - 1
+        items = _folded(_by_step(siblings))
+    for index, item in enumerate(items):
+        is_last = index == len(items) - 1
         here, below = (prefix + "└── ", prefix + "    ") if is_last else (prefix + "├── ", prefix + "│   ")
         if isinstance(item, list):
             ends = [node.end for node in item if node.end is not None]
@@ -120,7 +120,7 @@ def _folded(groups: Sequence[list[Node]]) -> list[list[Node] | Node]:
     """The nodes that are shown, and between them lists of folded ones."""
     errors = 0
     step_groups = sum(group[0].span.name == semconv.AGENT_STEPS for group in groups)
-    shown: list[list[Node] | Node] = []
+    folded: list[list[Node] | Node] = []
     for index, group in enumerate(groups):
         failed = sum(node.errors for node in group)
         is_notable = (
@@ -130,12 +130,12 @@ def _folded(groups: Sequence[list[Node]]) -> list[list[Node] | Node]:
         )
         errors += failed
         if is_notable or index < EDGE or index >= len(groups) - EDGE:
-            shown += group
-        elif shown and isinstance(shown[-1], list):
-            shown[-1] += group
+            folded += group
+        elif folded and isinstance(folded[-1], list):
+            folded[-1] += group
         else:
-            shown.append(list(group))
-    return [item[0] if isinstance(item, list) and len(item) == 1 else item for item in shown]
+            folded.append(list(group))
+    return [item[0] if isinstance(item, list) and len(item) == 1 else item for item in folded]
 
 
 def _counts(nodes: Sequence[Node]) -> str:

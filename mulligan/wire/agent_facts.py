@@ -49,7 +49,7 @@ class OutputFormat(BaseModel):
 
 
 class Definition(BaseModel):
-    """What the provider is sent of an agent in each request: `instructions`, `tools` (output tools are tools here), and
+    """The part of an agent in each request to the provider: `instructions`, `tools` (output tools are tools here), and
     `output`, the format of the answer, or None for text.
 
     `mcp`: the name of a tool at its MCP server, by the tool's name, where the latter does not end with the former.
@@ -168,7 +168,7 @@ class OpenedRun(CheckedResult):
     trace: str
 
     def fault(self) -> str | None:
-        """Without a trace, or with facts that cannot be scheduled by, it is of no use."""
+        """Why the opened run cannot be used: without a trace, or with facts by which nothing can be scheduled."""
         return _fault_of_facts(self.facts) if TRACEPARENT.fullmatch(self.trace) else "it has no trace"
 
 

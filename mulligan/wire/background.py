@@ -46,7 +46,7 @@ class StartedResponse(CheckedResult):
     """About how many tokens the request has, where the tenant has a budget."""
 
     def fault(self) -> str | None:
-        """Without an id, nobody can read it."""
+        """Why the response cannot be used: without an id, nobody can read it."""
         return None if self.id and 0 < self.attempt <= MOST_INT else "the response has no id, or no attempt"
 
 
@@ -82,7 +82,7 @@ class ResponseState(CheckedResult):
     is_writing: bool = optional_field(False)
 
     def fault(self) -> str | None:
-        """Its answer belongs to its status."""
+        """Why the state cannot be used: an answer and the status `completed` belong together."""
         if (self.status == "completed") != (self.answer is not None):
             return "a response has an answer exactly if it is completed"
         return self.answer.fault() if self.answer else None

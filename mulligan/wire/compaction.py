@@ -37,7 +37,7 @@ class Compacted(CheckedResult):
     error: ErrorInfo | None = optional_field()
 
     def fault(self) -> str | None:
-        """Its usage is added to the run's."""
+        """Why the summary cannot be used: its usage is added to the run's."""
         return None if are_tokens(self.usage) else "its usage is no number of tokens"
 
 

@@ -191,7 +191,7 @@ class ModelAnswer(CheckedResult):
         return {**data, "message": {**message, "tool_calls": calls}, "prepared": prepared}
 
     def fault(self) -> str | None:
-        """Without what came of each call, or without usable arguments, it is of no use."""
+        """Why the answer cannot be used: each call needs what became of it, and usable arguments."""
         calls = self.message.tool_calls
         if len(self.prepared) != len(calls):
             return "it does not say for each call what came of it"

@@ -25,8 +25,8 @@ _OUTSIDE = frozenset({"person", "callback", "timer"})
 
 def open_status(kinds: Iterable[str | None]) -> OpenStatus:
     """The status of an open run by the kinds of what it waits for now. None: the wait is not shown to people."""
-    shown = {kind for kind in kinds if kind is not None}
-    return "waiting" if shown and shown <= _OUTSIDE else "running"
+    known = {kind for kind in kinds if kind is not None}
+    return "waiting" if known and known <= _OUTSIDE else "running"
 
 
 def is_open(status: str) -> bool:
@@ -46,7 +46,7 @@ def status_of_cause(cause: BaseException | None) -> NoResultStatus:
 def status_in_temporal(name: str) -> str:
     """The status of a run by the name of Temporal's (`WorkflowExecutionStatus`), which spells one word otherwise.
 
-    A run that continued as new goes on, and one that Temporal calls completed has the status of its result.
+    A run that continued as new goes on, and a run that Temporal calls completed has the status of its result.
     """
     names = {"CANCELED": "cancelled", "CONTINUED_AS_NEW": "running"}
     return names.get(name, name.lower())

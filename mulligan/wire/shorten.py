@@ -50,16 +50,16 @@ def _with_short_texts(value: Any, longest: int, hint: str) -> Any:
 
 
 def _first_of(value: Any, max_bytes: int) -> Any:
-    """As many fields or items as fit, and how many are left out."""
+    """Return as many fields or items as fit, and how many are left out."""
     left = max_bytes
     if isinstance(value, dict):
-        kept: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         for name, inner in value.items():
             left -= json_size(name) + json_size(inner) + 4
             if left < 0:
-                return {**kept, _NOTE: f"{len(value) - len(kept)} more fields"}
-            kept[name] = inner
-        return kept
+                return {**fields, _NOTE: f"{len(value) - len(fields)} more fields"}
+            fields[name] = inner
+        return fields
     if isinstance(value, list):
         items: list[Any] = []
         for inner in value:

@@ -97,7 +97,7 @@ class ToolOutcome(CheckedResult):
     """What a deferred tool has started."""
 
     def fault(self) -> str | None:
-        """Its attempts are shown."""
+        """Why the outcome cannot be used: its attempts are shown."""
         return None if 0 <= self.attempts <= MOST_INT else "its attempts are no count"
 
 

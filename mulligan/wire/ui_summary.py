@@ -22,7 +22,7 @@ def run_summary(agent: str, prompt: str | None) -> str:
 
 
 def task_of(run_input: RunInput) -> str:
-    """What a run was asked for, in one line: its prompt, or the last message of its user."""
+    """The task of a run in one line: its prompt, or the last message of its user."""
     messages = (
         described(each.content or each.text) for each in reversed(run_input.messages) if isinstance(each, UserMessage)
     )
@@ -36,7 +36,7 @@ def first_line(text: str) -> str:
 
 
 def ui_summary(text: str) -> str:
-    """The text in one line, cut to what Temporal takes as a summary."""
+    """The text in one line, cut to the size of a summary in Temporal."""
     line = _cut(one_line(text[:1_000]), SUMMARY_BYTES)
     while len(json.dumps(line, ensure_ascii=False).encode("utf-8", "replace")) > SUMMARY_BYTES:
         line = _cut(line, max(len(line) - 10, 0))

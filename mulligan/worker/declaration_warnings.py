@@ -16,7 +16,7 @@ from mulligan.tool import Tool
 
 
 def declaration_warnings(registry: Registry) -> list[str]:
-    """One sentence for each probable mistake in the agents and tools that a worker serves."""
+    """Return a sentence for each probable mistake in the agents and tools that a worker serves."""
     tools = {id(tool): tool for agent in registry.agents.values() for tool in agent.listed_tools}
     tools |= {id(tool): tool for tool in registry.tools.values()}
     return [*_script_warnings(registry), *(line for tool in tools.values() for line in _tool_warnings(tool))]

@@ -71,7 +71,7 @@ class WorkerGroup:
     async def running(self, workers: Sequence[Worker], monitors: Sequence[PollMonitor] = ()) -> AsyncIterator[None]:
         """Run the workers, and watch their polls, while the block runs. If a worker fails, report it and cancel the block.
 
-        Another task than the one that entered the block may leave it. Then the block cannot be cancelled: `failure` is set
+        Another task than the task that entered the block may leave it. Then the block cannot be cancelled: `failure` is set
         and reported, and raised when the block is left.
 
         Raises:

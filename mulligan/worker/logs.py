@@ -132,11 +132,11 @@ class TextFormatter(logging.Formatter):
         return printable(super().formatMessage(record) + fields)
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
-        """The stack trace, indented."""
+        """Return the stack trace, indented."""
         return _indented(super().formatException(ei))
 
     def formatStack(self, stack_info: str) -> str:  # noqa: N802 - logging's name
-        """The stack, indented."""
+        """Return the stack, indented."""
         return _indented(stack_info)
 
 

@@ -18,7 +18,7 @@ from mulligan.worker.loading import LoadedModules
 from mulligan.worker.logs import say
 
 SECONDS_TO_FIRST_CHECK, SECONDS_BETWEEN_FIRST_CHECKS, SECONDS_BETWEEN_CHECKS = 0.5, 5.0, 60.0
-"""An idle worker polls anew each minute, so one that runs already is reported within a minute. Later only new ones are."""
+"""An idle worker polls again each minute, so a running worker is reported within a minute, later only new ones."""
 
 
 def served_agents(loaded: LoadedModules, task_queue: str) -> ServedAgents:

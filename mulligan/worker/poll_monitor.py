@@ -115,7 +115,7 @@ class PollMonitor:
         """For each partition: when the server last recorded a poll of this worker, in nanoseconds of the server's clock."""
 
     async def watch(self) -> NoReturn:
-        """Check until cancelled."""
+        """Check the polls until cancelled."""
         while True:
             await asyncio.sleep(self._seconds_between_checks)
             await self.check()

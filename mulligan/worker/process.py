@@ -184,7 +184,7 @@ async def _health(link: SupervisorLink | None, stop: asyncio.Event) -> AsyncIter
 
 
 def _say_nothing(line: str) -> None:
-    """For lines that the first process of a supervisor prints for all."""
+    """Drop a line: the first process of a supervisor prints it for all."""
 
 
 async def _connection_error(client: Client) -> str:

@@ -107,7 +107,7 @@ class MulliganPlugin(ClientPlugin, WorkerPlugin):
         config: ConnectConfig,
         next: Callable[[ConnectConfig], Awaitable[ServiceClient]],  # noqa: A002 - Temporal's name
     ) -> ServiceClient:
-        """Leave the connection unchanged."""
+        """Connect without any change."""
         return await next(config)
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:

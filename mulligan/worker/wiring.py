@@ -277,7 +277,7 @@ def with_agents(
 
 
 def without_duplicates(configured: Iterable[Any] | None, added: Iterable[Any]) -> list[Any]:
-    """Both lists as one: a worker's own configuration may already contain a workflow or activity of a loaded module."""
+    """Join two lists: a worker's own configuration may already contain a workflow or activity of a loaded module."""
     return list(dict.fromkeys([*(configured or ()), *added]))
 
 

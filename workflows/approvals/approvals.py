@@ -14,7 +14,7 @@ class Approvals(Feature):
 
     @classmethod
     def is_used(cls, turn: Turn) -> bool:
-        """One of its tools, or its guard, may ask a person."""
+        """Whether one of the agent's tools, or its guard, may ask a person."""
         return turn.facts.guarded or any(each.asks_person for each in turn.facts.tools.values())
 
     async def before_call(self, call: StepCall) -> ToolOutcome | None:

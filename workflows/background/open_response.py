@@ -51,7 +51,7 @@ class OpenResponse(Wait):
 
     @property
     def kind(self) -> WaitKind:
-        """A model ends it."""
+        """The kind of the wait: a model ends it."""
         return "model"
 
     @property
@@ -89,7 +89,7 @@ class OpenResponse(Wait):
         self.ended = [*self.ended[1 - _EARLY_IDS :], response_id]
 
     def created(self, started: StartedResponse, now: float) -> None:
-        """The response was created."""
+        """Note that the response was created."""
         self.id, self.status, self.attempts, self.started = started.id, started.status, started.attempt, now
         self.interval, self.unreachable, self.cursor = limits.POLL_FIRST, None, started.cursor
         self.input_tokens = started.input_tokens

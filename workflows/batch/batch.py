@@ -66,7 +66,7 @@ class BatchWait(Wait):
 
     @property
     def kind(self) -> WaitKind:
-        """A model ends it."""
+        """The kind of the wait: a model ends it."""
         return "model"
 
     @property

@@ -26,7 +26,7 @@ from mulligan.workflows import limits
 
 @workflow.defn(name=BATCH_COLLECTOR, sandboxed=False)
 class BatchCollector:
-    """One for each task queue and model. It knows requests by their keys and digests; their texts are in the storage."""
+    """Collects the requests of one task queue and model, as keys and digests; their texts are in the storage."""
 
     def __init__(self) -> None:
         self._calls: dict[str, BatchedCall] = {}

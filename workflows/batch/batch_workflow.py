@@ -32,11 +32,11 @@ POLL_TIMEOUT = timedelta(seconds=90)
 
 @workflow.defn(name=BATCH_WORKFLOW, sandboxed=False)
 class BatchWorkflow:
-    """Its requests are not lost: its activities are tried until they succeed, or until the provider refuses."""
+    """Sends one batch. No request is lost: activities are tried until they succeed, or until the provider refuses."""
 
     @workflow.run
     async def run(self, start: RawValue) -> dict[str, Any]:
-        """{`batch`: the provider's id, `status`, `calls`, `answered`}."""
+        """Return {`batch`: the provider's id, `status`, `calls`, `answered`}."""
         [batch] = read_payloads(workflow.payload_converter(), [start.payload], [BatchInput])
         deliver = DeliverBatch(model=batch.model, calls=batch.calls)
         try:

@@ -36,11 +36,11 @@ class SummaryWait(Wait):
 
     @property
     def kind(self) -> WaitKind:
-        """A model ends it."""
+        """The kind of the wait: a model ends it."""
         return "model"
 
     def describe(self, others: Sequence[Wait], key: str) -> tuple[str, str]:
-        """The model."""
+        """Name the model that summarizes."""
         del others, key
         return f"waiting for `{self.model}`, which summarizes older messages,", ""
 

@@ -39,7 +39,7 @@ class ContinueAsNewPolicy:
         return self._has_grown(self._retry_at_bytes)
 
     def is_due_while_waiting(self) -> bool:
-        """The same within a step, while all of its open calls wait for people. It records nothing."""
+        """Whether to continue as new within a step, while all of its open calls wait for people. Records nothing."""
         return self._has_grown(self._retry_waiting_at_bytes)
 
     def _has_grown(self, retry_at_bytes: int) -> bool:
@@ -96,7 +96,7 @@ def encode_state(state: Mapping[str, Any]) -> bytes:
 def continue_as_new(state: bytes) -> NoReturn:
     """Continue an AgentWorkflow as new. A mark in the argument lets the next run accept it as a state.
 
-    The memo is passed on: by default, Temporal would pass on the one that the run was started with.
+    The memo is passed on: by default, Temporal would pass on the memo of the run's start.
     """
     info = workflow.info()
     chain = info.first_execution_run_id.encode()

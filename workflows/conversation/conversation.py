@@ -146,7 +146,7 @@ class Conversation:
         return _fitting(zip(self.messages[start:end], self._sizes[start:end], strict=True), max_bytes)
 
     def view_page(self, since: int, count: int, max_bytes: int) -> list[Message]:
-        """The same for the view."""
+        """Up to `count` messages of the view from number `since` on, with the bounds of `page`."""
         return _fitting(self._view(since)[:count], max_bytes)
 
     def messages_to_resume(self) -> list[Message]:
@@ -293,7 +293,7 @@ class Conversation:
     def dump(self, run_id: str = "") -> dict[str, Any]:
         """What continue-as-new carries, as JSON: the whole conversation, or after a compaction what the view has.
 
-        `run_id`: this run's, which the next run names as the one that has the rest.
+        `run_id`: this run's, which the next run names as the holder of the rest.
         """
         steps = [record for record in self.steps if record.at >= self.cut]
         moved = [record.model_copy(update={"at": record.at - self.cut}) for record in steps]

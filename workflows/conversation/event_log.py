@@ -84,7 +84,7 @@ class EventLog:
         return count
 
     def run_started(self, turn: int, agent: str, model: str, max_steps: int) -> None:
-        """A turn was opened."""
+        """Add the event that a turn was opened."""
         self._add("run_started", data={"turn": turn, "agent": agent, "model": model, "max_steps": max_steps})
 
     def compacted(self, step: int) -> None:
@@ -92,7 +92,7 @@ class EventLog:
         self._add("compacted", step)
 
     def step_started(self, step: int, model: str) -> None:
-        """The model is called."""
+        """Add the event that the model is called."""
         self._step = step
         if self._model.get("model") != model:
             self._model = {"model": model}
@@ -149,14 +149,14 @@ class EventLog:
         self._add("stopping", data={"reason": reason})
 
     def run_ended(self, turn: int, status: str, error: ErrorInfo | None = None) -> None:
-        """A turn is over."""
+        """Add the event that a turn is over."""
         self._add("run_ended", data={"turn": turn, "status": status, "error": error and error.model_dump()})
 
     def dump(self, first_step: int) -> dict[str, Any]:
         """What continue-as-new carries: the events from the start of a step on."""
         start = next((n for n, entry in enumerate(self.entries) if entry.step >= first_step), len(self.entries))
-        kept = self.entries[start if first_step > 1 else 0 :]
-        return {"first": self.total - len(kept), "entries": [_without_trailing_nones(entry) for entry in kept]}
+        entries = self.entries[start if first_step > 1 else 0 :]
+        return {"first": self.total - len(entries), "entries": [_without_trailing_nones(entry) for entry in entries]}
 
     @classmethod
     def load(cls, state: dict[str, Any], clock: Callable[[], float] = _time) -> EventLog:

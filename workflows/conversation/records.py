@@ -72,7 +72,7 @@ class ConversationSummary(BaseModel):
 
     @property
     def message(self) -> UserMessage:
-        """One message, as the chat templates of many models accept user and assistant only in alternation."""
+        """All of it in one message: many models' chat templates accept user and assistant only in alternation."""
         text = "\n\n".join(filter(None, (self.task, self.heading, self.summary)))
         return UserMessage(role="user", text=text, content=[Text(text=text), *self.content] if self.content else None)
 

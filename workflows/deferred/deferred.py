@@ -61,7 +61,7 @@ class Deferred(Feature):
 
     @classmethod
     def is_used(cls, turn: Turn) -> bool:
-        """One of its tools is deferred."""
+        """Whether one of the agent's tools is deferred."""
         return any(each.deferred for each in turn.facts.tools.values())
 
     async def run_call(self, call: StepCall, then: Callable[[StepCall], Awaitable[ToolOutcome]]) -> ToolOutcome:

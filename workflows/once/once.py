@@ -60,7 +60,7 @@ class Once(Feature):
 
     @classmethod
     def is_used(cls, turn: Turn) -> bool:
-        """One of its tools has `once`."""
+        """Whether one of the agent's tools has `once`."""
         return any(each.once for each in turn.facts.tools.values())
 
     def begin_turn(self, run_input: RunInput) -> RunInput:
@@ -180,7 +180,7 @@ class Once(Feature):
         return record
 
     def _digests(self, call: StepCall) -> list[str]:
-        """Of the arguments with which a call is executed, and of the model's where a person has edited them.
+        """Digests of the arguments with which a call is executed, and of the model's where a person has edited them.
 
         An argument that is left out equals its default.
         """

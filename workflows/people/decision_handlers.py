@@ -90,7 +90,7 @@ class DecisionHandlers:
         return key, pending
 
     def _find_decidable(self, request: Decide) -> tuple[str, PersonWait]:
-        """As `_find_pending`: a call that waits for approval; or a question of an MCP server, which may be denied.
+        """Find a call that waits for approval, or a question of an MCP server, which may be denied.
 
         Raises:
             UpdateRefusedError: there is no such call.
@@ -112,19 +112,19 @@ class DecisionHandlers:
         """
         inboxes = self._inboxes(key)
         matches = [
-            (one, pending)
-            for one, inbox in inboxes.items()
+            (agent_key, pending)
+            for agent_key, inbox in inboxes.items()
             if (pending := inbox.waits.find(PersonWait, call_id)) is not None and pending.decision is None
         ]
         if len(matches) > 1:
             raise UpdateRefusedError(f'Calls of several agents have the id "{call_id}"; name one as "conversation".')
         if not matches:
             raise self._too_late(call_id, inboxes.values())
-        one, pending = matches[0]
+        agent_key, pending = matches[0]
         if pending.reason != kind:
             what, update = ("for approval", DECIDE) if pending.reason == "approval" else ("for an answer", ANSWER)
             raise UpdateRefusedError(f'"{call_id}" waits {what}; use the update "{update}".')
-        return one, pending
+        return agent_key, pending
 
     def _too_late(self, call_id: str, inboxes: Iterable[Inbox]) -> UpdateRefusedError:
         """The refusal for a call that does not wait: how its wait has ended, if it waited."""
@@ -137,7 +137,7 @@ class DecisionHandlers:
         return UpdateRefusedError(f'No call "{call_id}" waits for a person; those that wait: {waiting}.')
 
     def _inboxes(self, key: str | None) -> dict[str, Inbox]:
-        return {one: inbox for one, inbox in self._handlers.inboxes.items() if key in (None, one)}
+        return {agent_key: inbox for agent_key, inbox in self._handlers.inboxes.items() if key in (None, agent_key)}
 
     async def _edited(self, agent: RunningAgent, pending: PersonWait, arguments: dict[str, Any]) -> CheckedEdit:
         """Have a worker of the agent check arguments that a person has edited. Refused if no worker can check them."""

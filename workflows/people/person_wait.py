@@ -55,7 +55,7 @@ class PersonWait(Wait):
 
     @property
     def kind(self) -> WaitKind | None:
-        """A person ends it."""
+        """The kind of the wait: a person ends it."""
         return "person"
 
     @property
@@ -191,7 +191,7 @@ def decision_text(call: ToolCall, arguments: JsonValue, *, is_question: bool) ->
 
 
 def how_decided(decision: Decision) -> str:
-    """The end of the sentence that refuses what comes too late."""
+    """The end of the sentence that refuses a late reply."""
     verb = {
         "approve": "it was approved",
         "deny": "it was denied",

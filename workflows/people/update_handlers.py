@@ -104,7 +104,7 @@ class UpdateHandlers:
         return {"accepted": True}
 
     def stop_by_signal(self, *arguments: Any) -> None:
-        """The same, from another workflow. A signal cannot be refused, so invalid arguments stop the run as well."""
+        """Stop the run for another workflow. A signal cannot be refused, so invalid arguments stop it as well."""
         try:
             request = parse_update(Stop, arguments[0] if arguments else None)
         except UpdateRefusedError:
@@ -156,7 +156,7 @@ class UpdateHandlers:
             UpdateRefusedError: the key is None and there are several, or there is none with the key.
         """
         if key is None and len(self.inboxes) > 1:
-            known = ", ".join(f'"{one}" ({self._agent_name(one)})' for one in self.inboxes)
+            known = ", ".join(f'"{agent_key}" ({self._agent_name(agent_key)})' for agent_key in self.inboxes)
             raise UpdateRefusedError(f'The workflow has several agents; name one as "conversation": {known}.')
         inbox = self.inboxes.get(FIRST_AGENT_KEY if key is None else key)
         if inbox is None:

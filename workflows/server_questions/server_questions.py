@@ -94,8 +94,8 @@ class ServerQuestions(Feature):
         self._asking[call_id] = asking
         try:
             while True:
-                if (asked := self._asked.get(call_id)) is not None:
-                    replies = await self._ask_all(asking, asked)
+                if (exchange := self._asked.get(call_id)) is not None:
+                    replies = await self._ask_all(asking, exchange)
                     if isinstance(replies, ToolOutcome):
                         return replies
                     call.request.replies = replies
@@ -108,7 +108,7 @@ class ServerQuestions(Feature):
             del self._asking[call_id]
 
     async def _run(self, asking: _AskingCall, then: Callable[[StepCall], Awaitable[ToolOutcome]]) -> ToolOutcome:
-        """One activity of the call, which may ask while it runs."""
+        """Run one activity of the call, which may ask while it runs."""
         asking.is_running = True
         try:
             return await then(asking.call)
@@ -121,20 +121,20 @@ class ServerQuestions(Feature):
             async with asking.lock:
                 pass  # the decision is recorded
 
-    async def _ask_all(self, asking: _AskingCall, asked: AskedQuestions) -> Replies | ToolOutcome:
+    async def _ask_all(self, asking: _AskingCall, exchange: AskedQuestions) -> Replies | ToolOutcome:
         """Ask what a call needs to know to be continued; returns the replies, or the call's result if the run is stopped."""
-        asking.answered = max(asking.answered, asked.answered)
-        replied = set(asked.replies)
-        for question in asked.questions.questions:
+        asking.answered = max(asking.answered, exchange.answered)
+        replied = set(exchange.replies)
+        for question in exchange.questions.questions:
             if question.key in replied:
                 continue
-            asked.answered = asking.answered
+            exchange.answered = asking.answered
             reply, recorded = await self._ask(asking, question, ends_call=True)
             if recorded.text:
                 return recorded
-            asked.replies[question.key] = reply
+            exchange.replies[question.key] = reply
         del self._asked[asking.call.call.id]
-        return Replies(replies=asked.replies, state=asked.questions.state, round=asked.rounds + 1)
+        return Replies(replies=exchange.replies, state=exchange.questions.state, round=exchange.rounds + 1)
 
     def may_ask(self, call_id: str) -> bool:
         """Whether a running call may ask."""
@@ -201,11 +201,11 @@ class ServerQuestions(Feature):
 
     def dump(self) -> dict[str, Any] | None:
         """The questions of calls between two activities, as JSON."""
-        return {call_id: asked.model_dump(mode="json") for call_id, asked in self._asked.items()} or None
+        return {call_id: exchange.model_dump(mode="json") for call_id, exchange in self._asked.items()} or None
 
     def load(self, state: Any) -> None:
         """Continue with what `dump` returned."""
-        self._asked = {call_id: AskedQuestions.model_validate(asked) for call_id, asked in state.items()}
+        self._asked = {call_id: AskedQuestions.model_validate(exchange) for call_id, exchange in state.items()}
 
 
 class _AskHandler:

@@ -92,7 +92,7 @@ class SubAgents(Feature):
 
     @classmethod
     def is_used(cls, turn: Turn) -> bool:
-        """One of its tools is an agent."""
+        """Whether one of the agent's tools is an agent."""
         return any(each.agent is not None for each in turn.facts.tools.values())
 
     def begin_calls(self) -> None:
@@ -288,7 +288,7 @@ def _input_of(call: _SubAgentCall, prompt: str, depth: int, budget: Mapping[str,
     """The input of the call's run.
 
     Raises:
-        ValidationError: the sub-agent's name, or a limit of its run, is not one that a run accepts.
+        ValidationError: a run does not accept the sub-agent's name, or a limit of its run.
     """
     request = call.request
     return RunInput(

@@ -115,15 +115,15 @@ class _Maker:
         """The fields of an object. Arguments that the schema does not name have fields, too."""
         required = schema.get("required")
         required = required if isinstance(required, list) else []
-        made = []
+        form_fields = []
         for number, (name, wanted) in enumerate(self._properties(schema, arguments)):
             self._made += 1
             if self._made > MOST_FIELDS:
                 raise _TooManyFields
             value = arguments.get(name, _MISSING)
-            made.append(self._field(f"{prefix}.{number}", name, wanted, value, depth))
-            made[-1].is_required = name in required
-        return made
+            form_fields.append(self._field(f"{prefix}.{number}", name, wanted, value, depth))
+            form_fields[-1].is_required = name in required
+        return form_fields
 
     def _properties(self, schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         known = schema["properties"]
@@ -133,15 +133,15 @@ class _Maker:
 
     def _field(self, form_name: str, label: str, schema: Mapping[str, Any], value: Any, depth: int) -> FormField:
         description = str(schema.get("description") or "")[:1_000]
-        made = FormField(form_name, label, "json", description=description)
+        field = FormField(form_name, label, "json", description=description)
         if (
             isinstance(schema.get("properties"), dict)
             and depth < MOST_DEPTH
             and isinstance(value, (dict, type(_MISSING)))
         ):
-            made.kind = "group"
-            made.fields = self.fields(schema, value if isinstance(value, dict) else {}, form_name, depth + 1)
-            return made
+            field.kind = "group"
+            field.fields = self.fields(schema, value if isinstance(value, dict) else {}, form_name, depth + 1)
+            return field
         kind, choices = schema.get("type"), schema.get("enum")
         is_text = value is _MISSING or isinstance(value, str)
         if (
@@ -150,16 +150,16 @@ class _Maker:
             and all(isinstance(each, str) for each in choices)
             and is_text
         ):
-            made.kind, made.choices = "choice", choices
+            field.kind, field.choices = "choice", choices
         elif kind == "boolean" and (value is _MISSING or isinstance(value, bool)):
-            made.kind, made.choices = "choice", ["true", "false"]
+            field.kind, field.choices = "choice", ["true", "false"]
         elif kind in ("integer", "number") and _is_number(value):
-            made.kind, made.step = "number", "1" if kind == "integer" else "any"
-            made.minimum, made.maximum = schema.get("minimum"), schema.get("maximum")
+            field.kind, field.step = "number", "1" if kind == "integer" else "any"
+            field.minimum, field.maximum = schema.get("minimum"), schema.get("maximum")
         elif kind == "string" and is_text:
-            made.kind = "lines" if _is_long(value) else "text"
-        made.value = self._entered.get(form_name, _value(made.kind, value))
-        return made
+            field.kind = "lines" if _is_long(value) else "text"
+        field.value = self._entered.get(form_name, _value(field.kind, value))
+        return field
 
 
 def _is_number(value: Any) -> bool:

@@ -72,9 +72,9 @@ async def show_runs(  # noqa: PLR0913 - a filter is a parameter
         id_prefix=id.strip()[:500] or None,
         sub_agents=bool(id.strip()),
     )
-    found = await runs.find(session.caller, query, limit=RUNS_OF_PAGE, cursor=cursor or None)
-    rows = await rows_of_runs.read(runs, session.caller, found.runs)
-    values: dict[str, Any] = {"rows": rows, "filters": filters, "next": found.next, "cursor": cursor}
+    runs_page = await runs.find(session.caller, query, limit=RUNS_OF_PAGE, cursor=cursor or None)
+    rows = await rows_of_runs.read(runs, session.caller, runs_page.runs)
+    values: dict[str, Any] = {"rows": rows, "filters": filters, "next": runs_page.next, "cursor": cursor}
     if part == "rows":
         return fragment(request, session, "_run_rows.html", **values)
     return page(request, session, "runs.html", title="Runs", statuses=STATUSES, **values)
@@ -150,9 +150,9 @@ async def show_text(
     described = await runs.describe(session.caller, run_id)
     ended_run = None if described.status == WorkflowExecutionStatus.RUNNING else described.run_id
     events = await read_step_events(runs.client, run_id, page_of(step), ended, ended_run)
-    found = RunView.of(events.events).steps.get(step)
-    calls = list(found.calls.values()) if found else []
-    text = found.text if found and not call else _text_of(calls[call - 1], part) if 0 < call <= len(calls) else None
+    viewed = RunView.of(events.events).steps.get(step)
+    calls = list(viewed.calls.values()) if viewed else []
+    text = viewed.text if viewed and not call else _text_of(calls[call - 1], part) if 0 < call <= len(calls) else None
     if text is None:
         raise Problem(404, "no_such_path", f"Step {step} of this run has no such text.")
     return PlainTextResponse(text.encode("utf-8", "replace"), headers={**HEADERS, "Content-Security-Policy": "sandbox"})

@@ -77,17 +77,17 @@ async def read_tools_day(rows: RunRows, runs: Runs, caller: Caller) -> ToolsDay:
             await asyncio.gather(*(look_at(number, run) for number, run in enumerate(order)))
     except TimeoutError:
         pass  # the page says how many runs were looked at
-    found = [(order[number], read[number]) for number in sorted(read)]
-    return ToolsDay(most_misunderstood(found), len(found), len(listed), is_complete)
+    failures_of_runs = [(order[number], read[number]) for number in sorted(read)]
+    return ToolsDay(most_misunderstood(failures_of_runs), len(failures_of_runs), len(listed), is_complete)
 
 
-def most_misunderstood(found: Sequence[tuple[dict[str, Any], Failures]]) -> MisunderstoodTool | None:
+def most_misunderstood(failures_of_runs: Sequence[tuple[dict[str, Any], Failures]]) -> MisunderstoodTool | None:
     """The tool that was misunderstood most in these runs, the newest run first; None: none was. A run is an entry of
     `GET /api/runs`. Tools of different agents are different tools, whatever their names.
     """
     tools, kinds = Counter[tuple[str, str]](), Counter[tuple[str, str, str]]()
     seen: dict[tuple[str, str, str], tuple[str, str]] = {}
-    for run, failures in found:
+    for run, failures in failures_of_runs:
         for (tool, kind), count in failures.counts.items():
             if kind in KINDS:
                 key = run.get("agent") or "", tool, kind

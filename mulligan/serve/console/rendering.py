@@ -94,7 +94,7 @@ class ProblemPage(HTMLResponse):
         self._problem = problem
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the page."""
+        """Send the page to the client."""
         html = render(
             "problem.html",
             scope.get("root_path", ""),
@@ -118,10 +118,10 @@ def anchor_of(part: Entry | CallView, prefix: str = "") -> str:
     return f"{prefix}event-{getattr(part, 'offset', 0)}"
 
 
-def link_to(part: StepView | CallView, shown: StepEvents | None, prefix: str = "") -> str:
+def link_to(part: StepView | CallView, page_events: StepEvents | None, prefix: str = "") -> str:
     """Where a part of a run is, from a page that shows some of its steps; None: it has all that is linked."""
     step = part.number if isinstance(part, StepView) else part.step
-    is_here = shown is None or shown.first <= step <= shown.last
+    is_here = page_events is None or page_events.first <= step <= page_events.last
     return f"{'' if is_here else f'?page={page_of(step)}'}#{anchor_of(part, prefix)}"
 
 
@@ -178,8 +178,8 @@ def _usd(cost: float | None) -> str:
 
 def _query(values: Mapping[str, Any], **changes: Any) -> str:
     """A query string of these values, those that are empty left out."""
-    kept = {name: value for name, value in {**values, **changes}.items() if value not in (None, "")}
-    return f"?{urlencode(kept)}" if kept else ""
+    parameters = {name: value for name, value in {**values, **changes}.items() if value not in (None, "")}
+    return f"?{urlencode(parameters)}" if parameters else ""
 
 
 _STATUS_SIGNS = {

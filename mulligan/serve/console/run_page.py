@@ -112,19 +112,19 @@ async def read_run_page(
     Raises:
         Problem: there is no such run that the caller may see.
     """
-    shown = RunPage(run_id, await runs.describe(caller, run_id), prefix=prefix)
-    shown.info = await _part(shown, _read_info(runs, caller, shown.described))
-    shown.input = await _part(shown, runs.input(caller, run_id))
-    if shown.info and shown.info.waiting_for and shown.info.waiting_for["kind"] == "worker":
-        shown.problems.append(_NO_WORKER)  # nobody would answer the query for its events
+    run_page = RunPage(run_id, await runs.describe(caller, run_id), prefix=prefix)
+    run_page.info = await _part(run_page, _read_info(runs, caller, run_page.described))
+    run_page.input = await _part(run_page, runs.input(caller, run_id))
+    if run_page.info and run_page.info.waiting_for and run_page.info.waiting_for["kind"] == "worker":
+        run_page.problems.append(_NO_WORKER)  # nobody would answer the query for its events
     else:
-        shown.events = await _part(shown, read_step_events(runs.client, run_id, page, ended, shown.ended_run))
-    if shown.events is not None:
-        shown.entries = _entries(shown.events, is_alone=bool(prefix))
-        now = shown.described.close_time or datetime.now(UTC)
-        shown.timeline = draw_timeline(shown.steps, now)
-    await _add_links(shown, runs)
-    return shown
+        run_page.events = await _part(run_page, read_step_events(runs.client, run_id, page, ended, run_page.ended_run))
+    if run_page.events is not None:
+        run_page.entries = _entries(run_page.events, is_alone=bool(prefix))
+        now = run_page.described.close_time or datetime.now(UTC)
+        run_page.timeline = draw_timeline(run_page.steps, now)
+    await _add_links(run_page, runs)
+    return run_page
 
 
 async def first_failure(runs: Runs, caller: Caller, run_id: str, ended: EndedRuns) -> str:
@@ -134,14 +134,14 @@ async def first_failure(runs: Runs, caller: Caller, run_id: str, ended: EndedRun
     Raises:
         Problem: there is no such run that the caller may see.
     """
-    shown = RunPage(run_id, await runs.describe(caller, run_id))
-    return await _part(shown, _find_failure(runs, shown, ended)) or ""
+    run_page = RunPage(run_id, await runs.describe(caller, run_id))
+    return await _part(run_page, _find_failure(runs, run_page, ended)) or ""
 
 
-async def _find_failure(runs: Runs, shown: RunPage, ended: EndedRuns) -> str:
+async def _find_failure(runs: Runs, run_page: RunPage, ended: EndedRuns) -> str:
     number, pages = 1, 1
     while number <= pages:
-        read = await read_step_events(runs.client, shown.id, number, ended, shown.ended_run)
+        read = await read_step_events(runs.client, run_page.id, number, ended, run_page.ended_run)
         for step in RunView.of(read.events).steps.values():
             if step.rejected is not None:
                 return f"?page={number}#{anchor_of(step)}-rejected"
@@ -177,7 +177,7 @@ async def _read_info(runs: Runs, caller: Caller, described: WorkflowExecutionDes
         return await RunInfo.of(runs.client, described)
 
 
-async def _part(shown: RunPage, reading: Awaitable[_Part]) -> _Part | None:
+async def _part(run_page: RunPage, reading: Awaitable[_Part]) -> _Part | None:
     """A part of the page; None where it cannot be read, which the page says."""
     try:
         async with asyncio.timeout(SECONDS_FOR_PART):
@@ -186,8 +186,8 @@ async def _part(shown: RunPage, reading: Awaitable[_Part]) -> _Part | None:
         problem = _problem(error)
         if problem is None:
             raise
-        if problem not in shown.problems:
-            shown.problems.append(problem)
+        if problem not in run_page.problems:
+            run_page.problems.append(problem)
         return None
 
 
@@ -209,24 +209,24 @@ def _problem(error: Exception) -> str | None:
     return problem.detail if problem.code != "internal_error" else None
 
 
-async def _add_links(shown: RunPage, runs: Runs) -> None:
+async def _add_links(run_page: RunPage, runs: Runs) -> None:
     """Links to UIs that are configured, or that answer."""
-    config, described = runs.client.service_client.config, shown.described
-    if link := await temporal_link(config.target_host, runs.client.namespace, shown.id, described.run_id):
-        shown.links["Temporal"] = link
-    trace_id = shown.number("trace_id") or _trace_of(shown)
+    config, described = runs.client.service_client.config, run_page.described
+    if link := await temporal_link(config.target_host, runs.client.namespace, run_page.id, described.run_id):
+        run_page.links["Temporal"] = link
+    trace_id = run_page.number("trace_id") or _trace_of(run_page)
     if trace_id and (link := await jaeger_link(trace_id)):
-        shown.links["Jaeger"] = link
+        run_page.links["Jaeger"] = link
 
 
-def _trace_of(shown: RunPage) -> str | None:
+def _trace_of(run_page: RunPage) -> str | None:
     """The trace of a run that has no result yet. A run that joined another trace names it in its input."""
-    for each in shown.events.events if shown.events else []:
+    for each in run_page.events.events if run_page.events else []:
         if isinstance(each, RunEnded) and each.result:
             return each.result.trace_id
-    info = shown.described.raw_description.workflow_execution_info
-    if shown.input is None or info.parent_execution.workflow_id:
+    info = run_page.described.raw_description.workflow_execution_info
+    if run_page.input is None or info.parent_execution.workflow_id:
         return None
-    if shown.input.traceparent:
-        return shown.input.traceparent.split("-")[1]
-    return trace_id_of_run(shown.id, info.first_run_id or shown.described.run_id)
+    if run_page.input.traceparent:
+        return run_page.input.traceparent.split("-")[1]
+    return trace_id_of_run(run_page.id, info.first_run_id or run_page.described.run_id)

@@ -64,7 +64,7 @@ class AgentDay:
 
     @property
     def total(self) -> int:
-        """All runs."""
+        """The number of all runs."""
         return self.statuses.total()
 
 
@@ -167,11 +167,11 @@ class RunRows:
 
 def failures_in(steps: list[dict[str, Any]]) -> Failures:
     """The recovered failures of these steps (`Step` as JSON). A rejected answer counts as a call of `(the answer)`."""
-    found = Failures(Counter(), {})
+    failures = Failures(Counter(), {})
 
     def count(tool: str, kind: str, step: int, anchor: str) -> None:
-        found.counts[tool, kind] += 1
-        found.places.setdefault((tool, kind), f"?page={page_of(step)}#step-{step}-{anchor}")
+        failures.counts[tool, kind] += 1
+        failures.places.setdefault((tool, kind), f"?page={page_of(step)}#step-{step}-{anchor}")
 
     for step in steps:
         if step.get("error"):
@@ -179,7 +179,7 @@ def failures_in(steps: list[dict[str, Any]]) -> Failures:
         for number, call in enumerate(step["tool_calls"], 1):
             if call["result"] and call["result"]["error"] and not _was_stopped(call):
                 count(call["name"], call["result"]["error"]["kind"], step["step"], f"call-{number}")
-    return found
+    return failures
 
 
 def _was_stopped(call: dict[str, Any]) -> bool:
@@ -189,10 +189,10 @@ def _was_stopped(call: dict[str, Any]) -> bool:
     return bool((decision and decision["decision"] == "stopped") or (is_denied and call.get("deferred")))
 
 
-def _keep(kept: OrderedDict[Any, Any], key: Any, value: Any) -> None:
-    kept[key] = value
-    while len(kept) > MOST_REMEMBERED:
-        kept.popitem(last=False)
+def _keep(cache: OrderedDict[Any, Any], key: Any, value: Any) -> None:
+    cache[key] = value
+    while len(cache) > MOST_REMEMBERED:
+        cache.popitem(last=False)
 
 
 _UNANSWERED = (Problem, RPCError, WorkflowQueryFailedError, TimeoutError)

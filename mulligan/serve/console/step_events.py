@@ -64,10 +64,10 @@ class EndedRuns:
             read = await _read_page(client, run_id, page)
             self._kept[key] = read, _bytes_of(read)
         self._kept.move_to_end(key)
-        found, _ = self._kept[key]
+        step_events, _ = self._kept[key]
         while sum(size for _, size in self._kept.values()) > self._most_bytes:
             self._kept.popitem(last=False)
-        return found
+        return step_events
 
 
 async def read_step_events(

@@ -50,7 +50,7 @@ class Timeline:
 
     @property
     def height(self) -> int:
-        """Units."""
+        """The drawing's height, in its units."""
         return len(self.rows) * ROW
 
 

@@ -45,12 +45,12 @@ class CallToDecide:
 
     @property
     def key(self) -> str:
-        """What names it in a form and an anchor."""
+        """The call's name in a form and an anchor."""
         return f"{self.pending['id']}~{self.pending.get('conversation', '0')}~{self.pending['call_id']}"
 
     @property
     def is_question(self) -> bool:
-        """Whether it is answered, and not approved."""
+        """Whether the call is answered, and not approved."""
         return bool(self.pending["kind"] == "question")
 
     @property
@@ -65,19 +65,19 @@ class WaitingPage:
     """The calls, the oldest first, and what could not be read. `left_out`: how many more there are."""
 
     calls: list[CallToDecide]
-    found: AllPending
+    pending: AllPending
     left_out: int = 0
 
 
 async def read_waiting_page(runs: Runs, caller: Caller, run_id: str | None = None) -> WaitingPage:
     """Everything that waits for a person; `run_id`: of that run, and the runs below it, alone."""
     if run_id is None:
-        found = await runs.all_pending(caller)
+        all_pending = await runs.all_pending(caller)
     else:
-        found = AllPending(await runs.pending(caller, run_id))
-    shown = found.calls[:MOST_SHOWN]
-    calls = await asyncio.gather(*(_whole_or_broken(runs, caller, pending) for pending in shown))
-    return WaitingPage(list(calls), found, len(found.calls) - len(shown))
+        all_pending = AllPending(await runs.pending(caller, run_id))
+    on_page = all_pending.calls[:MOST_SHOWN]
+    calls = await asyncio.gather(*(_whole_or_broken(runs, caller, pending) for pending in on_page))
+    return WaitingPage(list(calls), all_pending, len(all_pending.calls) - len(on_page))
 
 
 async def find_waiting(runs: Runs, caller: Caller, values: Mapping[str, str]) -> CallToDecide | None:

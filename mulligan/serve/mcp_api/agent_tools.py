@@ -108,7 +108,7 @@ def agent_of(tool: str, agents: Iterable[dict[str, Any]]) -> dict[str, Any] | No
 
 
 def output_schema(agent: dict[str, Any]) -> dict[str, Any] | None:
-    """The JSON schema of an agent's output; None: text, or one that MCP cannot express, which is not only objects."""
+    """The JSON schema of an agent's output; None: text, or a schema that MCP cannot express (not an object)."""
     schemas = [each["schema"] for each in agent.get("output", ())]
     if not schemas or any(schema.get("type") != "object" for schema in schemas):
         return None
@@ -135,10 +135,10 @@ def _agent_tool(agent: dict[str, Any]) -> types.Tool:
 
 def _description(agent: dict[str, Any]) -> str:
     names = [tool["name"] for tool in agent.get("tools", ())]
-    shown = ", ".join(names[:MOST_NAMED_TOOLS]) + (" and others" if len(names) > MOST_NAMED_TOOLS else "")
+    listed = ", ".join(names[:MOST_NAMED_TOOLS]) + (" and others" if len(names) > MOST_NAMED_TOOLS else "")
     return (
         f"Give a task to the agent {agent['name']!r}, and return its answer."
-        + (f" Its tools: {shown}." if names else "")
+        + (f" Its tools: {listed}." if names else "")
         + " If the answer takes longer, the result has the id of the run, for wait_for_run."
     )
 

@@ -164,7 +164,7 @@ router = APIRouter(tags=["mcp"])
 
 @router.post(PREFIX, include_in_schema=False)
 async def exchange(request: Request) -> Response:
-    """One JSON-RPC message of a client. There are no sessions, so there is nothing to GET or to DELETE."""
+    """Answer one JSON-RPC message. There are no sessions, so there is nothing to GET or to DELETE."""
     return _Exchange(_SERVER, await check_body(request))
 
 

@@ -31,7 +31,7 @@ _QUESTION = {
 
 
 def can_show_forms(capabilities: types.ClientCapabilities | None) -> bool:
-    """Whether a client can show forms. One that names no mode can."""
+    """Whether a client can show forms, which a client without named modes can."""
     elicitation = capabilities.elicitation if capabilities else None
     return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
 

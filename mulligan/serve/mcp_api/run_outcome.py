@@ -19,7 +19,7 @@ def is_ended(info: RunInfo) -> bool:
 
 
 def outcome_of(info: RunInfo) -> types.CallToolResult:
-    """The answer of a run that has ended. One that did not complete is an error that a model can read."""
+    """The answer of an ended run. If it did not complete, the answer is an error that a model can read."""
     result = info.result if isinstance(info.result, dict) else {}
     output = result.get("output")
     text = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)

@@ -166,9 +166,9 @@ class _Call:
             if problem.code != "no_worker":
                 raise
             agents = []  # the run begins as soon as there is a worker
-        found = agent_of(tool, agents)
+        agent = agent_of(tool, agents)
         try:
-            return found or await self.runs.agent(self.caller, tool)
+            return agent or await self.runs.agent(self.caller, tool)
         except Problem as problem:
             if problem.code != "unknown_agent":
                 raise
@@ -246,12 +246,12 @@ class _Call:
 
 
 def _state(run_id: str, since: str, forms: types.InputRequests) -> str:
-    """A `requestState`. It differs from that of the forms before, also if the run asked anew before its events were read.
+    """A `requestState`. It differs from earlier ones, even if the run asked again before its events were read.
 
     Source: SEP-2322: each round of a call has a new one.
     """
-    asked = hashlib.sha256(json.dumps(sorted(forms)).encode()).hexdigest()[:16]
-    return json.dumps({"run": run_id, "since": since, "asked": asked})
+    forms_digest = hashlib.sha256(json.dumps(sorted(forms)).encode()).hexdigest()[:16]
+    return json.dumps({"run": run_id, "since": since, "asked": forms_digest})
 
 
 def _read_state(state: str) -> tuple[str, str]:

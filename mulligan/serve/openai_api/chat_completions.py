@@ -69,15 +69,15 @@ class _Create:
 @router.post("")
 async def create(request: Request, runs: Serving, caller: Calling) -> Response:
     """Start a run with the messages, and answer with its output."""
-    asked = await parse_body(request, partial(_Create.read, request, caller))
+    parsed = await parse_body(request, partial(_Create.read, request, caller))
     runs.take_place(caller)
-    run_id = (await runs.start(caller, asked.run_input, request=asked.start, ignored=asked.ignored)).id
-    head: dict[str, Any] = {"id": run_id, "created": int(time.time()), "model": asked.agent}
+    run_id = (await runs.start(caller, parsed.run_input, request=parsed.start, ignored=parsed.ignored)).id
+    head: dict[str, Any] = {"id": run_id, "created": int(time.time()), "model": parsed.agent}
     if names := ServedRequest.current().ignored:
         head["metadata"] = {IGNORED: names}
-    if asked.streams:
+    if parsed.streams:
         watched = await runs.watch(caller, run_id)
-        frames = _frames(head, watched, with_usage=asked.with_usage)
+        frames = _frames(head, watched, with_usage=parsed.with_usage)
         return EventStream(frames, on_disconnect=runs.stop_on_disconnect(caller, run_id))
     try:
         return JSONResponse(_completion(head, await _end(request, runs, caller, run_id)))

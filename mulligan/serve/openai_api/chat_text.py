@@ -56,16 +56,16 @@ class ChatText:
 
 def waiting_line(run_id: str, change: changes.WaitOpened) -> str:
     """What waits for a person: the call, what is to be decided, and where."""
-    asked, call = change.wait.asked, change.call
-    if asked.kind == "approval":
-        given = shorten_middle(json.dumps(asked.arguments, ensure_ascii=False), SHOWN_CHARS)
+    waiting, call = change.wait.asked, change.call
+    if waiting.kind == "approval":
+        given = shorten_middle(json.dumps(waiting.arguments, ensure_ascii=False), SHOWN_CHARS)
         what, how, path = (
             f"`{call.name}` with {given} waits for approval",
             f"mulligan approve {run_id} {call.id}",
             "decisions",
         )
     else:
-        what = f"a person has to answer: {shorten_middle(asked.text, SHOWN_CHARS)}"
+        what = f"a person has to answer: {shorten_middle(waiting.text, SHOWN_CHARS)}"
         how, path = f'mulligan answer {run_id} {call.id} "…"', "answers"
     return f"[{' '.join(what.split())} - `{how}`, or POST /api/runs/{quote(run_id, safe='')}/{path}]"
 

@@ -75,7 +75,7 @@ async def list_items(
 
 @router.get("/{conversation:path}")
 async def retrieve(conversation: str, runs: Serving, caller: Calling) -> Json:
-    """A conversation."""
+    """Return a conversation."""
     described = await runs.describe(caller, conversation_of(conversation))
     created = int(described.start_time.timestamp())
     return {"id": described.id, "object": "conversation", "created_at": created, "metadata": {}}

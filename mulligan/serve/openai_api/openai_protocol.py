@@ -27,7 +27,7 @@ async def list_models(runs: Serving, caller: Calling) -> dict[str, Any]:
 
 @router.get("/v1/models/{model:path}")
 async def retrieve_model(model: str, runs: Serving, caller: Calling) -> dict[str, Any]:
-    """One of them."""
+    """Return one of the models that the caller may use."""
     return _model((await runs.agent(caller, model))["name"])
 
 

@@ -254,7 +254,7 @@ class ResponseEvents:
     def _announce(self, call: CallView) -> Iterator[Json]:
         """Begin the item of a call, once it is known that the call does not wait for a person (any more)."""
         uses = sum(each.id == call.id for each in self._calls)  # models use ids of calls again
-        asked = self._asking.get(call, _NOTHING_ASKED)
+        question = self._asking.get(call, _NOTHING_ASKED)
         added: Json = {
             "id": item_id(CALL_PREFIX, f"{call.id}_{uses + 1}" if uses else call.id, self._head.id),
             "type": "mcp_call",
@@ -264,7 +264,7 @@ class ResponseEvents:
             "arguments": "",
             "output": None,
             "error": None,
-            "approval_request_id": asked["id"] if asked["type"] == APPROVAL_REQUEST else None,
+            "approval_request_id": question["id"] if question["type"] == APPROVAL_REQUEST else None,
         }
         item = self._calls[call] = _Item({**added, "arguments": call.raw_arguments}, self._new_index())
         self._items.append(item.json)
@@ -297,11 +297,11 @@ class ResponseEvents:
         yield self._call_event(f"mcp_call.{'failed' if error else 'completed'}", 4, item)
         yield self._item_event("done", 5, item.index, dict(item.json))
 
-    def _wait(self, call: CallView, asked: Waiting) -> Iterator[Json]:
+    def _wait(self, call: CallView, waiting: Waiting) -> Iterator[Json]:
         """A person is asked by an item: an approval request, or for a question a call that the client answers."""
-        item = _asking_item(asked.kind, call.id, self._head.id, call.name, asked.arguments, asked.text)
+        item = _asking_item(waiting.kind, call.id, self._head.id, call.name, waiting.arguments, waiting.text)
         self._asking[call] = item
-        self._waiting[call.id] = {"kind": asked.kind, "call_id": call.id, "text": asked.text}
+        self._waiting[call.id] = {"kind": waiting.kind, "call_id": call.id, "text": waiting.text}
         self._items.append(item)
         yield from self._added_and_done(item, 0)
 

@@ -50,7 +50,7 @@ class ReadUpTo:
 
 
 def read_up_to(number: int) -> ReadUpTo:
-    """What a client has read that has got the event with a number."""
+    """What a client has read once it has got the event with this number."""
     offset, rank = number >> _RANK_BITS, number & (2**_RANK_BITS - 1)
     if rank < _SLOTS:
         return ReadUpTo(offset)

@@ -83,7 +83,7 @@ class AttributesOfRun:
         self._task, self._has_set = 0, False
 
     def before(self, act: WorkflowActivation) -> None:
-        """See what became of the latest workflow task."""
+        """Read from an activation what became of the latest workflow task."""
         for job in act.jobs:
             if job.HasField("remove_from_cache"):
                 if self._has_set and job.remove_from_cache.reason == RemoveFromCache.EvictionReason.FATAL:
@@ -95,7 +95,7 @@ class AttributesOfRun:
             self._task, self._has_set = act.history_length, False
 
     def after(self, act: WorkflowActivation, completion: WorkflowActivationCompletion) -> None:
-        """See whether the run sets attributes; leave out those that the server refuses."""
+        """Note whether the run sets attributes, and leave out the attributes that the server refuses."""
         if act.is_replaying:
             return
         commands = completion.successful.commands

@@ -157,7 +157,7 @@ class UnreadablePayloads:
         self._lock = Lock()
 
     def check(self, act: WorkflowActivation, waits_of_signal: Callable[[str], Collection[bytes]]) -> None:
-        """See whether a run has to wait. `waits_of_signal`: the values of `RETRY` for which a signal of a name waits.
+        """Check whether a run has to wait. `waits_of_signal`: the values of `RETRY` for which a signal of a name waits.
 
         Raises:
             ValueError: its run waits for a payload.

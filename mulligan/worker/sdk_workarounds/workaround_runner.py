@@ -64,15 +64,15 @@ class WorkaroundRunner(WorkflowRunner):
         self._refused_attributes = RefusedAttributes()
 
     def prepare_workflow(self, defn: _Definition) -> None:
-        """Call the other runner."""
+        """Let the other runner prepare the workflow."""
         self._runner.prepare_workflow(defn)
 
     def set_worker_level_failure_exception_types(self, types: Sequence[type[BaseException]]) -> None:
-        """Call the other runner."""
+        """Pass the types on to the other runner."""
         self._runner.set_worker_level_failure_exception_types(types)
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
-        """The other runner's instance, with another `activate`."""
+        """Create the other runner's instance, with another `activate`."""
         run_id, refused, on_task = det.info.run_id, self._refused_attributes, self._on_task
         functions = {**det.extern_functions, ARE_REFUSED: lambda: refused.are_refused(run_id)}
         instance = self._runner.create_instance(dataclasses.replace(det, extern_functions=functions))

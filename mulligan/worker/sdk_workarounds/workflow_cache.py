@@ -44,7 +44,7 @@ class WorkflowCache:
         self._worker: Worker | None = None
 
     def limits(self, workflow_tasks: int) -> dict[str, int]:
-        """The SDK's `max_cached_workflows` and `max_concurrent_workflow_tasks`.
+        """Return the SDK's `max_cached_workflows` and `max_concurrent_workflow_tasks`.
 
         `workflow_tasks`: how many of them the worker should handle concurrently.
 
@@ -78,7 +78,7 @@ class WorkflowCache:
             self._active_at.move_to_end(run_id)
 
     def mark_idle(self, run_id: str) -> None:
-        """It has been handled, though the SDK may still have to send the result. Evict runs if there are too many."""
+        """Note that a task was handled (the SDK may yet have to send its result). Evict runs if there are too many."""
         now = time.monotonic()
         with self._lock:
             self._active_at[run_id] = now
