@@ -46,15 +46,15 @@ class RunAgents:
     _failed: OrderedDict[str, float] = field(default_factory=OrderedDict)
     """When the tools of a run could not be listed, by its trace."""
 
-    async def opened(self, agent: Agent, run_input: RunInput, limit: float = TOOLS_LIMIT) -> Agent:
-        """The agent of a run that opens. `limit`: seconds that the function of its tools may take.
+    async def opened(self, agent: Agent, run_input: RunInput, limit: float | None = None) -> Agent:
+        """The agent of a run that opens. `limit`: seconds that the function of its tools may take; None: `TOOLS_LIMIT`.
 
         Raises:
             InvalidRunInputError: the function of its tools failed, or returned tools that cannot be used.
         """
         if not callable(agent.tools):
             return agent
-        given = (run_input.without_conversation,)
+        given, limit = (run_input.without_conversation,), limit or TOOLS_LIMIT
         try:
             tools = await self.runtime.ask(agent.tools, given, limit=limit, read=_as_list)
             built = agent.with_tools(tools)

@@ -159,10 +159,13 @@ def test_protocols_translate_each_event(random: Random, words: Words) -> None:
 @tried
 @given(randoms, words_of_later_versions)
 def test_the_command_tail_prints_each_event(random: Random, words: Words) -> None:
-    console = Console(file=io.StringIO(), width=100)
-    live = LiveView(console, "r")
-    for event in events_of(random, words):
+    printed = io.StringIO()
+    live = LiveView(Console(file=printed, width=100), "r")
+    events = events_of(random, words)
+    for event in events:
         live.show(event)
+    [end] = [event for event in events if event.type == "run_ended"]
+    assert end.status in printed.getvalue()
 
 
 @tried
@@ -178,7 +181,8 @@ def test_the_console_shows_each_run(random: Random, words: Words, is_open: bool)
     for template in ("_summary.html", "_transcript.html", "_timeline.html"):
         shown(template)
     listed = {"id": "r", "agent": "a", "status": info.status, "started": START, "seconds": 1.0}
-    render("_run_rows.html", "", rows=[RunRow(listed, info)], filters={}, cursor=None, next=None)
+    rows = render("_run_rows.html", "", rows=[RunRow(listed, info)], filters={}, cursor=None, next=None)
+    assert str(info.status) in rows
     asyncio.run(
         read_all(
             live_frames(
