@@ -6,7 +6,7 @@ wait. Where somebody has removed the attributes from the namespace, the run goes
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from temporalio import workflow
@@ -38,14 +38,25 @@ def set_listed_status(status: str) -> None:
         _upsert([STATUS_ATTRIBUTE.value_set(status)])
 
 
-def list_waits(kinds: Collection[str | None]) -> None:
-    """List the status of an open run that waits for these kinds, and whether it waits for people, if that has changed."""
-    status = open_status(kinds)
-    listed: dict[str, Any] = {STATUS_MEMO: status, PENDING_MEMO: int("person" in kinds)}
-    before = {STATUS_MEMO: memo_json(STATUS_MEMO) or "running", PENDING_MEMO: memo_json(PENDING_MEMO) or 0}
-    if listed != before:
-        workflow.upsert_memo({name: value for name, value in listed.items() if before[name] != value})
-        set_listed_status(status)
+class ListedWaits:
+    """What lists show of an open run: its status by the kinds of what it waits for, and whether it waits for people."""
+
+    def __init__(self, open_kinds: Callable[[], Iterable[str | None]]) -> None:
+        """`open_kinds` returns the kinds of the open waits of the whole workflow. None: a wait that is not shown."""
+        self._open_kinds = open_kinds
+        self._listed: dict[str, Any] | None = None
+
+    def update(self) -> None:
+        """A wait begins or ends, or its kind may have changed: list that, if it makes a difference."""
+        kinds = set(self._open_kinds())
+        now: dict[str, Any] = {STATUS_MEMO: open_status(kinds), PENDING_MEMO: int("person" in kinds)}
+        before = self._listed
+        if before is None:  # the workflow run before this one may have listed something
+            before = {STATUS_MEMO: memo_json(STATUS_MEMO) or "running", PENDING_MEMO: memo_json(PENDING_MEMO) or 0}
+        if now != before:
+            workflow.upsert_memo({name: value for name, value in now.items() if before[name] != value})
+            set_listed_status(now[STATUS_MEMO])
+        self._listed = now
 
 
 def _upsert(updates: list[SearchAttributeUpdate[str]]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NoReturn, TypeVar
@@ -12,7 +12,7 @@ from temporalio import workflow
 
 from mulligan.wire.updates import Stop
 from mulligan.workflows import limits
-from mulligan.workflows.listed_status import list_waits
+from mulligan.workflows.listed_status import ListedWaits
 from mulligan.workflows.newest_that_fit import newest_that_fit
 
 WaitKind = Literal["worker", "tool", "person", "callback", "timer", "model"]
@@ -82,11 +82,11 @@ W = TypeVar("W", bound=Wait)
 class Waits:
     """The waits of one agent. It exists before its agent does, as updates may arrive before.
 
-    `of_workflow` returns the open waits of all agents of the workflow.
+    `listed`: what lists show of the waits of all agents of the workflow.
     """
 
-    def __init__(self, of_workflow: Callable[[], Iterable[Wait]]) -> None:
-        self._of_workflow = of_workflow
+    def __init__(self, listed: ListedWaits) -> None:
+        self._listed = listed
         self.open: dict[tuple[str, str], Wait] = {}
         """The waits by name and key, the oldest first."""
         self.abandoned: list[Wait] = []
@@ -146,7 +146,7 @@ class Waits:
 
     def kinds_changed(self) -> None:
         """Update the status that lists of runs show, if a changed kind of wait means another one."""
-        list_waits({wait.kind for wait in self._of_workflow()})
+        self._listed.update()
 
     async def until(
         self, wait: Wait, is_over: Callable[[], bool], *, at: float | None = None, summary: str | None = None

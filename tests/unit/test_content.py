@@ -17,6 +17,7 @@ from mulligan.run_input import parse_run_input
 from mulligan.wire.conversation_ref import chain_digest
 from mulligan.wire.updates import SendMessage
 from mulligan.workflows.conversation.records import ConversationSummary
+from mulligan.workflows.listed_status import ListedWaits
 from mulligan.workflows.people.answered_updates import AnsweredUpdates
 from mulligan.workflows.people.inbox import Inbox
 from tests.support.content_files import PDF, WAV, png
@@ -222,7 +223,7 @@ async def _ready() -> None:
 
 
 def _inbox() -> Inbox:
-    return Inbox(list, AnsweredUpdates(_ready))
+    return Inbox(ListedWaits(list), AnsweredUpdates(_ready))
 
 
 def test_an_inbox_carries_parts() -> None:

@@ -19,6 +19,7 @@ from mulligan.workflows import limits
 from mulligan.workflows.clean_up import clean_up_id
 from mulligan.workflows.conversation.continue_as_new import fits_in_state
 from mulligan.workflows.durable_agent import DurableAgent
+from mulligan.workflows.listed_status import ListedWaits
 from mulligan.workflows.people.person_wait import PersonWait
 from mulligan.workflows.waits import Waits
 
@@ -79,14 +80,14 @@ async def test_a_state_that_grew_while_handlers_finished_is_not_carried(monkeypa
 
 
 def test_the_ends_of_waits_that_are_carried_are_the_newest_that_fit() -> None:
-    waits, how = Waits(list), "it was approved by " + "A" * 999
+    waits, how = Waits(ListedWaits(list)), "it was approved by " + "A" * 999
     for number in range(1_100):
         waits.remember(wait_of(f"c {number}"), f"{how} {number}")
     assert waits.how_ended(PersonWait, "c 99") is None
     assert waits.how_ended(PersonWait, "c 100") == f"{how} 100"
     state = waits.dump()
     assert len(json.dumps(state)) < 1.2 * limits.DECISIONS_CARRIED_BYTES
-    after = Waits(list)
+    after = Waits(ListedWaits(list))
     after.load(json.loads(json.dumps(state)), {})
     assert after.how_ended(PersonWait, "c 1099") == f"{how} 1099"
     assert after.how_ended(PersonWait, "c 1050") is not None
@@ -126,7 +127,7 @@ PERSON_WAITS = st.builds(
 @settings(deadline=None)
 @given(waits=st.lists(PERSON_WAITS, max_size=3, unique_by=lambda each: each.key))
 def test_waits_for_people_are_carried_over_with_all_that_they_have(waits: list[PersonWait]) -> None:
-    before, after = Waits(list), Waits(list)
+    before, after = Waits(ListedWaits(list)), Waits(ListedWaits(list))
     before.open = {(each.name, each.key): each for each in waits}
     after.load(json.loads(json.dumps(before.dump())), {PersonWait.name: PersonWait})
     assert [vars(each) for each in after.open.values()] == [vars(each) for each in waits]

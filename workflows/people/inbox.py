@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from temporalio import workflow
@@ -11,8 +11,9 @@ from temporalio import workflow
 from mulligan.values import UserMessage
 from mulligan.wire.updates import SendMessage, Stop
 from mulligan.workflows import limits
+from mulligan.workflows.listed_status import ListedWaits
 from mulligan.workflows.people.answered_updates import AnsweredUpdates
-from mulligan.workflows.waits import Wait, Waits
+from mulligan.workflows.waits import Waits
 
 T = TypeVar("T")
 
@@ -20,12 +21,12 @@ T = TypeVar("T")
 class Inbox:
     """The inbox of one agent of a workflow. It may exist, and receive messages, before its agent does.
 
-    `waits_of_workflow` returns the open waits of the whole workflow; `answered`: the updates of the whole workflow.
+    `listed`: what lists show of the waits of the whole workflow; `answered`: the updates of the whole workflow.
     """
 
-    def __init__(self, waits_of_workflow: Callable[[], Iterable[Wait]], answered: AnsweredUpdates) -> None:
+    def __init__(self, listed: ListedWaits, answered: AnsweredUpdates) -> None:
         self._answered = answered
-        self.waits = Waits(waits_of_workflow)
+        self.waits = Waits(listed)
         """What the agent waits for."""
         self.messages: dict[str, UserMessage] = {}
         """New messages by their ids, in the order of their arrival."""

@@ -19,11 +19,11 @@ from mulligan.errors import UpdateRefusedError
 from mulligan.values import UserMessage
 from mulligan.wire.updates import PENDING, SEND_MESSAGE, STOP, SendMessage, Stop
 from mulligan.workflows import limits
+from mulligan.workflows.listed_status import ListedWaits
 from mulligan.workflows.people.answered_updates import AnsweredUpdates
 from mulligan.workflows.people.inbox import Inbox
 from mulligan.workflows.people.parse_update import check_size, parse_update
 from mulligan.workflows.people.person_wait import FIRST_AGENT_KEY, PersonWait
-from mulligan.workflows.waits import Wait
 
 
 class UpdateHandlers:
@@ -41,6 +41,7 @@ class UpdateHandlers:
         self._has_ended = False
         self.inboxes: dict[str, Inbox] = {}
         self.answered = AnsweredUpdates(self.until_ready)
+        self._listed = ListedWaits(self._open_kinds)
         # Before the first step of a continued run: a second message with its id, and a second stop, change nothing.
         self.answered.set_handler(SEND_MESSAGE, self.send_message, self._check_message, needs_state=False)
         self.answered.set_handler(STOP, self.stop, self._check_stop, needs_state=False)
@@ -52,7 +53,7 @@ class UpdateHandlers:
     def inbox(self, key: str) -> Inbox:
         """The inbox of the agent with a key, created if there is none. The agent need not exist yet."""
         if key not in self.inboxes:
-            self.inboxes[key] = Inbox(self._open_waits, self.answered)
+            self.inboxes[key] = Inbox(self._listed, self.answered)
         return self.inboxes[key]
 
     def close(self) -> None:
@@ -146,8 +147,8 @@ class UpdateHandlers:
         if not self.is_ready:
             await workflow.wait_condition(lambda: self.is_ready)
 
-    def _open_waits(self) -> list[Wait]:
-        return [wait for inbox in self.inboxes.values() for wait in inbox.waits.open.values()]
+    def _open_kinds(self) -> list[str | None]:
+        return [wait.kind for inbox in self.inboxes.values() for wait in inbox.waits.open.values()]
 
     def inbox_of(self, key: str | None) -> Inbox:
         """The inbox with a key; the only one if None.
