@@ -11,6 +11,7 @@ from temporalio.exceptions import ActivityError
 
 from mulligan.wire.clean_up_request import CLEAN_UP, CleanUp
 from mulligan.wire.read_payload import read_payloads
+from mulligan.workflows import limits
 from mulligan.workflows.agent_route import AgentRoute
 from mulligan.workflows.features import installed
 from mulligan.workflows.scheduling import NoResult, run_activity
@@ -32,6 +33,9 @@ class CleanUpWorkflow:
         if clean_up.queue is not None:
             row = replace(row, queue=clean_up.queue, is_routed=False)
         request, route = _Request.model_validate(clean_up.request), AgentRoute(lambda: False)
+        # If it ended while the run that has started it is about to end, the server would refuse the run's last workflow task
+        # for the news, and the local activities in it, which write spans, would run again.
+        await workflow.sleep(limits.CLEAN_UP_DELAY)
         try:
             await run_activity(clean_up.activity, request, NoResult, row, route=route, summary=clean_up.summary)
         except ActivityError as error:

@@ -54,6 +54,8 @@ CHECK_EDIT_RETRY = RetryPolicy(non_retryable_error_types=[AGENT_NOT_SERVED])
 CHECK_EDIT_TIMEOUT, CHECK_EDIT_TOTAL_TIMEOUT = timedelta(seconds=20), timedelta(seconds=60)
 """For one attempt, and for all of them. A person waits for the answer; the guard alone may take 10 s."""
 
+CLEAN_UP_DELAY = timedelta(seconds=1)
+"""How long a clean-up waits, until the run that has started it has ended."""
 CANCEL_DEFERRED_TIMEOUT, CANCEL_DEFERRED_TOTAL_TIMEOUT = timedelta(seconds=20), timedelta(seconds=60)
 CANCEL_DEFERRED_RETRY = RetryPolicy(maximum_attempts=3, non_retryable_error_types=[AGENT_NOT_SERVED])
 """For a tool's `on_cancel`: one attempt, and all of them. A run that is stopped or cancelled waits for it."""

@@ -214,7 +214,7 @@ async def test_an_mcp_server_that_hangs_is_replaced_for_the_next_run() -> None:
 
     async def pid() -> int:
         context = ToolContext(idempotency_key="", attempt=1, workflow_id="", agent="a", call_id="", step=1)
-        return int(await servers.tool(lent, "lent__pid", "pid").function(context, {}))
+        return int(await servers.tool(lent, "lent__pid", "pid").function({}, context))
 
     async with servers.running():
         assert (await servers.offer_tools(agent)).notes == []

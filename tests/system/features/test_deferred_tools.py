@@ -101,7 +101,7 @@ async def test_each_way_to_complete_a_call_settles_it_once_with_one_span(office:
         while (await handle.query("progress"))["running"]:
             await asyncio.sleep(0.02)
         progress = await handle.query("progress")
-        assert (progress["status"], progress["waiting_for"]["kind"]) == ("running", "callback")
+        assert (progress["status"], progress["waiting_for"]["kind"]) == ("waiting", "callback")
         assert f"mulligan complete {handle.id} r --result JSON" in progress["waiting_for"]["detail"]
         await how(handle, doors[number % 2], "r", **end)
         ran = await office.look(handle)
