@@ -112,6 +112,7 @@ def replies(given: Any, *, of_any_run: bool) -> list[InputReply]:
     """
     if not isinstance(given, list):
         return []
+    _check_length(given, "input")
     read = [_reply(item) if isinstance(item, dict) else None for item in given]
     if of_any_run:
         newest = list(takewhile(lambda reply: reply is not None and reply.call.sub_run, reversed(read)))
@@ -139,9 +140,13 @@ def _items(given: Any, name: str) -> Sequence[Json]:
     if not isinstance(given, list) or not given or not all(isinstance(item, dict) for item in given):
         what = "a text or a list of items" if name == "input" else "a list of messages"
         raise invalid(name, f"must be {what}, and not empty.")
+    _check_length(given, name)
+    return given
+
+
+def _check_length(given: Sequence[Any], name: str) -> None:
     if len(given) > MOST_MESSAGES:
         raise invalid(name, f"has {len(given):,} entries; at most {MOST_MESSAGES:,} are allowed.")
-    return given
 
 
 def _message(item: Json, where: str) -> Json:
