@@ -22,13 +22,10 @@ from mulligan.wire.run_context import RunContext
 
 logger = logging.getLogger("mulligan.tools")
 
-TOOLS_LIMIT = 8.0
-"""Seconds that a `tools` function may take. It is called before instructions and MCP servers are asked for, in the same
-minute."""
-FIND_LIMIT = 3.0
-"""Seconds that it may take on a worker that has not opened the run: no heartbeat is sent meanwhile, and activities that
-write spans have ten seconds."""
-SECONDS_BETWEEN_TRIES = 5.0
+TOOLS_LIMIT = 3.0
+"""Seconds that a `tools` function may take. Activities call it on each worker that has not opened the run, before they send
+heartbeats; those that write spans have ten seconds in all."""
+SECONDS_BETWEEN_TRIES = 0.5
 """How long a failure to list the tools of a run counts: an activity may look for its agent more than once."""
 MOST_KEPT = 1_000
 """Runs whose agents are in a worker's memory; those that were not used for the longest time go first."""
@@ -46,22 +43,22 @@ class RunAgents:
     _failed: OrderedDict[str, float] = field(default_factory=OrderedDict)
     """When the tools of a run could not be listed, by its trace."""
 
-    async def opened(self, agent: Agent, run_input: RunInput, limit: float | None = None) -> Agent:
-        """The agent of a run that opens. `limit`: seconds that the function of its tools may take; None: `TOOLS_LIMIT`.
+    async def opened(self, agent: Agent, run_input: RunInput) -> Agent:
+        """The agent of a run that opens.
 
         Raises:
             InvalidRunInputError: the function of its tools failed, or returned tools that cannot be used.
         """
         if not callable(agent.tools):
             return agent
-        given, limit = (run_input.without_conversation,), limit or TOOLS_LIMIT
+        given = (run_input.without_conversation,)
         try:
-            tools = await self.runtime.ask(agent.tools, given, limit=limit, read=_as_list)
+            tools = await self.runtime.ask(agent.tools, given, limit=TOOLS_LIMIT, read=_as_list)
             built = agent.with_tools(tools)
             built.check_tools()
             self._check_reachable(built)
         except TookTooLong:
-            why = f"it took more than {limit:g} s."
+            why = f"it took more than {TOOLS_LIMIT:g} s."
         except DeclarationError as error:
             why = error_text(error)
         except Exception as error:  # noqa: BLE001 - a user's function may raise anything
@@ -96,7 +93,7 @@ class RunAgents:
         if time.monotonic() - self._failed.get(context.trace, -math.inf) < SECONDS_BETWEEN_TRIES:
             return agent.with_tools(())
         try:
-            built = await self.opened(agent, context.input, FIND_LIMIT)
+            built = await self.opened(agent, context.input)
         except InvalidRunInputError as error:
             logger.warning("A run goes on without its tools. %s", error.message)
             self._failed[context.trace] = time.monotonic()

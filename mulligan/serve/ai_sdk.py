@@ -174,23 +174,27 @@ def _user_message(message: Json, instructions: str, metadata: Any) -> UserMessag
 
 
 def _metadata(of_request: Any, message: Json) -> dict[str, str]:
-    """The metadata of the run. A message's is the page's own, and may have other values than texts: these are left out."""
+    """The metadata of the run. A message's is the page's own: other values than short texts are left out of it."""
     if not isinstance(of_request, dict | None) or not all(
         isinstance(each, str) for each in (of_request or {}).values()
     ):
         raise Problem(422, "invalid_input", '"metadata" must be an object whose values are texts.')
     of_message = _object(message, "metadata")
-    texts = {name: value for name, value in of_message.items() if isinstance(value, str)}
+    texts = {name: value for name, value in of_message.items() if isinstance(value, str) and _is_short(name, value)}
     metadata = {name: value for name, value in {**(of_request or {}), **texts}.items() if name not in OWN_METADATA}
     if len(metadata) > MOST_METADATA:
         raise Problem(422, "invalid_input", f'"metadata" has {len(metadata)} texts; {MOST_METADATA} are the most.')
     for name, value in metadata.items():
-        if len(name) > MOST_NAME_CHARS or len(value) > MOST_VALUE_CHARS:
+        if not _is_short(name, value):
             raise Problem(
                 422, "invalid_input", f'"metadata" has {name[:80]!r} with {len(value):,} characters; a name may have '
                 f"{MOST_NAME_CHARS}, a text {MOST_VALUE_CHARS}.",
             )  # fmt: skip
     return metadata
+
+
+def _is_short(name: str, value: str) -> bool:
+    return len(name) <= MOST_NAME_CHARS and len(value) <= MOST_VALUE_CHARS
 
 
 def _part(part: Any) -> Json:

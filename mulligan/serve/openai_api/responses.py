@@ -27,7 +27,7 @@ from mulligan.client.watch_run import WatchedEvent
 from mulligan.errors import UpdateRefusedError
 from mulligan.serve.caller import Caller
 from mulligan.serve.http_protocol import Calling, EventStream, Serving, frame
-from mulligan.serve.idempotency import StartRequest, read_update_id
+from mulligan.serve.idempotency import RETRY_SECONDS, StartRequest, read_update_id
 from mulligan.serve.ignored_fields import IgnoredFields
 from mulligan.serve.json_body import parse_body
 from mulligan.serve.openai_api.conversations import conversation_of, newest_run
@@ -145,7 +145,8 @@ async def create(request: Request, runs: Serving, caller: Calling) -> Response:
     read: ResponseEvents | None = None
     if replied:
         run_id = previous or await _run_of_replies(runs, caller, replied)
-        read = await _read_before_reply(runs, caller, run_id)
+        if not (asked.start.is_retry or asked.start.keyed_id):  # a request that may be a repeated one gets all
+            read = await _read_before_reply(runs, caller, run_id)
         await _reply(request, runs, caller, run_id, asked)
     elif previous:
         run_id = await _continue(runs, caller, previous, asked)
@@ -157,7 +158,8 @@ async def create(request: Request, runs: Serving, caller: Calling) -> Response:
         decided = [_within(run_id, reply.call) for reply in replied]
         if streams:
             events = read or ResponseEvents(await _head(runs, caller, run_id))
-            return await _stream_turn(runs, caller, run_id, events, decided, stops=not is_background)
+            replied_to = decided if read else []
+            return await _stream_turn(runs, caller, run_id, events, replied_to, stops=not is_background)
         events = ResponseEvents(await _head(runs, caller, run_id))
         if is_background and not replied:
             return JSONResponse(events.to_json())
@@ -219,16 +221,27 @@ async def _take_turn(runs: Runs, caller: Caller, asked: _Create) -> str:
     Two equal prompts of a person are two turns.
     """
     newest, key = await newest_run(runs, caller, asked.conversation), asked.start.keyed_id
-    run: ResumedRun | None = newest
-    for _ in range(MOST_TURNS_BACK if key else int(asked.start.is_retry)):
-        before = run.resumed_from if run else None
-        if run is None or before is None:
+    conversation, run = conversation_of(newest.description.id), newest
+    tries = MOST_TURNS_BACK if key else int(asked.start.is_retry and await _may_be_repeated(runs, caller, newest))
+    for _ in range(tries):
+        before = run.resumed_from
+        if before is None or conversation_of(before.workflow_id) != conversation:
             break
         if key is None or before.key == key:
             with suppress(_MovedOn):
                 return await _continue(runs, caller, before.workflow_id, asked, is_turn=True)
-        run = await ResumedRun.read(runs.client, before.workflow_id, before.run_id)
+        earlier = await ResumedRun.read(runs.client, before.workflow_id, before.run_id)
+        if earlier is None:  # its retention is over
+            break
+        run = earlier
     return await _continue(runs, caller, newest.description.id, asked, is_turn=True)
+
+
+async def _may_be_repeated(runs: Runs, caller: Caller, newest: ResumedRun) -> bool:
+    """Whether an SDK may send the request of a turn again: the turn is recent, and was the same user's."""
+    given = await read_input(runs.client, newest.description.id)
+    is_recent = newest.description.start_time.timestamp() > time.time() - RETRY_SECONDS
+    return is_recent and given is not None and caller.other_user in (None, given.user)
 
 
 class _MovedOn(Problem):

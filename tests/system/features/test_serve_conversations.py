@@ -184,6 +184,19 @@ async def test_a_repeated_turn_of_a_conversation_is_one_run_and_two_equal_ones_a
     assert accepted[0].to_dict()["conversation"]["id"] == first.id
 
 
+async def test_a_repeated_first_turn_of_a_branch_stays_in_the_branch(served: Served) -> None:
+    """Another branch has the same words."""
+    prompt = served.script(Turn("One."), Turn("Two."), Turn("Three."))
+    create = served.client.responses.create
+    first = await create(model="seller", input=prompt)
+    yes = await create(model="seller", input="Yes.", previous_response_id=first.id)
+    branch = await create(model="seller", input="No.", previous_response_id=first.id)
+    retry = {"x-stainless-retry-count": "1"}
+    turn = await create(model="seller", input="Yes.", conversation=branch.id, extra_headers=retry)
+    assert (turn.previous_response_id, turn.output_text) == (branch.id, "Three.")
+    assert turn.id != yes.id
+
+
 async def test_a_client_without_ids_goes_on_after_a_question(served: Served) -> None:
     """The answer that it sends again is a part of the conversation."""
     [question] = (await served.client.responses.create(model="seller", input="Ask me.")).output
@@ -203,8 +216,11 @@ async def test_a_repeated_approval_is_accepted_once_and_gets_the_same_response(s
     [request] = (await create(model="seller", input="Give it back.")).output
     approve: Any = [{"type": "mcp_approval_response", "approval_request_id": request.id, "approve": True}]
     done = await create(model="seller", input=approve)
-    again = await create(model="seller", input=approve, extra_headers={"x-stainless-retry-count": "1"})
-    assert (done.output_text, again.id, again.status) == ("Given back.", done.id, "completed")
+    retry = {"x-stainless-retry-count": "1"}
+    again = await create(model="seller", input=approve, extra_headers=retry)
+    assert (done.output_text, again.id, again.output_text) == ("Given back.", done.id, "Given back.")
+    events = [each async for each in await create(model="seller", input=approve, extra_headers=retry, stream=True)]
+    assert (events[-1].type, events[-1].response.output_text) == ("response.completed", "Given back.")
     with pytest.raises(openai.ConflictError):
         await create(model="seller", input=approve)
 
