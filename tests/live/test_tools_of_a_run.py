@@ -89,7 +89,10 @@ async def test_a_tool_that_is_gone_is_told_to_the_model_and_the_others_stay(lab:
     assert len(RAN[ran.id]) == 1
 
 
-async def test_a_function_that_fails_later_is_called_again_until_it_answers(lab: Lab, queue: str, key: str) -> None:
+async def test_a_function_that_fails_later_is_called_again_until_it_answers(
+    lab: Lab, queue: str, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mulligan.activities.run_agents.SECONDS_BETWEEN_TRIES", 0)
     async with worker(lab, queue) as first:
         turns = [call("asked", '{"n": 1}', "c1"), call("asked", '{"n": 2}', "c2"), DONE]
         handle = await first.start(turns, **given(key, "asked"))
