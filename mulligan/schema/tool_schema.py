@@ -24,6 +24,7 @@ _NOT_MONOTONE = frozenset(
     {"not", "if", "then", "else", "oneOf", "maxContains", "unevaluatedProperties", "unevaluatedItems"}
 )
 """Keywords by which a schema may accept less where a part of it accepts more."""
+_PLAIN_POINTER = re.compile(r"#(/(?!\d+(/|$))[^%~/]*)*")
 _BASES = ("$id", "$anchor", "$dynamicAnchor")
 
 
@@ -128,8 +129,11 @@ class _Converter:
         return value
 
     def _resolves(self, reference: Any) -> bool:
-        is_pointer = reference == "#" or str(reference).startswith("#/")
-        return self._has_all_references or (is_pointer and isinstance(self._references.target(reference), dict | bool))
+        if self._has_all_references:
+            return True
+        # Providers follow no index of a list, and no escaped name.
+        is_plain = _PLAIN_POINTER.fullmatch(str(reference)) is not None
+        return is_plain and isinstance(self._references.target(reference), dict | bool)
 
     def _is_of_old_draft(self) -> bool:
         draft = self._root.get("$schema")

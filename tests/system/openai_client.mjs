@@ -64,7 +64,7 @@ const chat = await runner.finalChatCompletion();
 got.chat = [chat.choices[0].message.content, chat.choices[0].finish_reason, (await runner.totalUsage()).total_tokens];
 
 try {
-  await client.responses.create({ model: "seller", input: "x", instructions: "Be kind." });
+  await client.responses.create({ model: "seller", input: "x", top_logprobs: 3 });
 } catch (error) {
   got.refused = [error.constructor.name, error.status, error.param];
 }

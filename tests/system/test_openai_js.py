@@ -33,7 +33,7 @@ async def test_the_javascript_sdk_of_openai_talks_to_agents(lab: Lab) -> None:
     async with worker, http_server(lab.client, task_queue=queue, tokens="ada:token-of-ada") as door:
         printed = await run_node(folder, Path(__file__).with_name("openai_client.mjs"), door.url)
     got = json.loads(printed)
-    assert set(got["models"]) == {"seller", "manager", "labeller", "strict_seller"}
+    assert set(got["models"]) == {*("seller", "manager", "labeller", "strict_seller", "ignoring", "refusing")}
     types = got["types"]
     assert types[:8] == ["response.created", "response.in_progress", *MESSAGE]
     assert types[-7:] == [*MESSAGE, "response.completed"]
@@ -48,5 +48,5 @@ async def test_the_javascript_sdk_of_openai_talks_to_agents(lab: Lab) -> None:
     assert got["conversation"] == ["Hello.", "Hello again."]
     assert got["cancelled"] == "cancelled"
     assert got["chat"] == ["Let me look.\n\nIt is order 7.", "stop", 30]
-    assert got["refused"] == ["BadRequestError", 400, "instructions"]
+    assert got["refused"] == ["BadRequestError", 400, "top_logprobs"]
     assert "unknown_tool" in got["failed"]
