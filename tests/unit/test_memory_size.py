@@ -52,16 +52,19 @@ SHAPES: dict[str, Callable[[int], Message]] = {
 
 
 def taken(make: Callable[[], Any]) -> tuple[Any, int]:
-    """The created object, and the bytes that it allocated."""
+    """The created object, and the bytes that it allocated: the fewest of three times, as other threads allocate as well."""
     make()  # objects that are created once for the process
-    gc.collect()  # also empties Python's free lists, whose objects would be reused without being counted
-    tracemalloc.start()
-    try:
-        before = tracemalloc.get_traced_memory()[0]
-        made = make()
-        return made, tracemalloc.get_traced_memory()[0] - before
-    finally:
-        tracemalloc.stop()
+    tries: list[tuple[Any, int]] = []
+    for _ in range(3):
+        gc.collect()  # also empties Python's free lists, whose objects would be reused without being counted
+        tracemalloc.start()
+        try:
+            before = tracemalloc.get_traced_memory()[0]
+            made = make()
+            tries.append((made, tracemalloc.get_traced_memory()[0] - before))
+        finally:
+            tracemalloc.stop()
+    return min(tries, key=lambda each: each[1])
 
 
 @pytest.mark.parametrize("provider", PROVIDERS, ids=lambda provider: type(provider).__name__)
