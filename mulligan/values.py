@@ -331,6 +331,8 @@ class StepCall(BaseModel):
     """The questions that its MCP server asked people, in their order."""
     deferred: Deferred | None = optional_field()
     """What it has started, of a call of a deferred tool."""
+    recorded: bool = optional_field(False)
+    """Whether its result is that of an equal call of the run that this one was forked from."""
 
 
 class StepCompaction(BaseModel):
@@ -363,6 +365,8 @@ class Step(BaseModel):
     """How the conversation was compacted before the step."""
     model: str
     """The model that answered, as `provider:NAME`."""
+    shared: bool = optional_field(False)
+    """Whether it is a step of the run that this one was forked from: nothing of it was repeated."""
 
 
 class WaitingFor(BaseModel):

@@ -34,14 +34,8 @@ from mulligan.client.find_runs import CursorError, RunPage, RunQuery, StatusErro
 from mulligan.client.follow_events import read_event_page
 from mulligan.client.read_agents import RECENT_SECONDS, AgentReader
 from mulligan.client.read_run import NO_WORKER_STATUSES, query_run, wait_for_end
-from mulligan.client.resume_run import (
-    AlreadyResumedError,
-    NoWorkerError,
-    PromptNeededError,
-    ResumeError,
-    RunNotFoundError,
-    continue_run,
-)
+from mulligan.client.resume_run import AlreadyResumedError, PromptNeededError, continue_run
+from mulligan.client.run_state import NoWorkerError, ResumeError, RunNotFoundError
 from mulligan.client.send_update import RunEndedError, send_update
 from mulligan.client.start_run import IdTakenError, read_input, start_run
 from mulligan.client.sub_runs import read_pending

@@ -77,9 +77,27 @@ class ConversationSummary(BaseModel):
         return UserMessage(role="user", text=text, content=[Text(text=text), *self.content] if self.content else None)
 
 
+class FormerView(BaseModel):
+    """What the model was sent before a compaction: for the steps before number `until`. `cut`: as of the conversation."""
+
+    until: int
+    summary: ConversationSummary | None
+    cut: int
+    compact_again_at: int
+
+
 class EarlierPart(BaseModel):
-    """How many messages and steps only earlier runs of the chain have, and the id of the latest of these runs."""
+    """How many messages and steps only earlier runs of the chain have, and the id of the latest of these runs.
+
+    `workflow_id`: where they are those of the run that this one was forked from; None: they have this run's.
+    """
 
     messages: int
     steps: int
     run_id: str
+    workflow_id: str | None = optional_field()
+
+    @property
+    def place(self) -> dict[str, str]:
+        """The run, as queries name it: its `run_id`, and its `id` where that is another one."""
+        return {"run_id": self.run_id, **({"id": self.workflow_id} if self.workflow_id else {})}
