@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 
 
 class EndTurn(Exception):
-    """Raised by a feature: the turn ends now, with a status."""
+    """Raised by a feature: the turn ends now, with a status, and perhaps the reason for people."""
 
-    def __init__(self, status: Status) -> None:
+    def __init__(self, status: Status, reason: str | None = None) -> None:
         super().__init__(status)
         self.status: Status = status
+        self.reason = reason
 
 
 class StepAgain(Exception):

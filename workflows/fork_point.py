@@ -73,7 +73,9 @@ def _holder(agent: RunningAgent) -> dict[str, str] | None:
     if agent.conversation.earlier is not None:
         return agent.conversation.earlier.place
     origin = agent.turn.input.forked_from if agent.has_turn else None
-    return {"id": origin.workflow_id, "run_id": origin.run_id} if origin else None
+    if origin is None:
+        return None
+    return {"id": origin.workflow_id, "run_id": origin.run_id, "conversation": origin.conversation}
 
 
 def _without_messages(run_input: RunInput) -> RunInput:
@@ -97,7 +99,7 @@ def _fork(agent: RunningAgent, step: int, turn: Turn | None, past: Conversation)
     state = past.dump(info.run_id)
     del state["messages"], state["events"]
     if "earlier" in state:
-        state["earlier"].setdefault("workflow_id", info.workflow_id)
+        state["earlier"] = {"workflow_id": info.workflow_id, "conversation": agent.key} | state["earlier"]
     index = step - 1 - conversation.first_step
     answered = conversation.steps[index].model if index < len(conversation.steps) else None
     return ForkState(

@@ -81,6 +81,7 @@ async def read_run_state(
             chosen[0] = state.step  # the newest step of an open run may be another one for the next page
         if state.earlier is not None:
             run = client.get_workflow_handle(state.earlier.get("id", run.id), run_id=state.earlier["run_id"])
+            chosen[1] = state.earlier.get("conversation", chosen[1])
             continue
         messages += state.messages
         since = state.next

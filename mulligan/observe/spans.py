@@ -119,7 +119,10 @@ class ChatAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCallAttempt:
-    """One attempt of a tool call, or a mistake in a call. `sub_run`: the workflow id of the sub-agent's run."""
+    """One attempt of a tool call, or a mistake in a call. `sub_run`: the workflow id of the sub-agent's run.
+
+    `recorded`: whether no tool ran, as the call has the result of an equal call of another run.
+    """
 
     call: ToolCall
     step: int
@@ -128,6 +131,7 @@ class ToolCallAttempt:
     mcp_server: str | None = None
     decision: Decision | None = None
     sub_run: str = ""
+    recorded: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,6 +247,7 @@ def tool_call(trace: str, attempt: ToolCallAttempt) -> SpanDefinition:
         semconv.REPAIRS: list(attempt.repaired_by),
         **({semconv.MCP_METHOD: semconv.TOOLS_CALL, semconv.MCP_SERVER: server} if server else {}),
         **({semconv.SUB_RUN: attempt.sub_run} if attempt.sub_run else {}),
+        **({semconv.RECORDED: True} if attempt.recorded else {}),
         **(_decision(attempt.decision) if attempt.decision is not None else {}),
     }
     key = ("tool", call.id, attempt.step, attempt.attempt)

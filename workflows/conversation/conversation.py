@@ -295,6 +295,7 @@ class Conversation:
                     decision=call_record.decision,
                     questions=call_record.questions,
                     deferred=call_record.deferred,
+                    recorded=call_record.recorded,
                     result=_step_result(result) if result else None,
                 )
             )
@@ -319,7 +320,7 @@ class Conversation:
         state = {
             "messages": _MESSAGES.dump_python(self.messages[self.cut :], mode="json"),
             "steps": [record.model_dump(mode="json", exclude_defaults=True) for record in moved],
-            "request_span": self.request_span,
+            "request_span": [*self.request_span],
             "compact_again_at": self.compact_again_at,
             "events": self.event_log.dump(self.first_step + len(self.steps) - len(steps) + 1),
         }
