@@ -154,9 +154,17 @@ def parse_fork(options: Mapping[str, Any]) -> Fork:
 
 
 async def start_fork(
-    client: Client, workflow_id: str, fork: Fork, *, new_id: str | None = None, run_id: str | None = None
+    client: Client,
+    workflow_id: str,
+    fork: Fork,
+    *,
+    new_id: str | None = None,
+    run_id: str | None = None,
+    user: str | None = None,
 ) -> StartedRun:
     """Fork a run as `fork_run` does. The result says whether this request started the fork.
+
+    `user`: for whom the fork works; None: for whom the run did.
 
     Raises:
         Exception: as `fork_run`.
@@ -165,7 +173,9 @@ async def start_fork(
     request = request_digest({"of": description.run_id, **fork.model_dump(mode="json")})
     new_id = new_id or f"{workflow_id[:_ID_CHARS]}-{'fork' if fork.pinned else 'rerun'}-{secrets.token_hex(3)}"
     has_parts = any(isinstance(each, list) for each in (fork.edits.prompt, fork.edits.message))
-    run_input = await store_content(await _read_input(client, description, fork, request), check_messages=has_parts)
+    run_input = await _read_input(client, description, fork, request)
+    run_input = run_input.model_copy(update={"user": user or run_input.user})
+    run_input = await store_content(run_input, check_messages=has_parts)
     summary = run_summary(run_input.agent, task_of(run_input))
     try:
         handle = await begin_run(client, run_input, new_id, description.task_queue, static_summary=summary)
