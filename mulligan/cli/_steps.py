@@ -65,7 +65,7 @@ def call_lines(call: StepCall | CallView, details: Iterable[Text] = ()) -> list[
         lines.append(Text.assemble(("repaired by ", "yellow"), (repair.by, "yellow bold"), f": {changed}"))
     lines += details
     attempts = f" (attempt {call.attempts})" if call.attempts > 1 else ""
-    attempts += " (recorded)" if isinstance(call, StepCall) and call.recorded else ""
+    attempts += " (recorded)" if getattr(call, "recorded", False) else ""
     if result is not None and result.error:
         text = Text.assemble((f"returned to the model{attempts}: ", "red"), (result.error.kind, "red bold"), " ")
         lines.append(text.append(short(result.error.message)))

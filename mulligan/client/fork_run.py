@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowHandle
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
-from mulligan.client.check_results import check_results
+from mulligan.client.read_agents import AgentReader
 from mulligan.client.read_run import read_steps
 from mulligan.client.resumed_run import request_digest
 from mulligan.client.run_state import ResumeError, RunNotFoundError, read_run_state
@@ -20,6 +20,7 @@ from mulligan.client.store_content import store_content
 from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
 from mulligan.errors import InvalidRunInputError
 from mulligan.run_input import INSTRUCTIONS_CHARS, ForkedFrom, Prompt, RunInput, parse_prompt
+from mulligan.schema.json_schema import schema_faults, schema_validator
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import Message, ToolMessage, UserMessage
 from mulligan.wire.resume_page import ForkState
@@ -299,10 +300,28 @@ async def _with_results(
         if call_id not in calls:
             known = ", ".join([*calls][-10:]) or "none"
             raise ForkError(f"There is no call {call_id!r} with a result before the step. The newest are: {known}.")
-    results = [(call_id, calls[call_id], value) for call_id, value in edits.results.items()]
-    if fault := await check_results(client, description.task_queue or "", agent, results):
+    if fault := await _result_fault(client, description.task_queue or "", agent, calls, edits.results):
         raise ForkError(fault)
     return [_with_result(each, edits.results) for each in messages]
+
+
+async def _result_fault(
+    client: Client, task_queue: str, agent: str, calls: Mapping[str, str], results: Mapping[str, JsonValue]
+) -> str | None:
+    """The first fault of edited results by the result types of the tools, as workers declare them today; None: no fault.
+
+    A tool without a known result type has none, nor has any if no worker answers. `calls`: the tools by the ids of calls.
+    """
+    agents = await AgentReader(client, task_queue).read() or {}
+    tools = agents.get(agent, {}).get("tools", [])
+    schemas = {tool["name"]: tool["result"] for tool in tools if tool.get("result")}
+    for call_id, value in results.items():
+        schema = schemas.get(name := calls[call_id])
+        if schema and (faults := schema_faults(schema_validator(schema), value)):
+            where, what = faults[0]
+            field = f"`{where}`" if where else "it"
+            return f"The result for the call {call_id!r} is not of the result type of `{name}`: {field} {what}."
+    return None
 
 
 def _with_result(message: Message, results: Mapping[str, JsonValue]) -> Message:

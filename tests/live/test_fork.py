@@ -23,7 +23,6 @@ from tests.live.test_people import REFUND, pending
 from tests.support.compaction_agents import PROMPT, READ, reading
 from tests.support.deferred_agents import BODIES, STARTED, clerk
 from tests.support.openai_turn import Turn
-from tests.support.people_agents import RAN as DONE_BY_DESK
 from tests.support.shop_agents import RAN
 
 ADA = '{"customer": "Ada"}'
@@ -154,7 +153,7 @@ async def test_nobody_is_asked_again(lab: Lab) -> None:
     await handle.execute_update("answer", {"call_id": waiting["call_id"], "text": "Blue."})
     ran = await lab.look(handle)
     forked = await fork(lab, ran, at=1)
-    assert DONE_BY_DESK[forked.id] == []
+    assert RAN[forked.id] == []
     assert [request.body for request in forked.requests] == [request.body for request in ran.requests]
     assert [each["decision"] for each in forked.calls] == [each["decision"] for each in ran.calls]
     assert [each["result"] for each in forked.calls] == [each["result"] for each in ran.calls]
@@ -238,7 +237,7 @@ async def test_a_conversation_of_a_users_workflow_is_forked_by_its_number_or_nam
             assert (await forked.result())["status"] == "completed"
             assert lab.model.requests_of(model)[before].body == sent[step - 1].body
             assert RAN[forked.id] == []
-    with pytest.raises(ForkError, match="has no such agent"):
+    with pytest.raises(ForkError, match=r"There is no conversation 'nobody'. The conversations are: 0 \(shop\)"):
         await fork_run(lab.client, started.id, conversation="nobody")
 
 
