@@ -6,6 +6,7 @@ from pydantic import ValidationError
 from temporalio import workflow
 
 from mulligan.errors import InvalidRunInputError
+from mulligan.features import FEATURES
 from mulligan.run_input import ForkedFrom, RunInput
 from mulligan.values import AssistantMessage
 from mulligan.wire.resume_page import ForkState, ResumeState
@@ -116,8 +117,12 @@ def begin_fork(agent: RunningAgent, turn: Turn, forked: ForkedFrom) -> None:
     """Begin a turn that was opened where another run was: with its steps, and the model that it called.
 
     Raises:
-        InvalidRunInputError: what the input says of that run is none of its messages'.
+        InvalidRunInputError: what the input says of that run is none of its messages', or the worker has no recorded tools.
     """
+    if forked.tools == "recorded" and "recorded_tools" not in FEATURES:
+        raise InvalidRunInputError(
+            "A fork with recorded tools needs the feature 'recorded_tools', which is not installed."
+        )
     if forked.state is not None:
         try:
             state = ForkState.model_validate(forked.state)

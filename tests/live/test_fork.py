@@ -118,6 +118,34 @@ async def test_a_call_gets_the_result_of_the_equal_call_and_no_tool_runs(lab: La
     assert [each.attributes["mulligan.recorded"] for each in from_history] == [True] * 4
 
 
+async def test_the_nth_of_equal_calls_gets_the_nth_result(lab: Lab) -> None:
+    """In the order of the calls of a step, whichever ends first; after the last record there is none."""
+    at = replace(lab, task_queue=f"roll-{uuid.uuid4().hex[:6]}", workers=None)
+    roller = Agent(name="roller", model="openai-chat:none", tools=[roll])
+    async with running_worker(at.client, load_agents([roller], []), lab.telemetry, at.task_queue):
+        twice = Turn(calls=[("roll", "{}", "c2"), ("roll", "{}", "c3")])
+        ran = await at.run([call("roll", "{}", "c1"), twice, call("roll", "{}", "c4"), DONE], agent="roller")
+        texts = [each["result"]["text"] for each in ran.calls]
+        assert len(set(texts)) == 4
+        for step, first in ((1, 0), (2, 1)):
+            forked = await fork(at, ran, at=step)
+            assert [each["result"]["text"] for each in forked.calls] == texts
+            assert [each.get("recorded", False) for each in forked.calls] == [n >= first for n in range(4)]
+        lab.model.script(ran.id, [call("roll", "{}", f"c{n}") for n in range(1, 6)])
+        beyond = await fork(at, ran, at=1)
+        assert (beyond.result["status"], beyond.result["steps"]) == ("diverged", 5)
+
+
+ROLLS: list[int] = []
+
+
+@tool
+def roll() -> int:
+    """Roll a die that never shows a number twice."""
+    ROLLS.append(len(ROLLS))
+    return ROLLS[-1]
+
+
 async def test_an_unrecorded_call_ends_the_run_or_is_told_or_runs(lab: Lab) -> None:
     """The reason names the first such call of the step, with its arguments; calls beside it have their results."""
     ran = await lab.run([call("now"), call("search_orders", ADA), DONE], max_steps=9)
