@@ -42,7 +42,6 @@ class Counted:
     async def fork(self, lab: Lab, ran: Ran, name: str, model: str = "") -> None:
         """Fork a run at each of its steps, one after another: all of them call the model of the run."""
         self.runs += 1
-        print(self.runs, self.forks, name, flush=True)
         sent = answered(lab, model or ran.id)
         assert len(sent) == ran.result["steps"], name
         for step in range(1, len(sent) + 1):
@@ -99,7 +98,7 @@ async def test_forks_at_each_step_send_its_request_and_have_no_effect(lab: Lab, 
     client = await connect(chain_server.address)
     at = Lab(client, lab.model, lab.otlp, lab.telemetry, f"forks-{uuid.uuid4().hex[:6]}")
     async with running_worker(client, load(["tests.support.compaction_agents"]), lab.telemetry, at.task_queue):
-        for api in APIS:
+        for api in APIS[:3]:  # the script does not read Google's requests
             ran = await at.run(reading(11), agent="page_reader", prompt=PROMPT, api=api)
             await counted.fork(at, ran, f"compacted and continued {api}")
             ran = await at.run(reading(9), agent="page_reader_with_room", prompt=PROMPT, api=api)
