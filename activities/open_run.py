@@ -15,6 +15,7 @@ from mulligan.activities.mcp.servers import OfferedTools
 from mulligan.activities.models.available_providers import AvailableProviders
 from mulligan.activities.models.resolve_models import model_patience, resolve_models
 from mulligan.activities.run_data.definitions import define
+from mulligan.activities.run_data.forked_facts import forked_facts
 from mulligan.activities.run_data.query_workflow import QUERY_TIMEOUT, this_workflow
 from mulligan.activities.services import Services
 from mulligan.agent import Agent, AgentTool
@@ -76,18 +77,10 @@ class OpenRunActivity:
         declared = await self._agent(request.agent)
         run_input = await self._input(request, declared)
         agent = await services.agents.opened(declared, run_input)
-        model = run_input.model or agent.models[0]
-        has_budget = services.budgets.is_limited(run_input.tenant)
-        models = resolve_models(agent, run_input, services.prices, has_budget=has_budget)
+        resolving = forked_facts if run_input.forked_from and run_input.forked_from.facts else self._facts
         # Concurrently: each may take most of the time that opening a run has.
-        instructions, offered, attributes = await asyncio.gather(
-            self._instructions(agent, run_input), services.mcp_servers.offer_tools(agent), self._search_attributes()
-        )
-        definition = define(agent, instructions, model, offered, _client_instructions(agent, run_input))
-        own_models = [run_input.model] if run_input.model else agent.models
-        if agent.has_feature("batch") and services.contents is None and can_be_batched(own_models):
-            raise InvalidRunInputError(NO_STORAGE.format(agent=agent.name))
-        if (length := len(definition.model_dump_json().encode())) > DEFINITION_BYTES:
+        facts, attributes = await asyncio.gather(resolving(services, agent, run_input), self._search_attributes())
+        if (length := len(facts.definition.model_dump_json().encode())) > DEFINITION_BYTES:
             raise InvalidRunInputError(
                 f'"agent" is "{agent.name}", whose instructions and tools take {length:,} bytes; a run can carry '
                 f"{DEFINITION_BYTES:,}."
@@ -103,15 +96,36 @@ class OpenRunActivity:
             metadata=run_input.metadata,
             call_id=request.call_id,
             resumed_from=run_input.resumed_from,
+            forked_from=run_input.forked_from,
         )
         trace = services.telemetry.open_run(run, at=info.scheduled_time.timestamp())
         services.agents.keep(trace, agent)
         await services.telemetry.wait_for_parent_spans()
-        facts = _facts(agent, own_models, models, definition, services.definitions.keep(definition), offered)
+        facts.digest = services.definitions.keep(facts.definition)
         facts.carry_bytes = services.carry_bytes
         facts.model_task_queue = services.model_task_queue
         facts.search_attributes = attributes
         return OpenedRun(facts=facts, trace=trace)
+
+    async def _facts(self, services: Services, agent: Agent, run_input: RunInput) -> AgentFacts:
+        """The facts of an agent as it is declared now.
+
+        Raises:
+            InvalidRunInputError: a price is unknown, or the worker has no storage for batches.
+        """
+        has_budget = services.budgets.is_limited(run_input.tenant)
+        models = resolve_models(agent, run_input, services.prices, has_budget=has_budget)
+        instructions, offered = await asyncio.gather(
+            self._instructions(agent, run_input), services.mcp_servers.offer_tools(agent)
+        )
+        model = run_input.model or agent.models[0]
+        definition = define(agent, instructions, model, offered, _client_instructions(agent, run_input))
+        own_models = [run_input.model] if run_input.model else agent.models
+        if agent.has_feature("batch") and services.contents is None and can_be_batched(own_models):
+            raise InvalidRunInputError(NO_STORAGE.format(agent=agent.name))
+        facts = _facts(agent, own_models, models, definition, offered)
+        facts.instructions_chars = len(instructions) if definition.instructions != instructions else None
+        return facts
 
     async def _agent(self, name: str) -> Agent:
         """The agent of that name.
@@ -160,6 +174,8 @@ class OpenRunActivity:
         return sorted(names)
 
     async def _instructions(self, agent: Agent, run_input: RunInput) -> str:
+        if run_input.forked_from is not None and run_input.forked_from.instructions is not None:
+            return run_input.forked_from.instructions
         if isinstance(agent.instructions, str):
             return agent.instructions
         limit = INSTRUCTIONS_LIMIT
@@ -176,7 +192,8 @@ def _client_instructions(agent: Agent, run_input: RunInput) -> str:
         InvalidRunInputError: the agent refuses such instructions.
     """
     given = (run_input.client_instructions or "").strip()
-    if given and agent.client_instructions == "refuse" and run_input.resumed_from is None:
+    is_new = run_input.resumed_from is None and run_input.forked_from is None
+    if given and agent.client_instructions == "refuse" and is_new:
         raise InvalidRunInputError(
             f'"client_instructions" is refused: the agent "{agent.name}" has its own instructions. Leave it out.'
         )
@@ -223,7 +240,6 @@ def _facts(
     own_models: Sequence[str],
     models: ModelFacts,
     definition: Definition,
-    digest: str,
     offered: OfferedTools,
 ) -> AgentFacts:
     tools = [*agent.listed_tools, *offered.tools]
@@ -239,7 +255,7 @@ def _facts(
         features={each.name: dict(each.facts(own_models)) for each in agent.features},
         tools={tool.name: _tool_facts(agent, tool, offered.originals.get(tool.name)) for tool in tools},
         definition=definition,
-        digest=digest,
+        digest="",
         structured=agent.declared_output is not None,
         tools_by_function=agent.is_of_run,
         guarded=agent.guard is not None or any(callable(tool.needs_approval) for tool in tools),

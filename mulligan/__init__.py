@@ -57,16 +57,10 @@ if TYPE_CHECKING:
     from mulligan import events
     from mulligan.client.connect import connect
     from mulligan.client.converter import data_converter
+    from mulligan.client.fork_run import ForkError, fork_run
     from mulligan.client.read_run import read_steps
-    from mulligan.client.resume_run import (
-        AlreadyResumedError,
-        NoWorkerError,
-        PromptNeededError,
-        ResumeError,
-        RunNotFoundError,
-        RunOpenError,
-        resume_run,
-    )
+    from mulligan.client.resume_run import AlreadyResumedError, PromptNeededError, RunOpenError, resume_run
+    from mulligan.client.run_state import NoWorkerError, ResumeError, RunNotFoundError
     from mulligan.worker.temporal_plugin import MulliganPlugin
     from mulligan.workflows.durable_agent import DurableAgent
 
@@ -91,6 +85,7 @@ __all__ = [
     "DurableAgent",
     "ErrorInfo",
     "File",
+    "ForkError",
     "Image",
     "InvalidActivityResultError",
     "InvalidRunInputError",
@@ -145,6 +140,7 @@ __all__ = [
     "data_converter",
     "error_of",
     "events",
+    "fork_run",
     "last_result",
     "output_of",
     "read_steps",
@@ -155,14 +151,16 @@ __all__ = [
 _LAZY = {
     "AlreadyResumedError": "mulligan.client.resume_run",
     "DurableAgent": "mulligan.workflows.durable_agent",
+    "ForkError": "mulligan.client.fork_run",
     "MulliganPlugin": "mulligan.worker.temporal_plugin",
-    "NoWorkerError": "mulligan.client.resume_run",
+    "NoWorkerError": "mulligan.client.run_state",
     "PromptNeededError": "mulligan.client.resume_run",
-    "ResumeError": "mulligan.client.resume_run",
-    "RunNotFoundError": "mulligan.client.resume_run",
+    "ResumeError": "mulligan.client.run_state",
+    "RunNotFoundError": "mulligan.client.run_state",
     "RunOpenError": "mulligan.client.resume_run",
     "connect": "mulligan.client.connect",
     "data_converter": "mulligan.client.converter",
+    "fork_run": "mulligan.client.fork_run",
     "read_steps": "mulligan.client.read_run",
     "resume_run": "mulligan.client.resume_run",
 }

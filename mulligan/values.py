@@ -204,7 +204,7 @@ class RunResult(BaseModel, Generic[OutputT]):
     cost: float | None = optional_field()
     """USD; None where the price of a model that was called is not known."""
     reason: str | None = optional_field()
-    """Why it was stopped, if a reason was given."""
+    """Why it was stopped, if a reason was given; where it diverged, the first call without a record."""
     sub_runs: int = optional_field(0)
     """Runs of sub-agents below it, at all levels. One that ended without its own number counts as many as it was allowed."""
 
@@ -331,6 +331,8 @@ class StepCall(BaseModel):
     """The questions that its MCP server asked people, in their order."""
     deferred: Deferred | None = optional_field()
     """What it has started, of a call of a deferred tool."""
+    recorded: bool = optional_field(False)
+    """Whether its result is that of an equal call of the run that this one was forked from."""
 
 
 class StepCompaction(BaseModel):
@@ -363,6 +365,8 @@ class Step(BaseModel):
     """How the conversation was compacted before the step."""
     model: str
     """The model that answered, as `provider:NAME`."""
+    shared: bool = optional_field(False)
+    """Whether it is a step of the run that this one was forked from: nothing of it was repeated."""
 
 
 class WaitingFor(BaseModel):

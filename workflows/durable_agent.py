@@ -133,7 +133,7 @@ class DurableAgent(Generic[OutputT]):
                 raise EndTurn(limit)
             return False
         except EndTurn as end:
-            return self._end_turn(end.status)
+            return self._end_turn(end.status, end.reason)
         except StepAgain:
             return False
         except (FailureError, asyncio.CancelledError) as error:
@@ -249,13 +249,13 @@ class DurableAgent(Generic[OutputT]):
             return False
         return is_cancelled_exception(error) or isinstance(error_of(error), ModelRequestError | ModelUnavailableError)
 
-    def _end_turn(self, status: Status) -> bool:
+    def _end_turn(self, status: Status, reason: str | None = None) -> bool:
         agent = self._agent
         # Messages that arrive after the last step get no answer, but a run that resumes this one has them.
         agent.add_new_messages()
         result, stop = agent.turn.result, agent.inbox.stop
         result.status = agent.status = status
-        result.reason = stop.reason if stop and status == "stopped" else None
+        result.reason = stop.reason if stop and status == "stopped" else reason
         return True
 
     async def _close_failed_turn(self, turn: Turn, error: BaseException) -> None:

@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 
 
 class EndTurn(Exception):
-    """Raised by a feature: the turn ends now, with a status."""
+    """Raised by a feature: the turn ends now, with a status, and perhaps the reason for people."""
 
-    def __init__(self, status: Status) -> None:
+    def __init__(self, status: Status, reason: str | None = None) -> None:
         super().__init__(status)
         self.status: Status = status
+        self.reason = reason
 
 
 class StepAgain(Exception):
@@ -124,7 +125,7 @@ class Feature:
         """The step's calls were cancelled, or one has failed the run: end what only this feature knows of."""
 
     def for_resume(self, state: ResumeState) -> None:
-        """Add what another run needs that resumes this one."""
+        """Add what another run needs that resumes this one, or with `state.fork`, that begins before that step."""
 
     def dump(self) -> Any:
         """The state that continue-as-new carries, as JSON; None if there is none."""

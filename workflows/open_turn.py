@@ -16,8 +16,10 @@ from mulligan.wire.agent_facts import OPEN_RUN, OpenedRun, OpenRun
 from mulligan.wire.compressed_input import LONGEST_MESSAGE
 from mulligan.wire.run_context import CALL_MEMO, TRACE_HEADER
 from mulligan.wire.run_priority import run_priority
+from mulligan.wire.shorten import json_size
 from mulligan.workflows import limits
 from mulligan.workflows.agent_route import is_declined
+from mulligan.workflows.fork_point import begin_fork
 from mulligan.workflows.memo import memo_json
 from mulligan.workflows.running_agent import RunningAgent
 from mulligan.workflows.shown_wait import WorkerWait
@@ -30,7 +32,8 @@ async def open_turn(agent: RunningAgent, run_input: RunInput) -> Turn:
     """Add the messages of a turn's input to the conversation, and open the turn.
 
     Raises:
-        InvalidRunInputError: there is no such agent, its model is not a valid one, or a part of the input is too large.
+        InvalidRunInputError: there is no such agent, its model is not a valid one, a part of the input is too large, or what
+            it says of another run is not true.
     """
     agent.input = run_input
     for feature in agent.with_method("begin_turn"):
@@ -47,12 +50,16 @@ async def open_turn(agent: RunningAgent, run_input: RunInput) -> Turn:
             opened = await agent.activity(OPEN_RUN, request, OpenedRun, summary=run_input.agent)
             agent.take_features(opened.facts)
             _check_features(agent, opened)
+        turn = Turn.opened(number, run_input, opened)
+        turn.first_step = agent.conversation.next_step
+        if run_input.forked_from is not None:
+            begin_fork(agent, turn, run_input.forked_from)
     except FailureError as error:
         agent.add_new_messages()
         agent.status, agent.inbox.is_closed = "failed", True
         _raise_typed(error)
         raise
-    turn = agent.turn = Turn.opened(number, run_input, opened)
+    agent.turn = turn
     return turn
 
 
@@ -61,12 +68,14 @@ def _request(agent: RunningAgent, run_input: RunInput, number: int, first_new: i
     conversation, info = agent.conversation, workflow.info()
     added = range(first_new, len(conversation.messages))
     longest = max((conversation.size(index, index + 1) for index in added), default=0)
-    is_inline = conversation.size(first_new) + limits.bytes_of(run_input.metadata) <= limits.INLINE_BYTES
+    forked = run_input.forked_from
+    size = conversation.size(first_new) + limits.bytes_of(run_input.metadata)
+    size += json_size(forked.facts) if forked and forked.facts else 0
     return OpenRun(
         agent=run_input.agent,
         conversation=agent.key,
         turn=number,
-        input=run_input if is_inline else None,
+        input=run_input.for_opening if size <= limits.INLINE_BYTES else None,
         first_run_id=info.first_execution_run_id,
         parent=run_input.traceparent or _traceparent_in(info.headers),
         call_id=_call_id_in_memo() if info.parent else None,

@@ -84,6 +84,7 @@ class RunningAgent:
         self.status: RunStatus = carried.get("status", "running")
         self.conversation = Conversation.load(carried["conversation"]) if carried else Conversation()
         self._turn = Turn.model_validate(carried["turn"]) if carried.get("turn") else None
+        self._former_turns: list[Turn] = []
         self.cached_messages = self.conversation.count_at_answer
         self.open_step: OpenStep | None = None
         self.calls: list[StepCall] = []
@@ -111,6 +112,8 @@ class RunningAgent:
         self.inbox.load(carried["inbox"])
         self.waits.load(carried["waits"], self._installed.waits)
         self.is_answering = carried["answering"]
+        for former in carried.get("former_turns", ()):
+            self._former_turns.append(Turn.model_validate({"facts": carried["turn"]["facts"], **former}))
         states = carried["features"]
         for feature in self.features:
             if (name := feature.name()) in states:
@@ -129,6 +132,7 @@ class RunningAgent:
                 "agent": self.name,
                 "status": self.status,
                 "turn": self._turn.model_dump(mode="json") if self._turn else None,
+                **({"former_turns": [*map(self._dump_former, self._former_turns)]} if self._former_turns else {}),
                 "conversation": self.conversation.dump(workflow.info().run_id),
                 "inbox": self.inbox.dump(),
                 "waits": self.waits.dump(),
@@ -153,8 +157,20 @@ class RunningAgent:
 
     @turn.setter
     def turn(self, turn: Turn) -> None:
+        if self._turn is not None:
+            self._former_turns.append(self._turn)
         self._turn = turn
         self._link_features(turn)
+
+    def turn_of(self, step: int) -> Turn:
+        """The turn that a step of the conversation belongs to."""
+        turns = [*self._former_turns, self.turn]
+        return next((each for each in reversed(turns) if each.first_step <= step), turns[0])
+
+    def _dump_former(self, turn: Turn) -> dict[str, Any]:
+        """A former turn as JSON. Its facts are left out where they are those of the newest turn, as most often."""
+        is_same = self._turn is not None and turn.facts == self._turn.facts
+        return turn.model_dump(mode="json", exclude={"facts"} if is_same else None)
 
     @property
     def has_turn(self) -> bool:

@@ -48,6 +48,9 @@ class Turn(BaseModel):
     task: str = optional_field("")
     """What the turn was asked for, in one line."""
 
+    first_step: int = optional_field(1)
+    """The number of its first step, counted over all turns of the conversation."""
+
     @classmethod
     def opened(cls, number: int, run_input: RunInput, run: OpenedRun) -> Turn:
         """A turn that has just been opened. Its messages are in the conversation, so they are left out here."""

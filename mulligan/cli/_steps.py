@@ -65,6 +65,7 @@ def call_lines(call: StepCall | CallView, details: Iterable[Text] = ()) -> list[
         lines.append(Text.assemble(("repaired by ", "yellow"), (repair.by, "yellow bold"), f": {changed}"))
     lines += details
     attempts = f" (attempt {call.attempts})" if call.attempts > 1 else ""
+    attempts += " (recorded)" if getattr(call, "recorded", False) else ""
     if result is not None and result.error:
         text = Text.assemble((f"returned to the model{attempts}: ", "red"), (result.error.kind, "red bold"), " ")
         lines.append(text.append(short(result.error.message)))
@@ -111,6 +112,8 @@ def end_view(end: RunEnd) -> RenderableType:
                 f"{usage['input_tokens']} + {usage['output_tokens']} tokens{cost_of(result)}"
             )
             lines.append(Text.assemble((end.status, f"bold {colour}"), f": {numbers}; trace {result['trace_id']}"))
+            if reason := result.get("reason"):
+                lines.append(Text(printable_lines(reason)))
         else:  # a workflow of a user's own
             lines.append(Text(end.status, style=f"bold {colour}"))
     elif end.error is not None:

@@ -71,7 +71,8 @@ class _RunState:
     end: RunEnd
     sub_runs: list[SubRun]
     size: ChainSize
-    resumed_from: str | None
+    origin: dict[str, Any]
+    """The run that it continues (`resumed_from`: its id), or was forked from (`forked_from`: `id`, `run_id`, `step`)."""
     start: dict[str, Any]
     """How it was started, as far as known: `agent`, `model`, `prompt` (its first line), `by` (the client's identity)."""
     query_error: str
@@ -91,7 +92,7 @@ class _RunState:
             "error": self.end.error,
             "history": asdict(self.size),
             **sub_agents,
-            "resumed_from": self.resumed_from,
+            **self.origin,
             "start": self.start,
         }
 
@@ -151,7 +152,7 @@ async def _read_state(client: Client, handle: WorkflowHandle[Any, Any], *, deep:
         end=end,
         sub_runs=await read_sub_runs(client, description.root_id or handle.id, steps, deep=deep),
         size=await size_of_chain(client, handle.id),
-        resumed_from=await _resumed_from(description),
+        origin=await _origin(description),
         start=await _read_start(client, description, steps),
         query_error=query_error,
     )
@@ -182,8 +183,10 @@ def _print_state(state: _RunState) -> None:
 
     for name, value in state.start.items():
         out.print(f"{name}: {short(value)}", style="dim", soft_wrap=True)
-    if state.resumed_from:
-        out.print(f"resumed from {state.resumed_from}", style="dim", soft_wrap=True)
+    if before := state.origin["resumed_from"]:
+        out.print(f"resumed from {printable(before)}", style="dim", soft_wrap=True)
+    if forked := state.origin.get("forked_from"):
+        out.print(f"forked from {printable(forked['id'])} at step {forked['step']}", style="dim", soft_wrap=True)
     for agent, steps in state.agents:
         if agent:
             out.print(printable(agent), style="bold cyan")
@@ -238,18 +241,19 @@ async def _read_start(client: Client, description: Any, steps: list[dict[str, An
     return {name: value for name, value in start.items() if value}
 
 
-async def _resumed_from(description: Any) -> str | None:
-    """The id of the run that this one was resumed from."""
+async def _origin(description: Any) -> dict[str, Any]:
+    """The run that this one was resumed or forked from, as of `_RunState.origin`."""
     from mulligan.client.connect import explain_unreadable_data
+    from mulligan.run_input import FORKED_FROM_MEMO, RESUMED_FROM_MEMO
 
     try:
         memo = await description.memo()
     except (KeyError, ValueError) as error:
         if not explain_unreadable_data(error):
             raise
-        return None
-    earlier: str | None = (memo.get("resumed_from") or {}).get("workflow_id")
-    return earlier
+        return {"resumed_from": None}
+    forked = {"forked_from": memo[FORKED_FROM_MEMO]} if FORKED_FROM_MEMO in memo else {}
+    return {"resumed_from": (memo.get(RESUMED_FROM_MEMO) or {}).get("workflow_id"), **forked}
 
 
 async def _show_trace(run_id: str, *, whole: bool, as_json: bool) -> int:

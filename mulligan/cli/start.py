@@ -99,8 +99,7 @@ async def _start(
     from temporalio.exceptions import WorkflowAlreadyStartedError
     from temporalio.service import RPCError
 
-    from mulligan.client.start_run import start_memo
-    from mulligan.wire.run_priority import run_priority
+    from mulligan.wire.run_priority import run_memo, run_priority
 
     client = await connect_or_fail()
     ended = await _ended_run(client, run_id)
@@ -110,7 +109,7 @@ async def _start(
             run_input,
             id=run_id,
             task_queue=queue,
-            memo=start_memo(parsed),
+            memo=run_memo(parsed),
             priority=run_priority(parsed),
         )
     except WorkflowAlreadyStartedError:

@@ -70,6 +70,8 @@ RUN_USAGE = "mulligan.usage."
 RECOVERED_FAILURES = "mulligan.recovered_failures"
 CACHE_RESULT = "mulligan.prefix_cache.result"
 RESUMED_WORKFLOW, RESUMED_RUN = "mulligan.resumed_from.workflow_id", "mulligan.resumed_from.run_id"
+FORKED_WORKFLOW, FORKED_RUN = "mulligan.forked_from.workflow_id", "mulligan.forked_from.run_id"
+FORKED_STEP, RECORDED = "mulligan.forked_from.step", "mulligan.recorded"
 METADATA = "mulligan.metadata."
 """Followed by a key of the run's metadata."""
 

@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse
 
 from mulligan.client.find_runs import RunQuery
+from mulligan.client.fork_run import Fork
 from mulligan.client.watch_run import WatchedEvent
 from mulligan.content import Parts
 from mulligan.run_input import RunInput
@@ -57,6 +58,18 @@ class Resume(BaseModel):
     id: str | None = None
     max_steps: Annotated[int | None, Field(ge=1)] = None
     model: str | None = None
+
+
+class NewFork(Fork):
+    """How a run is forked. `id`: the new run's."""
+
+    id: str | None = None
+
+
+class ForkStarted(RunStarted):
+    """A fork that was started. `run_id`: Temporal's."""
+
+    run_id: str
 
 
 class RunList(BaseModel):
@@ -213,6 +226,21 @@ async def resume(
     return _started(started.id, is_new=started.is_new)
 
 
+@router.post(
+    "/runs/{run_id:path}/fork", status_code=201, response_model=ForkStarted, responses={200: {"model": ForkStarted}}
+)
+async def fork(
+    run_id: str, request: Request, runs: Serving, caller: Calling, how: Annotated[NewFork | None, Body()] = None
+) -> Response:
+    """Start a run with the messages that a run had before a step. The same request with an `id` again is the same run."""
+    options = how.model_dump(exclude_unset=True) if how else {}
+    key = read_key(request, caller, KEYED_PREFIX)
+    started = await runs.fork(caller, run_id, options, key=key)
+    handle = started.handle
+    first_run_id = handle.first_execution_run_id or (await handle.describe()).run_id
+    return _started(handle.id, is_new=started.is_new, run_id=first_run_id)
+
+
 # Last, as an id may contain slashes: a sub-agent's is `my-run/call_1`.
 @router.get("/runs/{run_id:path}")
 async def read(
@@ -243,9 +271,9 @@ async def _frames(watched: AsyncIterator[WatchedEvent]) -> AsyncIterator[bytes]:
             yield frame(problem_of(error).to_json(), "error")
 
 
-def _started(run_id: str, *, is_new: bool) -> Response:
-    headers = {"Location": f"{PREFIX}/runs/{quote(run_id, safe='')}"}
-    return JSONResponse({"id": run_id}, 201 if is_new else 200, headers=headers)
+def _started(started_id: str, *, is_new: bool, **more: Any) -> Response:
+    headers = {"Location": f"{PREFIX}/runs/{quote(started_id, safe='')}"}
+    return JSONResponse({"id": started_id, **more}, 201 if is_new else 200, headers=headers)
 
 
 API = Protocol(prefix=PREFIX, router=router, refuse=refuse_by_rfc_9457, public=[f"{PREFIX}/openapi.json"])

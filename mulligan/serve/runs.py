@@ -32,18 +32,13 @@ from mulligan.client.event_feed import EventFeeds
 from mulligan.client.event_position import EventTokenError, StreamPosition
 from mulligan.client.find_runs import CursorError, RunPage, RunQuery, StatusError, describe_run, find_runs, memo_of
 from mulligan.client.follow_events import read_event_page
+from mulligan.client.fork_run import parse_fork, start_fork
 from mulligan.client.read_agents import RECENT_SECONDS, AgentReader
 from mulligan.client.read_run import NO_WORKER_STATUSES, query_run, wait_for_end
-from mulligan.client.resume_run import (
-    AlreadyResumedError,
-    NoWorkerError,
-    PromptNeededError,
-    ResumeError,
-    RunNotFoundError,
-    continue_run,
-)
+from mulligan.client.resume_run import AlreadyResumedError, PromptNeededError, continue_run
+from mulligan.client.run_state import NoWorkerError, ResumeError, RunNotFoundError
 from mulligan.client.send_update import RunEndedError, send_update
-from mulligan.client.start_run import IdTakenError, read_input, start_run
+from mulligan.client.start_run import IdTakenError, StartedRun, read_input, start_run
 from mulligan.client.sub_runs import read_pending
 from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
 from mulligan.client.wait_reader import WaitReader
@@ -179,11 +174,12 @@ class Runs:
         again is the same run; without that, a request cannot be recognized. `ignored`: what the agent decides by itself.
         """
         run_input = body if isinstance(body, RunInput) else await off_loop(len(body), partial(_parse_input, body))
-        if run_input.resumed_from is not None:
-            raise Problem(
-                422, "invalid_input", '"resumed_from" is set by this server alone; to continue a run, send '
-                "POST /api/runs/{id}/resume.",
-            )  # fmt: skip
+        for field, path in (("resumed_from", "resume"), ("forked_from", "fork")):
+            if getattr(run_input, field) is not None:
+                raise Problem(
+                    422, "invalid_input",
+                    f'"{field}" is set by this server alone; to {path} a run, send POST /api/runs/{{id}}/{path}.',
+                )  # fmt: skip
         if run_id is not None:
             check_chosen_id(run_id)
         run_id = run_id or server_id
@@ -252,6 +248,43 @@ class Runs:
         except ResumeError as error:
             raise Problem(409, "not_resumable", str(error)) from None
         return Started.noted(started.handle.id, is_new=started.is_new)
+
+    async def fork(
+        self, caller: Caller, run_id: str, options: Mapping[str, Any], *, key: str | None = None
+    ) -> StartedRun:
+        """Fork a run. The fork has the tenant of that run, whoever the caller is.
+
+        `options`: those of `mulligan.client.fork_run.Fork`, and `id`. `key`: as for `resume`.
+        """
+        described = await self.describe(caller, run_id)
+        if caller.agents is not None:
+            await self.agent(caller, str((await memo_of(described)).get("agent")))
+        given = dict(options)
+        if chosen := given.pop("id", None):
+            check_chosen_id(chosen)
+        try:
+            fork = parse_fork(given)
+            if fork.is_for_operators and not caller.operator:
+                raise Problem(
+                    403, "operators_only", "Instructions, a model, results and live tools of a fork are for operators; "
+                    "leave them out.",
+                )  # fmt: skip
+            user = caller.other_user
+            started = await start_fork(self.client, run_id, fork, new_id=chosen or key, user=user)
+        except WorkflowAlreadyStartedError as error:
+            if key is not None and chosen is None:
+                raise key_reused(error.workflow_id) from None
+            raise Problem(
+                409, "id_taken", f"There is a run {error.workflow_id!r} already; choose another id."
+            ) from None
+        except RunNotFoundError as error:
+            raise Problem(404, "run_not_found", str(error)) from None
+        except NoWorkerError as error:
+            raise Problem(503, "no_worker", str(error)) from None
+        except ResumeError as error:
+            raise Problem(422, "not_forkable", str(error)) from None
+        ServedRequest.current().started = started.handle.id
+        return started
 
     # Reading
 

@@ -166,6 +166,7 @@ class ExecutionSpans:
             metadata=request.input.metadata if request.input else {},
             call_id=request.call_id,
             resumed_from=request.input.resumed_from if request.input else None,
+            forked_from=request.input.forked_from if request.input else None,
         )
         at = activity.scheduled
         self.spans["root", trace] = TraceSpan.from_definition(spans.invoke_agent(run), at, at)

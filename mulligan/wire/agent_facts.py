@@ -136,6 +136,8 @@ class AgentFacts(ModelFacts):
     definition: Definition
     digest: str
     structured: bool = optional_field(False)
+    instructions_chars: int | None = optional_field()
+    """How many characters of the definition's instructions are the agent's own, where others follow; None: all."""
     guarded: bool = optional_field(False)
     tools_by_function: bool = optional_field(False)
     """Whether a function has returned the agent's tools for this run."""

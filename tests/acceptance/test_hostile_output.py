@@ -37,6 +37,8 @@ COMMANDS: dict[str, list[tuple[str, ...]]] = {
     "worker": [("--load", NAME)],
     "start": [("hostile", "ends", "--wait"), ("hostile", NAME, "--model", "scripted:broken", "--wait"), (NAME, NAME)],
     "resume": [("{ended}", NAME, "--wait"), (NAME,)],
+    "fork": [("{ended}", "--message", NAME, "--wait"), ("{ended}", "--result", f"{NAME}=1"), (NAME,)],
+    "rerun": [("{ended}", "--wait"), ("{waits}", "--tools", "live"), (NAME,)],
     "show": [("{ended}",), ("{failed}",), ("{unknown}",), ("{waits}",), ("{ended}", "--trace"), ("{ended}", "--deep"), (NAME,)],
     "tail": [("{ended}",), ("{failed}",), ("{unknown}",), (NAME,)],
     "list": [(), ("--agent", NAME), ("--status", NAME)],

@@ -118,12 +118,15 @@ class Case:
     prompts: tuple[str, str] = ("Go.", "Go.")
     is_alone: bool = True
     """Whether the worker does nothing else meanwhile that depends on time: then its requests are counted."""
+    is_fork: bool = False
+    """Whether the run is forked from an equal one, whose results its calls get."""
 
 
 CASES = {
     "no feature": Case("plain", calling("look")),
     "approvals": Case("asking", calling("leave"), ["approvals"], act=approve),
     "once": Case("paying", paying, ["once"]),
+    "recorded tools": Case("plain", calling("look"), ["recorded_tools"], is_fork=True, is_alone=False),
     "deferred": Case("ordering", calling("order"), ["deferred"], act=complete),
     "server questions": Case("booking", calling("web__book", '{"city": "Rome"}'), ["server_questions"], act=answer),
     "sub-agents": Case(
@@ -204,11 +207,21 @@ async def measure(meter: Meter, lab: Lab, case: Case, more: int) -> Cost:
     for _ in range(MOST_TRIES):
         for model, script in {"step-cost": case.script, **case.scripts}.items():
             lab.model.script(model, script(2 + more))
+        if case.is_fork:
+            run_input["forked_from"] = await original(meter, run_input)
         try:
             return await meter.cost(f"cost-{uuid.uuid4().hex[:8]}", run_input, case.act)
         except Disturbed:
             continue
     raise AssertionError(f"the machine is too busy: each of {MOST_TRIES} runs was disturbed")
+
+
+async def original(meter: Meter, run_input: dict[str, Any]) -> dict[str, Any]:
+    """Where a fork of an equal run comes from: its first step."""
+    given = {name: value for name, value in run_input.items() if name != "forked_from"}
+    handle = await meter.start(f"original-{uuid.uuid4().hex[:8]}", given)
+    await handle.result()
+    return {"workflow_id": handle.id, "run_id": handle.first_execution_run_id, "step": 1}
 
 
 async def cost_of_step(meter: Meter, lab: Lab, case: Case) -> Cost:

@@ -224,7 +224,17 @@ def printed(answers: dict[str, Any], *, is_open: bool) -> str:
     end = RunEnd(answers["progress"]["status"]) if is_open else RunEnd(result["status"], result)
     waiting = WaitingFor.model_validate(answers["waiting"]) if is_open else None
     state = show._RunState(
-        "r", is_open, [("", steps)], waiting, answers["progress"], end, [], ChainSize(1, 2, 3), None, {"agent": "a"}, ""
+        "r",
+        is_open,
+        [("", steps)],
+        waiting,
+        answers["progress"],
+        end,
+        [],
+        ChainSize(1, 2, 3),
+        {"resumed_from": None},
+        {"agent": "a"},
+        "",
     )
     text = io.StringIO()
     with patch.object(show, "out", Console(file=text, width=100)):

@@ -34,7 +34,13 @@ from mulligan.wire.shorten import shorten
 from mulligan.wire.tool_call import digest_of_call
 from mulligan.workflows import limits
 from mulligan.workflows.conversation.event_log import EventLog
-from mulligan.workflows.conversation.records import CallRecord, ConversationSummary, EarlierPart, StepRecord
+from mulligan.workflows.conversation.records import (
+    CallRecord,
+    ConversationSummary,
+    EarlierPart,
+    FormerView,
+    StepRecord,
+)
 
 _NewMessages = list[UserMessage | AssistantMessage | ToolMessage | CachedResult]
 _IN_MESSAGES = ": query `messages`"
@@ -60,6 +66,12 @@ class Conversation:
         """No compaction is tried below this number of tokens."""
         self.pending_compaction: StepCompaction | None = None
         """The compaction that the next step will show."""
+        self.shared_steps = 0
+        """How many steps, from the first one on, are those of the run that this one was forked from."""
+        self.former_views: list[FormerView] = []
+        """What this run sent to the model before each of its compactions, the oldest first."""
+        self.view_from = 1
+        """The number of the first step for which this run knows what the model was sent."""
         self.event_log = EventLog()
         self._digests = [""]
         self._sizes: list[int] = []
@@ -162,6 +174,12 @@ class Conversation:
 
     def replace_by_summary(self, summary: ConversationSummary, cut: int) -> None:
         """Replace, in the view, all messages before index `cut` by one. Every digest of the view changes."""
+        self.former_views.append(
+            FormerView(until=self.next_step, summary=self.summary, cut=self.cut, compact_again_at=self.compact_again_at)
+        )
+        self._show_summary(summary, cut)
+
+    def _show_summary(self, summary: ConversationSummary, cut: int) -> None:
         self.summary, self.cut = summary, cut
         self._digests = [""]
         for message, _ in self._view(0):
@@ -277,6 +295,7 @@ class Conversation:
                     decision=call_record.decision,
                     questions=call_record.questions,
                     deferred=call_record.deferred,
+                    recorded=call_record.recorded,
                     result=_step_result(result) if result else None,
                 )
             )
@@ -288,6 +307,7 @@ class Conversation:
             error=record.error,
             compaction=record.compaction,
             model=record.model,
+            shared=self.first_step + index < self.shared_steps,
         )
 
     def dump(self, run_id: str = "") -> dict[str, Any]:
@@ -300,7 +320,7 @@ class Conversation:
         state = {
             "messages": _MESSAGES.dump_python(self.messages[self.cut :], mode="json"),
             "steps": [record.model_dump(mode="json", exclude_defaults=True) for record in moved],
-            "request_span": self.request_span,
+            "request_span": [*self.request_span],
             "compact_again_at": self.compact_again_at,
             "events": self.event_log.dump(self.first_step + len(self.steps) - len(steps) + 1),
         }
@@ -308,6 +328,10 @@ class Conversation:
             state["early_results"] = _RESULTS.dump_python(self._early_results, mode="json")
         if self.pending_compaction:
             state["compaction"] = self.pending_compaction.model_dump(mode="json")
+        if self.shared_steps:
+            state["shared"] = self.shared_steps
+        if (view_from := self.former_views[-1].until if self.former_views else self.view_from) > 1:
+            state["view_from"] = view_from
         earlier = self.earlier
         if self.cut:
             dropped = len(self.steps) - len(steps)
@@ -318,21 +342,67 @@ class Conversation:
             state |= {"summary": self.summary.model_dump(mode="json"), "earlier": earlier.model_dump(mode="json")}
         return state
 
+    def _load_records(self, state: dict[str, Any]) -> None:
+        self.steps = [StepRecord.model_validate(record) for record in state["steps"]]
+        share_field_sets(self.steps)
+        if "compaction" in state:
+            self.pending_compaction = StepCompaction.model_validate(state["compaction"])
+        self.request_span = tuple(state["request_span"])
+        self.compact_again_at = state["compact_again_at"]
+        self.view_from = state.get("view_from", 1)
+
+    def before(self, step: int, request_span: tuple[int, int]) -> Conversation:
+        """The conversation as it was before the model call of a step, whose view this run knows; without digests and events.
+
+        `request_span`: of the turn of the step.
+        """
+        index = step - 1 - self.first_step
+        record = self.steps[index] if index < len(self.steps) else None
+        view = next((each for each in self.former_views if step < each.until), None)
+        past = Conversation()
+        past.messages = self.messages[: record.at if record else None]
+        past.steps, past.earlier, past.request_span = self.steps[:index], self.earlier, request_span
+        past.summary, past.cut, past.compact_again_at = (
+            (view.summary, view.cut, view.compact_again_at) if view else (self.summary, self.cut, self.compact_again_at)
+        )
+        past.view_from = next(
+            (each.until for each in reversed(self.former_views) if each.until <= step), self.view_from
+        )
+        past.pending_compaction = record.compaction if record else self.pending_compaction
+        return past
+
+    def take_over(self, state: dict[str, Any]) -> None:
+        """Add what another run has recorded of the messages, which are those of `before(…)` and perhaps one more.
+
+        Raises:
+            ValueError: the state is none of these messages'.
+        """
+        self._load_records(state)
+        answers = [(number, each) for number, each in enumerate(self.messages) if isinstance(each, AssistantMessage)]
+        calls = {number: len(each.tool_calls) for number, each in answers}
+        if any(calls.get(each.at) != len(each.calls) for each in self.steps):
+            raise ValueError("its steps are not those of its messages")
+        if "summary" in state:
+            self.earlier = EarlierPart.model_validate(state["earlier"])
+            self._show_summary(ConversationSummary.model_validate(state["summary"]), 0)
+        self.shared_steps = self.first_step + len(self.steps)
+
+    def calls_since(self, step: int) -> set[str]:
+        """The ids of the calls of a step and of those after it."""
+        answers = [self.messages[each.at] for each in self.steps[max(0, step - 1 - self.first_step) :]]
+        return {call.id for each in answers if isinstance(each, AssistantMessage) for call in each.tool_calls}
+
     @classmethod
     def load(cls, state: dict[str, Any]) -> Conversation:
         """The conversation that `dump` returned."""
         conversation = cls()
         if "summary" in state:
             conversation.earlier = EarlierPart.model_validate(state["earlier"])
-            conversation.replace_by_summary(ConversationSummary.model_validate(state["summary"]), 0)
+            conversation._show_summary(ConversationSummary.model_validate(state["summary"]), 0)
         for message in _MESSAGES.validate_python(state["messages"]):
             conversation.append(message)
-        conversation.steps = [StepRecord.model_validate(record) for record in state["steps"]]
-        share_field_sets(conversation.steps)
-        if "compaction" in state:
-            conversation.pending_compaction = StepCompaction.model_validate(state["compaction"])
-        conversation.request_span = tuple(state["request_span"])
-        conversation.compact_again_at = state["compact_again_at"]
+        conversation._load_records(state)
+        conversation.shared_steps = state.get("shared", 0)
         conversation._early_results = _RESULTS.validate_python(state.get("early_results", {}))
         conversation.event_log = EventLog.load(state["events"])
         return conversation

@@ -42,7 +42,7 @@ def event_page(
         header["sub_runs"] = sub_runs
     if since < log.first and conversation.earlier is not None:
         following = log.first if step is None else None
-        return {"events": [], "next": following, "earlier": {"run_id": conversation.earlier.run_id}, **header}
+        return {"events": [], "next": following, "earlier": conversation.earlier.place, **header}
     builder = _EventBuilder(conversation, result)
     page: list[dict[str, Any]] = []
     bytes_left = limits.PAGE_BYTES

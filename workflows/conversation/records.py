@@ -26,6 +26,7 @@ from mulligan.values import (
 
 class CallRecord(BaseModel):
     """What a step shows of a call and no message contains. `run`: the sub-agent's run, if the call started one.
+    `recorded`: its result is that of an equal call of the run that this one was forked from.
 
     `raw`: the arguments as the model wrote them, where its message has others: after repairs, or after a person's edit.
     """
@@ -38,6 +39,7 @@ class CallRecord(BaseModel):
     decision: Decision | None = None
     questions: list[AnsweredQuestion] = optional_field([])
     deferred: Any = optional_field()
+    recorded: bool = optional_field(False)
     digest: str = optional_field("")
     """That of the call before a person edited its arguments: its idempotency key stays the same."""
 
@@ -77,9 +79,30 @@ class ConversationSummary(BaseModel):
         return UserMessage(role="user", text=text, content=[Text(text=text), *self.content] if self.content else None)
 
 
+class FormerView(BaseModel):
+    """What the model was sent before a compaction: for the steps before number `until`. `cut`: as of the conversation."""
+
+    until: int
+    summary: ConversationSummary | None
+    cut: int
+    compact_again_at: int
+
+
 class EarlierPart(BaseModel):
-    """How many messages and steps only earlier runs of the chain have, and the id of the latest of these runs."""
+    """How many messages and steps only earlier runs of the chain have, and the id of the latest of these runs.
+
+    `workflow_id` and `conversation` (its agent's number): of the run that this one was forked from, if that has them.
+    """
 
     messages: int
     steps: int
     run_id: str
+    workflow_id: str | None = optional_field()
+    conversation: str = optional_field("0")
+
+    @property
+    def place(self) -> dict[str, str]:
+        """The run, as queries name it: its `run_id`; where it is another workflow's, its `id` and `conversation` too."""
+        if self.workflow_id is None:
+            return {"run_id": self.run_id}
+        return {"run_id": self.run_id, "id": self.workflow_id, "conversation": self.conversation}

@@ -158,8 +158,11 @@ class Once(Feature):
             self._note_if_not_approved(call, this.digests)
 
     def for_resume(self, state: ResumeState) -> None:
-        """The calls that a run which resumes this one compares its calls with."""
-        state.once = self._calls.for_resume(self.agent.status)
+        """The calls that a run which resumes this one, or is forked from it, compares its calls with."""
+        if state.fork is None:
+            state.once = self._calls.for_resume(self.agent.status)
+        else:
+            state.once = self._calls.for_fork(self.agent.conversation.calls_since(state.fork.step))
 
     def dump(self) -> list[dict[str, Any]] | None:
         """The calls, as JSON."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from mulligan.once import EXCERPT_CHARS, MOST_CALLS, Once, OnceCall
@@ -20,17 +20,18 @@ class OnceCalls:
         self._calls: list[OnceCall] = []
 
     def begin_turn(self, run_input: RunInput, before: str) -> RunInput:
-        """Take over the calls of the run that a turn resumes. Returns the turn's input without them.
+        """Take over the calls of the run that a turn resumes, or was forked from. Returns the turn's input without them.
 
         `before`: the status of the turn before. If it has completed, only calls of the conversation stay.
         """
         if before == "completed":
             self._keep("conversation")
-        resumed = run_input.resumed_from
-        if resumed is None or not resumed.once:
-            return run_input
-        self._calls += resumed.once
-        return run_input.model_copy(update={"resumed_from": resumed.model_copy(update={"once": []})})
+        for name in ("resumed_from", "forked_from"):
+            source = getattr(run_input, name)
+            if source is not None and source.once:
+                self._calls += source.once
+                run_input = run_input.model_copy(update={name: source.model_copy(update={"once": []})})
+        return run_input
 
     def begin_step(self) -> None:
         """Remove the calls that only calls of their own step are compared with."""
@@ -81,6 +82,10 @@ class OnceCalls:
     def for_resume(self, status: str) -> list[OnceCall]:
         """The calls that a run which resumes this one gets. `status`: this one's."""
         return self._carried("conversation") if status == "completed" else self._carried(True, "conversation")
+
+    def for_fork(self, later: Collection[str]) -> list[OnceCall]:
+        """The calls that a fork of this run gets. `later`: the ids of the calls that it does not share."""
+        return [call for call in self._carried(True, "conversation") if call.call_id not in later]
 
     def dump(self) -> list[dict[str, Any]]:
         """What continue-as-new carries, as JSON."""
