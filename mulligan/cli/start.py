@@ -99,8 +99,8 @@ async def _start(
     from temporalio.exceptions import WorkflowAlreadyStartedError
     from temporalio.service import RPCError
 
-    from mulligan.client.start_run import start_memo
     from mulligan.wire.run_priority import run_priority
+    from mulligan.wire.start_memo import start_memo
 
     client = await connect_or_fail()
     ended = await _ended_run(client, run_id)
