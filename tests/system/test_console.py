@@ -113,8 +113,8 @@ async def test_people_decide_and_the_second_sees_who_was_first(chromium: Browser
         await ada.goto(f"/console/runs/{run_id}")
         await expect(ada.get_by_text("Approved by ada, with edited arguments")).to_be_visible()
         await expect(ada.get_by_text("Answered by bob")).to_be_visible()
-        await ada.get_by_role("link", name="Corrected in step 2").click()
-        assert await ada.evaluate("document.querySelector(':target').id") == "step-2-call-1"
+        await ada.get_by_role("link", name="Corrected in step 4").click()
+        assert await ada.evaluate("document.querySelector(':target').id") == "step-4-call-1"
         await ada.locator("sub-run summary").click()
         await expect(ada.get_by_text("Rule 12 (damage)")).to_be_visible()
 

@@ -16,6 +16,7 @@ from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError
 
 from mulligan.client.find_runs import RunQuery
+from mulligan.client.read_run import UNDECODABLE
 from mulligan.run_view.run_view import Entry, RunView
 from mulligan.run_view.step_view import CallView
 from mulligan.serve.caller import Caller
@@ -85,11 +86,9 @@ async def show_runs(  # noqa: PLR0913 - a filter is a parameter
     values: dict[str, Any] = {"rows": rows, "filters": filters, "next": runs_page.next, "cursor": cursor}
     if part == "rows":
         return fragment(request, session, "_run_rows.html", **values)
-    agents = {*await _served_agents(runs, session.caller), *(run.get("agent") for run in runs_page.runs), agent} - {
-        None,
-        "",
-    }
-    return page(request, session, "runs.html", title="Runs", statuses=STATUSES, agents=sorted(agents), **values)
+    names = {*await _served_agents(runs, session.caller), *(run.get("agent") for run in runs_page.runs), agent}
+    agents = sorted(name for name in names if name)
+    return page(request, session, "runs.html", title="Runs", statuses=STATUSES, agents=agents, **values)
 
 
 @pages.get(f"{PREFIX}/decide")
@@ -230,7 +229,7 @@ async def _served_agents(runs: Runs, caller: Caller) -> list[str]:
     reading.add_done_callback(lambda read: read.cancelled() or read.exception())  # it may fail after the page was sent
     try:
         return [agent["name"] for agent in await asyncio.wait_for(asyncio.shield(reading), SECONDS_FOR_AGENTS)]
-    except (Problem, RPCError, TimeoutError):
+    except (Problem, RPCError, TimeoutError, *UNDECODABLE):
         return []
 
 
