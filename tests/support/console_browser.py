@@ -57,8 +57,12 @@ async def start(
     return run_id
 
 
-async def until_waiting(door: Door, run_id: str) -> None:
-    while not (await door.http.get(f"/api/runs/{run_id}/pending", headers=door.by("ada"))).json():
+async def until_waiting(door: Door, run_id: str, step: int = 0) -> None:
+    """Until a call waits for a person, of that step or a later one."""
+    while not any(
+        call["step"] >= step
+        for call in (await door.http.get(f"/api/runs/{run_id}/pending", headers=door.by("ada"))).json()
+    ):
         await asyncio.sleep(0.1)
 
 
