@@ -6,7 +6,7 @@ import logging
 import re
 import uuid
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from playwright.async_api import Browser, Page, expect
@@ -16,7 +16,7 @@ from mulligan.worker.wiring import running_worker
 from tests.acceptance.conftest import Run
 from tests.live.conftest import DONE, Lab
 from tests.support.cashier_agents import AGENTS, SCRIPTS, moved, mover_script
-from tests.support.console_browser import TOKENS, cancel, signed_in, start, until_waiting
+from tests.support.console_browser import TOKENS, axe_core, cancel, check_accessible, signed_in, start, until_waiting
 from tests.support.http_server import Door, http_server
 from tests.support.openai_turn import Turn
 
@@ -71,7 +71,7 @@ async def test_a_run_is_listed_with_its_task_and_who_started_it(chromium: Browse
         await expect(row.get_by_role("cell").first).to_contain_text("ToolExecutionError")
         await expect(row.get_by_role("cell").first).to_contain_text("There is no pen.")
         await expect(row.get_by_role("cell").last).to_have_text("–")
-    listed = await door.http.get(f"/api/runs?id={waits}", headers=door.by("ada"))
+    listed = await door.http.get(f"/api/runs?id_prefix={waits}", headers=door.by("ada"))
     [run] = [run for run in listed.json()["runs"] if run["id"] == waits]
     assert (run["prompt"], run["user"]) == ("Pay Ada back.", "ada")
     await cancel(door, waits)
@@ -354,3 +354,50 @@ async def test_the_cost_of_a_day_is_that_of_the_runs(chromium: Browser, door: Do
         await expect(row).to_contain_text(cost)
         await page.goto("/console/agents/cashier")
         await expect(page.get_by_role("region", name="The last 24 hours")).to_contain_text(cost)
+
+
+# All of it
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_what_is_seen_breaks_no_rule_of_accessibility(
+    chromium: Browser, door: Door, scheme: Literal["light", "dark"]
+) -> None:
+    """Equal calls, failures and mistakes, an error in the list, an agent with servers; each a desktop and a phone wide."""
+    axe = await axe_core()
+    runs = [await start(door, agent) for agent in ("cashier", "cashier", "unlucky", "broken")]
+    for run_id in runs[:3]:
+        await until_waiting(door, run_id)
+    await ended(door, runs[3])
+    paths = ["/", "/?status=waiting", "/console/decide", f"/console/runs/{runs[2]}", "/console/agents"]
+    async with signed_in(chromium, door, color_scheme=scheme, bypass_csp=True) as page:
+        for path in [*paths, "/console/agents/bookkeeper", "/console/agents/unlucky"]:
+            await check_accessible(page, axe, path)
+    await cancel(door, *runs[:3])
+
+
+async def test_a_refund_is_found_understood_and_denied_with_the_keyboard(chromium: Browser, door: Door) -> None:
+    """From the list, over the filters and the count in the navigation, to the reason; each control in its turn."""
+    run_id = await start(door, "cashier", "Ada writes: the teapot is broken.")
+    await until_waiting(door, run_id)
+    async with signed_in(chromium, door) as page:
+        await page.goto(f"/?id={run_id}")
+        await page.get_by_label("Agent").focus()
+        for label in ("Status", "Id begins with"):
+            await page.keyboard.press("Tab")
+            await expect(page.get_by_label(label)).to_be_focused()
+        decide = page.get_by_role("navigation").get_by_role("link", name=re.compile("Decide"))
+        await decide.focus()
+        await page.keyboard.press("Enter")
+        card = page.get_by_role("article", name=f"refund of {run_id}")
+        await card.get_by_role("link", name=run_id).focus()
+        await page.keyboard.press("Tab")
+        await expect(card.get_by_text("Edit the arguments")).to_be_focused()
+        await page.keyboard.press("Tab")
+        await page.keyboard.type("Ask for a photo.")
+        await page.keyboard.press("Tab")
+        await page.keyboard.press("Tab")
+        await expect(card.get_by_role("button", name="Deny")).to_be_focused()
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_text("refund was denied")).to_be_visible()
+    await cancel(door, run_id)
