@@ -328,8 +328,9 @@ async def test_screenshots(chromium: Browser, door: Door, pytestconfig: pytest.C
         assert named
         return
     IMAGES.mkdir(exist_ok=True)
-    await start(door, "teller")
-    runs = [await start(door, "support-desk"), await start(door, "support-desk")]
+    await start(door, "teller", "Write a few lines about tea for the window.")
+    letter = "Ada writes: the lid of my teapot is cracked, and I have photos of it. Can I have my money back?"
+    runs = [await start(door, "support-desk", letter), await start(door, "support-desk")]
     for run in runs:
         await until_waiting(door, run)
     decision = {"call_id": "call_5_1", "decision": "approve"}
