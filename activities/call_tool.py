@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,6 +37,7 @@ from mulligan.tool import MAX_RESULT_CHARS, Tool, ToolContext, ToolError, UntilT
 from mulligan.values import Decision, ToolCall
 from mulligan.wire.tool_call import CALL_TOOL, CallTool, Deferral, ToolOutcome
 
+_log = logging.getLogger(__name__)
 _SHUT_DOWN = "The tool's worker shut down before it was done."
 
 
@@ -71,15 +73,8 @@ class CallToolActivity:
         span = self._start_span(request, tool, attempt, request.decision)
         try:
             async with heartbeating() as heartbeat:
-                if tool is None and agent is not None and agent.is_of_run:
-                    raise feedback.tool_gone(request.call)
                 if tool is None:
-                    # This worker has other code than the worker that prepared the call: the tool has a task queue
-                    # of its own, or a rolling deploy is under way.
-                    names = [known.name for known in agent.listed_tools] if agent else sorted(services.registry.tools)
-                    raise feedback.tool_missing_on_worker(
-                        request.call, activity.info().task_queue, names, attempt=attempt
-                    )
+                    raise self._tool_gone(request, agent, attempt)
                 result = await self._run(request, agent, tool, heartbeat, span)
         except AsksPerson as asked:
             # No span: the call goes on, and the question has spans of its own (record_decision.py).
@@ -112,6 +107,22 @@ class CallToolActivity:
             start = activity.info().scheduled_time.timestamp()
             span = self._start_span(request, tool, attempt, start=start)
             span.lose()
+
+    def _tool_gone(self, request: CallTool, agent: Agent | None, attempt: int) -> ToolCallError:
+        """Log that a valid call cannot run, and return the error for it."""
+        decision, approved = request.decision, ""
+        if decision is not None and decision.decision == "approve":
+            approved = f"approved by {decision.by or 'somebody'}, "
+        _log.warning(
+            "The tool %r is gone: the valid call %s of %s, %swas not run, and the model is told so.",
+            request.call.name, request.call.id, request.where.agent, approved,
+        )  # fmt: skip
+        if agent is not None and agent.is_of_run:
+            return feedback.tool_gone(request.call)
+        # This worker has other code than the worker that prepared the call: the tool has a task queue of its own, or a
+        # rolling deploy is under way.
+        names = [known.name for known in agent.listed_tools] if agent else sorted(self.services.registry.tools)
+        return feedback.tool_missing_on_worker(request.call, activity.info().task_queue, names, attempt=attempt)
 
     def _start_span(
         self,

@@ -9,6 +9,7 @@ from mulligan.agent import Agent, with_sub_agents
 from mulligan.endpoint import merge_endpoints
 from mulligan.endpoint_model import Model, endpoints_of
 from mulligan.errors import DeclarationError
+from mulligan.mcp import server_name_of
 from mulligan.script import Script
 from mulligan.tool import Tool
 
@@ -39,6 +40,15 @@ class Registry:
         own = [endpoint for agent in self.agents.values() for endpoint in agent.endpoints()]
         self.endpoints = merge_endpoints([*own, *endpoints_of(models)])
         """The endpoints that are declared in code, by their names."""
+
+    def has_tool(self, agent: str, tool: str) -> bool | None:
+        """Whether an agent has a tool; None where that is not known here: another worker serves the agent, or its tools are
+        known to a function or an MCP server.
+        """
+        known = self.agents.get(agent)
+        if known is None or callable(known.tools):
+            return None
+        return known.tool(tool) is not None or (None if known.mcp_server(server_name_of(tool)) else False)
 
 
 _T = TypeVar("_T", Agent, Script, Tool)

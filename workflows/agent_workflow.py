@@ -16,7 +16,8 @@ from mulligan.errors import InvalidRunInputError
 from mulligan.run_input import parse_run_input
 from mulligan.wire.compressed_input import decompress_input
 from mulligan.wire.resume_page import RESUME_STATE_QUERY
-from mulligan.wire.run_priority import run_memo
+from mulligan.wire.start_memo import start_memo
+from mulligan.workflows.agent_progress import resume_state
 from mulligan.workflows.conversation.continue_as_new import InvalidStateError, carried_state, continue_as_new
 from mulligan.workflows.durable_agent import DurableAgent
 from mulligan.workflows.people.person_wait import FIRST_AGENT_KEY
@@ -76,7 +77,7 @@ class AgentWorkflow:
                 raise InvalidRunInputError(f"The run's input cannot be read. {start.payload.data.decode()}")
             run_input = parse_run_input(decompress_input(start.payload.data))
             agent = DurableAgent(run_input.agent)
-            workflow.upsert_memo(run_memo(run_input))
+            workflow.upsert_memo(start_memo(run_input))
             await agent.begin(run_input)
         self._agents.agent(FIRST_AGENT_KEY).may_leave = True
         while not await agent.step():

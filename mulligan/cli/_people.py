@@ -133,6 +133,8 @@ def print_call(call: dict[str, Any], arguments: Any = None) -> None:
             err.print(Text(_shortened(line)), soft_wrap=True)
         return
     err.print(Text.assemble((printable(call["tool"]), "bold"), f"  {printable(call['call_id'])}"))
+    if call.get("warning"):
+        err.print(Text(f"warning: {printable(call['warning'])}", "bold red"), soft_wrap=True)
     written = json.dumps(call["arguments"] if arguments is None else arguments, indent=2, ensure_ascii=False)
     err.print(Text(_shortened(written)), soft_wrap=True)
 

@@ -91,8 +91,9 @@ def run_line(run: SubRun) -> Text:
     colour = {"completed": "green", "running": "cyan"}.get(run.status, "red")
     usage, steps = run.usage, counted(run.steps, "step")
     tokens = f", {usage.input_tokens} + {usage.output_tokens} tokens" if usage.input_tokens else ""
+    cost = cost_text(run.cost, tokens=usage.input_tokens + usage.output_tokens)
     agent = f" {short(run.agent)} " if run.agent else " "
-    numbers = f", {steps}{tokens}{cost_text(run.cost)}" if run.steps else ""
+    numbers = f", {steps}{tokens}{cost}" if run.steps else ""
     return Text.assemble("↳", (agent, "bold"), (run.status, colour), numbers, (f"  {short(run.id)}", "dim"))
 
 
@@ -127,13 +128,16 @@ def end_view(end: RunEnd) -> RenderableType:
 
 
 def cost_of(result: dict[str, Any]) -> str:
-    """The cost of a result or a progress in US dollars, as `, $1.25`. Empty if it is unknown or zero."""
-    return cost_text(result.get("cost"))
+    """The cost of a result or a progress in US dollars, as `, $1.25`; or that its price is unknown. Empty if it is zero."""
+    usage = result.get("usage") or {}
+    return cost_text(result.get("cost"), tokens=usage.get("input_tokens", 0) + usage.get("output_tokens", 0))
 
 
-def cost_text(cost: float | None) -> str:
-    """US dollars as in `cost_of`."""
-    return "" if not cost else f", ${cost:.6f}".rstrip("0").rstrip(".")
+def cost_text(cost: float | None, *, tokens: int) -> str:
+    """US dollars as in `cost_of`. `tokens`: those that were used."""
+    if cost is None:
+        return ", price unknown" if tokens else ""
+    return f", ${cost:.6f}".rstrip("0").rstrip(".") if cost else ""
 
 
 def as_text(value: Any) -> str:

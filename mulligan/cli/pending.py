@@ -11,6 +11,7 @@ from rich.text import Text
 from mulligan.cli._people import read_pending_calls
 from mulligan.cli._runs import is_open_run
 from mulligan.cli._terminal import OK, AsJson, connect_or_fail, fail, out, print_json, print_progress
+from mulligan.schema.printable import printable
 
 if TYPE_CHECKING:
     from temporalio.client import Client
@@ -88,4 +89,6 @@ def _table(waits: list[dict[str, Any]]) -> Table:
             Text(short(str(wait["since"])[5:16].replace("T", " "))),
             Text(short(agent + text), style="cyan" if is_question else "yellow"),
         )
+        if wait.get("warning"):
+            table.add_row("", "", "", "", Text(f"! {printable(wait['warning'])}", style="bold red"))
     return table

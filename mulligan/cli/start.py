@@ -99,7 +99,8 @@ async def _start(
     from temporalio.exceptions import WorkflowAlreadyStartedError
     from temporalio.service import RPCError
 
-    from mulligan.wire.run_priority import run_memo, run_priority
+    from mulligan.wire.run_priority import run_priority
+    from mulligan.wire.start_memo import start_memo
 
     client = await connect_or_fail()
     ended = await _ended_run(client, run_id)
@@ -109,7 +110,7 @@ async def _start(
             run_input,
             id=run_id,
             task_queue=queue,
-            memo=run_memo(parsed),
+            memo=start_memo(parsed),
             priority=run_priority(parsed),
         )
     except WorkflowAlreadyStartedError:

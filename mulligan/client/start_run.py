@@ -20,7 +20,8 @@ from mulligan.errors import InvalidRunInputError
 from mulligan.run_input import RunInput, parse_run_input
 from mulligan.wire.compressed_input import LONGEST_MESSAGE, PACKED_BYTES, compress_input, decompress_input
 from mulligan.wire.run_context import AGENT_WORKFLOW
-from mulligan.wire.run_priority import run_memo, run_priority
+from mulligan.wire.run_priority import run_priority
+from mulligan.wire.start_memo import start_memo
 
 Handle = WorkflowHandle[Any, Any]
 
@@ -101,7 +102,7 @@ async def begin_run(
             task_queue=task_queue,
             static_summary=static_summary,
             id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-            memo={**run_memo(run_input), **(memo or {})},
+            memo={**start_memo(run_input), **(memo or {})},
             priority=run_priority(run_input),
         )
     except RPCError as error:

@@ -55,7 +55,7 @@ from mulligan.serve.problems import Problem, no_such_run
 from mulligan.serve.run_ids import check_chosen_id, check_id
 from mulligan.serve.security import USER_HEADER
 from mulligan.serve.served_request import ServedRequest, WatcherPlaces
-from mulligan.wire.agent_facts import DEFINITION_QUERY, Definition
+from mulligan.wire.agent_facts import DEFINITION_QUERY, Definition, ToolDefinition
 from mulligan.wire.compressed_input import decompress_input
 from mulligan.wire.event_types import Event
 from mulligan.wire.run_priority import TENANT_MEMO
@@ -117,6 +117,13 @@ class RunInfo(BaseModel):
     def waits_for_person(self) -> bool:
         """Whether it waits for a person's decision or answer."""
         return self.waiting_for is not None and self.waiting_for["kind"] == "person"
+
+    @property
+    def is_price_unknown(self) -> bool:
+        """Whether it has used tokens of a model whose price is not known, so that it has no cost."""
+        usage = self.number("usage")
+        tokens = isinstance(usage, dict) and (usage.get("input_tokens") or usage.get("output_tokens"))
+        return self.number("cost") is None and bool(tokens)
 
     def number(self, name: str) -> Any:
         """A number of the result, or of the progress of an open run: `steps`, `cost` …; None: it is not known."""
@@ -337,9 +344,11 @@ class Runs:
         """A page of the query `steps`: {`steps`, `next`, `total`}."""
         return await self._page(caller, run_id, "steps", since, limit)
 
-    async def messages(self, caller: Caller, run_id: str, since: int = 0, limit: int = 100) -> dict[str, Any]:
-        """A page of the query `messages`: {`messages`, `next`, `total`}."""
-        return await self._page(caller, run_id, "messages", since, limit)
+    async def messages(
+        self, caller: Caller, run_id: str, since: int = 0, limit: int = 100, conversation: str | None = None
+    ) -> dict[str, Any]:
+        """A page of the query `messages`: {`messages`, `next`, `total`}. `conversation`: an agent's; None: the first."""
+        return await self._page(caller, run_id, "messages", since, limit, conversation)
 
     async def pending(self, caller: Caller, run_id: str) -> list[dict[str, Any]]:
         """The calls of a run, and of the runs below it, that wait for a person: each has the `id` of its run."""
@@ -357,13 +366,14 @@ class Runs:
         await self.describe(caller, run_id)
         return await unless_missing(read_input(self.client, run_id))
 
-    async def tool_schema(self, caller: Caller, run_id: str, tool: str, conversation: str) -> dict[str, Any] | None:
-        """The JSON schema of a tool's arguments, as the run pinned it; None: the run has no such tool."""
+    async def tool(self, caller: Caller, run_id: str, name: str, conversation: str) -> ToolDefinition | None:
+        """A tool as the run pinned it, with the JSON schema by which its arguments are checked; None: it has none such."""
         await self.describe(caller, run_id)
         pinned = await query_run(self.client.get_workflow_handle(run_id), DEFINITION_QUERY, conversation)
         definition = Definition.model_validate(pinned)
-        parameters = next((each.parameters for each in definition.tools if each.name == tool), None)
-        return definition.mcp_schemas.get(tool, parameters)
+        tool = next((each for each in definition.tools if each.name == name), None)
+        schema = definition.mcp_schemas.get(name)
+        return tool.model_copy(update={"parameters": schema}) if tool and schema else tool
 
     async def agents(self, caller: Caller) -> list[dict[str, Any]]:
         """The agents that the workers serve, and the caller may use, each as `mulligan agents --json` prints it,
@@ -500,10 +510,12 @@ class Runs:
             raise RunEndedError
         return await send_update(self.client, run_id, update, dict(fields), update_id=update_id)
 
-    async def _page(self, caller: Caller, run_id: str, query: str, since: int, limit: int) -> dict[str, Any]:
+    async def _page(
+        self, caller: Caller, run_id: str, query: str, since: int, limit: int, conversation: str | None = None
+    ) -> dict[str, Any]:
         await self.describe(caller, run_id)
-        handle = self.client.get_workflow_handle(run_id)
-        page: dict[str, Any] = await query_run(handle, query, since, min(limit, MOST_ITEMS))
+        handle, selected = self.client.get_workflow_handle(run_id), [] if conversation is None else [conversation]
+        page: dict[str, Any] = await query_run(handle, query, since, min(limit, MOST_ITEMS), *selected)
         return page
 
     async def _may_see(self, caller: Caller, execution: WorkflowExecution) -> bool:

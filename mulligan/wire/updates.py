@@ -119,6 +119,8 @@ class Pending(BaseModel):
     """The page that an MCP server asks the person to open."""
     can_deny: bool = optional_field(False)
     """Whether a question may also be denied, by the update `decide`: it is an MCP server's."""
+    warning: str | None = optional_field()
+    """What whoever approves the call must know: its tool is gone, so that it would not run."""
 
 
 class RecordDecision(BaseModel):

@@ -75,6 +75,7 @@ from mulligan.workflows.agent_workflow import AgentWorkflow
 from mulligan.workflows.clean_up_workflow import CleanUpWorkflow
 from mulligan.workflows.feature import Feature
 from mulligan.workflows.features import FEATURE_CLASSES, LOADED_FEATURES, with_loaded
+from mulligan.workflows.people.gone_tool import HAS_TOOL
 
 PASSED_THROUGH = (
     # Values and errors must be the same classes inside and outside of workflows, and these modules have no side effects.
@@ -121,7 +122,7 @@ def sandbox(
 
 
 class LoadedFeatures(Interceptor):
-    """Gives a worker's workflows the features of its loaded modules.
+    """Gives a worker's workflows the features of its loaded modules, and lets them ask for its tools.
 
     Raises:
         DeclarationError: one has a name that another feature has.
@@ -131,7 +132,7 @@ class LoadedFeatures(Interceptor):
         self.classes: tuple[type[Feature], ...] = tuple(
             dict.fromkeys(each.in_workflow for each in loaded.features if each.in_workflow)
         )
-        self._installed = with_loaded(self.classes)
+        self._installed, self._registry = with_loaded(self.classes), loaded.registry
 
     @property
     def workflows(self) -> list[type]:
@@ -144,8 +145,9 @@ class LoadedFeatures(Interceptor):
         return [name for name, row in self._installed.schedules.items() if row.calls_model]
 
     def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> None:  # noqa: A002 - Temporal's name
-        """Set the function that returns them."""
+        """Set the functions for that."""
         input.unsafe_extern_functions[LOADED_FEATURES] = lambda: self.classes
+        input.unsafe_extern_functions[HAS_TOOL] = self._registry.has_tool
 
 
 class AgentActivities:

@@ -48,7 +48,7 @@ async def decide_on_call(agent: RunningAgent, call: StepCall) -> ToolOutcome | N
 
 
 def _wait(agent: RunningAgent, call: StepCall) -> PersonWait:
-    reason = call.prepared.waits_for or "approval"
+    reason, facts = call.prepared.waits_for or "approval", call.facts
     return PersonWait(
         key=call.call.id,
         call=call.call,
@@ -57,6 +57,7 @@ def _wait(agent: RunningAgent, call: StepCall) -> PersonWait:
         arguments=call.record.arguments,
         text=decision_text(call.call, call.record.arguments, is_question=reason == "question"),
         step=agent.turn.result.steps,
-        timeout=call.facts.approval_timeout if call.facts else None,
-        reminder=call.facts.approval_reminder if call.facts else None,
+        timeout=facts.approval_timeout if facts else None,
+        reminder=facts.approval_reminder if facts else None,
+        runs_elsewhere=facts is not None and (facts.task_queue is not None or facts.agent is not None),
     )

@@ -26,8 +26,9 @@ from mulligan.run_input import RunInput
 from mulligan.values import RunResult, SubRun, Usage
 from mulligan.wire.agent_facts import ToolFacts
 from mulligan.wire.run_context import AGENT_WORKFLOW, CALL_MEMO
-from mulligan.wire.run_priority import TENANT_MEMO, run_priority
+from mulligan.wire.run_priority import run_priority
 from mulligan.wire.run_status import status_of_cause
+from mulligan.wire.start_memo import start_memo
 from mulligan.wire.sub_agents import RECORD_SUB_RUN, RecordSubRun, SubRunOutcome
 from mulligan.wire.tool_call import CallTool, ToolOutcome
 from mulligan.wire.ui_summary import run_summary
@@ -312,7 +313,6 @@ async def _start(call: _SubAgentCall, run_input: RunInput, prompt: str) -> workf
         WorkflowAlreadyStartedError: none of the ids is free.
     """
     request, context, run = call.request, call.request.where, call.run
-    tenant = {TENANT_MEMO: run_input.tenant} if run_input.tenant else {}
     attempt = 0
     while True:
         attempt += 1
@@ -328,7 +328,7 @@ async def _start(call: _SubAgentCall, run_input: RunInput, prompt: str) -> workf
                 cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
                 # If this run is terminated or times out, no sub-agent continues to work without it.
                 parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
-                memo={"agent": run.agent, CALL_MEMO: request.call.id, **tenant},
+                memo={**start_memo(run_input), CALL_MEMO: request.call.id},
                 priority=run_priority(run_input),
                 static_summary=run_summary(run.agent, prompt),
             )
