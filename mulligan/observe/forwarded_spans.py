@@ -83,8 +83,8 @@ class ForwardedSpans(SpanProcessor):
             self._parents.clear()
 
     async def wait_for_parent_spans(self) -> None:
-        """Wait until the parent spans that have ended are exported, at most `PARENT_EXPORT_SECONDS`. While the collector does
-        not answer, return at once.
+        """Wait until the parent spans that have ended are exported, at most `PARENT_EXPORT_SECONDS`. Return at once while
+        the collector does not answer.
         """
         if waiting := [asyncio.ensure_future(exported.wait()) for exported in tuple(self._parents.values())]:
             _, late = await asyncio.wait(waiting, timeout=PARENT_EXPORT_SECONDS)

@@ -30,8 +30,8 @@ class ParentSpans(Protocol):
     """A span processor that can wait for the export of the spans that are parents of others."""
 
     async def wait_for_parent_spans(self) -> None:
-        """Wait until the parent spans that have ended are exported, at most `PARENT_EXPORT_SECONDS`. While the collector does
-        not answer, return at once.
+        """Wait until the parent spans that have ended are exported, at most `PARENT_EXPORT_SECONDS`. Return at once while
+        the collector does not answer.
         """
 
 
@@ -98,9 +98,8 @@ class DelayedSpanProcessor(SpanProcessor):
         if is_parent_span(span) or is_of_lost_attempt(span):
             # With the batch, not by an exporter of its own: a receiver that is slow must not get it from both.
             self._processor.on_end(span)
-            if (
-                self._exporter is None or self._exporter.answers
-            ):  # otherwise the next batch has it: flushes would pile up
+            # While the collector does not answer, the next batch has it: flushes would pile up.
+            if self._exporter is None or self._exporter.answers:
                 export = self._executor.submit(self._processor.force_flush)
                 self._exports.add(export)
                 export.add_done_callback(self._exports.discard)
@@ -108,8 +107,8 @@ class DelayedSpanProcessor(SpanProcessor):
             self._delayed.append((time.monotonic() + self._seconds, span))
 
     async def wait_for_parent_spans(self) -> None:
-        """Wait until the parent spans that have ended are exported, at most `PARENT_EXPORT_SECONDS`. While the collector does
-        not answer, return at once.
+        """Wait until the parent spans that have ended are exported, at most `PARENT_EXPORT_SECONDS`. Return at once while
+        the collector does not answer.
         """
         if self._exporter is not None and not self._exporter.answers:
             return
@@ -133,10 +132,9 @@ class DelayedSpanProcessor(SpanProcessor):
         self._processor.shutdown()
 
     def _run_until_stopped(self) -> None:
+        # Without this, a worker that is killed during its first run could lose the run's parent span.
         if self._exporter is not None and otlp.is_reachable():
-            self._exporter.answers = (
-                True  # or a worker that is killed during its first run could lose the run's parent span
-            )
+            self._exporter.answers = True
         while not self._stopped.wait(_CHECK_SECONDS):
             self._pass_on(time.monotonic())
 
