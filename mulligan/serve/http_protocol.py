@@ -73,7 +73,7 @@ class EventStream(EventSourceResponse):
         self._is_whole = True
 
 
-STREAM: dict[int | str, Any] = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
+STREAM: dict[int | str, Any] = {200: {"content": {"text/event-stream": {}}}}
 """The `responses` of a route that answers with an `EventStream`."""
 ENDED: dict[int | str, Any] = {204: {"description": "There is nothing to stream: what was to be watched has ended."}}
 """Those of a route to which a browser's `EventSource` connects again."""
