@@ -138,7 +138,7 @@ async def phoenix(folder: Path) -> AsyncIterator[Phoenix]:
         "PHOENIX_TELEMETRY_ENABLED": "false",
         "PHOENIX_ALLOW_EXTERNAL_RESOURCES": "false",
     }
-    command = [installed / "bin/python", installed / "bin/phoenix", "serve"]
+    command: list[str | Path] = [installed / "bin/python", installed / "bin/phoenix", "serve"]
     url = f"http://127.0.0.1:{http}"
     async with _server(command, environment, folder, f"{url}/healthz"):
         yield Phoenix(url, f"http://127.0.0.1:{grpc}")
@@ -150,7 +150,7 @@ async def mlflow(folder: Path) -> AsyncIterator[MLflow]:
     installed = await own_environment("mlflow", MLFLOW, f"mlflow=={MLFLOW}")
     [port] = free_ports(1)
     environment = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    command = [
+    command: list[str | Path] = [
         installed / "bin/python", installed / "bin/mlflow", "server", "--host", "127.0.0.1", "--port", str(port),
         "--workers", "1", "--backend-store-uri", f"sqlite:///{folder}/mlflow.db",
         "--default-artifact-root", str(folder / "artifacts"),
