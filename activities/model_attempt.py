@@ -57,8 +57,7 @@ class ModelAttempt:
         info, telemetry, request, lost = activity.info(), self.services.telemetry, self.request, lost_attempts()
         at = info.scheduled_time.timestamp()
         if lost or (info.attempt == 1 and not self.failed):
-            telemetry.open_group(request.where, request.step, at)
-            await telemetry.wait_for_parent_spans()
+            await telemetry.open_group(request.where, request.step, at)
         for attempt in lost:
             telemetry.lost_chat(request.where, self.chat(attempt), start=at)
 

@@ -140,7 +140,7 @@ class RunInput(BaseModel):
     """For the model's own mistakes: `feedback` returns them to the model, `throw` fails the run. None: the agent's
     `handle_errors`."""
     metadata: dict[str, str] = {}
-    """Is copied to the root span, and a tool reads it as `ctx.metadata`."""
+    """Is copied to the root span, and a tool reads it as `ctx.metadata`. No secrets: whoever may see traces reads it."""
     traceparent: str | None = None
     """W3C's header of the span that the run's trace continues."""
     max_total_tokens: int | None = optional_field(

@@ -62,7 +62,7 @@ class ToolContext:
     callback_token: str | None = field(default=None, repr=False)
     """Of a deferred tool: who has it may end the call, once, by `POST /api/callbacks/{token}`. The same on each attempt."""
     metadata: Mapping[str, str] = field(default_factory=dict)
-    """The `metadata` of the run's input."""
+    """The `metadata` of the run's input. It is on the run's root span: what is secret belongs into `resources`."""
     tenant: str | None = None
     """The run's tenant; None: it has none."""
     user: str | None = None

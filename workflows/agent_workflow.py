@@ -17,7 +17,6 @@ from mulligan.run_input import parse_run_input
 from mulligan.wire.compressed_input import decompress_input
 from mulligan.wire.resume_page import RESUME_STATE_QUERY
 from mulligan.wire.start_memo import start_memo
-from mulligan.workflows.agent_progress import resume_state
 from mulligan.workflows.conversation.continue_as_new import InvalidStateError, carried_state, continue_as_new
 from mulligan.workflows.durable_agent import DurableAgent
 from mulligan.workflows.people.person_wait import FIRST_AGENT_KEY

@@ -69,7 +69,9 @@ class Telemetry:
         self._tracer = source.get_tracer("mulligan", version("mulligan"))
 
     async def wait_for_parent_spans(self) -> None:
-        """Wait, for a second at most, until `invoke_agent` and `agent.steps` are exported: no child lacks its parent."""
+        """Wait shortly until `invoke_agent` and `agent.steps` are exported, if the collector answers: no child lacks its
+        parent.
+        """
         if self._parents is not None:
             await self._parents.wait_for_parent_spans()
 
@@ -114,10 +116,14 @@ class Telemetry:
             mark_failed(span, spans.finish_failure(finished.error_type))
         span.end()
 
-    def open_group(self, context: RunContext, step: int, at: float) -> None:
-        """Write the `agent.steps` span of the hundred steps that begin with `step`, if one does. `at`: as for `open_run`."""
+    async def open_group(self, context: RunContext, step: int, at: float) -> None:
+        """Write the `agent.steps` span of the hundred steps that begin with `step`, if one does, and wait for its export.
+
+        `at`: as for `open_run`.
+        """
         if begins_group(step):
             self._write_short(spans.agent_steps(context.trace, step), at)
+            await self.wait_for_parent_spans()
 
     @contextmanager
     def chat(

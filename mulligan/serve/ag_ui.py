@@ -22,7 +22,7 @@ from mulligan.run_view import changes
 from mulligan.run_view.run_view import RunView
 from mulligan.run_view.step_view import CallView, StepView
 from mulligan.serve.client_parts import as_prompt, joined_instructions, media_part
-from mulligan.serve.http_protocol import STREAM, Calling, EventStream, Protocol, Serving
+from mulligan.serve.http_protocol import STREAM, Calling, EventStream, Protocol, Serving, problem_body, problems
 from mulligan.serve.json_body import MOST_MESSAGES, JsonRoute, check_count
 from mulligan.serve.problems import Problem
 from mulligan.serve.replies import PersonReply, send_replies
@@ -42,6 +42,8 @@ TOLD |= {"run_started", "run_ended"}
 """The events that AG-UI has events of its own for; RUN_STARTED, the call and the interrupt stand for some of them."""
 
 Json = dict[str, Any]
+PROBLEM = problem_body("code", "message")
+OF_RUN = problems(404, 409, body=PROBLEM)
 router = APIRouter(prefix=PREFIX, tags=["ag-ui"], route_class=JsonRoute)
 
 
@@ -68,7 +70,7 @@ class RunAgentInput(_FromClient):
     resume: Annotated[list[ResumeEntry] | None, Field(max_length=MOST_REPLIES)] = None
 
 
-@router.post("/{agent}", response_class=Response, responses=STREAM)
+@router.post("/{agent}", response_class=Response, responses={**STREAM, **OF_RUN})
 async def run(
     agent: str,
     body: RunAgentInput,
@@ -99,7 +101,7 @@ async def run(
     return _respond(body, Translator(body, newest), stream, snapshot=True)
 
 
-@router.get("/{agent}/{thread:path}")
+@router.get("/{agent}/{thread:path}", responses=OF_RUN)
 async def read(agent: str, thread: str, runs: Serving, caller: Calling) -> Json:
     """The messages of a thread. Of a step that is under way it has nothing yet."""
     newest = await Thread(runs, caller, agent, thread).newest()
@@ -371,4 +373,4 @@ def _refuse(problem: Problem) -> Response:
     return JSONResponse({"code": problem.code, "message": problem.detail}, problem.status, headers=problem.headers)
 
 
-AG_UI = Protocol(prefix=PREFIX, router=router, refuse=_refuse)
+AG_UI = Protocol(prefix=PREFIX, router=router, refuse=_refuse, problem=PROBLEM)

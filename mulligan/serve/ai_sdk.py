@@ -20,7 +20,7 @@ from mulligan.run_view.run_view import RunView
 from mulligan.run_view.step_view import DENIED, CallView
 from mulligan.serve.caller import Caller
 from mulligan.serve.client_parts import as_prompt, joined_instructions, media_part
-from mulligan.serve.http_protocol import STREAM, Calling, EventStream, Protocol, Serving
+from mulligan.serve.http_protocol import ENDED, STREAM, Calling, EventStream, Protocol, Serving, problem_body, problems
 from mulligan.serve.json_body import MOST_MESSAGES, JsonRoute, check_count
 from mulligan.serve.problems import Problem
 from mulligan.serve.replies import PersonReply, send_replies
@@ -51,6 +51,8 @@ MOST_TURNS, MOST_CHARS = 100, 8_000_000
 """The newest turns that a page is given, and about how many characters they have together."""
 
 Json = dict[str, Any]
+PROBLEM = problem_body("error", "code")
+OF_RUN = problems(404, 409, body=PROBLEM)
 router = APIRouter(prefix=PREFIX, tags=["ai-sdk"], route_class=JsonRoute)
 
 
@@ -64,7 +66,7 @@ class ChatRequest(BaseModel):
     """Of the run, beside that of the message: `body: {metadata: …}` of the transport."""
 
 
-@router.post("/{agent}", response_class=Response, responses=STREAM)
+@router.post("/{agent}", response_class=Response, responses={**STREAM, **OF_RUN})
 async def send(agent: str, body: ChatRequest, runs: Serving, caller: Calling, sdk: Version = NEWEST) -> Response:
     """Send the user's message, or replies to approvals and questions."""
     if body.trigger != "submit-message":
@@ -89,7 +91,7 @@ async def send(agent: str, body: ChatRequest, runs: Serving, caller: Calling, sd
     return _respond(await open_turn(runs, caller, newest.run_id, since=since, decided=decided), sdk, is_whole=False)
 
 
-@router.get("/{agent}/{chat:path}/stream", response_class=Response, responses=STREAM)
+@router.get("/{agent}/{chat:path}/stream", response_class=Response, responses={**STREAM, **ENDED, **OF_RUN})
 async def resume(agent: str, chat: str, runs: Serving, caller: Calling, sdk: Version = NEWEST) -> Response:
     """The newest message from its beginning, while its run is open; 204 if no run is."""
     newest = await Thread(runs, caller, agent, chat).newest()
@@ -105,7 +107,7 @@ async def resume(agent: str, chat: str, runs: Serving, caller: Calling, sdk: Ver
     return _respond(await open_turn(runs, caller, newest.run_id), sdk, is_whole=True)
 
 
-@router.get("/{agent}/{chat:path}")
+@router.get("/{agent}/{chat:path}", response_model=list[Json], responses=OF_RUN)
 async def read(agent: str, chat: str, runs: Serving, caller: Calling, sdk: Version = NEWEST) -> Response:
     """The conversation as UIMessages, without the answer of a turn in flight. One that waits for people is not in flight."""
     messages: list[Json] = []
@@ -433,4 +435,4 @@ def _refuse(problem: Problem) -> Response:
     return JSONResponse({"error": problem.detail, "code": problem.code}, problem.status, headers=problem.headers)
 
 
-AI_SDK = Protocol(prefix=PREFIX, router=router, refuse=_refuse)
+AI_SDK = Protocol(prefix=PREFIX, router=router, refuse=_refuse, problem=PROBLEM)

@@ -45,7 +45,7 @@ class _PersonUpdate(BaseModel):
 class SendMessage(_PersonUpdate):
     """A message for the agent. Updates with the same `id` are one message; without an `id`, each update is a message."""
 
-    text: Annotated[WellFormedText, Field(min_length=1)] = optional_field("")
+    text: WellFormedText = optional_field("")
     """The message: at most 1,000,000 bytes of UTF-8; of its content, the text alone."""
     id: Key | None = None
     content: Parts | None = optional_field()
