@@ -27,6 +27,7 @@ from temporalio.client import (
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
+from mulligan.client.branch_run import branch_run
 from mulligan.client.callback_tokens import callback_tokens
 from mulligan.client.event_feed import EventFeeds
 from mulligan.client.event_position import EventTokenError, StreamPosition
@@ -252,6 +253,22 @@ class Runs:
         except ResumeError as error:
             raise Problem(409, "not_resumable", str(error)) from None
         return Started.noted(started.handle.id, is_new=started.is_new)
+
+    async def branch(self, caller: Caller, run_id: str, options: Mapping[str, Any], server_id: str) -> Started:
+        """Answer the message that a run has answered again, or another one in its place, in a run with the id `server_id`.
+
+        The branch begins with the messages and the tenant of the run. `options`: as for `branch_run`, but the user.
+        """
+        run_input = await self.input(caller, run_id)
+        if run_input is None:
+            raise Problem(409, "not_an_agent", f"The workflow {run_id[:80]!r} is not a run of an agent.")
+        options = NOTHING_IGNORED.accept(await self.agent(caller, run_input.agent), options, strict=self._strict)
+        given = {**options, "user": caller.other_user}
+        try:
+            await branch_run(self.client, run_id, run_input, given, server_id)
+        except WorkflowAlreadyStartedError:
+            raise Problem(409, "id_taken", f"There is a run {server_id!r} already.") from None
+        return Started.noted(server_id, is_new=True)
 
     # Reading
 
