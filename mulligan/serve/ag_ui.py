@@ -269,7 +269,7 @@ class Translator:
         return {"type": "RUN_FINISHED", "threadId": self._body.thread_id, "runId": self._body.run_id, **fields}
 
     def _answer_id(self, step: StepView) -> str:
-        """The id of a step's message. Clients append to a message that they have: a text that is written again has another."""
+        """The id of a step's message. Clients append to a text with a known id: one that is written again has another."""
         number = self._texts.get(step.number)
         return f"{OWN_ID}answer-{self._answers + step.answer_number}" + (f"-{number}" if number else "")
 

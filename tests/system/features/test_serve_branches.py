@@ -30,8 +30,11 @@ async def door(lab: Lab) -> AsyncIterator[Door]:
 
 @pytest.fixture
 def script(lab: Lab) -> Callable[..., None]:
+    """Script the answers of an agent's model in the order of the requests."""
+
     def scripted(agent: Agent, *turns: Turn) -> None:
-        lab.model.script(str(agent.model).partition(":")[2], list(turns))
+        left = iter(turns)
+        lab.model.script(str(agent.model).partition(":")[2], lambda _request, _number: next(left))
 
     return scripted
 
@@ -68,7 +71,7 @@ async def test_regenerate_answers_a_message_again_without_the_answer_it_had(
     answered = await chat.regenerate(two, "m2")
     assert written(answered) == "Fourth."
     assert await texts(chat) == [one, "Second.", two, "Fourth."]
-    assert requests(lab, chat.id) == [[one], [one], [one, "Second.", two], [one, "Second.", two]]
+    assert requests(lab, one) == [[one], [one], [one, "Second.", two], [one, "Second.", two]]
     assert (await door.http.get(f"/api/runs/{first[0]['messageId']}")).json()["status"] == "completed"
 
 
@@ -150,7 +153,7 @@ async def test_a_run_of_somebody_else_with_the_id_of_a_branch_is_passed_over(
     first = (await chat.say("Hi."))[0]["messageId"]
     taken = {"agent": "shop", "prompt": "Mine.", "id": f"{first}-branch-1"}
     refused = await door.http.post("/api/runs", json=taken)
-    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_id")
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_input")
     given = {"agent": "shop", "prompt": "Mine."}
     foreign = await lab.client.start_workflow("AgentWorkflow", given, id=f"{first}-branch-1", task_queue=lab.task_queue)
     await foreign.result()
