@@ -337,8 +337,16 @@ class Translator:
             case changes.Below():
                 return self._below(change)
             case changes.Ended(end):
-                return [_data(end), _end(end)]
+                return [*self._ended(end), _end(end)]
         return self._of_call(change)
+
+    def _ended(self, end: RunEnded) -> list[Json]:
+        """The event of the end; in a step of its own, where the last step has calls. Pages send the decisions and answers of
+        the last step, and would send them to the ended run again and again. (A step without parts changes no page.)
+        """
+        if self.view.newest_step is None or not self.view.newest_step.calls:
+            return [_data(end)]
+        return [{"type": "start-step"}, _data(end), {"type": "finish-step"}]
 
     def _of_call(self, change: changes.Change) -> list[Json]:
         match change:
