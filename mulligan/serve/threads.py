@@ -186,8 +186,8 @@ class Thread:
             looks_back = intent != "say" or (newest is not None and 0 < said <= newest.said)
             earlier = await self._reply_to(message, newest, looks_back=looks_back)
             if newest is not None and earlier is not None and earlier.answers(message):
-                is_replaced = earlier.run_id != replaces and any(self._place(replaces))
-                stands = intent == "edit" or attempt > 0 or is_replaced or newest.is_open
+                is_replacement = earlier.run_id != replaces and (newest.is_open or any(self._place(replaces)))
+                stands = intent == "edit" or attempt > 0 or is_replacement
                 if intent == "say" or (stands and earlier.run_id == newest.run_id):
                     return earlier
             if newest is not None and newest.is_open:

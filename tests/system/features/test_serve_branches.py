@@ -136,10 +136,15 @@ async def test_nothing_branches_while_a_turn_is_open(door: Door, script: Callabl
     script(desk, FIRST, call("refund", '{"order": 7, "amount": {"euros": 2}}', "c1"), DONE)
     chat = Chat(door, "desk")
     await chat.say("One?", "m1")
-    await chat.say("Refund order 7.", "m2")
-    text = {"type": "text", "text": "Another?"}
-    for fields in ({"messageId": "m1"}, {"trigger": "regenerate-message"}):
-        body = {"id": chat.id, "messages": [{"id": "m1", "role": "user", "parts": [text]}], **fields}
+    waiting = (await chat.say("Refund order 7.", "m2"))[0]["messageId"]
+    edited = {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Another?"}]}
+    again = {"id": "m2", "role": "user", "parts": [{"type": "text", "text": "Refund order 7."}]}
+    for message, fields in [
+        (edited, {"messageId": "m1"}),
+        (edited, {"trigger": "regenerate-message"}),
+        (again, {"trigger": "regenerate-message", "messageId": waiting}),
+    ]:
+        body = {"id": chat.id, "messages": [message], **fields}
         answer = await door.http.post("/ai-sdk/desk", json=body)
         assert (answer.status_code, answer.json()["code"]) == (409, "busy")
 
