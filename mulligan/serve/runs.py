@@ -27,6 +27,7 @@ from temporalio.client import (
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
+from mulligan.client.branch_run import branch_run
 from mulligan.client.callback_tokens import callback_tokens
 from mulligan.client.event_feed import EventFeeds
 from mulligan.client.event_position import EventTokenError, StreamPosition
@@ -70,6 +71,8 @@ NO_END = 10**15
 """An offset that no event has."""
 MOST_ROOTS, PARALLEL_READS = 10_000, 20
 """Runs with sub-agents whose memo is remembered, and how many are read at the same time."""
+
+FORKS_OF_OPERATORS = "Instructions, a model, results and live tools of a fork are for operators; leave them out."
 
 Handle = WorkflowHandle[Any, Any]
 
@@ -272,10 +275,7 @@ class Runs:
         try:
             fork = parse_fork(given)
             if fork.is_for_operators and not caller.operator:
-                raise Problem(
-                    403, "operators_only", "Instructions, a model, results and live tools of a fork are for operators; "
-                    "leave them out.",
-                )  # fmt: skip
+                raise Problem(403, "operators_only", FORKS_OF_OPERATORS)
             user = caller.other_user
             started = await start_fork(self.client, run_id, fork, new_id=chosen or key, user=user)
         except WorkflowAlreadyStartedError as error:
@@ -292,6 +292,22 @@ class Runs:
             raise Problem(422, "not_forkable", str(error)) from None
         ServedRequest.current().started = started.handle.id
         return started
+
+    async def branch(self, caller: Caller, run_id: str, options: Mapping[str, Any], server_id: str) -> Started:
+        """Answer the message that a run has answered again, or another one in its place, in a run with the id `server_id`.
+
+        The branch begins with the messages and the tenant of the run. `options`: as for `branch_run`, but the user.
+        """
+        run_input = await self.input(caller, run_id)
+        if run_input is None:
+            raise Problem(409, "not_an_agent", f"The workflow {run_id[:80]!r} is not a run of an agent.")
+        options = NOTHING_IGNORED.accept(await self.agent(caller, run_input.agent), options, strict=self._strict)
+        given = {**options, "user": caller.other_user}
+        try:
+            await branch_run(self.client, run_id, run_input, given, server_id)
+        except WorkflowAlreadyStartedError:
+            raise Problem(409, "id_taken", f"There is a run {server_id!r} already.") from None
+        return Started.noted(server_id, is_new=True)
 
     # Reading
 
