@@ -87,7 +87,7 @@ def payloads_in(message: Any, skip: str = "") -> list[Any]:
 
 
 async def test_a_strict_worker_runs_everything_that_is_encrypted_for_its_workflow_and_nothing_else(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Sub-agents, updates, signals, queries, memos, continue-as-new and failures are readable where they belong. Plain
     payloads, and those of another workflow, are refused without failing a workflow task."""
@@ -114,15 +114,22 @@ async def test_a_strict_worker_runs_everything_that_is_encrypted_for_its_workflo
         assert (await listed.memo())["agent"] == "lead"
 
         token = context.attach(baggage.set_baggage("customer", SECRET))
-        waiting = await at.start([call("wait_for_file"), DONE], metadata={"file": "/never"})
+        go = tmp_path / "go"
+        waiting = await at.start([call("wait_for_file"), DONE], metadata={"file": str(go)})
         context.detach(token)
         started = (await waiting.fetch_history()).events[0]
         assert SECRET.encode() not in started.SerializeToString()
+        async with asyncio.timeout(90):  # a run that is stopped before its tool has begun ends at once
+            while (await waiting.query("progress")).get("running") != ["wait_for_file"]:
+                await asyncio.sleep(0.05)
         with pytest.raises(WorkflowUpdateFailedError):
             await plain.get_workflow_handle(waiting.id).execute_update("send_message", {"text": "not encrypted"})
         await plain.get_workflow_handle(waiting.id).signal("stop", "not encrypted")
         await waiting.execute_update("send_message", {"text": "encrypted"})
-        await waiting.cancel()
+        go.touch()
+        stopped = await at.look(waiting)
+        assert stopped.result["status"] == "stopped"
+        assert [each["result"]["text"] for each in stopped.calls] == ["it is there"]
 
         moved = (await history_of(client, ran.id))[0]
         for given, reason in (
