@@ -289,7 +289,7 @@ async def test_the_worker_stops_when_functions_that_hang_leave_no_thread(tempora
     while not worker.is_running:
         await asyncio.sleep(0.01)
     [parts] = plugin._workers.values()
-    parts.activities._services.runtime.bounds.on_used_up("no threads left: 128 functions still run")
+    parts._activities._services.runtime.bounds.on_used_up("no threads left: 128 functions still run")
     with pytest.raises(WorkerStoppedError, match="no threads left: 128 functions still run"):
         await running
     assert worker.is_shutdown

@@ -18,6 +18,7 @@ from mulligan import connect
 from mulligan.client.served_agents import without_tag
 from mulligan.devserver import DevServer, temporal_server
 from mulligan.observe.telemetry import Telemetry
+from mulligan.worker import poll_monitor
 from mulligan.worker.group import WorkerGroup, WorkerStoppedError
 from mulligan.worker.loading import SHIPPED, load
 from mulligan.worker.poll_monitor import ActivitySlots, PollMonitor
@@ -143,17 +144,13 @@ async def reasons_of_checks(monitor: PollMonitor, times: int) -> list[str]:
     return found
 
 
-async def test_polls_that_end_without_an_error_are_reported(short_poll_client: Client) -> None:
+async def test_polls_that_end_without_an_error_are_reported(
+    short_poll_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The SDK's core stops, as after a panic in it, while `Worker.run()` goes on and `is_running` stays true."""
     said: asyncio.Queue[str] = asyncio.Queue()
-    monitor = PollMonitor(
-        short_poll_client,
-        "deaf",
-        "activity",
-        said.put_nowait,
-        seconds_between_checks=BETWEEN_CHECKS,
-        misses_to_report=2,
-    )
+    monkeypatch.setattr(poll_monitor, "SECONDS_BETWEEN_CHECKS", BETWEEN_CHECKS)
+    monitor = PollMonitor(short_poll_client, "deaf", "activity", said.put_nowait, misses_to_report=2)
     group = WorkerGroup(said.put_nowait, seconds_to_stop=10)
     worker = Worker(short_poll_client, task_queue="deaf", activities=[nothing])
     reason = "not polling task queue 'deaf' for activity tasks"

@@ -21,10 +21,12 @@ from mulligan.client.pollers import last_polls
 from mulligan.client.read_agents import AgentReader
 from mulligan.client.served_agents import ServedAgents, read_other_workers
 from mulligan.client.wait_reader import WaitReader
-from mulligan.worker import other_agents, temporal_plugin
+from mulligan.worker import other_agents, plugin_worker
+from mulligan.worker.activity_workers import activity_workers
 from mulligan.worker.group import WorkerGroup, WorkerStoppedError
 from mulligan.worker.loading import load
-from mulligan.worker.wiring import activity_worker, running_worker
+from mulligan.worker.poll_monitor import PollMonitor
+from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
 from tests.live.conftest import Lab
 from tests.live.test_waiting_for import waits_for
@@ -187,11 +189,12 @@ async def test_a_worker_with_a_plugin_ends_with_an_error_if_its_second_worker_st
     client = await Client.connect(address, namespace=namespace, plugins=[MulliganPlugin(load=[EAST])])
     seconds: list[Worker] = []
 
-    def recorded(*args: Any, **kwargs: Any) -> Worker:
-        seconds.append(activity_worker(*args, **kwargs))
-        return seconds[-1]
+    def recorded(*args: Any) -> tuple[list[Worker], list[PollMonitor]]:
+        workers, monitors = activity_workers(*args)
+        seconds.extend(workers)
+        return workers, monitors
 
-    monkeypatch.setattr(temporal_plugin, "activity_worker", recorded)
+    monkeypatch.setattr(plugin_worker, "activity_workers", recorded)
     running = asyncio.create_task(Worker(client, task_queue=f"sides-{uuid.uuid4().hex[:6]}").run())
     async with asyncio.timeout(60):
         while not seconds or not seconds[0].is_running:
