@@ -44,7 +44,7 @@ _OPTIONS_OF_ALL = (
 """The options of a worker that those beside it have as well. Without a build id, the SDK compiles all loaded modules again
 to hash them, which blocks the event loop for seconds."""
 _LIMITS = ("max_activities_per_second", "max_task_queue_activities_per_second")
-_ARGUMENTS = {
+OWN_OPTIONS = {
     "grace_seconds": "Worker(graceful_shutdown_timeout=…)",
     "max_cached_workflows": "Worker(max_cached_workflows=…)",
     "max_concurrent_activities": "Worker(max_concurrent_activities=…)",
@@ -175,6 +175,6 @@ def _warnings(config: WorkerConfig, chosen: Settings) -> Iterator[str]:
             "tool and model calls that are running; give it one: Worker(…, "
             "graceful_shutdown_timeout=timedelta(seconds=30))."
         )
-    for name, argument in _ARGUMENTS.items():
+    for name, argument in OWN_OPTIONS.items():
         if name in chosen.model_fields_set:
             yield f"MULLIGAN_{name.upper()} has no effect on a worker with MulliganPlugin; use {argument}."

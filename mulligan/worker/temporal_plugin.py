@@ -11,6 +11,7 @@ from temporalio.client import ClientConfig, WorkflowHistory
 from temporalio.client import Plugin as ClientPlugin
 from temporalio.contrib.pydantic import PydanticPayloadConverter
 from temporalio.converter import DataConverter, DefaultPayloadConverter
+from temporalio.runtime import Runtime
 from temporalio.service import ConnectConfig, ServiceClient
 from temporalio.worker import Plugin as WorkerPlugin
 from temporalio.worker import (
@@ -28,6 +29,7 @@ from mulligan.client.converter import PayloadConverter
 from mulligan.client.settings import settings
 from mulligan.client.start_interceptor import StartInterceptor
 from mulligan.errors import DeclarationError
+from mulligan.observe.metrics import temporal_runtime
 from mulligan.script import Script
 from mulligan.worker.loading import LoadedModules, load
 from mulligan.worker.logs import set_up_logging
@@ -124,6 +126,15 @@ class MulliganPlugin(ClientPlugin, WorkerPlugin):
         """
         chosen = settings()
         set_up_logging(chosen.log_format, is_encrypted=chosen.is_encrypted)
+
+    @staticmethod
+    def runtime() -> Runtime:
+        """Return a runtime for `Client.connect(runtime=…)`, with which the SDK's core reports as in `mulligan worker`.
+
+        Its log lines go to Python's logger `temporalio.core`. Temporal's own metrics, which the dashboard shows, are
+        exported where `OTEL_EXPORTER_OTLP_ENDPOINT` says. Create one for each process, and keep it for all its clients.
+        """
+        return temporal_runtime()
 
     def configure_replayer(self, config: ReplayerConfig) -> ReplayerConfig:
         """Add workflows and the data converter."""

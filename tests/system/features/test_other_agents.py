@@ -26,10 +26,10 @@ from mulligan.worker.activity_workers import activity_workers
 from mulligan.worker.group import WorkerGroup, WorkerStoppedError
 from mulligan.worker.loading import load
 from mulligan.worker.poll_monitor import PollMonitor
-from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
 from tests.live.conftest import Lab
 from tests.live.test_waiting_for import waits_for
+from tests.support.own_worker import serving
 
 EAST, WEST = "tests.support.east_agents", "tests.support.west_agents"
 BOTH = "tests.support.both_sides_workflow"
@@ -44,12 +44,13 @@ async def greet() -> str:
 class Sides:
     """The two workers, each with a client of its own, on one task queue."""
 
-    def __init__(self, lab: Lab) -> None:
-        self.lab = lab
+    def __init__(self, lab: Lab, kind: str = "ours") -> None:
+        self.lab, self.kind = lab, kind
         self.queue = f"sides-{uuid.uuid4().hex[:6]}"
 
     async def worker(self, module: str) -> AbstractAsyncContextManager[WorkerGroup]:
-        return running_worker(await self.lab.another_client(), load([module, BOTH]), self.lab.telemetry, self.queue)
+        client = await self.lab.another_client()
+        return serving(self.kind, client, [module, BOTH], self.lab.telemetry, self.queue)
 
     async def start(self, agent: str) -> Any:
         return await self.lab.client.start_workflow(
@@ -60,9 +61,9 @@ class Sides:
         )
 
 
-@pytest.fixture
-async def sides(lab: Lab) -> AsyncIterator[Sides]:
-    sides = Sides(lab)
+@pytest.fixture(params=["ours", "own"])
+async def sides(lab: Lab, request: pytest.FixtureRequest) -> AsyncIterator[Sides]:
+    sides = Sides(lab, request.param)
     async with AsyncExitStack() as stack:
         for module in (EAST, WEST):
             await stack.enter_async_context(await sides.worker(module))
