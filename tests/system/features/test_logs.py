@@ -150,21 +150,22 @@ async def test_a_failure_that_is_retried_is_one_line(lab: Lab, temporal: DevServ
     assert not [line for line in lines if line.startswith((" ", "Traceback"))], lines
 
 
+@activity.defn
+async def theirs() -> None:
+    raise ApplicationError("no such letter", non_retryable=True)
+
+
+@workflow.defn(sandboxed=False)
+class Theirs:
+    @workflow.run
+    async def run(self) -> None:
+        await workflow.execute_activity(theirs, start_to_close_timeout=timedelta(seconds=20))
+
+
 async def test_the_sdk_writes_the_failures_of_somebodys_own_activities_as_before(
     temporal: DevServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With their stack trace: the plugin shortens those of agents only."""
-
-    @activity.defn
-    async def theirs() -> None:
-        raise ApplicationError("no such letter", non_retryable=True)
-
-    @workflow.defn(sandboxed=False)
-    class Theirs:
-        @workflow.run
-        async def run(self) -> None:
-            await workflow.execute_activity(theirs, start_to_close_timeout=timedelta(seconds=20))
-
     queue = f"theirs-{uuid.uuid4().hex[:6]}"
     client = await connect_to(temporal)
     async with serving(
