@@ -128,7 +128,7 @@ async def _read_state(client: Client, handle: WorkflowHandle[Any, Any], *, deep:
     query_error = ""
     try:
         if is_without_worker(waiting):
-            query_error = "none of the run's workers answers (no worker polls its task queue)"
+            query_error = "none of the run's workers answers"
         else:
             progress = await query_run(handle, "progress")
             agents = await _read_agents(client, handle, progress)
