@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from operator import add
 from typing import Any
 
 from pydantic import BaseModel
@@ -43,6 +45,9 @@ class AgentQueries:
         if agent is None:
             return {"status": "failed"}
         progress = agent_progress(agent)
+        turns = [each.turn for each in self._agents.values() if each.has_turn]
+        if len(turns) > 1 or any(turn.before for turn in turns):
+            progress.all_turns = reduce(add, [turn.of_all_turns for turn in turns])
         if len(self._agents) > 1:
             progress.conversations = [
                 ConversationInfo(

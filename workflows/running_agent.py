@@ -153,6 +153,7 @@ class RunningAgent:
 
     @turn.setter
     def turn(self, turn: Turn) -> None:
+        turn.before = self._turn.of_all_turns if self._turn is not None else None
         self._turn = turn
         self._link_features(turn)
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, JsonValue
 from mulligan.prices import cost_of, round_usd
 from mulligan.run_input import RunInput
 from mulligan.schema.optional_field import optional_field
-from mulligan.values import Consumption, RunResult, Status, Usage
+from mulligan.values import Consumption, RunResult, Spent, Status, Usage
 from mulligan.wire.agent_facts import AgentFacts, OpenedRun
 from mulligan.wire.model_call import GuardContext, ModelAnswer, ModelCall
 from mulligan.wire.run_context import RunContext
@@ -45,6 +45,9 @@ class Turn(BaseModel):
     repeats: dict[str, int] = optional_field({})
     """In how many consecutive steps, the newest included, each failed call of the newest step has failed, by its digest."""
 
+    before: Spent | None = optional_field()
+    """What the agent's earlier turns in this workflow have used; None if there is none."""
+
     task: str = optional_field("")
     """What the turn was asked for, in one line."""
 
@@ -63,6 +66,12 @@ class Turn(BaseModel):
         if run.facts.prices:
             turn.result.cost = 0.0
         return turn
+
+    @property
+    def of_all_turns(self) -> Spent:
+        """What this turn and the agent's earlier ones have used so far."""
+        own = Spent(usage=self.result.usage, cost=self.result.cost)
+        return own if self.before is None else self.before + own
 
     @property
     def max_steps(self) -> int:
