@@ -382,3 +382,56 @@ async def test_an_agent_that_no_worker_serves_is_refused_with_the_nearest_name(m
     assert (await mulligan("show", "misspelt")).code == 2
     unserved = await mulligan("start", "suport", "x", "--id", "unserved", "--task-queue", "unserved")
     assert unserved.code == 0, unserved.err
+
+
+MODULE = """
+from mulligan import Agent, Say, Script
+
+agent = Agent(name="greeter", model="scripted:greeting")
+script = Script("greeting", [Say("{}")])
+"""
+
+
+async def test_a_worker_with_reload_serves_a_changed_file_and_survives_a_broken_one(
+    mulligan: Run, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """A syntax error is reported, and the next change starts the worker again."""
+    module = tmp_path / "greeting.py"
+    module.write_text(MODULE.format("Hello."))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "mulligan", "worker", "--load", "greeting", "--task-queue", "reload", "--reload"),
+        env=environment, cwd=tmp_path, stderr=PIPE,
+    )  # fmt: skip
+    assert process.stderr is not None
+
+    async def line_with(words: str) -> str:
+        assert process.stderr is not None
+        async with asyncio.timeout(60):
+            while words not in (line := (await process.stderr.readline()).decode()):
+                assert line, words
+        return line
+
+    async def greeting() -> str:
+        return (await mulligan("start", "greeter", "x", "--wait", "--task-queue", "reload")).out
+
+    try:
+        await line_with("Serving greeter on task queue 'reload'")
+        assert await greeting() == "Hello.\n"
+        module.write_text("agent = (")
+        assert await line_with("changed: ") == "greeting.py changed: the worker starts again.\n"
+        await line_with("The worker has ended with code 2. It starts again when a Python file changes.")
+        module.write_text(MODULE.format("Good day."))
+        await line_with("Serving greeter on task queue 'reload'")
+        assert await greeting() == "Good day.\n"
+        process.terminate()
+        await line_with("Draining")
+        assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+
+
+async def test_reload_and_processes_exclude_each_other(mulligan: Run) -> None:
+    ran = await mulligan("worker", "--reload", "--processes", "2")
+    assert ran.code == 2
+    assert "error: --reload and --processes do not go together" in ran.err
