@@ -27,6 +27,7 @@ __all__ = [
     "Progress",
     "Repair",
     "RunResult",
+    "Spent",
     "Status",
     "Step",
     "StepCall",
@@ -402,10 +403,12 @@ class ConversationInfo(BaseModel):
 
 
 class Spent(BaseModel):
-    """What several turns have used: tokens, and USD (None as in the RunResult)."""
+    """What several turns have used."""
 
     usage: Usage
+    """Tokens of their model calls."""
     cost: float | None
+    """USD; None as in the RunResult."""
 
     def __add__(self, other: Spent) -> Spent:
         cost = None if self.cost is None or other.cost is None else round(self.cost + other.cost, 12)

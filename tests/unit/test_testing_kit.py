@@ -187,7 +187,8 @@ async def price(ctx: ToolContext) -> int:
 class AskForPrice:
     @workflow.run
     async def run(self) -> str:
-        return (await DurableAgent("pricing").run("How much?")).output
+        output: str = (await DurableAgent("pricing").run("How much?")).output
+        return output
 
 
 PRICING = Agent(name="pricing", model="scripted:test", tools=[price])
