@@ -11,6 +11,7 @@ from temporalio import activity
 from mulligan.activities.agent_not_served import other_queues
 from mulligan.activities.services import Services
 from mulligan.agent import Agent, AgentTool
+from mulligan.mcp import McpServer
 from mulligan.schema.json_schema import schema_validator
 from mulligan.schema.plain_function import callable_name, plain_function
 from mulligan.tool import Tool
@@ -37,10 +38,20 @@ class ListAgentsActivity:
         return AgentList(agents=agents, queues=await other_queues(self.services))
 
 
+def _waits(source: Tool | McpServer) -> dict[str, str]:
+    """What a valid call of the tool, or of the server's tools, needs of a person before it runs; {} if nothing."""
+    if isinstance(source, Tool) and source.asks_person:
+        return {"waits": "answer"}
+    if not source.needs_approval:
+        return {}
+    return {"waits": "approval" if source.needs_approval is True else "approval of some calls"}
+
+
 def agent_json(agent: Agent) -> dict[str, Any]:
     """An agent as JSON: its models, tools with their schemas, MCP servers, and output types.
 
-    `tools_function` is the name of the function that returns the tools, where they are not listed.
+    `tools_function` is the name of the function that returns the tools, where they are not listed. `waits` of a tool, or of
+    a server, says that its calls wait for a person: `approval`, `approval of some calls` (a function decides), `answer`.
     """
     return {
         "name": agent.name,
@@ -58,6 +69,7 @@ def agent_json(agent: Agent) -> dict[str, Any]:
                 "attempts": tool.attempts,
                 **({"once": tool.once} if tool.once else {}),
                 **({"result": result} if (result := _result_schema(tool)) else {}),
+                **_waits(tool),
                 **({"agent": tool.agent.name} if isinstance(tool, AgentTool) else {}),
             }
             for tool in agent.listed_tools
@@ -69,6 +81,7 @@ def agent_json(agent: Agent) -> dict[str, Any]:
                 "address": server.address,
                 "include": None if server.include is None else list(server.include),
                 "exclude": list(server.exclude),
+                **_waits(server),
             }
             for server in agent.mcp
         ],

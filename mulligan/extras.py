@@ -11,6 +11,7 @@ EXTRAS = {
     "google": ("google.genai",),
     "mcp": ("mcp",),
     "s3": ("boto3",),
+    "reload": ("watchfiles",),
     "serve": ("fastapi", "uvicorn", "sse_starlette", "mcp", "jinja2"),
     "web": ("bs4", "markdownify"),
 }

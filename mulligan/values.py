@@ -27,6 +27,7 @@ __all__ = [
     "Progress",
     "Repair",
     "RunResult",
+    "Spent",
     "Status",
     "Step",
     "StepCall",
@@ -405,6 +406,19 @@ class ConversationInfo(BaseModel):
     """As in its own progress; `not_started` before its first turn."""
 
 
+class Spent(BaseModel):
+    """What several turns have used."""
+
+    usage: Usage
+    """Tokens of their model calls."""
+    cost: float | None
+    """USD; None as in the RunResult."""
+
+    def __add__(self, other: Spent) -> Spent:
+        cost = None if self.cost is None or other.cost is None else round(self.cost + other.cost, 12)
+        return Spent(usage=self.usage + other.usage, cost=cost)
+
+
 class Progress(BaseModel):
     """The result of the `progress` query."""
 
@@ -426,5 +440,7 @@ class Progress(BaseModel):
     """USD so far; None as in the RunResult."""
     waiting_for: WaitingFor | None = None
     """What the run waits for; None if it has ended, or only has work of its own to do."""
+    all_turns: Spent | None = optional_field()
+    """What all turns of all agents of the workflow have used so far; None if there was one turn of one agent."""
     conversations: list[ConversationInfo] = optional_field([])
     """The agents of a workflow that has several."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from operator import add
 from typing import Any
 
 from pydantic import BaseModel
@@ -46,6 +48,9 @@ class AgentQueries:
         if agent is None:
             return {"status": "failed"}
         progress = agent_progress(agent)
+        turns = [turn for each in self._agents.values() for turn in each.turns]
+        if len(turns) > 1:
+            progress.all_turns = reduce(add, [turn.used for turn in turns])
         if len(self._agents) > 1:
             progress.conversations = [
                 ConversationInfo(

@@ -162,9 +162,14 @@ class RunningAgent:
         self._turn = turn
         self._link_features(turn)
 
+    @property
+    def turns(self) -> list[Turn]:
+        """All turns of the agent in this workflow, the newest last."""
+        return [*self._former_turns, *([self._turn] if self._turn is not None else [])]
+
     def turn_of(self, step: int) -> Turn:
         """The turn that a step of the conversation belongs to."""
-        turns = [*self._former_turns, self.turn]
+        turns = self.turns
         return next((each for each in reversed(turns) if each.first_step <= step), turns[0])
 
     def _dump_former(self, turn: Turn) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, JsonValue
 from mulligan.prices import cost_of, round_usd
 from mulligan.run_input import RunInput
 from mulligan.schema.optional_field import optional_field
-from mulligan.values import Consumption, RunResult, Status, Usage
+from mulligan.values import Consumption, RunResult, Spent, Status, Usage
 from mulligan.wire.agent_facts import AgentFacts, OpenedRun
 from mulligan.wire.model_call import GuardContext, ModelAnswer, ModelCall
 from mulligan.wire.run_context import RunContext
@@ -66,6 +66,11 @@ class Turn(BaseModel):
         if run.facts.prices:
             turn.result.cost = 0.0
         return turn
+
+    @property
+    def used(self) -> Spent:
+        """What it has used so far."""
+        return Spent(usage=self.result.usage, cost=self.result.cost)
 
     @property
     def max_steps(self) -> int:

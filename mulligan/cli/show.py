@@ -129,7 +129,7 @@ async def _read_state(client: Client, handle: WorkflowHandle[Any, Any], *, deep:
     query_error = ""
     try:
         if is_without_worker(waiting):
-            query_error = "none of the run's workers answers (no worker polls its task queue)"
+            query_error = "none of the run's workers answers"
         else:
             progress = await query_run(handle, "progress")
             agents = await _read_agents(client, handle, progress)
@@ -194,6 +194,8 @@ def _print_state(state: _RunState) -> None:
             below = partial(sub_run_views, state.sub_runs, step["step"])
             out.print(step_view(Step.model_validate(step), below))
     out.print(end_view(state.end), soft_wrap=True)
+    if not state.is_open and "usage" not in (state.end.result or {}):  # a workflow of a user's own, or one that failed
+        _print_spent(state)
     if state.is_open:
         parts = []
         if (progress := state.progress) is not None and "step" in progress:
@@ -204,6 +206,17 @@ def _print_state(state: _RunState) -> None:
     size = state.size
     chained = f" in {size.runs} workflow runs" if size.runs > 1 else ""
     out.print(f"history: {counted(size.events, 'event')}, {size.bytes / 1000:,.0f} KB{chained}", style="dim")
+
+
+def _print_spent(state: _RunState) -> None:
+    """Print what all agents of the run have used, which is not in its result."""
+    from mulligan.cli._steps import cost_of, counted
+
+    spent = (state.progress or {}).get("all_turns") or state.progress or {}
+    if usage := spent.get("usage"):
+        steps = counted(sum(len(steps) for _, steps in state.agents), "step")
+        tokens = f"{usage['input_tokens']} + {usage['output_tokens']} tokens"
+        out.print(f"{steps}, {tokens}{cost_of(spent)}", style="dim")
 
 
 def _without_final_answer(state: _RunState, steps: list[dict[str, Any]]) -> list[dict[str, Any]]:

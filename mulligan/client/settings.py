@@ -124,9 +124,14 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _strict_needs_keys(self) -> Settings:
-        if self.encryption_strict and not self.encryption_keys.get_secret_value():
+        if self.encryption_strict and not self.is_encrypted:
             raise DeclarationError("MULLIGAN_ENCRYPTION_STRICT is set, but MULLIGAN_ENCRYPTION_KEYS is not; set both.")
         return self
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether payloads are encrypted."""
+        return bool(self.encryption_keys.get_secret_value())
 
     @property
     def limits_activities(self) -> bool:

@@ -34,7 +34,7 @@ from mulligan.client.event_position import EventTokenError, StreamPosition
 from mulligan.client.find_runs import CursorError, RunPage, RunQuery, StatusError, describe_run, find_runs, memo_of
 from mulligan.client.follow_events import read_event_page
 from mulligan.client.fork_run import parse_fork, start_fork
-from mulligan.client.read_agents import RECENT_SECONDS, AgentReader
+from mulligan.client.read_agents import RECENT_SECONDS, AgentReader, unknown_agent
 from mulligan.client.read_run import NO_WORKER_STATUSES, query_run, wait_for_end
 from mulligan.client.resume_run import AlreadyResumedError, PromptNeededError, continue_run
 from mulligan.client.run_state import NoWorkerError, ResumeError, RunNotFoundError
@@ -406,8 +406,8 @@ class Runs:
         if agents is not None and name not in agents:
             agents = await self._agents.read(valid_seconds=RECENT_SECONDS)
         if not caller.may_use(name) or (agents is not None and name not in agents):
-            known = ", ".join(each for each in sorted(agents or caller.agents or ()) if caller.may_use(each)) or "none"
-            raise Problem(404, "unknown_agent", f"There is no agent {name[:80]!r}; there are: {known[:1_000]}.")
+            known = [each for each in agents or caller.agents or () if caller.may_use(each)]
+            raise Problem(404, "unknown_agent", unknown_agent(name, known))
         return agents[name] if agents else {"name": name}
 
     # Watching

@@ -50,10 +50,11 @@ from mulligan.client.content_store import configured_content_store
 from mulligan.client.external_storage import CARRY_BYTES
 from mulligan.client.registered_attributes import RegisteredAttributes
 from mulligan.client.served_agents import ServedAgents
-from mulligan.client.settings import Settings, settings
+from mulligan.client.settings import settings
 from mulligan.features import parts
 from mulligan.observe.telemetry import Telemetry
 from mulligan.prices import Prices
+from mulligan.worker.activity_workers import MODELS_SUFFIX, activity_workers, queues_beside
 from mulligan.worker.all_endpoints import all_endpoints
 from mulligan.worker.group import WorkerGroup
 from mulligan.worker.loading import LoadedModules
@@ -66,7 +67,6 @@ from mulligan.worker.options import (
 )
 from mulligan.worker.other_agents import served_agents, warning_of_other_agents
 from mulligan.worker.poll_monitor import ActivitySlots, PollMonitor, activity_monitor
-from mulligan.worker.sdk_workarounds.temporal_definitions import activity_definition
 from mulligan.worker.sdk_workarounds.workaround_runner import WorkaroundRunner, apply_workarounds
 from mulligan.worker.sdk_workarounds.workflow_cache import WorkflowCache
 from mulligan.worker.supervisor_link import SupervisorLink
@@ -107,7 +107,6 @@ WORKFLOWS = [
     *(AgentWorkflow, AgentListWorkflow, CleanUpWorkflow),
     *(each for feature in FEATURE_CLASSES for each in feature.workflows),
 ]
-MODELS_SUFFIX = "-models"
 SECONDS_AFTER_GRACE = 10
 """Seconds beyond the grace time that a failed worker may take to stop."""
 
@@ -321,52 +320,13 @@ async def running_worker(
         }
         worker = Worker(**with_agents(cast("WorkerConfig", config), loaded, activities, cache, link))
         apply_workarounds(worker, cache, say)
-        workers, monitors = [worker], [PollMonitor(client, task_queue, "workflow", say)]
-        monitors += [activity_monitor(client, task_queue, say, slots, worker_settings.max_activities_per_second)]
-        for queue in (task_queue, *([served.queue] if served is not None and served.tag else [])):
-            for name, of_queue, options in _activity_queues(queue, activities, model_calls, worker_settings):
-                if name == task_queue:
-                    continue  # the worker above takes these
-                queue_slots = ActivitySlots(options["max_concurrent_activities"])
-                interceptors = [queue_slots, *reported]
-                workers += [activity_worker(client, name, of_queue, options, interceptors=interceptors, group=group)]
-                monitors += [activity_monitor(client, name, say, queue_slots, options["max_activities_per_second"])]
+        of_models = (model_calls, model_worker_options(worker_settings)) if model_task_queue else None
+        queues = queues_beside(task_queue, served, activities, activity_worker_options(worker_settings), of_models)
+        monitors = [
+            PollMonitor(client, task_queue, "workflow", say),
+            activity_monitor(client, task_queue, say, slots, worker_settings.max_activities_per_second),
+        ]
+        beside, their_monitors = activity_workers(client, queues, reported, group)
+        workers, monitors = [worker, *beside], [*monitors, *their_monitors]
         async with group.running(workers, monitors), warning_of_other_agents(client, served):
             yield group
-
-
-def _activity_queues(
-    task_queue: str, activities: Sequence[Callable[..., Any]], model_calls: Sequence[str], chosen: Settings
-) -> list[tuple[str, Sequence[Callable[..., Any]], dict[str, Any]]]:
-    """The queues for the activities of a task queue, with the activities and the worker options of each.
-
-    Model calls (`model_calls`: their types) have a queue of their own where they have limits of their own.
-    """
-    queues = [(task_queue, activities, activity_worker_options(chosen))]
-    if chosen.limits_model_calls:
-        of_models = [each for each in activities if activity_definition(each).name in model_calls]
-        queues += [(f"{task_queue}-models", of_models, model_worker_options(chosen))]
-    return queues
-
-
-def activity_worker(
-    client: Client,
-    task_queue: str,
-    activities: Sequence[Callable[..., Any]],
-    options: dict[str, Any],
-    *,
-    interceptors: Sequence[Interceptor],
-    group: WorkerGroup,
-) -> Worker:
-    """A worker for activities of another task queue, beside the worker that also serves the workflows.
-
-    It shares the cache and connections, and has slots and a rate limit of its own.
-    """
-    return Worker(
-        client,
-        task_queue=task_queue,
-        activities=activities,
-        interceptors=[*interceptors, ActivityLogFields()],
-        on_fatal_error=group.on_fatal_error(task_queue),
-        **options,
-    )

@@ -17,6 +17,12 @@ async def test_a_second_turn_continues_the_conversation_of_its_agent_in_one_trac
     handle = await lab.client.start_workflow("TwoTurns", models, id=run_id, task_queue="agents")
     first, other, again, trace, trace_again = await handle.result()
     assert (first, other, again, trace) == ("It is here.", "done", "So is 8.", trace_again)
+    progress, *each = [await handle.query("progress", *conversation) for conversation in ((), ("0",), ("1",))]
+    usage = progress["all_turns"]["usage"]
+    steps = [step for key in ("0", "1") for step in (await handle.query("steps", args=[0, 100, key]))["steps"]]
+    assert usage["input_tokens"] == sum(step["usage"]["input_tokens"] for step in steps) > 0
+    assert usage["output_tokens"] == sum(step["usage"]["output_tokens"] for step in steps)
+    assert usage["input_tokens"] > sum(one["usage"]["input_tokens"] for one in each)  # those are of the newest turns
     requests = lab.model.requests_of(run_id)
     assert [request.refusal for request in requests if request.refusal] == []
     roles = [message["role"] for message in requests[-1].json["messages"]]
