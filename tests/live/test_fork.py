@@ -308,6 +308,17 @@ async def test_a_resumed_run_and_a_fork_are_forked(lab: Lab) -> None:
         assert "resumed_from" not in memo
 
 
+async def test_once_counts_the_calls_before_the_step(lab: Lab) -> None:
+    """With live tools, a call that the run made before the step is not made again; those after it are not known."""
+    pay = call("pay", '{"euros": 5}')
+    ran = await lab.run([pay, DONE], agent="till")
+    lab.model.script(ran.id, [pay, pay, DONE])
+    forked = await fork(lab, ran, at=2, tools="live")
+    assert forked.calls[1]["result"]["error"]["kind"] == "duplicate_call"
+    first = await fork(lab, ran, at=1, tools="live")
+    assert (RAN[forked.id], RAN[first.id]) == ([], [("pay", {"euros": 5})])
+
+
 async def test_a_fork_that_cannot_be_is_refused_with_a_sentence(lab: Lab) -> None:
     """Nothing is started."""
     ran = await lab.run([call("search_orders", ADA, "c1"), DONE])
