@@ -82,14 +82,18 @@ async def _read(client: Client, source: RecordSource) -> _Read:
             # The results of a step that is open are in no message yet.
             result, decision = results.get(call.id) or call.result, call.decision
             before = decision.before if decision is not None and decision.edited else arguments
-            outcome = result and {
-                "found": True,
-                "text": result.text,
-                "error": result.error,
-                "content": result.content,
-                "decision": decision,
-                "edited": arguments if decision is not None and decision.edited else None,
-            }
+            outcome = (
+                None
+                if result is None
+                else {
+                    "found": True,
+                    "text": result.text,
+                    "error": result.error,
+                    "content": result.content,
+                    "decision": decision,
+                    "edited": arguments if decision is not None and decision.edited else None,
+                }
+            )
             read.calls[call_digest(name, before)[:16]].append(CallRecord(outcome))
             read.size += len(result.text) if result else 0
     return read
