@@ -15,6 +15,8 @@ from mulligan.once import call_digest
 from mulligan.values import StepCall, ToolMessage
 from mulligan.wire.recorded_tools import RecordSource
 
+LONG_ARGUMENTS = 2_000
+"""Characters of arguments up to which a step of any size has them whole, but for a step of a hundred calls."""
 MOST_BYTES = 64 * 1024 * 1024
 """Bytes of results in memory. Of the run that was read last, all are there."""
 
@@ -78,7 +80,9 @@ async def _read(client: Client, source: RecordSource) -> _Read:
         for call in map(StepCall.model_validate, step["tool_calls"]):
             if call.arguments is None:
                 continue
-            name, arguments = written.get(call.id, (call.name, call.arguments))
+            name, arguments = call.name, call.arguments
+            if len(text := written.get(call.id, "")) > LONG_ARGUMENTS:  # the step's may be cut
+                arguments = json.loads(text)
             # The results of a step that is open are in no message yet.
             result, decision = results.get(call.id) or call.result, call.decision
             before = decision.before if decision is not None and decision.edited else arguments
@@ -99,17 +103,10 @@ async def _read(client: Client, source: RecordSource) -> _Read:
     return read
 
 
-def _calls_of(messages: list[dict[str, Any]]) -> dict[str, tuple[str, Any]]:
-    """The name and the arguments of each call by its id, as it was executed; as text where they never became valid."""
+def _calls_of(messages: list[dict[str, Any]]) -> dict[str, str]:
+    """The arguments of each call by its id, as text."""
     calls = (call for each in messages if each["role"] == "assistant" for call in each.get("tool_calls") or ())
-    return {call["id"]: (call["name"], _parsed(call["arguments"])) for call in calls}
-
-
-def _parsed(arguments: str) -> Any:
-    try:
-        return json.loads(arguments)
-    except (ValueError, RecursionError):
-        return arguments
+    return {call["id"]: call["arguments"] for call in calls}
 
 
 def _results_of(messages: list[dict[str, Any]]) -> dict[str, ToolMessage]:

@@ -162,9 +162,9 @@ async def test_an_unrecorded_call_ends_the_run_or_is_told_or_runs(lab: Lab) -> N
     assert "made no such call" in told.steps[1]["tool_calls"][1]["result"]["text"]
     assert RAN[diverged.id] + RAN[told.id] == []
     live = await fork(lab, ran, at=2, unrecorded="live")
-    assert RAN[live.id] == [("now", {}), ("click", {"selector": "#b"})]
+    assert sorted(RAN[live.id]) == [("click", {"selector": "#b"}), ("now", {})]
     all_live = await fork(lab, ran, at=2, tools="live")
-    assert [name for name, _ in RAN[all_live.id]] == ["search_orders", "now", "click"]
+    assert sorted(name for name, _ in RAN[all_live.id]) == ["click", "now", "search_orders"]
 
 
 async def test_nobody_is_asked_again(lab: Lab) -> None:
