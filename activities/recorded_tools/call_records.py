@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import OrderedDict, defaultdict
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,8 @@ from mulligan.once import call_digest
 from mulligan.values import StepCall, ToolMessage
 from mulligan.wire.recorded_tools import RecordSource
 
+LONG_ARGUMENTS = 2_000
+"""Characters of arguments up to which a step of any size has them whole, but for a step of a hundred calls."""
 MOST_BYTES = 64 * 1024 * 1024
 """Bytes of results in memory. Of the run that was read last, all are there."""
 
@@ -67,36 +70,44 @@ def _record(read: _Read, digest: str, number: int) -> CallRecord | None:
 
 
 async def _read(client: Client, source: RecordSource) -> _Read:
-    """Read all calls of a run from a step on."""
+    """Read all calls of a run from a step on. Steps say which calls were valid; only messages have long texts whole."""
     handle = client.get_workflow_handle(source.workflow_id, run_id=source.run_id)
     steps = await read_steps(client, handle, source.step - 1, conversation=source.conversation)
-    calls = [StepCall.model_validate(call) for step in steps for call in step["tool_calls"]]
-    contents: dict[str, ToolMessage] = {}
-    if any(call.result is not None and call.result.content for call in calls):
-        # Steps have no bytes of content.
-        messages = await read_messages(client, handle, conversation=source.conversation)
-        tool_messages = [ToolMessage.model_validate(each) for each in messages if each["role"] == "tool"]
-        contents = {each.call_id: each for each in tool_messages}
+    messages = await read_messages(client, handle, conversation=source.conversation)
+    written, results = _calls_of(messages), _results_of(messages)
     read = _Read()
-    for call in calls:
-        if call.arguments is not None:
-            decision = call.decision
-            is_edited = decision is not None and decision.edited
-            arguments = decision.before if decision is not None and is_edited else call.arguments
-            digest = call_digest(call.name, arguments)[:16]
-            read.calls[digest].append(CallRecord(_outcome(call, contents.get(call.id), is_edited=is_edited)))
-            read.size += len(call.result.text) if call.result else 0
+    for step in steps:
+        for call in map(StepCall.model_validate, step["tool_calls"]):
+            if call.arguments is None:
+                continue
+            name, arguments = call.name, call.arguments
+            if len(text := written.get(call.id, "")) > LONG_ARGUMENTS:  # the step's may be cut
+                arguments = json.loads(text)
+            # The results of a step that is open are in no message yet.
+            result, decision = results.get(call.id) or call.result, call.decision
+            before = decision.before if decision is not None and decision.edited else arguments
+            outcome = (
+                None
+                if result is None
+                else {
+                    "found": True,
+                    "text": result.text,
+                    "error": result.error,
+                    "content": result.content,
+                    "decision": decision,
+                    "edited": arguments if decision is not None and decision.edited else None,
+                }
+            )
+            read.calls[call_digest(name, before)[:16]].append(CallRecord(outcome))
+            read.size += len(result.text) if result else 0
     return read
 
 
-def _outcome(call: StepCall, message: ToolMessage | None, *, is_edited: bool) -> dict[str, Any] | None:
-    if call.result is None:
-        return None
-    return {
-        "found": True,
-        "text": call.result.text,
-        "error": call.result.error,
-        "content": message.content if message else None,
-        "decision": call.decision,
-        "edited": call.arguments if is_edited else None,
-    }
+def _calls_of(messages: list[dict[str, Any]]) -> dict[str, str]:
+    """The arguments of each call by its id, as text."""
+    calls = (call for each in messages if each["role"] == "assistant" for call in each.get("tool_calls") or ())
+    return {call["id"]: call["arguments"] for call in calls}
+
+
+def _results_of(messages: list[dict[str, Any]]) -> dict[str, ToolMessage]:
+    return {each["call_id"]: ToolMessage.model_validate(each) for each in messages if each["role"] == "tool"}
