@@ -54,6 +54,7 @@ from mulligan.serve.openai_api.request_fields import (
 )
 from mulligan.serve.openai_api.response_events import ResponseEvents, ResponseHead
 from mulligan.serve.openai_api.sequence import MOST_NUMBER, read_up_to
+from mulligan.serve.openai_api.side_requests import NOBODY, ServedBy, side_requests_of
 from mulligan.serve.pauses import with_pauses
 from mulligan.serve.problems import Problem, problem_of
 from mulligan.serve.runs import NO_END, NOTHING_IGNORED, Runs
@@ -92,6 +93,7 @@ class _Create:
     replied: Sequence[InputReply] = ()
     prompt: Any = None
     run_input: bytes = b""
+    served_by: ServedBy = NOBODY
     instructions: str = ""
     ignored: IgnoredFields = NOTHING_IGNORED
     start: StartRequest
@@ -126,8 +128,9 @@ class _Create:
         given = items if is_continued else body.get("input")
         instructions, messages = split_instructions(input_messages(given), read_text(body, "instructions"))
         if not is_continued:
-            run_input = run_input_json(read_model(body), messages, instructions, asked.metadata, "input")
-            return replace(asked, run_input=run_input)
+            served_by = side_requests_of(request).served_by(request.headers, read_model(body), instructions, messages)
+            run_input = run_input_json(served_by.input_fields, messages, instructions, asked.metadata, "input")
+            return replace(asked, run_input=run_input, served_by=served_by)
         if any(message["role"] != "user" for message in messages):
             raise invalid(
                 "input", "may only have user messages where it continues a conversation: the run has the earlier ones."
@@ -153,6 +156,7 @@ async def create(request: Request, runs: Serving, caller: Calling) -> Response:
     elif asked.conversation:
         run_id = await _take_turn(runs, caller, asked)
     else:
+        await asked.served_by.check(runs, caller)
         run_id = (await runs.start(caller, asked.run_input, request=asked.start, ignored=asked.ignored)).id
     try:
         decided = [_within(run_id, reply.call) for reply in replied]
