@@ -174,7 +174,7 @@ class Agent(Generic[OutputT]):
             "features": (),
             "model_settings": {},
         }
-        for name, value in {**nothing, "instructions": ""}.items():
+        for name, value in {**nothing, "instructions": "", "client_instructions": "context"}.items():
             object.__setattr__(agent, name, value)
         return agent
 

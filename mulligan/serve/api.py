@@ -96,6 +96,11 @@ def _read_start(request: Request, caller: Caller, given: Any) -> tuple[str | Non
     run_id = body.pop("id", None)
     if run_id is not None and not isinstance(run_id, str):
         raise Problem(422, "invalid_input", f'"id" is {json.dumps(run_id)[:80]}; it must be a text.')
+    if {"model_only", "modelOnly"} & body.keys():
+        raise Problem(
+            422, "invalid_input", '"model_only" is set by this server alone, for requests that its operator describes '
+            "(MULLIGAN_SIDE_REQUESTS). Leave it out.",
+        )  # fmt: skip
     check_count("messages", body.get("messages"))
     start_request = StartRequest.read(request, caller, KEYED_PREFIX, body)
     return run_id, json.dumps(body).encode(), start_request if start_request.is_repeatable else None

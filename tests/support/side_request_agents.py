@@ -26,4 +26,5 @@ equipped = Agent(
     model_settings={"temperature": 0.5},
 )
 listing = Agent(name="listing", model=f"openai-chat:{MODEL}", tools=lambda run_input: [search_orders])
+refusing = Agent(name="refusing", model=f"openai-chat:{MODEL}", client_instructions="refuse", tools=[search_orders])
 titles = Agent(name="titles", model=f"openai-chat:{SMALL}", instructions="Write titles.")

@@ -43,14 +43,16 @@ class ServedBy:
         return {"agent": self.agent, **({"model": self.model, "model_only": True} if self.model else {})}
 
     async def check(self, runs: Runs, caller: Caller) -> None:
-        """Check that a side request starts no tools. While no worker answers, it is not known whether an agent has any.
+        """Check that a side request starts no tools.
 
         Raises:
-            Problem: the agent has tools, or the caller may not use it.
+            Problem: the agent has tools, the caller may not use it, or no worker answers that knows whether it has any.
         """
         if not self.is_side or self.model:
             return
         described = await runs.agent(caller, self.agent)
+        if described.keys() == {"name"}:
+            raise Problem(503, "no_worker", f"No worker says now whether the agent {self.agent[:80]!r} has tools.")
         if any(described.get(name) for name in ("tools", "tools_function", "mcp")):
             raise Problem(
                 400, "side_agent_has_tools", f"This is a side request by {SETTING}, whose agent {self.agent[:80]!r} has "

@@ -103,6 +103,42 @@ async def test_an_agent_without_tools_serves_what_has_the_header(served: Served,
         await ask(served.other, way, prompt, X_Chore="title")
 
 
+async def test_a_model_alone_has_the_clients_instructions_whatever_the_agent_says_of_them(served: Served) -> None:
+    """They say what it is to do."""
+    prompt = f"### Task:\nWrite a title. {uuid.uuid4().hex}"
+    served.lab.model.script(SMALL, scripted({prompt: [Turn("Orders of Ada")]}))
+    assert (await ask(served.client, "chat", prompt, agent="refusing"))[1] == "Orders of Ada"
+    [request] = served.lab.model.requests_of(SMALL, run=prompt)
+    assert "Be brief." in str(request.conversation[0]["content"])
+    with pytest.raises(openai.BadRequestError, match="are refused"):
+        await ask(served.client, "chat", "Hello.", agent="refusing")
+
+
+@pytest.mark.parametrize("name", ["model_only", "modelOnly"])
+async def test_no_client_leaves_the_instructions_of_an_agent_out_by_itself(served: Served, name: str) -> None:
+    body = {"agent": "equipped", "prompt": "Hello.", "model": f"openai-chat:{SMALL}", name: True}
+    refused = await served.door.http.post("/api/runs", json=body, headers=served.door.by("ada"))
+    assert (refused.status_code, "is set by this server alone" in refused.text) == (422, True)
+
+
+async def test_while_no_worker_answers_only_a_model_serves_a_side_request(
+    lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the agent has tools is not known then. Nothing is started; an SDK may send the request again."""
+    path = tmp_path / "side.toml"
+    path.write_text(FILE)
+    monkeypatch.setenv("MULLIGAN_SIDE_REQUESTS", str(path))
+    async with http_server(lab.client, task_queue=f"nobody-{uuid.uuid4().hex[:6]}") as door:
+        messages = [{"role": "user", "content": "Write a title."}]
+        body = {"model": "equipped", "messages": messages}
+        refused = await door.http.post("/v1/chat/completions", json=body, headers={"X-Chore": "title"})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "no_worker")
+        accepted = {"model": "equipped", "input": "### Task:", "background": True}
+        response = (await door.http.post("/v1/responses", json=accepted)).json()
+        assert response["status"] == "queued"
+        await lab.client.get_workflow_handle(response["id"]).terminate()
+
+
 @pytest.mark.parametrize("way", ["chat", "response"])
 async def test_an_agent_with_tools_is_refused(served: Served, way: str) -> None:
     """Also where a function returns them. No run is started."""
