@@ -27,7 +27,7 @@ from mulligan.client.watch_run import WatchedEvent
 from mulligan.errors import UpdateRefusedError
 from mulligan.serve.caller import Caller
 from mulligan.serve.http_protocol import Calling, EventStream, Serving, frame
-from mulligan.serve.idempotency import RETRY_SECONDS, StartRequest, read_update_id
+from mulligan.serve.idempotency import RETRY_SECONDS, StartRequest, key_reused, read_update_id
 from mulligan.serve.ignored_fields import IgnoredFields
 from mulligan.serve.json_body import parse_body
 from mulligan.serve.openai_api.conversations import conversation_of, newest_run
@@ -152,7 +152,7 @@ async def create(request: Request, runs: Serving, caller: Calling) -> Response:
             read = await _read_before_reply(runs, caller, run_id)
         await _reply(request, runs, caller, run_id, asked)
     elif previous:
-        run_id = await _continue(runs, caller, previous, asked)
+        run_id = await _branch_off(runs, caller, previous, asked)
     elif asked.conversation:
         run_id = await _take_turn(runs, caller, asked)
     else:
@@ -225,20 +225,36 @@ async def _take_turn(runs: Runs, caller: Caller, asked: _Create) -> str:
     Two equal prompts of a person are two turns.
     """
     newest, key = await newest_run(runs, caller, asked.conversation), asked.start.keyed_id
-    conversation, run = conversation_of(newest.description.id), newest
+    if key is not None and await ResumedRun.read(runs.client, key) is not None:
+        raise key_reused(key)
     tries = MOST_TURNS_BACK if key else int(asked.start.is_retry and await _may_be_repeated(runs, caller, newest))
-    for _ in range(tries):
-        before = run.resumed_from
-        if before is None or conversation_of(before.workflow_id) != conversation:
-            break
-        if key is None or before.key == key:
+    async for run, before in _turns_back(runs, newest, tries):
+        if key is None or run.key == key:
             with suppress(_MovedOn):
-                return await _continue(runs, caller, before.workflow_id, asked, is_turn=True)
-        earlier = await ResumedRun.read(runs.client, before.workflow_id, before.run_id)
-        if earlier is None:  # its retention is over
-            break
-        run = earlier
+                return await _continue(runs, caller, before, asked, is_turn=True)
     return await _continue(runs, caller, newest.description.id, asked, is_turn=True)
+
+
+async def _branch_off(runs: Runs, caller: Caller, previous: str, asked: _Create) -> str:
+    """Continue the conversation of a response, unless the key of the request has started a turn of that conversation."""
+    if (key := asked.start.keyed_id) is not None:
+        newest = await newest_run(runs, caller, previous)
+        async for run, _ in _turns_back(runs, newest, MOST_TURNS_BACK):
+            if run.key == key and run.description.id != key:
+                raise key_reused(run.description.id)
+    return await _continue(runs, caller, previous, asked)
+
+
+async def _turns_back(runs: Runs, newest: ResumedRun, most: int) -> AsyncIterator[tuple[ResumedRun, str]]:
+    """The newest turns of a conversation that continue another one, back from a run, each with the id of that run."""
+    run: ResumedRun | None = newest
+    conversation = conversation_of(newest.description.id)
+    for _ in range(most):
+        before = run.resumed_from if run else None
+        if run is None or before is None or conversation_of(before.workflow_id) != conversation:
+            return
+        yield run, before.workflow_id
+        run = await ResumedRun.read(runs.client, before.workflow_id, before.run_id)  # None: its retention is over
 
 
 async def _may_be_repeated(runs: Runs, caller: Caller, newest: ResumedRun) -> bool:
