@@ -1,4 +1,4 @@
-"""The agents as runs have them: an agent whose tools a function returns has those of the run."""
+"""The agents as runs have them: an agent whose tools a function returns has those of the run; for some runs it has none."""
 
 from __future__ import annotations
 
@@ -49,6 +49,8 @@ class RunAgents:
         Raises:
             InvalidRunInputError: the function of its tools failed, or returned tools that cannot be used.
         """
+        if run_input.model_only:
+            return agent.model_only()
         if not callable(agent.tools):
             return agent
         given = (run_input.without_conversation,)
@@ -83,6 +85,8 @@ class RunAgents:
         Where they cannot be listed now, the run has none of them until they can: each call is told that its tool is gone.
         """
         agent = self.registry.agents.get(context.agent)
+        if agent is not None and context.input is not None and context.input.model_only:
+            return agent.model_only()
         if agent is None or not callable(agent.tools):
             return agent
         if (agent_of_run := self._kept.get(context.trace)) is not None:

@@ -164,6 +164,20 @@ class Agent(Generic[OutputT]):
         object.__setattr__(agent, "is_of_run", True)
         return agent
 
+    def model_only(self) -> Agent[Any]:
+        """The agent for one run that has its model, name and limits alone."""
+        agent = self.with_tools(())
+        nothing: dict[str, Any] = {
+            "mcp": (),
+            "output": None,
+            "declared_output": None,
+            "features": (),
+            "model_settings": {},
+        }
+        for name, value in {**nothing, "instructions": "", "client_instructions": "context"}.items():
+            object.__setattr__(agent, name, value)
+        return agent
+
     def feature(self, kind: type[F]) -> F | None:
         """The feature of a class that the agent is declared with, or None."""
         return next((each for each in self.features if isinstance(each, kind)), None)

@@ -175,6 +175,10 @@ class RunInput(BaseModel):
     )
     """What the client wants the agent to observe. It stands at the end of the system prompt, marked as the client's, if the
     agent's `client_instructions` is `context`. A run that continues this one has it too, unless it brings its own."""
+    model_only: bool = optional_field(False, strict=True, validation_alias=AliasChoices("model_only", "modelOnly"))
+    """Whether the run has the model alone, without the agent's instructions, tools, MCP servers, output type, features and
+    model settings: for what a program asks beside the conversation, such as a title. Refused from clients of the HTTP
+    server, which sets it for requests that its operator describes."""
 
     @field_validator("model", mode="before")
     @classmethod
@@ -207,8 +211,9 @@ class RunInput(BaseModel):
         return [*self.messages, *([] if self.prompt is None else [UserMessage.of(self.prompt)])]
 
 
-_FIELDS = [name for name in RunInput.model_fields if name not in ("resumed_from", "forked_from")]
-"""The fields that an error lists where one is mistyped. The other two are not written by hand."""
+_OF_DOORS = ("resumed_from", "forked_from", "model_only")
+_FIELDS = [name for name in RunInput.model_fields if name not in _OF_DOORS]
+"""The fields that an error lists where one is mistyped; without those that are not written by hand."""
 _EXAMPLE = '{"agent": "assistant", "prompt": "…"}'
 FAULTS_SHOWN, MOST_FAULTS = 5, 1000
 """Faults of an input that its error describes, and how many there may be for that; of more, it names the first only."""

@@ -95,6 +95,10 @@ class Settings(BaseSettings):
     """`name:token`, `name:token:agent|agent` or `name:token:agents:roles`, separated by commas: who may call `mulligan
     serve`. Not set: only this machine."""
 
+    side_requests: str = ""
+    """A TOML file that describes what chat front ends ask for beside a conversation, and what serves it. Not set: nothing is
+    told apart."""
+
     callback_keys: SecretStr = SecretStr("")
     """Secrets of 32 characters or more, separated by commas: the first makes the tokens of deferred calls, all read them.
     Workers and `mulligan serve` need the same. Not set: the Temporal namespace keeps a random one."""

@@ -19,7 +19,7 @@ from mulligan.client.find_runs import RunQuery
 from mulligan.client.fork_run import Fork
 from mulligan.client.watch_run import WatchedEvent
 from mulligan.content import Parts
-from mulligan.run_input import ResumedFrom, RunInput
+from mulligan.run_input import ForkedFrom, ResumedFrom, RunInput
 from mulligan.serve.api_answers import (
     Accepted,
     EventPage,
@@ -73,6 +73,8 @@ class NewRun(RunInput):
 
     id: str | None = None
     resumed_from: SkipJsonSchema[ResumedFrom | None] = None
+    forked_from: SkipJsonSchema[ForkedFrom | None] = None
+    model_only: SkipJsonSchema[bool] = False
 
 
 class Resume(BaseModel):
@@ -132,6 +134,11 @@ def _read_start(request: Request, caller: Caller, given: Any) -> tuple[str | Non
     run_id = body.pop("id", None)
     if run_id is not None and not isinstance(run_id, str):
         raise Problem(422, "invalid_input", f'"id" is {json.dumps(run_id)[:80]}; it must be a text.')
+    if {"model_only", "modelOnly"} & body.keys():
+        raise Problem(
+            422, "invalid_input", '"model_only" is set by this server alone, for requests that its operator describes '
+            "(MULLIGAN_SIDE_REQUESTS). Leave it out.",
+        )  # fmt: skip
     check_count("messages", body.get("messages"))
     start_request = StartRequest.read(request, caller, KEYED_PREFIX, body)
     return run_id, json.dumps(body).encode(), start_request if start_request.is_repeatable else None

@@ -33,6 +33,7 @@ from mulligan.serve.gate import Gate
 from mulligan.serve.http_protocol import Protocol, path_of, refuse_by_rfc_9457
 from mulligan.serve.mcp_api.mcp_endpoint import MCP
 from mulligan.serve.openai_api.openai_protocol import OPENAI
+from mulligan.serve.openai_api.side_requests import side_requests
 from mulligan.serve.openapi_document import DocumentedApplication
 from mulligan.serve.own_sign_in import Authenticate, OwnSignIn
 from mulligan.serve.problems import KNOWN_ERRORS, Problem, ProblemDetails, after_start, problem_of
@@ -87,6 +88,7 @@ def create_app(  # noqa: PLR0913 - an option is a parameter
     )
     connection = _Connection(client, make_runs)
     app.state.connection, app.state.access, app.state.kept = connection, access, {}
+    app.state.side_requests = side_requests(configured.side_requests)
     hide_secrets_in_logs()
     for protocol in PROTOCOLS:
         app.include_router(protocol.router, responses=protocol.problems)

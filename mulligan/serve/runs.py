@@ -197,7 +197,9 @@ class Runs:
         agent = await self.agent(caller, run_input.agent)
         if run_input.client_instructions or ignored.names:
             given = {"metadata": run_input.metadata, "client_instructions": run_input.client_instructions}
-            taken = ignored.accept(agent, given, strict=self._strict)
+            # A model alone has no instructions but the client's, and no output type.
+            decides = {"name": run_input.agent} if run_input.model_only else agent
+            taken = ignored.accept(decides, given, strict=self._strict)
             run_input = run_input.model_copy(update={"client_instructions": None, **taken})
         if run_id is None:
             request = request or StartRequest(f"{run_input.agent[:80]}-")

@@ -31,6 +31,7 @@ from mulligan.serve.openai_api.request_fields import (
     read_model,
 )
 from mulligan.serve.openai_api.responses import follow_while_connected
+from mulligan.serve.openai_api.side_requests import ServedBy, side_requests_of
 from mulligan.serve.problems import Problem, problem_of
 from mulligan.serve.runs import Runs
 from mulligan.serve.served_request import IGNORED, ServedRequest
@@ -45,7 +46,7 @@ router = APIRouter(prefix="/v1/chat/completions", include_in_schema=False)
 class _Create:
     """A request for a completion. `run_input`: that of its run, as JSON."""
 
-    agent: str
+    served_by: ServedBy
     streams: bool
     with_usage: bool
     run_input: bytes
@@ -62,8 +63,10 @@ class _Create:
         streams, with_usage = flag(body, "stream"), flag(options, "include_usage")
         agent, metadata = read_model(body), read_metadata(body)
         instructions, messages = split_instructions(chat_messages(body.get("messages")))
-        run_input = run_input_json(agent, messages, instructions, metadata, "messages")
-        return cls(agent, streams, with_usage, run_input, ignored, StartRequest.read(request, caller, ID_PREFIX, body))
+        served_by = side_requests_of(request).served_by(request.headers, agent, instructions, messages)
+        run_input = run_input_json(served_by.input_fields, messages, instructions, metadata, "messages")
+        start = StartRequest.read(request, caller, ID_PREFIX, body)
+        return cls(served_by, streams, with_usage, run_input, ignored, start)
 
 
 @router.post("")
@@ -71,8 +74,9 @@ async def create(request: Request, runs: Serving, caller: Calling) -> Response:
     """Start a run with the messages, and answer with its output."""
     parsed = await parse_body(request, partial(_Create.read, request, caller))
     runs.take_place(caller)
+    await parsed.served_by.check(runs, caller)
     run_id = (await runs.start(caller, parsed.run_input, request=parsed.start, ignored=parsed.ignored)).id
-    head: dict[str, Any] = {"id": run_id, "created": int(time.time()), "model": parsed.agent}
+    head: dict[str, Any] = {"id": run_id, "created": int(time.time()), "model": parsed.served_by.agent}
     if names := ServedRequest.current().ignored:
         head["metadata"] = {IGNORED: names}
     if parsed.streams:
