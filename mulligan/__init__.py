@@ -28,6 +28,7 @@ from mulligan.features.approvals import Approvals
 from mulligan.features.background import Background
 from mulligan.features.batch import Batch
 from mulligan.features.calls_in_text import CallsInText
+from mulligan.features.clearing import ClearToolResults
 from mulligan.features.compaction import Compaction
 from mulligan.fixer import InvalidToolInput, ask_model
 from mulligan.mcp import McpServer
@@ -82,6 +83,7 @@ __all__ = [
     "Batch",
     "Call",
     "CallsInText",
+    "ClearToolResults",
     "Compaction",
     "Consumption",
     "ContentError",

@@ -69,7 +69,8 @@ class Agent(Generic[OutputT]):
         max_depth: How many levels of sub-agents (`as_tool`) may be below a run of it.
         max_sub_runs: How many runs of sub-agents may be started below a run of it, at all levels together.
         max_cost: USD after which a run ends with status `max_cost`. The prices of its models must be known.
-        features: What it does beside that: `Compaction`, `Background`, `Batch`, `Approvals`, `CallsInText`; each class once.
+        features: What it does beside that: `Compaction`, `ClearToolResults`, `Background`, `Batch`, `Approvals`,
+            `CallsInText`; each class once.
         handle_errors: The policy for failures (see `HandleErrors`).
         repair: As a tool's `fix`, for every tool of the agent; called after it.
         client_instructions: What becomes of instructions of clients of the HTTP server (`instructions`, system and developer

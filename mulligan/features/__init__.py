@@ -12,6 +12,7 @@ FEATURES = (
     "server_questions",
     "sub_agents",
     "budgets",
+    "clearing",
     "compaction",
     "fallback",
     "background",
