@@ -95,6 +95,7 @@ class ModelAttempt:
             timeout=self.services.providers.timeout(request.model, request.timeout),
             summarized_answers=request.summarized_answers or 0,
             on_text=on_text,
+            on_demand=draft.on_demand,
         )
 
     async def take_answer(

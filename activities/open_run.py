@@ -53,8 +53,6 @@ NO_STORAGE = (
     '"agent" is "{agent}", whose models are called in batches: its workers need a storage for the requests. Set '
     "MULLIGAN_CONTENT_DIR, or MULLIGAN_EXTERNAL_STORAGE, on the workers."
 )
-DEFINITION_BYTES = 1_500_000
-"""Bytes of an agent's definition for the provider. It is part of this activity's result, whose limit is 2 MB."""
 
 
 @dataclass(frozen=True)
@@ -81,17 +79,15 @@ class OpenRunActivity:
         models = resolve_models(agent, run_input, services.prices, has_budget=has_budget)
         # Concurrently: each may take most of the time that opening a run has.
         instructions, offered, attributes = await asyncio.gather(
-            self._instructions(agent, run_input), services.mcp_servers.offer_tools(agent), self._search_attributes()
+            self._instructions(agent, run_input),
+            services.mcp_servers.offer_tools(agent, stored=services.contents is not None),
+            self._search_attributes(),
         )
         definition = define(agent, instructions, model, offered, _client_instructions(agent, run_input))
         own_models = [run_input.model] if run_input.model else agent.models
         if agent.has_feature("batch") and services.contents is None and can_be_batched(own_models):
             raise InvalidRunInputError(NO_STORAGE.format(agent=agent.name))
-        if (length := len(definition.model_dump_json().encode())) > DEFINITION_BYTES:
-            raise InvalidRunInputError(
-                f'"agent" is "{agent.name}", whose instructions and tools take {length:,} bytes; a run can carry '
-                f"{DEFINITION_BYTES:,}."
-            )
+        pinned = await services.definitions.pinned(definition, agent.name, run_input.tenant)
         run = AgentRun(
             agent=agent.name,
             workflow_id=info.workflow_id or "",
@@ -107,7 +103,7 @@ class OpenRunActivity:
         trace = services.telemetry.open_run(run, at=info.scheduled_time.timestamp())
         services.agents.keep(trace, agent)
         await services.telemetry.wait_for_parent_spans()
-        facts = _facts(agent, own_models, models, definition, services.definitions.keep(definition), offered)
+        facts = _facts(agent, own_models, models, pinned, services.definitions.keep(definition), offered)
         facts.carry_bytes = services.carry_bytes
         facts.model_task_queue = services.model_task_queue
         facts.search_attributes = attributes
@@ -236,7 +232,7 @@ def _facts(
         model_timeout=seconds(agent.model_timeout),
         model_patience=model_patience(agent),
         model_attempts=agent.model_attempts,
-        features={each.name: dict(each.facts(own_models)) for each in agent.features},
+        features={each.name: dict(each.facts(own_models)) for each in agent.all_features},
         tools={tool.name: _tool_facts(agent, tool, offered.originals.get(tool.name)) for tool in tools},
         definition=definition,
         digest=digest,
@@ -247,7 +243,7 @@ def _facts(
 
 
 def _tool_facts(agent: Agent, tool: Tool, mcp: str | None) -> ToolFacts:
-    defaults = {name: value for each in agent.features for name, value in each.tool_defaults().items()}
+    defaults = {name: value for each in agent.all_features for name, value in each.tool_defaults().items()}
     facts = ToolFacts(
         timeout=tool.timeout.total_seconds(),
         queue_timeout=tool.queue_timeout.total_seconds() if tool.task_queue else None,
@@ -263,6 +259,7 @@ def _tool_facts(agent: Agent, tool: Tool, mcp: str | None) -> ToolFacts:
         deferred=tool.deferred,
         deferred_timeout=seconds(tool.deferred_timeout) if tool.deferred_timeout else None,
         on_cancel=tool.on_cancel is not None,
+        on_demand=tool.on_demand,
     )
     if isinstance(tool, AgentTool):
         facts.agent, facts.max_depth, facts.share_budget = tool.agent.name, agent.max_depth, tool.share_budget

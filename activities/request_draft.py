@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from pydantic import JsonValue
 
-from mulligan.activities.models.protocol import Provider
+from mulligan.activities.models.protocol import Provider, ToolsOnDemand
 from mulligan.activities.run_data.conversation_cache import CachedConversation
 from mulligan.features import parts
 from mulligan.values import Message
@@ -26,6 +26,7 @@ class RequestDraft:
         messages: The conversation.
         items: The provider's items of each message.
         fixed: The indexes of messages that the other features must leave as they are.
+        on_demand: The tools that the model finds by a call.
     """
 
     provider: Provider
@@ -33,6 +34,7 @@ class RequestDraft:
     messages: Sequence[Message]
     items: Sequence[Sequence[Any]]
     fixed: frozenset[int] = field(default=frozenset())
+    on_demand: ToolsOnDemand | None = None
 
 
 class PreparesRequests(Protocol):

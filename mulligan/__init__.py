@@ -30,6 +30,7 @@ from mulligan.features.batch import Batch
 from mulligan.features.calls_in_text import CallsInText
 from mulligan.features.clearing import ClearToolResults
 from mulligan.features.compaction import Compaction
+from mulligan.features.tool_search import ToolSearch
 from mulligan.fixer import InvalidToolInput, ask_model
 from mulligan.mcp import McpServer
 from mulligan.mcp_auth import OAuthClientCredentials, OAuthLogin
@@ -136,6 +137,7 @@ __all__ = [
     "ToolError",
     "ToolExecutionError",
     "ToolMessage",
+    "ToolSearch",
     "ToolStrategy",
     "ToolTimeoutError",
     "UnknownToolError",

@@ -11,6 +11,7 @@ FEATURES = (
     "deferred",
     "server_questions",
     "sub_agents",
+    "tool_search",
     "budgets",
     "clearing",
     "compaction",
