@@ -260,6 +260,7 @@ def _tool_facts(agent: Agent, tool: Tool, mcp: str | None) -> ToolFacts:
         deferred_timeout=seconds(tool.deferred_timeout) if tool.deferred_timeout else None,
         on_cancel=tool.on_cancel is not None,
         on_demand=tool.on_demand,
+        feature=tool.feature,
     )
     if isinstance(tool, AgentTool):
         facts.agent, facts.max_depth, facts.share_budget = tool.agent.name, agent.max_depth, tool.share_budget

@@ -30,6 +30,7 @@ from mulligan.features.batch import Batch
 from mulligan.features.calls_in_text import CallsInText
 from mulligan.features.clearing import ClearToolResults
 from mulligan.features.compaction import Compaction
+from mulligan.features.skills import Skills
 from mulligan.features.tool_search import ToolSearch
 from mulligan.fixer import InvalidToolInput, ask_model
 from mulligan.mcp import McpServer
@@ -124,6 +125,7 @@ __all__ = [
     "Say",
     "Script",
     "SendMessage",
+    "Skills",
     "Step",
     "StepCompaction",
     "Stop",

@@ -6,7 +6,7 @@ import copy
 import inspect
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cache
 from types import UnionType
@@ -70,8 +70,8 @@ class Agent(Generic[OutputT]):
         max_depth: How many levels of sub-agents (`as_tool`) may be below a run of it.
         max_sub_runs: How many runs of sub-agents may be started below a run of it, at all levels together.
         max_cost: USD after which a run ends with status `max_cost`. The prices of its models must be known.
-        features: What it does beside that: `Compaction`, `ClearToolResults`, `Background`, `Batch`, `Approvals`,
-            `CallsInText`; each class once.
+        features: What it does beside that: `Compaction`, `ClearToolResults`, `ToolSearch`, `Skills`, `Background`, `Batch`,
+            `Approvals`, `CallsInText`; each class once.
         handle_errors: The policy for failures (see `HandleErrors`).
         repair: As a tool's `fix`, for every tool of the agent; called after it.
         client_instructions: What becomes of instructions of clients of the HTTP server (`instructions`, system and developer
@@ -353,7 +353,7 @@ class Agent(Generic[OutputT]):
                     raise DeclarationError(
                         f"{context}: {tool.name!r} is the name of a tool that {type(feature).__name__} adds; rename yours."
                     )
-                added.append(tool)
+                added.append(replace(tool, feature=feature.name))
         object.__setattr__(self, "feature_tools", tuple(added))
 
     def _check_limits(self, context: str) -> None:

@@ -71,6 +71,8 @@ class ToolContext:
     """For whom the run works: the `user` of its input; None: nobody has said it."""
     resources: Any = None
     """What `resources()` of the loaded module yields; None without it."""
+    pinned: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """For tools that a feature adds: what was pinned for the feature when the run opened."""
     _heartbeat: Callable[..., None] = field(default=lambda *_: None, repr=False)
     _ask: Any = field(default=None, repr=False)
     """For tools of MCP servers: the function that asks a person, and what people replied before (wire/questions.py)."""
@@ -158,6 +160,8 @@ class Tool:
     result_type: Any = None
     on_cancel: Callable[..., Any] | None = None
     on_demand: bool = False
+    feature: str | None = None
+    """The name of the feature that adds it to an agent."""
     mcp_server: str | None = None
     """The name of the MCP server that serves it; None for a tool of this process."""
     asks: bool = False

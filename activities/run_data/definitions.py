@@ -144,7 +144,8 @@ def define(
     text_calls = text_calls_of(agent)
     seen = [tool for tool in tools if tool.name not in on_demand]
     tools_in_text = text_calls.describe(seen) if text_calls is not None else ""
-    texts = (instructions, *offered.notes, tools_in_text, _mark(of_client))
+    of_features = (each.instructions() for each in agent.all_features)
+    texts = (instructions, *of_features, *offered.notes, tools_in_text, _mark(of_client))
     instructions = "\n\n".join(filter(None, texts))
     return Definition(
         instructions=instructions,

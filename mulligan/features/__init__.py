@@ -12,6 +12,7 @@ FEATURES = (
     "server_questions",
     "sub_agents",
     "tool_search",
+    "skills",
     "budgets",
     "clearing",
     "compaction",

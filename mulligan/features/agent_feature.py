@@ -50,9 +50,13 @@ class AgentFeature:
         return {}
 
     def tools(self, agent: Agent) -> Sequence[Tool]:
-        """The tools that the feature adds to those of `agent`."""
+        """The tools that the feature adds to those of `agent`. In their calls, `ctx.pinned` is what `facts` has returned."""
         del agent
         return ()
+
+    def instructions(self) -> str:
+        """A text that is added to the instructions when a run opens."""
+        return ""
 
     def tool_defaults(self) -> Mapping[str, float | None]:
         """Options of the agent's tools, for those that do not have them: `approval_timeout` … Times are seconds."""

@@ -129,6 +129,8 @@ class ToolFacts(SubAgentFacts):
     """Whether the tool has a function that ends what the body has started."""
     on_demand: bool = optional_field(False)
     """Whether the model does not see the tool before it has found it."""
+    feature: str | None = optional_field()
+    """The name of the feature that adds the tool."""
 
 
 class AgentFacts(ModelFacts):
