@@ -25,10 +25,17 @@ from mulligan import (
     tool,
 )
 from mulligan.activities.models.protocol import Request
+from mulligan.activities.registry import Registry
+from mulligan.activities.run_data import definitions
+from mulligan.activities.run_data.definitions import Definitions, define
 from mulligan.activities.tool_search.tool_index import ToolIndex
+from mulligan.client.content_store import ContentStore, MissingContentError
+from mulligan.client.stored_files import StoredFiles
+from mulligan.errors import InvalidRunInputError
 from mulligan.testing import AgentRun, ScriptedModel, run_agent
 from mulligan.values import StepResult
-from mulligan.wire.agent_facts import ToolDefinition
+from mulligan.wire.agent_facts import Definition, ToolDefinition
+from mulligan.wire.run_context import RunContext
 from mulligan.wire.tool_search import MOST_FOUND, with_new
 
 
@@ -192,6 +199,48 @@ async def test_results_of_searches_are_not_cleared() -> None:
     results = [message for message in seen if isinstance(message, ToolMessage)]
     assert len(json.loads(results[0].text)) == 5
     assert results[1].text.startswith("[Left out to save space")
+
+
+LARGE = [numbered(f"get_{n}", f"river {n} " + "x" * 20_000, on_demand=True) for n in range(80)]
+"""1.6 MB of definitions, and more."""
+
+
+async def test_definitions_that_are_too_large_for_history_are_in_the_content_storage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, requests: list[Request]
+) -> None:
+    run = await run_agent(agent(tools=LARGE), "Go.", model=ScriptedModel("Done.", is_strict=False))
+    assert "without a content storage. Set MULLIGAN_CONTENT_DIR" in str(run.error)
+    monkeypatch.setenv("MULLIGAN_CONTENT_DIR", str(tmp_path))
+    run = await run_agent(agent(tools=LARGE), "Go.", model=ScriptedModel(find("river 7"), "Done."))
+    assert (run.output, names(requests[-1])[:2]) == ("Done.", ["find_tools", "get_7"])
+    assert [each.name for each in run.tools] == ["find_tools"]
+    seen = [numbered(f"get_{n}", "x" * 20_000) for n in range(80)]
+    run = await run_agent(agent(tools=[*seen, HIDDEN[0]]), "Go.", model=ScriptedModel("Done.", is_strict=False))
+    assert "the model sees" in str(run.error)
+
+
+async def test_a_worker_that_has_not_opened_the_run_reads_the_definition_from_the_content_storage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents = ContentStore(StoredFiles(tmp_path, "content"))
+    registry = Registry([agent(tools=LARGE)])
+    opened, other = Definitions(registry, contents), Definitions(Registry([]), contents)
+    whole = define(registry.agents["finder"], "Be brief.", "scripted:test")
+    pinned = await opened.pinned(whole, "finder", "acme")
+    assert len(pinned.model_dump_json()) < 2_000
+
+    async def query(*_: Any) -> Definition:
+        return pinned
+
+    monkeypatch.setattr(definitions, "query_this_workflow", query)
+    context = RunContext(agent="finder", conversation="0", trace="", tenant="acme")
+    assert await other.find(opened.keep(whole), context) == whole
+    with pytest.raises(MissingContentError, match="This worker has no content storage"):
+        await Definitions(Registry([])).find("x", context)
+    tools = [ToolDefinition(name="get_1", description="x" * 20_000_000, parameters={})]
+    too_large = Definition(instructions="", tools=tools, on_demand=["get_1"])
+    with pytest.raises(InvalidRunInputError, match="20,000,000 are the most"):
+        await opened.pinned(too_large, "finder", None)
 
 
 def test_the_index_is_deterministic_and_reads_names_descriptions_and_parameters() -> None:
