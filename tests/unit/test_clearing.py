@@ -93,6 +93,14 @@ async def test_what_is_sent_changes_rarely_and_then_for_many_results() -> None:
     assert max(sum(len(message.text) for message in each) for each in sent.conversations) < 4_000 * 4 + 3 * 2_100
 
 
+async def test_three_results_are_left_out_at_once_at_least() -> None:
+    """A quarter of this limit is one result."""
+    sent = Sent()
+    await run_agent(agent(ClearToolResults(at=2_000)), "Read.", model=sent.model)
+    counts = sent.cleared()
+    assert {after - before for before, after in itertools.pairwise(counts)} == {0, 3}
+
+
 @pytest.mark.parametrize("keep", [1, 5])
 async def test_the_newest_steps_keep_their_results(keep: int) -> None:
     sent = Sent()
