@@ -196,6 +196,8 @@ class CallToolActivity:
             attempt=activity.info().attempt,
             heartbeat=heartbeat.send_details,
         )
+        if request.pinned:
+            context = replace(context, pinned=request.pinned)
         if tool.deferred:
             context = replace(context, callback_token=await self._callback_token(request))
         if tool.asks:

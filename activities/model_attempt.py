@@ -14,6 +14,7 @@ from mulligan.activities.answers.text_calls import text_calls_of
 from mulligan.activities.heartbeat import attempt_was_abandoned, lost_attempts
 from mulligan.activities.models.estimated_usage import estimated_input, tokens_of
 from mulligan.activities.models.protocol import Reply, Request
+from mulligan.activities.request_draft import draft_of
 from mulligan.activities.run_data.conversation_cache import CachedConversation
 from mulligan.activities.services import Services
 from mulligan.activities.spending import attempt_key
@@ -81,17 +82,19 @@ class ModelAttempt:
     ) -> Request:
         """Build the request to the provider."""
         request, text_calls = self.request, text_calls_of(agent)
+        draft = draft_of(definition, conversation, request.features)
         return Request(
             model=ModelName.parse(request.model).name,
-            definition=definition,
-            items=[item for items in conversation.items for item in items],
-            messages=conversation.messages,
+            definition=draft.definition,
+            items=[item for items in draft.items for item in items],
+            messages=draft.messages,
             settings=agent.model_settings,
             parallel_tool_calls=agent.parallel_tool_calls,
             call_as_text=text_calls.as_text if text_calls is not None else None,
             timeout=self.services.providers.timeout(request.model, request.timeout),
             summarized_answers=request.summarized_answers or 0,
             on_text=on_text,
+            on_demand=draft.on_demand,
         )
 
     async def take_answer(

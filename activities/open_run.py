@@ -54,8 +54,6 @@ NO_STORAGE = (
     '"agent" is "{agent}", whose models are called in batches: its workers need a storage for the requests. Set '
     "MULLIGAN_CONTENT_DIR, or MULLIGAN_EXTERNAL_STORAGE, on the workers."
 )
-DEFINITION_BYTES = 1_500_000
-"""Bytes of an agent's definition for the provider. It is part of this activity's result, whose limit is 2 MB."""
 
 
 @dataclass(frozen=True)
@@ -80,11 +78,8 @@ class OpenRunActivity:
         resolving = forked_facts if run_input.forked_from and run_input.forked_from.facts else self._facts
         # Concurrently: each may take most of the time that opening a run has.
         facts, attributes = await asyncio.gather(resolving(services, agent, run_input), self._search_attributes())
-        if (length := len(facts.definition.model_dump_json().encode())) > DEFINITION_BYTES:
-            raise InvalidRunInputError(
-                f'"agent" is "{agent.name}", whose instructions and tools take {length:,} bytes; a run can carry '
-                f"{DEFINITION_BYTES:,}."
-            )
+        definition = facts.definition
+        facts.definition = await services.definitions.pinned(definition, agent.name, run_input.tenant)
         run = AgentRun(
             agent=agent.name,
             workflow_id=info.workflow_id or "",
@@ -101,7 +96,7 @@ class OpenRunActivity:
         trace = services.telemetry.open_run(run, at=info.scheduled_time.timestamp())
         services.agents.keep(trace, agent)
         await services.telemetry.wait_for_parent_spans()
-        facts.digest = services.definitions.keep(facts.definition)
+        facts.digest = services.definitions.keep(definition)
         facts.carry_bytes = services.carry_bytes
         facts.model_task_queue = services.model_task_queue
         facts.search_attributes = attributes
@@ -116,7 +111,8 @@ class OpenRunActivity:
         has_budget = services.budgets.is_limited(run_input.tenant)
         models = resolve_models(agent, run_input, services.prices, has_budget=has_budget)
         instructions, offered = await asyncio.gather(
-            self._instructions(agent, run_input), services.mcp_servers.offer_tools(agent)
+            self._instructions(agent, run_input),
+            services.mcp_servers.offer_tools(agent, stored=services.contents is not None),
         )
         model = run_input.model or agent.models[0]
         definition = define(agent, instructions, model, offered, _client_instructions(agent, run_input))
@@ -252,7 +248,7 @@ def _facts(
         model_timeout=seconds(agent.model_timeout),
         model_patience=model_patience(agent),
         model_attempts=agent.model_attempts,
-        features={each.name: dict(each.facts(own_models)) for each in agent.features},
+        features={each.name: dict(each.facts(own_models)) for each in agent.all_features},
         tools={tool.name: _tool_facts(agent, tool, offered.originals.get(tool.name)) for tool in tools},
         definition=definition,
         digest="",
@@ -263,7 +259,7 @@ def _facts(
 
 
 def _tool_facts(agent: Agent, tool: Tool, mcp: str | None) -> ToolFacts:
-    defaults = {name: value for each in agent.features for name, value in each.tool_defaults().items()}
+    defaults = {name: value for each in agent.all_features for name, value in each.tool_defaults().items()}
     facts = ToolFacts(
         timeout=tool.timeout.total_seconds(),
         queue_timeout=tool.queue_timeout.total_seconds() if tool.task_queue else None,
@@ -279,6 +275,8 @@ def _tool_facts(agent: Agent, tool: Tool, mcp: str | None) -> ToolFacts:
         deferred=tool.deferred,
         deferred_timeout=seconds(tool.deferred_timeout) if tool.deferred_timeout else None,
         on_cancel=tool.on_cancel is not None,
+        on_demand=tool.on_demand,
+        feature=tool.feature,
     )
     if isinstance(tool, AgentTool):
         facts.agent, facts.max_depth, facts.share_budget = tool.agent.name, agent.max_depth, tool.share_budget

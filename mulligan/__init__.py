@@ -28,7 +28,10 @@ from mulligan.features.approvals import Approvals
 from mulligan.features.background import Background
 from mulligan.features.batch import Batch
 from mulligan.features.calls_in_text import CallsInText
+from mulligan.features.clearing import ClearToolResults
 from mulligan.features.compaction import Compaction
+from mulligan.features.skills import Skills
+from mulligan.features.tool_search import ToolSearch
 from mulligan.fixer import InvalidToolInput, ask_model
 from mulligan.mcp import McpServer
 from mulligan.mcp_auth import OAuthClientCredentials, OAuthLogin
@@ -76,6 +79,7 @@ __all__ = [
     "Batch",
     "Call",
     "CallsInText",
+    "ClearToolResults",
     "Compaction",
     "Consumption",
     "ContentError",
@@ -116,6 +120,7 @@ __all__ = [
     "Say",
     "Script",
     "SendMessage",
+    "Skills",
     "Step",
     "StepCompaction",
     "Stop",
@@ -129,6 +134,7 @@ __all__ = [
     "ToolError",
     "ToolExecutionError",
     "ToolMessage",
+    "ToolSearch",
     "ToolStrategy",
     "ToolTimeoutError",
     "UnknownToolError",

@@ -6,8 +6,9 @@ import copy
 import inspect
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Generic, Literal, TypeVar, get_args
 
@@ -17,7 +18,7 @@ from mulligan.durations import as_timedelta
 from mulligan.endpoint import Endpoint
 from mulligan.endpoint_model import Model, endpoints_of, model_name
 from mulligan.errors import DeclarationError
-from mulligan.features import FEATURES
+from mulligan.features import FEATURES, parts
 from mulligan.features.agent_feature import AgentFeature
 from mulligan.fixer import AskModel, Fixer
 from mulligan.mcp import McpServer, check_servers
@@ -69,7 +70,8 @@ class Agent(Generic[OutputT]):
         max_depth: How many levels of sub-agents (`as_tool`) may be below a run of it.
         max_sub_runs: How many runs of sub-agents may be started below a run of it, at all levels together.
         max_cost: USD after which a run ends with status `max_cost`. The prices of its models must be known.
-        features: What it does beside that: `Compaction`, `Background`, `Batch`, `Approvals`, `CallsInText`; each class once.
+        features: What it does beside that: `Compaction`, `ClearToolResults`, `ToolSearch`, `Skills`, `Background`, `Batch`,
+            `Approvals`, `CallsInText`; each class once.
         handle_errors: The policy for failures (see `HandleErrors`).
         repair: As a tool's `fix`, for every tool of the agent; called after it.
         client_instructions: What becomes of instructions of clients of the HTTP server (`instructions`, system and developer
@@ -119,6 +121,10 @@ class Agent(Generic[OutputT]):
     """`output`, as types with their schemas; None where the answer is text."""
     models: tuple[str, ...] = field(default=(), init=False, repr=False)
     """The names of `model`, as a list in the order in which the models are called."""
+    all_features: tuple[AgentFeature, ...] = field(default=(), init=False, repr=False)
+    """`features`, and those that its tools ask for (`on_demand`), with their defaults."""
+    feature_tools: tuple[Tool, ...] = field(default=(), init=False, repr=False)
+    """The tools that its features add."""
     is_of_run: bool = field(default=False, init=False, repr=False)
     """Whether its tools are those that a function has returned for one run."""
 
@@ -147,15 +153,24 @@ class Agent(Generic[OutputT]):
             DeclarationError: one of them cannot be used with this agent.
         """
         context = f"{self.source}: agent {self.name!r}"
+        object.__setattr__(self, "feature_tools", ())
+        object.__setattr__(self, "all_features", tuple(self.features))
         self._check_models(context)
         self._check_tools(context)
         self._check_features(context)
         self._check_needs(context)
+        self._add_features(context)
 
     @property
     def listed_tools(self) -> Sequence[Tool]:
-        """The tools; none where a function returns them, which is called for each run."""
-        return () if callable(self.tools) else self.tools
+        """The tools, and those of its features. Those that a function returns are not known before a run calls it."""
+        tools = () if callable(self.tools) else self.tools
+        return [*tools, *self.feature_tools] if self.feature_tools else tools
+
+    @property
+    def finds_tools(self) -> bool:
+        """Whether the model must find some of the tools before it sees them (`on_demand`)."""
+        return any(tool.on_demand for tool in self.listed_tools) or any(server.on_demand for server in self.mcp)
 
     def with_tools(self, tools: Sequence[Tool]) -> Agent[OutputT]:
         """The agent for one run, with the tools that the function has returned for it. They are not checked."""
@@ -327,12 +342,33 @@ class Agent(Generic[OutputT]):
             ),
             "deferred": ("a deferred tool", any(each.deferred for each in self.listed_tools)),
             "once": ("a tool with once", any(each.once for each in self.listed_tools)),
+            "tool_search": ("a tool, or an MCP server, with on_demand", self.finds_tools),
             "sub_agents": ("an agent as a tool", any(isinstance(each, AgentTool) for each in self.listed_tools)),
             "server_questions": ("an MCP server that asks people", any(each.questions for each in self.mcp)),
         }
         for name, (what, is_present) in needs.items():
             if is_present and name not in FEATURES:
                 raise DeclarationError(f"{context}: {what} needs the feature {name!r}, which is not installed.")
+
+    def _add_features(self, context: str) -> None:
+        """Add the features that the tools ask for, and the tools that features add.
+
+        Raises:
+            DeclarationError: another tool, or an output, has the name of one of these.
+        """
+        asked = [each for name, implied in _implied() if not self.has_feature(name) and (each := implied(self))]
+        object.__setattr__(self, "all_features", (*self.features, *asked))
+        names = {*(tool.name for tool in self.listed_tools)}
+        names |= {each.name for each in (self.declared_output.types if self.declared_output else ())}
+        added: list[Tool] = []
+        for feature in self.all_features:
+            for tool in feature.tools(self):
+                if tool.name in names:
+                    raise DeclarationError(
+                        f"{context}: {tool.name!r} is the name of a tool that {type(feature).__name__} adds; rename yours."
+                    )
+                added.append(replace(tool, feature=feature.name))
+        object.__setattr__(self, "feature_tools", tuple(added))
 
     def _check_limits(self, context: str) -> None:
         faults = {
@@ -440,6 +476,13 @@ def _parse_models(model: object, context: str) -> tuple[str, ...]:
     if not models:
         raise DeclarationError(f"{context}: model is an empty list; name a model in it.")
     return tuple(models)
+
+
+@cache
+def _implied() -> list[tuple[str, Callable[[Agent], AgentFeature | None]]]:
+    """By the name of a feature, the function that returns it for agents whose tools ask for it."""
+    modules = {module.__name__.rpartition(".")[2]: module for module in parts("features")}
+    return [(name, module.implied_by) for name, module in modules.items() if hasattr(module, "implied_by")]
 
 
 def _waits(tool: Tool) -> bool:

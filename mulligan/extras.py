@@ -13,6 +13,7 @@ EXTRAS = {
     "s3": ("boto3",),
     "reload": ("watchfiles",),
     "serve": ("fastapi", "uvicorn", "sse_starlette", "mcp", "jinja2"),
+    "skills": ("yaml",),
     "web": ("bs4", "markdownify"),
 }
 """The packages of each extra, by the names under which they are imported. pyproject.toml has the same extras."""

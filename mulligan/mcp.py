@@ -78,6 +78,7 @@ class McpServer:
         questions: Whether the server may ask people something in the middle of a call (the protocol's elicitation). A
             question waits for an answer as a call waits for approval, `approval_timeout` included.
         auth: OAuth for a server with a url: OAuthClientCredentials, or OAuthLogin.
+        on_demand: The model does not see its tools until it has found them with `find_tools` (docs/tool-search.md).
 
     Raises:
         DeclarationError: an option is invalid; the message says which, and what it must be.
@@ -103,6 +104,7 @@ class McpServer:
     handle_errors: HandleErrors | None = None
     questions: bool = True
     auth: OAuthClientCredentials | OAuthLogin | None = None
+    on_demand: bool = False
 
     def __post_init__(self) -> None:
         needs_approval = self.needs_approval
@@ -140,6 +142,7 @@ class McpServer:
             "approval_timeout must be more than 0 seconds": self.approval_timeout is not None
             and seconds(self.approval_timeout) <= 0,
             "attempts must be 1 or more": self.attempts < 1,
+            "on_demand must be True or False": not isinstance(self.on_demand, bool),
             "max_result_chars must be 1 or more": self.max_result_chars < 1,
         }
         if fault := next((text for text, is_so in faults.items() if is_so), None):

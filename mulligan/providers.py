@@ -10,6 +10,7 @@ from mulligan.activities.models.protocol import (
     Reply,
     Request,
     TakesContent,
+    ToolsOnDemand,
     Unavailable,
     Written,
 )
@@ -32,6 +33,7 @@ __all__ = [
     "Request",
     "TakesContent",
     "ToolDefinition",
+    "ToolsOnDemand",
     "Unavailable",
     "Written",
     "register_provider",

@@ -31,6 +31,8 @@ MAX_RESULT_CHARS = 32_768
 DEFAULT_TIMEOUT = timedelta(seconds=60)
 MAX_LOCAL_TIMEOUT = timedelta(seconds=10)
 """While a local activity hangs, no query, signal or update of its run is answered."""
+FIND_TOOLS = "find_tools"
+"""The name of the tool by which a model finds tools that it does not see (`on_demand`)."""
 SHORTEST_REMINDER = timedelta(seconds=1)
 """The least `approval_reminder`."""
 
@@ -69,6 +71,8 @@ class ToolContext:
     """For whom the run works: the `user` of its input; None: nobody has said it."""
     resources: Any = None
     """What `resources()` of the loaded module yields; None without it."""
+    pinned: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """For tools that a feature adds: what was pinned for the feature when the run opened."""
     _heartbeat: Callable[..., None] = field(default=lambda *_: None, repr=False)
     _ask: Any = field(default=None, repr=False)
     """For tools of MCP servers: the function that asks a person, and what people replied before (wire/questions.py)."""
@@ -113,6 +117,7 @@ class ToolOptions(TypedDict, total=False):
     deferred_timeout: float | timedelta | None
     result_type: Any
     on_cancel: Callable[..., Any] | None
+    on_demand: bool
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -121,7 +126,7 @@ class Tool:
 
     The options of `tool` are fields: `name`, `description`, `timeout`, `attempts`, `retry_on`, `fix`, `handle_errors`,
     `needs_approval`, `approval_timeout`, `approval_reminder`, `task_queue`, `queue_timeout`, `max_result_chars`, `local`,
-    `once`, `isolated_env`, `deferred`, `deferred_timeout`, `result_type`, `on_cancel`.
+    `once`, `isolated_env`, `deferred`, `deferred_timeout`, `result_type`, `on_cancel`, `on_demand`.
 
     Attributes:
         function: The function that is called.
@@ -154,6 +159,9 @@ class Tool:
     deferred_timeout: timedelta | None = None
     result_type: Any = None
     on_cancel: Callable[..., Any] | None = None
+    on_demand: bool = False
+    feature: str | None = None
+    """The name of the feature that adds it to an agent."""
     mcp_server: str | None = None
     """The name of the MCP server that serves it; None for a tool of this process."""
     asks: bool = False
@@ -282,6 +290,7 @@ class Tool:
                 self.on_cancel is not None and not callable(self.on_cancel)
             ),
             "result_type must be a type that pydantic can validate": not _is_type(self.result_type),
+            f"on_demand must be True or False, but is {self.on_demand!r}": not isinstance(self.on_demand, bool),
         }
 
 
@@ -406,6 +415,7 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
     deferred_timeout: float | timedelta | None = None,
     result_type: Any = None,
     on_cancel: Callable[..., Any] | None = None,
+    on_demand: bool = False,
 ) -> TypedTool[P, R] | Callable[[Callable[P, R]], TypedTool[P, R]]:
     """Declare a function, `def` or `async def`, as a tool.
 
@@ -450,6 +460,7 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
         result_type: The type of the result that a deferred call is completed with; another result is an `invalid_result`.
         on_cancel: A function, sync or async, of (what the deferred tool returned, as JSON values; ToolContext). It is called
             if the run is stopped or cancelled while the call waits; what it raises is logged.
+        on_demand: The model does not see the tool until it has found it with `find_tools` (docs/tool-search.md).
 
     Raises:
         DeclarationError: no schema can be made of the signature, or an option cannot work.

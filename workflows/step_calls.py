@@ -163,6 +163,7 @@ class StepCalls:
             metadata=agent.turn.input.metadata,
             decision=call.decision,
             digest=call.digest,
+            pinned=agent.facts.features.get(call.facts.feature, {}) if call.facts and call.facts.feature else {},
         )
 
     async def _call_tool(self, call: StepCall) -> ToolOutcome:

@@ -24,6 +24,7 @@ from mulligan.activities.answers.prepare_call import ValidArguments, duplicates,
 from mulligan.activities.answers.text_calls import text_calls_of
 from mulligan.activities.answers.user_functions import UserFunctions
 from mulligan.activities.models.protocol import Reply
+from mulligan.activities.request_draft import draft_of
 from mulligan.activities.run_data.conversation_cache import CachedConversation
 from mulligan.activities.services import Services
 from mulligan.activities.tool_running.find_tool import RunTools
@@ -91,11 +92,7 @@ async def inspect_answer(
     raw_calls = calls[: size_limits.MOST_CALLS + 1]
     # After a compaction, ids of removed calls could be repeated.
     digest = request.conversation.digest if request.summarized_answers else ""
-    with_ids = _with_unique_ids(raw_calls, conversation.call_ids, request.step, digest)
-    renamed = _renamed(with_ids, tools.names)
-    with_ids = [
-        call.model_copy(update={"name": renamed[call.id].after}) if call.id in renamed else call for call in with_ids
-    ]
+    with_ids, renamed = _renamed(_with_unique_ids(raw_calls, conversation.call_ids, request.step, digest), tools.names)
     oversized = size_limits.oversized_calls(with_ids)
     message = AssistantMessage(
         role="assistant",
@@ -118,6 +115,7 @@ async def inspect_answer(
         oversized=oversized,
         finish_reason=reply.finish_reason,
         earlier=conversation.messages,
+        sent=lambda: draft_of(definition, conversation, request.features).definition,
     )
     findings = await inspection.inspect_calls()
     text_finding = await inspection.inspect_text(text)
@@ -157,7 +155,8 @@ class _Inspection:
 
     `raw_calls` are the calls as the model wrote them: those of `message` have unique ids, the tools' names, and shortened
     arguments where the arguments are oversized; `parsed` are its calls' arguments. `renamed`: the repairs of names, by the
-    calls' ids. `call_count` also counts the calls beyond the limit. `earlier` is the conversation before it.
+    calls' ids. `call_count` also counts the calls beyond the limit. `earlier` is the conversation before it. `sent` returns
+    the definition as the request had it.
     """
 
     services: Services
@@ -173,6 +172,14 @@ class _Inspection:
     oversized: set[int]
     finish_reason: str
     earlier: Sequence[Message]
+    sent: Callable[[], Definition]
+
+    @cached_property
+    def _hidden(self) -> set[str]:
+        """The tools that were not in the request."""
+        if not self.tools.definition.on_demand:
+            return set()
+        return {*self.tools.definition.on_demand} - {tool.name for tool in self.sent().tools}
 
     @cached_property
     def _duplicates(self) -> set[int]:
@@ -230,8 +237,11 @@ class _Inspection:
         if index in self.oversized:
             raise feedback.too_long(call, len(self.raw_calls[index].arguments), size_limits.ARGUMENTS_BYTES)
         if self._output_type(call.name) is None and self.tools.find(call.name) is None:
-            gone = self.tools.is_gone(call.name)
-            raise feedback.tool_gone(call) if gone else feedback.unknown_tool(call, self.tools.names)
+            if self.tools.is_gone(call.name):
+                raise feedback.tool_gone(call)
+            names, hidden = self.tools.names, self._hidden
+            available = [name for name in names if name not in hidden]
+            raise feedback.unknown_tool(call, available, [name for name in names if name in hidden])
         is_last = index == len(self.message.tool_calls) - 1
         # A whole object was written before the answer was cut off.
         if is_last and self.finish_reason in _CUT_OFF and not self.parsed[index].is_whole_object:
@@ -253,7 +263,8 @@ class _Inspection:
         tool = self.tools.find(call.name)
         assert tool is not None
         fixers = [("fix", tool.fix), ("repair", self.agent.repair)]
-        target, run_fixer = Target(tool.name, tool.arguments), self.functions.fixer_of(call)
+        target = Target(tool.name, tool.arguments, is_hidden=tool.on_demand and tool.name in self._hidden)
+        run_fixer = self.functions.fixer_of(call)
         valid = await prepare(call, self.parsed[index], target, fixers, run_fixer)
         await self.functions.check_guard(call, valid.arguments)
         waits_for = await self.functions.waits_for(tool, call, valid.arguments)
@@ -402,12 +413,13 @@ def as_executed(call: ToolCall, prepared: PreparedCall, parsed: ParsedArguments)
     return executed, prepared.model_copy(update={"raw": call.arguments})
 
 
-def _renamed(calls: Sequence[ToolCall], names: Sequence[str]) -> dict[str, Repair]:
-    """The repairs of the names that differ only in their spelling from a tool's, by the calls' ids."""
+def _renamed(calls: Sequence[ToolCall], names: Sequence[str]) -> tuple[list[ToolCall], dict[str, Repair]]:
+    """The calls with the names of the tools that they mean, and the repairs of these names, by the calls' ids."""
     meant = meant_names((call.name for call in calls), names)
-    return {
+    repairs = {
         call.id: Repair(by="name", before=call.name, after=meant[call.name]) for call in calls if call.name in meant
     }
+    return [call.model_copy(update={"name": meant.get(call.name, call.name)}) for call in calls], repairs
 
 
 def meant_names(written: Iterable[str], names: Sequence[str]) -> dict[str, str]:

@@ -110,6 +110,11 @@ class SdkClient:
         """The environment variable with the key, for texts that say what to change."""
         return self._endpoint.api_key_env or "headers" if self._endpoint else self.default_key_variable
 
+    @property
+    def is_default(self) -> bool:
+        """Whether the endpoint is the provider's default one."""
+        return self._endpoint is None
+
     def data_key(self, provider: str) -> str:
         """The key in a message's `provider_data` for what only this endpoint understands."""
         return f"{provider}@{self._endpoint.name}" if self._endpoint else provider

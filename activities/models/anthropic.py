@@ -19,6 +19,7 @@ from mulligan.activities.models._anthropic_turns import (
     mark_for_cache,
     merge,
 )
+from mulligan.activities.models._deferred_tools import deferred_tools, with_references
 from mulligan.activities.models._http_errors import error_in
 from mulligan.activities.models._json_fields import MOST_TOKENS, as_text, finish_reason, shorten_layout, to_json
 from mulligan.activities.models._model_settings import settings_for, tool_choice_of
@@ -31,7 +32,7 @@ from mulligan.content import Media
 from mulligan.endpoint import Endpoint
 from mulligan.errors import ModelRequestError
 from mulligan.values import Message, ToolCall
-from mulligan.wire.agent_facts import OutputFormat
+from mulligan.wire.agent_facts import OutputFormat, ToolDefinition
 
 if TYPE_CHECKING:
     from mulligan.activities.models.available_providers import AvailableProviders
@@ -69,6 +70,8 @@ class Anthropic(SdkProvider[AnthropicClient]):
         """The largest `max_tokens` of models that named it."""
         self._without_format: set[tuple[str, str]] = set()
         """The formats, with their models, that were refused."""
+        self._without_deferred: set[str] = set()
+        """The models that refused deferred tools."""
         self._without_sampling: set[str] = set()
         """The models that refused settings of sampling."""
 
@@ -84,7 +87,8 @@ class Anthropic(SdkProvider[AnthropicClient]):
         """Request an answer.
 
         What a model refuses and the conversation can do without is left out, and the model asked again at once: a larger
-        `max_tokens` than it has, another model's thinking, settings of sampling, and a format that it does not support.
+        `max_tokens` than it has, another model's thinking, settings of sampling, deferred tools, and a format that it does
+        not support.
         The schema is then part of the instructions; answers are validated in either case. Images and files that it
         refuses are described in text.
 
@@ -117,13 +121,21 @@ class Anthropic(SdkProvider[AnthropicClient]):
         if _refusals.ANTHROPIC_SAMPLING.search(message) and model not in self._without_sampling:
             self._without_sampling.add(model)
             return bool(settings_for(request, DATA_KEY).keys() & set(SAMPLING))
+        if self._defers(request) and _refusals.DEFERRED_TOOLS.search(message):
+            self._without_deferred.add(model)
+            return True
         if format_key and format_key not in self._without_format and _refusals.ANTHROPIC_FORMAT.search(message):
             self._without_format.add(format_key)
             return True
         return False
 
+    def _defers(self, request: Request) -> bool:
+        is_possible = self._client.is_default and request.model not in self._without_deferred
+        return request.on_demand is not None and is_possible
+
     async def _request(self, request: Request, *, with_thinking: bool) -> Reply:
-        turns = merge(request.items, with_thinking=with_thinking)
+        items = with_references(request, self.encode) if self._defers(request) else request.items
+        turns = merge(items, with_thinking=with_thinking)
         mark_for_cache(turns)
         http_request = HttpRequest(
             path="/v1/messages",
@@ -147,6 +159,8 @@ class Anthropic(SdkProvider[AnthropicClient]):
             stop = body.pop("stop")
             body["stop_sequences"] = [stop] if isinstance(stop, str) else stop
         _set_tools(body, request)
+        if request.on_demand is not None and self._defers(request):
+            body["tools"] = deferred_tools(body["tools"], request.on_demand, _tool)
         instructions = request.definition.instructions
         if (output := request.definition.output) is not None:
             schema = None if _format_key(request) in self._without_format else _format_of(output)
@@ -198,10 +212,7 @@ def _set_tools(body: dict[str, Any], request: Request) -> None:
             body["tools"] = [{"name": name, "description": GONE_TOOL, "input_schema": schema} for name in gone]
             body["tool_choice"] = {"type": "none"}
         return
-    body["tools"] = [
-        {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
-        for tool in request.definition.tools
-    ]
+    body["tools"] = [_tool(tool) for tool in request.definition.tools]
     if isinstance(choice, tuple):
         kinds = {"required": {"type": "any"}, "function": {"type": "tool", "name": choice[1]}}
         choice = kinds.get(choice[0], {"type": choice[0]})
@@ -211,6 +222,10 @@ def _set_tools(body: dict[str, Any], request: Request) -> None:
             choice = {**choice, "disable_parallel_tool_use": True}
     if choice is not None:
         body["tool_choice"] = choice
+
+
+def _tool(tool: ToolDefinition) -> dict[str, Any]:
+    return {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
 
 
 def _has_thinking(request: Request) -> bool:

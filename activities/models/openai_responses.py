@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import quote
 
 from mulligan.activities.models import _refusals
+from mulligan.activities.models._deferred_tools import deferred_tools, search_tool, with_searches
 from mulligan.activities.models._http_errors import has_permanent_code
 from mulligan.activities.models._json_fields import as_text, shorten_layout, to_json
 from mulligan.activities.models._legal_calls import legal_arguments, legal_id, legal_name
@@ -32,12 +33,16 @@ from mulligan.activities.models.protocol import (
 from mulligan.content import Media, Part, Text
 from mulligan.endpoint import Endpoint
 from mulligan.errors import ModelRequestError
+from mulligan.tool import FIND_TOOLS
 from mulligan.values import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
+from mulligan.wire.agent_facts import ToolDefinition
 
 if TYPE_CHECKING:
     from mulligan.activities.models.available_providers import AvailableProviders
 
 T = TypeVar("T")
+MOST_TOOLS = 128
+"""Tools of a request, those that are deferred included."""
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 DATA_KEY = "openai"
 """The key of this provider in a message's `provider_data` (that of an endpoint has its name as well): a list of the
@@ -81,6 +86,8 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
         self._data_key = self._client.data_key(DATA_KEY)
         self._models_without_reasoning: set[str] = set()
         self._not_streamed_in_background: set[str] = set()
+        self._without_deferred: set[str] = set()
+        """The models that refused deferred tools."""
         self._refused_content = RefusedContent()
 
     @property
@@ -201,6 +208,7 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
 
     def batch_body(self, request: Request, *, plain: bool) -> bytes:
         """The body of the request as part of a batch. `plain`: without reasoning."""
+        request = replace(request, on_demand=None)  # a refusal could not be learned from at once
         if refused := self._refused_content.of(request.model):
             request = replace(request, items=without_content(request.items, refused))
         reasoning = not plain and request.model not in self._models_without_reasoning
@@ -232,12 +240,25 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
 
         Reasoning is always requested and sent back. A model without reasoning refuses the request for it, and a model
         refuses the reasoning of another (a run's model can change): then it is asked again at once without reasoning. Where
-        it refuses images or files, they are described in text.
+        it refuses images or files, they are described in text; where it refuses deferred tools, it gets those that were
+        found.
 
         Raises:
             ModelRequestError: the endpoint refuses the request, and would refuse it again.
             Unavailable: the request may be retried.
         """
+        if not self._client.is_default or request.model in self._without_deferred:
+            request = replace(request, on_demand=None)
+        try:
+            return await self._with_or_without_content(request, send)
+        except ModelRequestError as error:
+            is_refusal = error.status in (400, 422) and _refusals.DEFERRED_TOOLS.search(error.message)
+            if request.on_demand is None or not is_refusal:
+                raise
+        self._without_deferred.add(request.model)
+        return await self._with_or_without_content(replace(request, on_demand=None), send)
+
+    async def _with_or_without_content(self, request: Request, send: Callable[[Request, bool], Awaitable[T]]) -> T:
         refused = self._refused_content.of(request.model)
         if refused:
             request = replace(request, items=without_content(request.items, refused))
@@ -265,6 +286,8 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
 
     def _http_request(self, request: Request, reasoning: bool) -> HttpRequest:
         items = [item for item in request.items if reasoning or not _is_reasoning(item)]
+        if request.on_demand is not None:
+            items = with_searches(items, request.on_demand, _tool)
         return HttpRequest(
             path="/responses",
             body=_body(request, reasoning=reasoning),
@@ -322,9 +345,12 @@ def _body(request: Request, *, reasoning: bool) -> dict[str, Any]:
         body["instructions"] = request.definition.instructions
     if request.definition.tools:
         # Strict mode is this API's default; it refuses every schema with an optional parameter.
-        body["tools"] = [
-            {"type": "function", **tool.model_dump(mode="json"), "strict": False} for tool in request.definition.tools
-        ]
+        body["tools"] = [_tool(tool) for tool in request.definition.tools]
+        if request.on_demand is not None:
+            deferred = deferred_tools(body["tools"], request.on_demand, _tool)
+            plain = [tool for tool in deferred if "defer_loading" not in tool]
+            # A search's result has the tools that it has found, so that more than a request may have need not be in it.
+            body["tools"] = [*map(search_tool, deferred if len(deferred) <= MOST_TOOLS else plain)]
         choice = body.get("tool_choice")
         if isinstance(choice, Mapping) and isinstance(named := choice.get("function"), Mapping):
             # Chat Completions' form is accepted too, so that an agent's settings work with either provider.
@@ -334,6 +360,10 @@ def _body(request: Request, *, reasoning: bool) -> dict[str, Any]:
         others = settings if isinstance(settings, Mapping) else {}
         body["text"] = {**others, "format": {"type": "json_schema", **json_schema_format(output)}}
     return body
+
+
+def _tool(tool: ToolDefinition) -> dict[str, Any]:
+    return {"type": "function", **tool.model_dump(mode="json"), "strict": False}
 
 
 def _is_reasoning(item: str) -> bool:
@@ -402,6 +432,10 @@ def _reply(answer: dict[str, Any], data_key: str = DATA_KEY) -> Reply:
             case {"type": "function_call"}:
                 call_id, name, arguments = (as_text(item.get(key)) for key in ("call_id", "name", "arguments"))
                 calls.append(ToolCall(id=call_id, name=name, arguments=arguments))
+                layout.append({"type": "function_call"})
+            case {"type": "tool_search_call", "execution": "client"}:
+                call_id, arguments = as_text(item.get("call_id")), as_text(item.get("arguments") or {})
+                calls.append(ToolCall(id=call_id, name=FIND_TOOLS, arguments=arguments))
                 layout.append({"type": "function_call"})
     layout = shorten_layout(layout, len(texts), text="message", call="function_call")
     return Reply(

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from mulligan.content import Media
 from mulligan.errors import ModelRequestError, truncated
 from mulligan.values import Message, ToolCall, Usage
-from mulligan.wire.agent_facts import Definition
+from mulligan.wire.agent_facts import Definition, ToolDefinition
 
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "refusal"]
 """Why an answer ended."""
@@ -35,6 +35,16 @@ class Written:
             piece: A piece of text, of a thought or of a call.
         """
         self.size += len(piece.encode(errors="replace"))
+
+
+@dataclass(frozen=True)
+class ToolsOnDemand:
+    """The tools that the model finds by calling `find_tools`, for a provider whose API can defer tools."""
+
+    tools: Sequence[ToolDefinition]
+    """All of them, in an order that stays."""
+    finds: Mapping[str, Sequence[str]]
+    """The names of the tools that a call has found, by the call's id. The conversation has these calls."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +74,9 @@ class Request:
     """Called with each piece of the answer's text as the model writes it. None: the answer need not be streamed."""
     written: Written = field(default_factory=Written)
     """A provider that streams adds what arrives."""
+    on_demand: ToolsOnDemand | None = None
+    """Where tools are found on demand: `definition` has those that were found, after the others, so that a provider may
+    ignore this. A provider whose API can defer tools sends all of them, deferred: then a find changes nothing before it."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ from mulligan.activities.mcp.servers import OfferedTools
 from mulligan.activities.registry import Registry
 from mulligan.activities.run_data.query_workflow import query_this_workflow
 from mulligan.agent import Agent
+from mulligan.client.content_store import ContentStore, MissingContentError
+from mulligan.errors import InvalidRunInputError
 from mulligan.wire.agent_facts import DEFINITION_QUERY, Definition, OutputFormat, ToolDefinition
 from mulligan.wire.run_context import RunContext
 
@@ -20,6 +22,10 @@ CLIENT_HEADING = (
     "Observe them as far as the instructions above allow."
 )
 _CLOSING_TAG = re.compile(rf"<\s*/\s*{CLIENT_TAG}[^>]*>?", re.IGNORECASE)
+DEFINITION_BYTES = 1_500_000
+"""Bytes of an agent's definition for the provider. It is part of the result of `open_run`, whose limit is 2 MB."""
+STORED_BYTES = 20_000_000
+"""Bytes of a definition in the content storage."""
 MOST_DEFINITIONS, MOST_BYTES = 1_000, 64 * 1024 * 1024
 """Definitions in a worker's memory, and their bytes as JSON: those of which a client has written a part may be many. Those
 that were not used for the longest time go first; a run's workflow has its definition, too."""
@@ -28,7 +34,9 @@ that were not used for the longest time go first; a run's workflow has its defin
 class Definitions:
     """The definitions that this worker knows, by digest."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, contents: ContentStore | None = None) -> None:
+        """`contents`: where definitions are that are too large for history."""
+        self._contents = contents
         self._known: OrderedDict[str, tuple[Definition, int]] = OrderedDict()
         self._bytes = 0
         for agent in registry.agents.values():
@@ -57,9 +65,63 @@ class Definitions:
         """The definition with that digest. If this worker's code is newer than the run, the workflow is queried for it."""
         known = self._find(digest)
         if known is None:
-            known = await query_this_workflow(DEFINITION_QUERY, context.conversation, Definition)
+            pinned = await query_this_workflow(DEFINITION_QUERY, context.conversation, Definition)
+            known = await self.whole(pinned, context.tenant)
             self.keep(known)
         return known
+
+    async def whole(self, pinned: Definition, tenant: str | None) -> Definition:
+        """The definition that history has, with what is in the content storage.
+
+        Raises:
+            MissingContentError: this worker has no content storage, or it is not there any more.
+        """
+        if pinned.stored is None:
+            return pinned
+        return Definition.model_validate_json(await self._read(pinned.stored, tenant))
+
+    async def pinned(self, definition: Definition, agent: str, tenant: str | None) -> Definition:
+        """The definition as history has it: the tools that are found on demand are in the content storage if it is large.
+
+        Raises:
+            InvalidRunInputError: it is too large for history, and for the content storage, if there is one.
+            StorageError: it cannot be stored.
+        """
+        written = definition.model_dump_json().encode()
+        if len(written) <= DEFINITION_BYTES:
+            return definition
+        tools = definition.visible_tools
+        names = {tool.name for tool in tools}
+        rest = Definition(
+            instructions=definition.instructions,
+            tools=tools,
+            output=definition.output,
+            mcp={name: value for name, value in definition.mcp.items() if name in names},
+            mcp_schemas={name: value for name, value in definition.mcp_schemas.items() if name in names},
+            stored="",
+        )
+        seen = len(rest.model_dump_json().encode())
+        problem = f'"agent" is "{agent}", whose instructions and tools take {len(written):,} bytes; '
+        if self._contents is None and definition.on_demand:
+            raise InvalidRunInputError(
+                f"{problem}a run can carry {DEFINITION_BYTES:,} without a content storage. Set MULLIGAN_CONTENT_DIR, or "
+                "MULLIGAN_EXTERNAL_STORAGE, on the workers."
+            )
+        if self._contents is None or seen > DEFINITION_BYTES:
+            what = f"the model sees {seen:,} of them at once, and a" if definition.on_demand else "a"
+            raise InvalidRunInputError(f"{problem}{what} run can carry {DEFINITION_BYTES:,}.")
+        if len(written) > STORED_BYTES:
+            raise InvalidRunInputError(f"{problem}{STORED_BYTES:,} are the most.")
+        ref = await self._contents.of(tenant).put(written)
+        return rest.model_copy(update={"stored": ref})
+
+    async def _read(self, ref: str, tenant: str | None) -> bytes:
+        if self._contents is None:
+            raise MissingContentError(
+                "This worker has no content storage, in which the definition of the run is: set MULLIGAN_CONTENT_DIR, or "
+                "MULLIGAN_EXTERNAL_STORAGE, as on the worker that has opened the run."
+            )
+        return await self._contents.of(tenant).get(ref)
 
 
 def define(
@@ -75,6 +137,7 @@ def define(
         for tool in agent.listed_tools
     ]
     tools += offered.definitions
+    on_demand = [tool.name for tool in (*agent.listed_tools, *offered.tools) if tool.on_demand]
     output = None
     if (answers := agent.declared_output) is not None:
         if agent.output_strategy(model) == "tool":
@@ -88,11 +151,18 @@ def define(
             whole = answers.whole
             output = OutputFormat(name=whole.name, description=whole.description, json_schema=whole.schema)
     text_calls = text_calls_of(agent)
-    tools_in_text = text_calls.describe(tools) if text_calls is not None else ""
-    texts = (instructions, *offered.notes, tools_in_text, _mark(of_client))
+    seen = [tool for tool in tools if tool.name not in on_demand]
+    tools_in_text = text_calls.describe(seen) if text_calls is not None else ""
+    of_features = (each.instructions() for each in agent.all_features)
+    texts = (instructions, *of_features, *offered.notes, tools_in_text, _mark(of_client))
     instructions = "\n\n".join(filter(None, texts))
     return Definition(
-        instructions=instructions, tools=tools, output=output, mcp=offered.originals, mcp_schemas=offered.schemas
+        instructions=instructions,
+        tools=tools,
+        output=output,
+        mcp=offered.originals,
+        mcp_schemas=offered.schemas,
+        on_demand=on_demand,
     )
 
 

@@ -29,7 +29,7 @@ async def forked_facts(services: Services, agent: Agent, run_input: RunInput) ->
         fault = error.errors(include_url=False)[0]
         where = ".".join(map(str, fault["loc"]))
         raise InvalidRunInputError(f'"forked_from.facts.{where}" cannot be used: {fault["msg"]}.') from None
-    definition = facts.definition
+    definition = await services.definitions.whole(facts.definition, run_input.tenant)
     if forked.model is not None:
         facts = _with_model(services, agent, run_input, facts, forked.model)
         definition = _with_output_for(agent, forked.model, definition)
@@ -47,7 +47,7 @@ def _with_model(services: Services, agent: Agent, run_input: RunInput, facts: Ag
     """The facts with the chosen model's prices, and with what its features need to know of it."""
     has_budget = services.budgets.is_limited(run_input.tenant)
     models = resolve_models(agent, run_input, services.prices, has_budget=has_budget)
-    features = {each.name: dict(each.facts([model])) for each in agent.features if each.name in facts.features}
+    features = {each.name: dict(each.facts([model])) for each in agent.all_features if each.name in facts.features}
     update: dict[str, Any] = {
         "prices": {**facts.prices, **models.prices},
         "features": {**facts.features, **features},

@@ -11,6 +11,7 @@ from mulligan.endpoint_model import Model
 
 if TYPE_CHECKING:
     from mulligan.agent import Agent
+    from mulligan.tool import Tool
 
 
 class AgentFeature:
@@ -47,6 +48,15 @@ class AgentFeature:
         """What a run is scheduled by: pinned when it opens, for its whole life. `models`: the run's (`provider:NAME`)."""
         del models
         return {}
+
+    def tools(self, agent: Agent) -> Sequence[Tool]:
+        """The tools that the feature adds to those of `agent`. In their calls, `ctx.pinned` is what `facts` has returned."""
+        del agent
+        return ()
+
+    def instructions(self) -> str:
+        """A text that is added to the instructions when a run opens."""
+        return ""
 
     def tool_defaults(self) -> Mapping[str, float | None]:
         """Options of the agent's tools, for those that do not have them: `approval_timeout` … Times are seconds."""

@@ -55,6 +55,9 @@ class Definition(BaseModel):
     `mcp`: the name of a tool at its MCP server, by the tool's name, where the latter does not end with the former.
     `mcp_schemas`: the JSON schema by which the arguments of a server's tool are validated, by the tool's name, where the
     tool's `parameters`, which the model sees, are simpler.
+    `on_demand`: the names of the tools that the model does not see before it has found them.
+    `stored`: where the whole is in the content storage, if it is too large for history: the tools that are found on demand
+    are there only.
     """
 
     instructions: str
@@ -62,6 +65,14 @@ class Definition(BaseModel):
     output: OutputFormat | None = optional_field()
     mcp: dict[str, str] = optional_field({})
     mcp_schemas: dict[str, dict[str, JsonValue]] = optional_field({})
+    on_demand: list[str] = optional_field([])
+    stored: str | None = optional_field()
+
+    @property
+    def visible_tools(self) -> list[ToolDefinition]:
+        """The tools that the model sees from the beginning."""
+        hidden = {*self.on_demand}
+        return [tool for tool in self.tools if tool.name not in hidden]
 
 
 class ModelFacts(BaseModel):
@@ -116,6 +127,10 @@ class ToolFacts(SubAgentFacts):
     deferred_timeout: float | None = optional_field()
     on_cancel: bool = optional_field(False)
     """Whether the tool has a function that ends what the body has started."""
+    on_demand: bool = optional_field(False)
+    """Whether the model does not see the tool before it has found it."""
+    feature: str | None = optional_field()
+    """The name of the feature that adds the tool."""
 
 
 class AgentFacts(ModelFacts):

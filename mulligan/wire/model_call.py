@@ -80,6 +80,9 @@ class ModelCall(ModelRequest):
     guard: GuardContext | None = optional_field()
     summarized_answers: int | None = optional_field()
     fallback: int = optional_field(0)
+    features: dict[str, JsonValue] = optional_field({})
+    """What the turn's features say of this call to their parts on the worker, by their names. Nothing in it grows with the
+    conversation."""
 
 
 class PreparedCall(BaseModel):
@@ -161,6 +164,8 @@ class ModelAnswer(CheckedResult):
     usage_of_repairs: dict[str, Usage] = optional_field({})
     batched: bool = optional_field(False)
     """Whether the model was called in a batch, at its prices."""
+    features: dict[str, JsonValue] = optional_field({})
+    """What the parts of features on the worker say of the answer to those in the workflow, by their names."""
 
     @model_serializer(mode="wrap")
     def _with_values(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:

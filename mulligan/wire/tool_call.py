@@ -65,6 +65,8 @@ class CallTool(BaseModel):
     """The idempotency key of the first of the calls that this one repeats, where nobody knows what they have done."""
     replies: Replies | None = optional_field()
     """What people replied to the questions of the call's MCP server, where the call is continued with that."""
+    pinned: dict[str, JsonValue] = optional_field({})
+    """What was pinned for the feature that adds the tool."""
     has_own_queue: bool = optional_field(False)
     """Whether the tool has a task queue of its own, whose workers need not serve the agent."""
 

@@ -169,11 +169,12 @@ class AgentActivities:
         children = ChildProcesses(secret_names=secret_names(registry, endpoints.values()))
         servers, prices = McpServers(children), Prices.load(worker_settings.prices)
         runtime = ToolRuntime(telemetry.metrics.change_hung_threads)
+        contents = configured_content_store()
         self._services = services = Services(
             registry=registry,
             agents=RunAgents(registry, runtime, endpoints),
             providers=AvailableProviders(registry.scripts, endpoints),
-            definitions=Definitions(registry),
+            definitions=Definitions(registry, contents),
             conversations=ConversationCache(worker_settings.prefix_cache_bytes, telemetry.metrics.change_cache_size),
             telemetry=telemetry,
             runtime=runtime,
@@ -186,7 +187,7 @@ class AgentActivities:
             budgets=_spending(worker_settings.budgets, prices, _queue_of_runs(model_task_queue, served)),
             registered_attributes=RegisteredAttributes(),
             callback_tokens=tokens or callback_tokens(activity.client),
-            contents=configured_content_store(),
+            contents=contents,
             carry_bytes=CARRY_BYTES if worker_settings.external_storage else None,
             live_text_seconds=worker_settings.live_text_seconds,
             model_task_queue=model_task_queue,

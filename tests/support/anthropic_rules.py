@@ -95,12 +95,25 @@ def check_tools(body: dict[str, Any]) -> set[str]:
             raise Refusal(
                 f"{param}.input_schema: JSON schema is invalid. It must match draft 2020-12 ({error.message})"
             ) from None
+    if names and all(tool.get("defer_loading") for tool in body["tools"]):
+        raise Refusal("At least one tool must have defer_loading=false. All tools cannot be deferred.", "tools")
+    check_references(body)
     choice = body.get("tool_choice")
     if choice is not None and not names:
         raise Refusal("tool_choice: may only be specified while providing tools", "tool_choice")
     if choice is not None and choice["type"] == "tool" and choice["name"] not in names:
         raise Refusal(f"Tool '{choice['name']}' not found in provided tools", "tool_choice")
     return names
+
+
+def check_references(body: dict[str, Any]) -> None:
+    """Refuse references to tools that are not declared as deferred."""
+    deferred = {tool["name"] for tool in body.get("tools") or [] if tool.get("defer_loading")}
+    blocks = [block for message in body["messages"] for block in message["content"] if isinstance(block, dict)]
+    results = [block["content"] for block in blocks if isinstance(block.get("content"), list)]
+    for part in (part for result in results for part in result if part["type"] == "tool_reference"):
+        if part["tool_name"] not in deferred:
+            raise Refusal(f"Tool reference '{part['tool_name']}' not found in available tools", "messages")
 
 
 def check_conversation(messages: list[dict[str, Any]], names: set[str]) -> None:

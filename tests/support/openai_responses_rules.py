@@ -7,11 +7,12 @@ from typing import Any, Literal, Required
 
 from openai.types.responses.response_create_params import ResponseCreateParamsBase
 from openai.types.responses.response_function_tool_call_param import ResponseFunctionToolCallParam
-from openai.types.responses.response_input_item_param import FunctionCallOutput, Message
+from openai.types.responses.response_input_item_param import FunctionCallOutput, Message, ToolSearchCall
 from openai.types.responses.response_output_message_param import ResponseOutputMessageParam
 from openai.types.responses.response_output_refusal_param import ResponseOutputRefusalParam
 from openai.types.responses.response_output_text_param import ResponseOutputTextParam
 from openai.types.responses.response_reasoning_item_param import Content, Summary
+from openai.types.responses.response_tool_search_output_item_param_param import ResponseToolSearchOutputItemParamParam
 from typing_extensions import TypedDict
 
 from tests.support import openai_rules as rules
@@ -55,8 +56,16 @@ class AssistantMessage(TypedDict, total=False):
 
 
 InputItem = (
-    ReasoningItem | ResponseFunctionToolCallParam | FunctionCallOutput | InputMessage | Message | AssistantMessage
+    ReasoningItem
+    | ResponseFunctionToolCallParam
+    | FunctionCallOutput
+    | InputMessage
+    | Message
+    | AssistantMessage
+    | ToolSearchCall
+    | ResponseToolSearchOutputItemParamParam
 )
+CALLS = {"function_call": "function_call_output", "tool_search_call": "tool_search_output"}
 
 
 class ResponsesRequest(ResponseCreateParamsBase, total=False):
@@ -170,12 +179,12 @@ def check_pairs(items: list[dict[str, Any]]) -> None:
     answered: set[str] = set()
     for index, item in enumerate(items):
         call_id = item.get("call_id")
-        if item.get("type") == "function_call":
+        if item.get("type") in CALLS:
             if call_id in called:
                 at = f"input[{index}].call_id"
                 raise Refusal(f"Invalid '{at}': '{call_id}' is used twice.", at, "invalid_value")
             called.add(str(call_id))
-        elif item.get("type") == "function_call_output":
+        elif item.get("type") in CALLS.values():
             if call_id not in called:
                 raise Refusal(f"No tool call found for function call output with call_id {call_id}.", "input")
             if call_id in answered:
@@ -195,7 +204,7 @@ def check_reasoning_is_followed(items: list[dict[str, Any]]) -> None:
 
 def is_of_model(item: dict[str, Any]) -> bool:
     """Whether the model wrote this item."""
-    return item.get("type") in ("reasoning", "function_call") or item.get("role") == "assistant"
+    return item.get("type") in ("reasoning", *CALLS) or item.get("role") == "assistant"
 
 
 def check_tools(body: dict[str, Any]) -> None:
@@ -203,6 +212,9 @@ def check_tools(body: dict[str, Any]) -> None:
     tools = body.get("tools") or []
     if tools:
         rules.check_array(tools, "tools", 128)
+    deferred = [tool for tool in tools if tool.get("defer_loading")]
+    if deferred and not any(tool["type"] == "tool_search" for tool in tools):
+        raise Refusal("Deferred tools require the tool 'tool_search'.", "tools")
     names = rules.check_functions([(f"tools[{i}]", tool) for i, tool in enumerate(tools) if tool["type"] == "function"])
     choice = body.get("tool_choice")
     named = isinstance(choice, dict) and choice["type"] == "function"

@@ -64,6 +64,8 @@ class Conversation:
         """The user's request of this turn, as numbers in the log: its first message, and the one after its last."""
         self.compact_again_at = 0
         """No compaction is tried below this number of tokens."""
+        self.left_out = 0
+        """Bytes of the view that the next request leaves out, and that no provider's count has left out yet."""
         self.pending_compaction: StepCompaction | None = None
         """The compaction that the next step will show."""
         self.shared_steps = 0

@@ -1,0 +1,85 @@
+"""Remembers which tools the model has found, and carries out the calls of `find_tools`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from pydantic import BaseModel, Field
+
+from mulligan.features.tool_search import MOST_AT_ONCE
+from mulligan.tool import FIND_TOOLS
+from mulligan.values import AssistantMessage
+from mulligan.wire.model_call import ModelAnswer, ModelCall
+from mulligan.wire.tool_call import ToolOutcome
+from mulligan.wire.tool_search import FindTools, FoundTools, SearchState, names_in, with_new
+from mulligan.workflows import limits
+from mulligan.workflows.feature import Feature
+from mulligan.workflows.scheduling import Schedule
+from mulligan.workflows.step_call import StepCall
+
+if TYPE_CHECKING:
+    from mulligan.workflows.running_agent import RunningAgent
+
+
+class ToolSearchFacts(BaseModel):
+    """`limit`: how many tools a search returns at most."""
+
+    limit: Annotated[int, Field(ge=1, le=MOST_AT_ONCE)]
+
+
+class ToolSearch(Feature):
+    """The tools that one agent's model has found, in that order; None: the conversation was not read yet."""
+
+    facts_type = ToolSearchFacts
+    schedules: ClassVar = {FIND_TOOLS: Schedule(timeout=limits.CHECK_EDIT_TIMEOUT, retry=limits.CHECK_EDIT_RETRY)}
+
+    def __init__(self, agent: RunningAgent) -> None:
+        super().__init__(agent)
+        self._found: list[str] | None = None
+
+    async def answer(self, call: ModelCall, then: Callable[[ModelCall], Awaitable[ModelAnswer]]) -> ModelAnswer:
+        """Say in the request which tools were found. Without that, it would contain all tools."""
+        said = SearchState(found=self._known()).model_dump(mode="json")
+        return await then(call.model_copy(update={"features": {**call.features, self.name(): said}}))
+
+    def begin_calls(self) -> None:
+        """A tool that the model calls counts as found: its schema is in the call's error, or was guessed."""
+        on_demand = [call.call.name for call in self.agent.calls if call.facts is not None and call.facts.on_demand]
+        self._found = with_new(self._known(), on_demand)
+
+    async def run_call(self, call: StepCall, then: Callable[[StepCall], Awaitable[ToolOutcome]]) -> ToolOutcome:
+        """Search for tools by an activity, in place of the tool's function."""
+        facts = self.agent.pinned(self, ToolSearchFacts)
+        if call.call.name != FIND_TOOLS or call.request is None or facts is None:
+            return await then(call)
+        most_bytes = limits.share_of_results(len(self.agent.calls), local=False)
+        request = FindTools(
+            **{**dict(call.request), "max_bytes": most_bytes},
+            definition=self.agent.facts.digest,
+            limit=facts.limit,
+        )
+        with self.agent.running(call):
+            outcome = await self.agent.activity(FIND_TOOLS, request, FoundTools, summary=FIND_TOOLS)
+        self._found = with_new(self._known(), outcome.names)
+        return outcome
+
+    def _known(self) -> list[str]:
+        """The tools that were found; in a run that resumes or repeats another one, by its conversation."""
+        if self._found is None:
+            self._found, tools = [], self.agent.facts.tools
+            for message in self.agent.conversation.messages:
+                names = names_in(message) or []
+                if isinstance(message, AssistantMessage):
+                    called = [call.name for call in message.tool_calls]
+                    names = [name for name in called if name in tools and tools[name].on_demand]
+                self._found = with_new(self._found, names)
+        return self._found
+
+    def dump(self) -> list[str] | None:
+        """The names, as JSON."""
+        return self._found
+
+    def load(self, state: Any) -> None:
+        """Continue with what `dump` returned."""
+        self._found = state
