@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from mulligan.activities.models._anthropic_blocks import continues_text
 from mulligan.activities.models._json_fields import MOST_TOKENS, token_count
+from mulligan.activities.models._legal_calls import legal_object
 from mulligan.activities.models._read_response import StreamAssembler, check_parts
 from mulligan.activities.models.protocol import Unavailable, Written
 from mulligan.values import Usage
@@ -23,14 +25,14 @@ STATUS_OF_ERROR = {
     "overloaded_error": 529,
 }
 """The HTTP status of each type of error: in a stream an error has its type only."""
-_ENDS = ("stop_reason", "stop_sequence", "stop_details")
+_ENDS = ("stop_reason", "stop_sequence", "stop_details", "container")
 _COUNTS = (
     *("input_tokens", "output_tokens", "output_tokens_details"),
-    *("cache_read_input_tokens", "cache_creation_input_tokens"),
+    *("cache_read_input_tokens", "cache_creation_input_tokens", "server_tool_use"),
 )
 """The fields of a message and of its usage that are read: others of a stream are not kept."""
-_DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
-"""The field of a block that a delta continues. Both have the same name."""
+_DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "input"}
+"""The field of a block that the pieces of a delta continue."""
 
 
 class AnthropicAssembler(StreamAssembler):
@@ -86,19 +88,40 @@ class AnthropicAssembler(StreamAssembler):
 
     def _add_delta(self, index: Any, delta: dict[str, Any]) -> None:
         kind = str(delta.get("type"))
-        field = "input" if kind == "input_json_delta" else _DELTAS.get(kind)
-        piece = delta.get("partial_json" if field == "input" else field or "")
-        if field is None or not isinstance(piece, str) or not piece:
+        field = _DELTAS.get(kind)
+        if field is None:
+            self._set_fields(self._blocks.setdefault(index, {}), kind, delta)
+            return
+        piece = delta.get("partial_json" if field == "input" else field)
+        if not isinstance(piece, str) or not piece:
             return
         self._pieces.setdefault(index, {}).setdefault(field, []).append(piece)
-        if field != "signature":
-            self._written.add(piece)
+        self._written.add(piece)
         if field == "text":
-            self._add_text(piece, index)
+            self._add_text(piece, self._first_text(index))
+
+    def _set_fields(self, block: dict[str, Any], kind: str, delta: dict[str, Any]) -> None:
+        """Add a citation to its block, or set the fields of a block that a delta of another type has."""
+        if kind == "citations_delta":
+            block["citations"] = [*(block.get("citations") or []), delta.get("citation")]
+            check_parts(len(block["citations"]))
+        else:
+            block |= {name: value for name, value in delta.items() if name != "type"}
+
+    def _first_text(self, index: Any) -> Any:
+        """The first of the blocks of text that are one text together with this one."""
+        blocks = list(self._blocks.values())
+        number = list(self._blocks).index(index) if index in self._blocks else 0
+        while continues_text(number, blocks):
+            number -= 1
+        return number
 
     def _block(self, index: Any) -> dict[str, Any]:
-        written = {field: "".join(pieces) for field, pieces in self._pieces.get(index, {}).items()}
-        return {**self._blocks[index], **written}
+        block = self._blocks[index]
+        written: dict[str, Any] = {field: "".join(pieces) for field, pieces in self._pieces.get(index, {}).items()}
+        if "input" in written and block.get("type") != "tool_use":
+            written["input"] = legal_object(written["input"]) or block.get("input") or {}
+        return {**block, **written}
 
 
 def _index(event: dict[str, Any]) -> int:

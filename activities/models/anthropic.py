@@ -6,10 +6,16 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import JsonValue
-
 from mulligan.activities.models import _refusals
 from mulligan.activities.models._anthropic_assembler import AnthropicAssembler, usage_of
+from mulligan.activities.models._anthropic_blocks import (
+    CONTAINER,
+    citations_of,
+    continues_text,
+    hosted_work,
+    is_plain_text,
+    more_of_call,
+)
 from mulligan.activities.models._anthropic_client import AnthropicClient
 from mulligan.activities.models._anthropic_turns import (
     THINKING,
@@ -19,6 +25,7 @@ from mulligan.activities.models._anthropic_turns import (
     mark_for_cache,
     merge,
 )
+from mulligan.activities.models._hosted_work import hosted_calls
 from mulligan.activities.models._http_errors import error_in
 from mulligan.activities.models._json_fields import MOST_TOKENS, as_text, finish_reason, shorten_layout, to_json
 from mulligan.activities.models._model_settings import settings_for, tool_choice_of
@@ -30,7 +37,7 @@ from mulligan.activities.models.protocol import Reply, Request
 from mulligan.content import Media
 from mulligan.endpoint import Endpoint
 from mulligan.errors import ModelRequestError
-from mulligan.values import Message, ToolCall
+from mulligan.values import Citation, Message, ToolCall
 from mulligan.wire.agent_facts import OutputFormat
 
 if TYPE_CHECKING:
@@ -38,7 +45,8 @@ if TYPE_CHECKING:
 
 DATA_KEY = "anthropic"
 """The key of this provider in a message's `provider_data` (that of an endpoint has its name as well): the answer's blocks,
-in their order. Thinking is complete, with its signature; of text and calls only the place is noted."""
+in their order. Thinking is complete, with its signature, and so is what Mulligan does not interpret; of text and calls only
+the place is noted, and the fields that are not interpreted."""
 MAX_TOKENS = 32_000
 """Tokens of an answer unless the agent's settings say otherwise: the API requires a number. Models with a lower limit name
 it in their refusal, and are asked again."""
@@ -54,6 +62,8 @@ FIELDS = ("type", "thinking", "signature", "data")
 SAMPLING = ("temperature", "top_p", "top_k")
 """Settings that newer models refuse. An agent that may call other models as well can still have them."""
 _CUT_OFF = ("max_tokens", "model_context_window_exceeded")
+_LENGTH = {"text": 2, "tool_use": 1}
+"""The number of fields of a place that has nothing to be sent back."""
 
 
 class Anthropic(SdkProvider[AnthropicClient]):
@@ -235,37 +245,64 @@ def _reply(answer: dict[str, Any], data_key: str, key_variable: str) -> Reply:
     content = answer.get("content")
     if answer.get("error") or not isinstance(content, list):
         raise error_in(answer, "content", key_variable)
-    texts: list[str] = []
-    calls: list[ToolCall] = []
-    layout: list[Any] = []
     reason = answer.get("stop_reason")
-    is_cut_off = reason in _CUT_OFF
-    for number, block in enumerate(block for block in content if isinstance(block, dict)):
-        kind = block.get("type")
-        if kind in THINKING:
-            layout.append({name: value for name, value in block.items() if name in FIELDS})
-        elif kind == "text" and (text := as_text(block.get("text"))):
-            texts.append(text)
-            layout.append({"type": "text", "text": text})
-        elif kind == "tool_use":
-            arguments = _arguments(block.get("input"), is_cut_off=is_cut_off and number == len(content) - 1)
-            calls.append(ToolCall(id=as_text(block.get("id")), name=as_text(block.get("name")), arguments=arguments))
-            layout.append({"type": "tool_use"})
-    refusal = answer.get("stop_details")
-    explanation = as_text(refusal.get("explanation")) if isinstance(refusal, dict) else ""
-    has_thinking = any(block["type"] in THINKING for block in layout)
-    data: dict[str, JsonValue] | None = (
-        {data_key: shorten_layout(layout, len(texts), text="text", call="tool_use")} if has_thinking else None
-    )
+    blocks = [block for block in content if isinstance(block, dict)]
+    text, calls, layout, citations = _read_blocks(blocks, is_cut_off=reason in _CUT_OFF)
+    if container := _container(answer.get("container")):
+        layout.append(container)
+    details = answer.get("stop_details")
+    details = details if isinstance(details, dict) else {}
     return Reply(
-        text="\n\n".join(texts) or explanation,
+        text=text or as_text(details.get("explanation")),
         calls=calls,
         finish_reason=finish_reason(reason, bool(calls), _CUT_OFF, is_refused=reason == "refusal"),
         usage=usage_of(answer.get("usage")),
         response_id=as_text(answer.get("id")),
         model=as_text(answer.get("model")),
-        provider_data=data,
+        provider_data={data_key: layout} if layout else None,
+        hosted_calls=hosted_calls(hosted_work(blocks)),
+        citations=citations,
+        reason=as_text(details.get("category")),
     )
+
+
+def _read_blocks(
+    blocks: list[dict[str, Any]], *, is_cut_off: bool
+) -> tuple[str, list[ToolCall], list[Any], list[Citation]]:
+    """The text, the calls, the places of what has to be sent back, and the citations of an answer."""
+    text, texts = "", 0
+    calls: list[ToolCall] = []
+    layout: list[Any] = []
+    cited: list[tuple[int, dict[str, Any]]] = []
+    for number, block in enumerate(blocks):
+        kind = block.get("type")
+        if kind in THINKING:
+            layout.append({name: value for name, value in block.items() if name in FIELDS})
+        elif kind == "text" and (written := as_text(block.get("text"))):
+            text += "" if not text or continues_text(number, blocks) else "\n\n"
+            cited.append((len(text), block))
+            text += written
+            texts += 1
+            layout.append({"type": "text", "text": written} if is_plain_text(block) else block)
+        elif kind == "tool_use":
+            arguments = _arguments(block.get("input"), is_cut_off=is_cut_off and number == len(blocks) - 1)
+            calls.append(ToolCall(id=as_text(block.get("id")), name=as_text(block.get("name")), arguments=arguments))
+            layout.append({"type": "tool_use", **more_of_call(block)})
+        elif kind != "text":
+            layout.append(block)
+    is_needed = any(
+        place["type"] not in ("text", "tool_use") or len(place) > _LENGTH[place["type"]] for place in layout
+    )
+    layout = shorten_layout(layout, texts, text="text", call="tool_use") if is_needed else []
+    citations = [each for start, block in cited for each in citations_of(block, start, len(text))]
+    return text, calls, layout, citations
+
+
+def _container(container: object) -> dict[str, Any] | None:
+    """The place of the container in which the provider ran code; None if the answer names none."""
+    if not isinstance(container, dict) or not isinstance(container.get("id"), str):
+        return None
+    return {"type": CONTAINER, "id": container["id"], "expires_at": as_text(container.get("expires_at"))}
 
 
 def _arguments(written: object, *, is_cut_off: bool) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import quote
 
 from mulligan.activities.models import _refusals
+from mulligan.activities.models._hosted_work import hosted_calls, text_with_description
 from mulligan.activities.models._http_errors import has_permanent_code
 from mulligan.activities.models._json_fields import as_text, shorten_layout, to_json
 from mulligan.activities.models._legal_calls import legal_arguments, legal_id, legal_name
@@ -19,6 +21,13 @@ from mulligan.activities.models._openai_client import OpenAIClient, json_schema_
 from mulligan.activities.models._read_response import wrong_types_are_unavailable
 from mulligan.activities.models._refused_content import RefusedContent, without_content
 from mulligan.activities.models._responses_assembler import ResponsesAssembler, usage_of
+from mulligan.activities.models._responses_items import (
+    citations_in,
+    hosted_work,
+    is_plain_message,
+    more_of_call,
+    sent_items,
+)
 from mulligan.activities.models._sdk_client import HttpRequest, SdkProvider
 from mulligan.activities.models.protocol import (
     AnswersInBackground,
@@ -264,7 +273,7 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
         return reply
 
     def _http_request(self, request: Request, reasoning: bool) -> HttpRequest:
-        items = [item for item in request.items if reasoning or not _is_reasoning(item)]
+        items = list(request.items if reasoning else filter(None, map(_without_reasoning, request.items)))
         return HttpRequest(
             path="/responses",
             body=_body(request, reasoning=reasoning),
@@ -340,12 +349,25 @@ def _is_reasoning(item: str) -> bool:
     return item.startswith('{"type":"reasoning"')
 
 
+def _without_reasoning(item: str) -> str | None:
+    """The item for a request without reasoning; None for reasoning itself.
+
+    A hosted call has an id, by which the API wants the reasoning that it followed: it is described in text instead.
+    """
+    if _is_reasoning(item):
+        return None
+    if item.startswith(('{"role":', '{"type":"function_call')):
+        return item
+    work = [each.describe() for each in hosted_work([json.loads(item)])]
+    return to_json({"role": "assistant", "content": "\n".join(work)}) if work else item
+
+
 def _assistant_items(message: AssistantMessage, data_key: str) -> list[dict[str, Any]]:
-    """The message's text and calls, with its reasoning, in the order of the items in `provider_data`.
+    """The message's text and calls, with its reasoning and its hosted items, in the order of the items in `provider_data`.
 
     Text and calls that have no place there follow after them.
     """
-    data = (message.provider_data or {}).get(data_key)
+    layout = _objects((message.provider_data or {}).get(data_key))
     calls = iter(
         {
             "type": "function_call",
@@ -356,16 +378,21 @@ def _assistant_items(message: AssistantMessage, data_key: str) -> list[dict[str,
         for call in message.tool_calls
     )
     items: list[dict[str, Any]] = []
-    remaining_text = message.text
-    for item in _objects(data):
+    remaining_text = text_with_description(message, data_key)
+    for item in layout:
         match item:
             case {"type": "reasoning"}:
                 items += _reasoning_items(item)
+            case {"type": "message", "content": list()}:
+                items += sent_items(item, layout)
+                remaining_text = ""
             case {"type": "message"}:
                 items += _text_items(as_text(item.get("text", remaining_text)), item.get("phase"))
                 remaining_text = ""
             case {"type": "function_call"}:
-                items += islice(calls, 1)
+                items += [{**call, **more_of_call(item)} for call in islice(calls, 1)]
+            case _:
+                items += sent_items(item, layout)
     items += [*_text_items(remaining_text), *calls]
     while items and items[-1].get("type") == "reasoning":
         items.pop()  # the answer was cut off after it: the server refuses reasoning that nothing follows
@@ -387,6 +414,7 @@ def _reply(answer: dict[str, Any], data_key: str = DATA_KEY) -> Reply:
     texts: list[str] = []
     calls: list[ToolCall] = []
     layout: list[Any] = []
+    contents: list[tuple[int, Any]] = []
     is_refused = False
     for item in _objects(output):
         match item:
@@ -396,22 +424,31 @@ def _reply(answer: dict[str, Any], data_key: str = DATA_KEY) -> Reply:
                 text, has_refusal = _read_content(content)
                 is_refused = is_refused or has_refusal
                 if text:
+                    contents.append((sum(map(len, texts)) + 2 * len(texts), content))
                     texts.append(text)
+                if not is_plain_message(item):
+                    layout.append(item)
+                elif text:
                     phase = {"phase": item["phase"]} if item.get("phase") else {}
                     layout.append({"type": "message", **phase, "text": text})
             case {"type": "function_call"}:
                 call_id, name, arguments = (as_text(item.get(key)) for key in ("call_id", "name", "arguments"))
                 calls.append(ToolCall(id=call_id, name=name, arguments=arguments))
-                layout.append({"type": "function_call"})
+                layout.append({"type": "function_call", **more_of_call(item)})
+            case _:
+                layout.append(item)
+    text = "\n\n".join(texts)
     layout = shorten_layout(layout, len(texts), text="message", call="function_call")
     return Reply(
-        text="\n\n".join(texts),
+        text=text,
         calls=calls,
         finish_reason=_finish_reason(answer, bool(calls), is_refused),
         usage=usage_of(answer.get("usage")),
         response_id=as_text(answer.get("id")),
         model=as_text(answer.get("model")),
         provider_data={data_key: layout} if layout else None,
+        hosted_calls=hosted_calls(hosted_work(output)),
+        citations=[each for start, content in contents for each in citations_in(content, start, len(text))],
     )
 
 

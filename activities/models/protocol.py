@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from mulligan.content import Media
 from mulligan.errors import ModelRequestError, truncated
-from mulligan.values import Message, ToolCall, Usage
+from mulligan.values import Citation, HostedCall, Message, ToolCall, Usage
 from mulligan.wire.agent_facts import Definition
 
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "refusal"]
@@ -85,6 +85,12 @@ class Reply:
     """The name of the model that answered, by the provider."""
     provider_data: dict[str, JsonValue] | None = None
     """JSON that must be sent back to this provider with the message."""
+    hosted_calls: Sequence[HostedCall] = ()
+    """The calls that the provider carried out itself."""
+    citations: Sequence[Citation] = ()
+    """The sources that the answer names, with their places in `text`."""
+    reason: str = ""
+    """Why the provider refused or withheld the answer, in its own word: `cyber`, `SAFETY`. "" if it does not say."""
 
 
 class Unavailable(Exception):
