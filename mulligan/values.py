@@ -206,7 +206,7 @@ class RunResult(BaseModel, Generic[OutputT]):
     cost: float | None = optional_field()
     """USD; None where the price of a model that was called is not known."""
     reason: str | None = optional_field()
-    """Why it was stopped, if a reason was given."""
+    """Why it was stopped, if a reason was given; of a `refused` answer, why, in the provider's word: `cyber`, `SAFETY`."""
     sub_runs: int = optional_field(0)
     """Runs of sub-agents below it, at all levels. One that ended without its own number counts as many as it was allowed."""
 

@@ -159,6 +159,7 @@ class Turn(BaseModel):
         is_final = not answer.message.tool_calls and answer.rejected is None
         is_output = answer.rejected is None and (is_final or not self.facts.structured)
         result.output = answer.message.text if is_output else None
+        result.reason = answer.reason if is_final else None
         return is_final
 
     def model_request(self, context: RunContext, conversation: Conversation, cached_messages: int) -> ModelCall:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from mulligan.activities.models._anthropic_blocks import continues_text
@@ -36,26 +36,44 @@ _DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta
 
 
 class AnthropicAssembler(StreamAssembler):
-    """A `StreamAssembler` for the Messages API."""
+    """A `StreamAssembler` for the Messages API.
 
-    def __init__(self, on_text: Callable[[str], None], written: Written | None = None) -> None:
+    Args:
+        on_text: Called with each piece of the answer's text.
+        written: What has arrived is added to it.
+        before: The blocks of an answer that this one continues.
+        spent: The tokens of those.
+    """
+
+    def __init__(
+        self,
+        on_text: Callable[[str], None],
+        written: Written | None = None,
+        *,
+        before: Sequence[dict[str, Any]] = (),
+        spent: Usage | None = None,
+    ) -> None:
         super().__init__(on_text, written)
         self._message: dict[str, Any] = {}
-        self._blocks: dict[Any, dict[str, Any]] = {}
+        self._spent = spent or Usage()
+        self._blocks: dict[Any, dict[str, Any]] = {number - len(before): block for number, block in enumerate(before)}
+        """The blocks by their indexes, which are negative before the answer."""
+        texts = [number for number, block in self._blocks.items() if block.get("type") == "text" and block.get("text")]
+        self._text_part = self._first_text(texts[-1]) if texts else None
         self._pieces: dict[Any, dict[str, list[str]]] = {}
         self._is_done = False
 
     @property
     def has_begun(self) -> bool:
         """Whether a part of the answer has arrived."""
-        return bool(self._blocks)
+        return any(index >= 0 for index in self._blocks)
 
     def add(self, event: dict[str, Any]) -> None:
         """Add an event of the stream to the answer."""
         kind = event.get("type")
         if kind == "message_start" and isinstance(message := event.get("message"), dict):
             self._message = {**message, "usage": _counts(message.get("usage"))}
-            self._written.usage = usage_of(self._message["usage"])
+            self._written.usage = self._spent + usage_of(self._message["usage"])
         elif kind == "content_block_start" and isinstance(block := event.get("content_block"), dict):
             self._blocks[_index(event)] = dict(block)
             check_parts(len(self._blocks))
@@ -66,7 +84,7 @@ class AnthropicAssembler(StreamAssembler):
             delta = event.get("delta")
             self._message.update({n: delta[n] for n in _ENDS if n in delta} if isinstance(delta, dict) else {})
             self._message["usage"] = {**self._message.get("usage", {}), **_counts(event.get("usage"))}
-            self._written.usage = usage_of(self._message["usage"])
+            self._written.usage = self._spent + usage_of(self._message["usage"])
         elif kind == "message_stop":
             self._is_done = True
         elif kind == "error":
@@ -84,7 +102,7 @@ class AnthropicAssembler(StreamAssembler):
             return self._message
         if not self._is_done:
             raise Unavailable("the endpoint's answer broke off in the middle")
-        return {**self._message, "content": [self._block(index) for index in self._blocks]}
+        return {**self._message, "content": [self._block(index) for index in self._blocks if index >= 0]}
 
     def _add_delta(self, index: Any, delta: dict[str, Any]) -> None:
         kind = str(delta.get("type"))

@@ -98,6 +98,20 @@ def merge(items: Sequence[str], *, with_thinking: bool = True) -> list[Anthropic
     return turns
 
 
+def paused_turn(blocks: Sequence[dict[str, Any]]) -> AnthropicTurn:
+    """The turn of an answer that the API has paused, and continues where it is the last turn of a request.
+
+    Args:
+        blocks: The blocks of the answer.
+    """
+    sent = (
+        {name: value for name, value in block.items() if value is not None or name not in ("citations", "caller")}
+        for block in blocks
+        if block.get("type") != "text" or block.get("text")
+    )
+    return AnthropicTurn("assistant", [to_json(block) for block in sent])
+
+
 def mark_for_cache(turns: list[AnthropicTurn]) -> None:
     """Mark where the previous request ended, if the API would not look back so far for what it has cached."""
     users = [turn for turn in turns if turn.role == "user"]

@@ -17,7 +17,7 @@ from mulligan.values import AssistantMessage, Citation, HostedCall, well_formed
 
 MOST_CALLS, MOST_CITATIONS = 100, 100
 """Of one answer."""
-ID_CHARS, NAME_CHARS, URL_CHARS, ARGUMENTS_CHARS, CITED_CHARS = 200, 200, 2_000, 2_000, 1_000
+ID_CHARS, NAME_CHARS, URL_CHARS, ARGUMENTS_CHARS, CITED_CHARS = 200, 200, 1_000, 1_000, 500
 FOUND_CHARS = 4_000
 """Characters of what one call has found, in a description."""
 DESCRIPTION_CHARS = 20_000
@@ -57,7 +57,7 @@ class HostedWork:
     def describe(self) -> str:
         """The call and what it has found, for a model that cannot read the provider's items."""
         call = self.call
-        said = f"[Carried out by the provider of another model: {call.name}({call.arguments}), {call.status}"
+        said = f"[Carried out by a model's provider: {call.name}({call.arguments}), {call.status}"
         return f"{said}. It found:\n{cut_text(self.found, FOUND_CHARS)}]" if self.found.strip() else f"{said}]"
 
 
@@ -94,6 +94,34 @@ def text_with_description(message: AssistantMessage, own_key: str) -> str:
     sources = [f"[Source: {each}]" for each in dict.fromkeys(_sources(data))]
     described = cut_text("\n".join([*descriptions, *sources]), DESCRIPTION_CHARS)
     return "\n\n".join(filter(None, (described, message.text)))
+
+
+def describe_items(key: str, items: Sequence[Any], kind: str) -> str:
+    """What stands in the place of items that were too large to be kept.
+
+    Args:
+        key: The provider's key in `provider_data`.
+        items: The items.
+        kind: Their type and their size.
+    """
+    descriptions = [each.describe() for each in _work_of(key, items)]
+    heading = f"[What the provider returned here ({kind}) was too large to be kept.]"
+    return cut_text("\n".join([heading, *descriptions]), DESCRIPTION_CHARS)
+
+
+def is_built_in(key: str) -> bool:
+    """Whether a key of `provider_data` is of a provider whose items can be described."""
+    return key.partition("@")[0] in _READERS
+
+
+def fit_citation(cited: Citation, length: int) -> Citation:
+    """A citation, bounded, without its place where that lies outside of a text with `length` characters."""
+    return citation(cited.url, cited.title, cited.text, cited.start, cited.end, length=length)
+
+
+def fit_call(call: HostedCall) -> HostedCall:
+    """A call, bounded."""
+    return HostedWork(call.id, call.name, call.arguments, call.status).call
 
 
 def _work_of(key: str, value: Any) -> Sequence[HostedWork]:

@@ -75,19 +75,21 @@ def sent_items(place: Mapping[str, Any], layout: Sequence[Mapping[str, Any]]) ->
     is_of_others = kind in ("message", None) and place.get("role", "assistant") != "assistant"
     if kind in _NOT_SENDABLE or is_of_others:
         return []
+    screen = {"type": "computer_call_output", "call_id": place.get("call_id")}
+    if kind == "computer_call" and not any(_answers(each, screen) for each in layout):
+        # Its output would have to be a picture of a screen.
+        work = "\n".join(each.describe() for each in hosted_work([place]))
+        return [{"role": "assistant", "content": f"{work} {NOT_HERE}"}]
     output = _output_of(place)
-    if output is None or any(_answers(each, place) for each in layout):
+    if output is None or any(_answers(each, output) for each in layout):
         return [dict(place)]
     return [dict(place), output]
 
 
-def _answers(item: Mapping[str, Any], call: Mapping[str, Any]) -> bool:
-    kind, field = as_text(item.get("type")), "call_id"
-    if call.get("type") == "mcp_approval_request":
-        return kind == "mcp_approval_response" and item.get("approval_request_id") == call.get("id")
-    if call.get("type") == "local_shell_call":
-        return kind == "local_shell_call_output" and item.get("id") == call.get(field)
-    return kind == f"{call.get('type')}_output" and item.get(field) == call.get(field)
+def _answers(item: Mapping[str, Any], output: Mapping[str, Any]) -> bool:
+    """Whether an item is the output of the call that another output is for."""
+    link = next(name for name in ("approval_request_id", "id", "call_id") if name in output)
+    return item.get("type") == output["type"] and item.get(link) == output[link]
 
 
 def _output_of(item: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -96,6 +98,9 @@ def _output_of(item: Mapping[str, Any]) -> dict[str, Any] | None:
     match item.get("type"):
         case "custom_tool_call":
             return {**call, "output": NOT_HERE}
+        case "tool_search_call" if item.get("execution") == "client":
+            search = {"execution": "client", "status": "completed", "tools": []}
+            return {"type": "tool_search_output", "call_id": item.get("call_id"), **search}
         case "apply_patch_call":
             return {**call, "status": "failed", "output": NOT_HERE}
         case "shell_call":
@@ -146,7 +151,8 @@ def hosted_work(layout: Any) -> Iterator[HostedWork]:
         kind = as_text(item.get("type"))
         if kind in _NOT_CALLS or not kind or kind.endswith(("_output", "_response")) or kind == LEFT_OUT:
             continue
-        output = outputs.get((f"{kind}_output", as_text(item.get("call_id"))), {})
+        call_id, named = as_text(item.get("call_id")), f"{kind.removesuffix('_call')}_output"
+        output = outputs.get((f"{kind}_output", call_id)) or outputs.get((named, call_id), {})
         yield HostedWork(
             id=as_text(item.get("id") or item.get("call_id")),
             name=as_text(item.get("name")) or kind.removesuffix("_call"),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,6 +14,7 @@ from mulligan.activities.models._anthropic_assembler import AnthropicAssembler, 
 from mulligan.activities.models._anthropic_blocks import (
     CONTAINER,
     citations_of,
+    container_of,
     continues_text,
     hosted_work,
     is_plain_text,
@@ -24,12 +28,13 @@ from mulligan.activities.models._anthropic_turns import (
     encode,
     mark_for_cache,
     merge,
+    paused_turn,
 )
 from mulligan.activities.models._hosted_work import hosted_calls
 from mulligan.activities.models._http_errors import error_in
 from mulligan.activities.models._json_fields import MOST_TOKENS, as_text, finish_reason, shorten_layout, to_json
 from mulligan.activities.models._model_settings import settings_for, tool_choice_of
-from mulligan.activities.models._read_response import wrong_types_are_unavailable
+from mulligan.activities.models._read_response import check_parts, wrong_types_are_unavailable
 from mulligan.activities.models._sdk_client import HttpRequest, SdkProvider
 from mulligan.activities.models._strict_schema import schema_in_words, strict
 from mulligan.activities.models.fit_content import without_content
@@ -37,7 +42,7 @@ from mulligan.activities.models.protocol import Reply, Request
 from mulligan.content import Media
 from mulligan.endpoint import Endpoint
 from mulligan.errors import ModelRequestError
-from mulligan.values import Citation, Message, ToolCall
+from mulligan.values import AssistantMessage, Citation, Message, ToolCall, Usage
 from mulligan.wire.agent_facts import OutputFormat
 
 if TYPE_CHECKING:
@@ -61,7 +66,12 @@ FIELDS = ("type", "thinking", "signature", "data")
 """The fields of thinking that the API takes back."""
 SAMPLING = ("temperature", "top_p", "top_k")
 """Settings that newer models refuse. An agent that may call other models as well can still have them."""
-_CUT_OFF = ("max_tokens", "model_context_window_exceeded")
+MOST_PAUSES = 10
+"""How often an answer that the API has paused is continued within a step. After that it is taken as cut off."""
+CONTAINER_MARGIN = 30
+"""Seconds before its end from which on a container is not named any more."""
+_PAUSED = "pause_turn"
+_CUT_OFF = ("max_tokens", "model_context_window_exceeded", _PAUSED)
 _LENGTH = {"text": 2, "tool_use": 1}
 """The number of fields of a place that has nothing to be sent back."""
 
@@ -135,16 +145,46 @@ class Anthropic(SdkProvider[AnthropicClient]):
     async def _request(self, request: Request, *, with_thinking: bool) -> Reply:
         turns = merge(request.items, with_thinking=with_thinking)
         mark_for_cache(turns)
-        http_request = HttpRequest(
-            path="/v1/messages",
-            body=self._body(request, turns),
-            items_field="messages",
-            items=[turn.to_json() for turn in turns],
-            timeout=request.timeout,
-            new_assembler=partial(AnthropicAssembler, request.on_text, request.written) if request.on_text else None,
+        body = self._body(request, turns)
+        answer = await self._post(request, body, turns)
+        blocks, usage = _blocks(answer), usage_of(answer.get("usage"))
+        last_usage, pauses = None, 0
+        while answer.get("stop_reason") == _PAUSED and blocks and not _calls_tools(blocks) and pauses < MOST_PAUSES:
+            pauses += 1
+            if (container := _container(answer.get("container"))) is not None:
+                body["container"] = container["id"]
+            answer = await self._post(request, body, [*turns, paused_turn(blocks)], before=blocks, spent=usage)
+            check_parts(len(blocks := [*blocks, *_blocks(answer)]))
+            last_usage = usage_of(answer.get("usage"))
+            usage += last_usage
+        if pauses and not answer.get("error"):
+            answer = {**answer, "content": blocks}
+        reply = _reply(answer, self._data_key, self._client.key_variable)
+        return replace(reply, usage=usage, last_usage=last_usage)
+
+    async def _post(
+        self,
+        request: Request,
+        body: Mapping[str, Any],
+        turns: Sequence[AnthropicTurn],
+        *,
+        before: Sequence[dict[str, Any]] = (),
+        spent: Usage | None = None,
+    ) -> dict[str, Any]:
+        """The answer to turns. `before`: the blocks that it continues, for which the tokens `spent` were counted."""
+        on_text, written = request.on_text, request.written
+        return await self._client.post(
+            HttpRequest(
+                path="/v1/messages",
+                body=body,
+                items_field="messages",
+                items=[turn.to_json() for turn in turns],
+                timeout=request.timeout,
+                new_assembler=partial(AnthropicAssembler, on_text, written, before=before, spent=spent)
+                if on_text
+                else None,
+            )
         )
-        answer = await self._client.post(http_request)
-        return _reply(answer, self._data_key, self._client.key_variable)
 
     def _body(self, request: Request, turns: list[AnthropicTurn]) -> dict[str, Any]:
         body: dict[str, Any] = {"model": request.model, "cache_control": CACHED, **settings_for(request, DATA_KEY)}
@@ -157,6 +197,8 @@ class Anthropic(SdkProvider[AnthropicClient]):
             stop = body.pop("stop")
             body["stop_sequences"] = [stop] if isinstance(stop, str) else stop
         _set_tools(body, request)
+        if container := self._container_of(request, body):
+            body.setdefault("container", container)
         instructions = request.definition.instructions
         if (output := request.definition.output) is not None:
             schema = None if _format_key(request) in self._without_format else _format_of(output)
@@ -170,10 +212,29 @@ class Anthropic(SdkProvider[AnthropicClient]):
             body["system"] = [{"type": "text", "text": instructions, "cache_control": CACHED}]
         return body
 
+    def _container_of(self, request: Request, body: Mapping[str, Any]) -> str | None:
+        """The container of the newest answer that names one, if a tool of the provider is there and it has not expired."""
+        tools = body.get("tools")
+        if not any(tool.get("type", "custom") != "custom" for tool in tools or () if isinstance(tool, Mapping)):
+            return None
+        for message in reversed(request.messages):
+            data = message.provider_data if isinstance(message, AssistantMessage) else None
+            if data and (named := container_of(data.get(self._data_key))):
+                return named[0] if _is_ahead(named[1]) else None
+        return None
+
 
 def create(_worker: AvailableProviders, endpoint: Endpoint | None) -> Anthropic:
     """The provider of an endpoint; None: the default one."""
     return Anthropic(AnthropicClient(endpoint))
+
+
+def _is_ahead(at: str) -> bool:
+    """Whether a time (ISO 8601) is in the future, or not known."""
+    try:
+        return datetime.fromisoformat(at).timestamp() > time.time() + CONTAINER_MARGIN
+    except ValueError:
+        return True
 
 
 def _set_max_tokens(body: dict[str, Any], limit: int) -> None:
@@ -245,8 +306,9 @@ def _reply(answer: dict[str, Any], data_key: str, key_variable: str) -> Reply:
     content = answer.get("content")
     if answer.get("error") or not isinstance(content, list):
         raise error_in(answer, "content", key_variable)
-    reason = answer.get("stop_reason")
-    blocks = [block for block in content if isinstance(block, dict)]
+    reason, blocks = answer.get("stop_reason"), _blocks(answer)
+    if reason == _PAUSED and _calls_tools(blocks):
+        reason = "tool_use"
     text, calls, layout, citations = _read_blocks(blocks, is_cut_off=reason in _CUT_OFF)
     if container := _container(answer.get("container")):
         layout.append(container)
@@ -296,6 +358,15 @@ def _read_blocks(
     layout = shorten_layout(layout, texts, text="text", call="tool_use") if is_needed else []
     citations = [each for start, block in cited for each in citations_of(block, start, len(text))]
     return text, calls, layout, citations
+
+
+def _blocks(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    content = answer.get("content")
+    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+
+
+def _calls_tools(blocks: Sequence[Mapping[str, Any]]) -> bool:
+    return any(block.get("type") == "tool_use" for block in blocks)
 
 
 def _container(container: object) -> dict[str, Any] | None:

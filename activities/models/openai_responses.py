@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from mulligan.activities.models.available_providers import AvailableProviders
 
 T = TypeVar("T")
+_CALL, _OUTPUT = '{"type":"function_call","', '{"type":"function_call_output","'
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 DATA_KEY = "openai"
 """The key of this provider in a message's `provider_data` (that of an endpoint has its name as well): a list of the
@@ -274,6 +275,7 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
 
     def _http_request(self, request: Request, reasoning: bool) -> HttpRequest:
         items = list(request.items if reasoning else filter(None, map(_without_reasoning, request.items)))
+        items = _with_callers(items)
         return HttpRequest(
             path="/responses",
             body=_body(request, reasoning=reasoning),
@@ -347,6 +349,20 @@ def _body(request: Request, *, reasoning: bool) -> dict[str, Any]:
 
 def _is_reasoning(item: str) -> bool:
     return item.startswith('{"type":"reasoning"')
+
+
+def _with_callers(items: list[str]) -> list[str]:
+    """The items, with the program that made a call on its output too, as the API wants it."""
+    calls = [json.loads(item) for item in items if item.startswith(_CALL) and '"caller":' in item]
+    callers = {call["call_id"]: call["caller"] for call in calls if "caller" in call}
+    if not callers:
+        return items
+    return [
+        to_json({**output, "caller": callers[output["call_id"]]})
+        if item.startswith(_OUTPUT) and (output := json.loads(item))["call_id"] in callers
+        else item
+        for item in items
+    ]
 
 
 def _without_reasoning(item: str) -> str | None:

@@ -89,6 +89,8 @@ class Reply:
     """The calls that the provider carried out itself."""
     citations: Sequence[Citation] = ()
     """The sources that the answer names, with their places in `text`."""
+    last_usage: Usage | None = None
+    """The tokens of the last request, where the answer took several; None: they are `usage`."""
     reason: str = ""
     """Why the provider refused or withheld the answer, in its own word: `cyber`, `SAFETY`. "" if it does not say."""
 

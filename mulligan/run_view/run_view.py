@@ -190,6 +190,7 @@ class RunView:
             yield from self._void()
         self._answers += 1
         step.answered, step.text, step.usage = event.at, event.text, event.usage
+        step.hosted_calls, step.citations = event.hosted_calls, event.citations
         price = self._price_of(step.model) if self._price_of else None
         step.cost = price.of(event.usage) if price else None
         self.usage += event.usage

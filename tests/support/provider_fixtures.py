@@ -72,6 +72,11 @@ class Bench:
         self.server.script("m", [turn])
         return await self.ask(api, **more)
 
+    async def ask_ok(self, api: str, messages: Sequence[Message], **more: Any) -> Reply:
+        """The reply to a request that the server answers with a text, whatever was answered before."""
+        self.server.script("m", lambda body, nth: Turn("ok"))
+        return await self.ask(api, messages, **more)
+
     async def body(self, api: str, body: dict[str, Any], **more: Any) -> Reply:
         """The reply to a scripted response body."""
         return await self.answer(api, Turn(failure=Failure(status=200, body=body)), **more)

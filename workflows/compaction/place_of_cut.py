@@ -23,9 +23,10 @@ def tokens(conversation: Conversation) -> int:
         return conversation.size(conversation.cut) // BYTES_PER_TOKEN
     last = conversation.steps[-1]
     new = conversation.size(last.at + 1)
-    if not last.usage.total_tokens:  # some servers do not count
+    counted = last.usage.total_tokens if last.context_tokens is None else last.context_tokens
+    if not counted:  # some servers do not count
         return (conversation.size(conversation.cut, last.at + 1) + new) // BYTES_PER_TOKEN
-    return last.usage.total_tokens + new // BYTES_PER_TOKEN
+    return counted + new // BYTES_PER_TOKEN
 
 
 def place_of_cut(conversation: Conversation, limit: int) -> int | None:

@@ -288,6 +288,8 @@ class Conversation:
             error=record.error,
             compaction=record.compaction,
             model=record.model,
+            hosted_calls=record.hosted_calls,
+            citations=record.citations,
         )
 
     def dump(self, run_id: str = "") -> dict[str, Any]:
