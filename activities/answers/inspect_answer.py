@@ -320,13 +320,13 @@ class _Inspection:
             await self._check_no_output_beside_calls(text, declared.whole)
         elif is_final:
             raise feedback.missing_output(
-                [Target(each.name, each, is_output=True) for each in declared.types], by_call=True
+                [Target(each.name, each, is_output=True) for each in declared.types], text, by_call=True
             )
         return None
 
     async def _written_output(self, text: str, output_type: OutputType) -> AcceptedOutput:
         if not text.strip() or not _looks_like_json(text):
-            raise feedback.missing_output([Target(output_type.name, output_type, is_output=True)], by_call=False)
+            raise feedback.missing_output([Target(output_type.name, output_type, is_output=True)], text, by_call=False)
         if json_size(text) > size_limits.ARGUMENTS_BYTES:
             raise feedback.too_long_output(output_type.name, len(text), size_limits.ARGUMENTS_BYTES)
         call = ToolCall(id="", name=output_type.name, arguments=text)

@@ -169,9 +169,9 @@ def check_conversation(messages: list[dict[str, Any]], names: set[str]) -> None:
 
 
 def is_paused(message: dict[str, Any]) -> bool:
-    """Whether a turn is an answer that the API has paused, which ends with what a tool of its own does or has done."""
-    kind = message["content"][-1]["type"] if isinstance(message["content"], list) else "text"
-    return kind == "server_tool_use" or kind.endswith("_tool_result")
+    """Whether a turn may be an answer that the API has paused: one of its own tools has worked for it."""
+    blocks = message["content"] if isinstance(message["content"], list) else []
+    return any(block["type"] == "server_tool_use" for block in blocks)
 
 
 def check_blocks(role: str, blocks: list[dict[str, Any]], param: str) -> None:
