@@ -2,14 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any, ClassVar
 
 from mulligan.activities.models._model_settings import settings_for
 from mulligan.activities.models._sdk_client import SdkClient
 from mulligan.activities.models._strict_schema import strict
 from mulligan.activities.models.protocol import Request
+from mulligan.errors import ModelRequestError
 from mulligan.wire.agent_facts import OutputFormat
+
+LABELS = ("prompt_cache_key", "safety_identifier")
+"""Fields of requests that name their conversation and their user. Compatible servers may refuse them."""
+
+
+class AcceptedLabels:
+    """Which of `LABELS` the models of an endpoint accept: a refusal that names one says that it does not.
+
+    Args:
+        is_own: Whether the endpoint is the package's default one.
+    """
+
+    def __init__(self, *, is_own: bool) -> None:
+        self._default = frozenset(LABELS if is_own else ())
+        self._refused: dict[str, frozenset[str]] = {}
+
+    def of(self, model: str) -> frozenset[str]:
+        """Those that a model accepts."""
+        return self._default - self._refused.get(model, frozenset())
+
+    def learn(self, model: str, refused: ModelRequestError) -> bool:
+        """Whether a refusal names some that were not known to be refused."""
+        named = frozenset(name for name in self.of(model) if name in refused.message)
+        if refused.status not in (400, 422) or not named:
+            return False
+        self._refused[model] = self._refused.get(model, frozenset()) | named
+        return True
 
 
 class OpenAIClient(SdkClient):
@@ -21,6 +49,10 @@ class OpenAIClient(SdkClient):
     models_path = "/models"
     options: ClassVar[Mapping[str, Any]] = {"security": {"bearer_auth": True}}
     """Never the admin key, which requests would have as well."""
+
+    def accepted_labels(self) -> AcceptedLabels:
+        """What is known of the labels that the endpoint accepts: at first only that OpenAI's own does."""
+        return AcceptedLabels(is_own=self._endpoint is None)
 
     def _new_client(self) -> Any:
         from openai import AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
@@ -47,10 +79,17 @@ class OpenAIClient(SdkClient):
         return client
 
 
-def settings_of(request: Request, provider: str) -> dict[str, Any]:
-    """The agent's model settings as fields of the body, without those about tools where the agent has none."""
-    settings = settings_for(request, provider)
-    if not request.definition.tools:
+def settings_of(request: Request, provider: str, labels: Container[str] = LABELS) -> dict[str, Any]:
+    """The agent's model settings as fields of the body, without those about tools where the agent has none.
+
+    Args:
+        request: The request.
+        provider: The provider's prefix.
+        labels: Those of `LABELS` that the endpoint accepts. The agent's own come first.
+    """
+    own = {name: getattr(request, name) for name in LABELS if name in labels and getattr(request, name)}
+    settings = {**own, **settings_for(request, provider)}
+    if not request.definition.tools and not request.definition.tools_of(provider):
         settings.pop("tool_choice", None)
         settings.pop("parallel_tool_calls", None)
     elif not request.parallel_tool_calls:

@@ -89,7 +89,7 @@ def sent_items(place: Mapping[str, Any], layout: Sequence[Mapping[str, Any]]) ->
 def _answers(item: Mapping[str, Any], output: Mapping[str, Any]) -> bool:
     """Whether an item is the output of the call that another output is for."""
     link = next(name for name in ("approval_request_id", "id", "call_id") if name in output)
-    return item.get("type") == output["type"] and item.get(link) == output[link]
+    return bool(item.get("type") == output["type"] and item.get(link) == output[link])
 
 
 def _output_of(item: Mapping[str, Any]) -> dict[str, Any] | None:

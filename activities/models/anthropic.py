@@ -263,7 +263,8 @@ def _set_tools(body: dict[str, Any], request: Request) -> None:
     choice = tool_choice_of(body)
     body.pop("tool_choice", None)
     parallel = body.pop("parallel_tool_calls", None) is not False and request.parallel_tool_calls
-    if not request.definition.tools:
+    hosted = request.definition.tools_of(DATA_KEY)
+    if not request.definition.tools and not hosted:
         if gone := called_tools(request.items):
             schema = {"type": "object"}
             body["tools"] = [{"name": name, "description": GONE_TOOL, "input_schema": schema} for name in gone]
@@ -272,7 +273,7 @@ def _set_tools(body: dict[str, Any], request: Request) -> None:
     body["tools"] = [
         {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
         for tool in request.definition.tools
-    ]
+    ] + hosted
     if isinstance(choice, tuple):
         kinds = {"required": {"type": "any"}, "function": {"type": "tool", "name": choice[1]}}
         choice = kinds.get(choice[0], {"type": choice[0]})

@@ -163,8 +163,8 @@ class Google(SdkProvider[GoogleClient]):
             body["generationConfig"] = config
         if instructions.strip():
             body["systemInstruction"] = {"parts": [{"text": instructions}]}
-        if request.definition.tools:
-            body |= _tools(request, choice)
+        if request.definition.tools or request.definition.tools_of(DATA_KEY):
+            body |= _tools(request, choice, body.get("toolConfig"))
         return body
 
 
@@ -173,7 +173,8 @@ def create(_worker: AvailableProviders, endpoint: Endpoint | None) -> Google:
     return Google(GoogleClient(endpoint))
 
 
-def _tools(request: Request, choice: Any) -> dict[str, Any]:
+def _tools(request: Request, choice: Any, config: Any) -> dict[str, Any]:
+    """The fields about tools. `config`: the `toolConfig` of the settings."""
     declarations = [
         {
             "name": google_name(tool.name),
@@ -182,13 +183,18 @@ def _tools(request: Request, choice: Any) -> dict[str, Any]:
         }
         for tool in request.definition.tools
     ]
-    body: dict[str, Any] = {"tools": [{"functionDeclarations": declarations}]}
-    if isinstance(choice, tuple):
-        config: dict[str, Any] = {"mode": MODES[choice[0]]}
+    hosted = [_camel_keys(tool) for tool in request.definition.tools_of(DATA_KEY)]
+    body: dict[str, Any] = {"tools": [*([{"functionDeclarations": declarations}] if declarations else []), *hosted]}
+    config = dict(config) if isinstance(config, Mapping) else {}
+    if isinstance(choice, tuple) and declarations:
+        calling: dict[str, Any] = {"mode": MODES[choice[0]]}
         if choice[0] == "function":
-            config["allowedFunctionNames"] = [google_name(choice[1])]
-        body["toolConfig"] = {"functionCallingConfig": config}
-    return body
+            calling["allowedFunctionNames"] = [google_name(choice[1])]
+        config["functionCallingConfig"] = calling
+    if hosted and declarations:
+        # Without it the API refuses tools of its own beside functions, and does not say what they did.
+        config.setdefault("includeServerSideToolInvocations", True)
+    return {**body, "toolConfig": config} if config else body
 
 
 def _format_key(request: Request) -> tuple[str, str, bool] | None:

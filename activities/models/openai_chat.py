@@ -65,6 +65,7 @@ class OpenAIChat(SdkProvider[OpenAIClient]):
         self._refused_fields: dict[str, set[str]] = {}
         """The fields of answers that models refuse in requests."""
         self._refused_content = RefusedContent()
+        self._labels = self._client.accepted_labels()
 
     @property
     def batch(self) -> AnswersInBatches:
@@ -153,7 +154,7 @@ class OpenAIChat(SdkProvider[OpenAIClient]):
             try:
                 return self.reply_of(await self._client.post(self._http_request(request, with_tools=with_tools)))
             except ModelRequestError as refused:
-                if not self._has_learned(request, refused):
+                if not self._labels.learn(request.model, refused) and not self._has_learned(request, refused):
                     raise
 
     def _has_learned(self, request: Request, refused: ModelRequestError) -> bool:
@@ -170,7 +171,7 @@ class OpenAIChat(SdkProvider[OpenAIClient]):
         return bool(named)
 
     def _http_request(self, request: Request, *, with_tools: bool) -> HttpRequest:
-        body = {"model": request.model, **settings_of(request, DATA_KEY)}
+        body = {"model": request.model, **settings_of(request, DATA_KEY, self._labels.of(request.model))}
         items = _results_first(request.items)
         if refused := self._refused_fields.get(request.model):
             items = without_fields(items, refused)
@@ -179,10 +180,10 @@ class OpenAIChat(SdkProvider[OpenAIClient]):
             body.pop("parallel_tool_calls", None)
             messages = _without_tool_messages([json.loads(item) for item in items], write_call)
             items = [to_json(message) for message in messages]
-        elif request.definition.tools:
-            body["tools"] = [
-                {"type": "function", "function": tool.model_dump(mode="json")} for tool in request.definition.tools
-            ]
+        elif request.definition.tools or request.definition.tools_of(DATA_KEY):
+            functions = (tool.model_dump(mode="json") for tool in request.definition.tools)
+            hosted = request.definition.tools_of(DATA_KEY)
+            body["tools"] = [*({"type": "function", "function": each} for each in functions), *hosted]
             choice = body.get("tool_choice")
             if isinstance(choice, Mapping) and choice.get("type") == "function" and "name" in choice:
                 # The Responses API's form is accepted too, so that an agent's settings work with either provider.

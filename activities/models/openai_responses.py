@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
@@ -24,6 +24,7 @@ from mulligan.activities.models._responses_assembler import ResponsesAssembler, 
 from mulligan.activities.models._responses_items import (
     citations_in,
     hosted_work,
+    includes_of,
     is_plain_message,
     more_of_call,
     sent_items,
@@ -92,6 +93,7 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
         self._models_without_reasoning: set[str] = set()
         self._not_streamed_in_background: set[str] = set()
         self._refused_content = RefusedContent()
+        self._labels = self._client.accepted_labels()
 
     @property
     def background(self) -> AnswersInBackground:
@@ -260,6 +262,14 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
         return await self._with_or_without_reasoning(request, send)
 
     async def _with_or_without_reasoning(self, request: Request, send: Callable[[Request, bool], Awaitable[T]]) -> T:
+        try:
+            return await self._try_reasoning(request, send)
+        except ModelRequestError as refused:
+            if not self._labels.learn(request.model, refused):
+                raise
+        return await self._with_or_without_reasoning(request, send)
+
+    async def _try_reasoning(self, request: Request, send: Callable[[Request, bool], Awaitable[T]]) -> T:
         has_no_reasoning = False
         if request.model not in self._models_without_reasoning:
             try:
@@ -278,7 +288,7 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
         items = _with_callers(items)
         return HttpRequest(
             path="/responses",
-            body=_body(request, reasoning=reasoning),
+            body=_body(request, self._labels.of(request.model), reasoning=reasoning),
             items_field="input",
             items=items,
             timeout=request.timeout,
@@ -322,20 +332,21 @@ def _media_part(part: Media) -> dict[str, Any]:
     return {"type": "input_file", "filename": part.name or "file.pdf", "file_data": part.data_url}
 
 
-def _body(request: Request, *, reasoning: bool) -> dict[str, Any]:
-    body = {"model": request.model, "store": False, **settings_of(request, DATA_KEY)}
+def _body(request: Request, labels: Container[str], *, reasoning: bool) -> dict[str, Any]:
+    body = {"model": request.model, "store": False, **settings_of(request, DATA_KEY, labels)}
+    hosted = request.definition.tools_of(DATA_KEY)
     include = [name for name in body.pop("include", None) or [] if name != ENCRYPTED_REASONING]
+    include += [name for name in includes_of(hosted) if name not in include]
     if reasoning:
         include.append(ENCRYPTED_REASONING)
     if include:
         body["include"] = include
     if request.definition.instructions:
         body["instructions"] = request.definition.instructions
-    if request.definition.tools:
+    if request.definition.tools or hosted:
         # Strict mode is this API's default; it refuses every schema with an optional parameter.
-        body["tools"] = [
-            {"type": "function", **tool.model_dump(mode="json"), "strict": False} for tool in request.definition.tools
-        ]
+        functions = (tool.model_dump(mode="json") for tool in request.definition.tools)
+        body["tools"] = [*({"type": "function", **each, "strict": False} for each in functions), *hosted]
         choice = body.get("tool_choice")
         if isinstance(choice, Mapping) and isinstance(named := choice.get("function"), Mapping):
             # Chat Completions' form is accepted too, so that an agent's settings work with either provider.

@@ -58,6 +58,10 @@ class Request:
     server without tools can be used. None: they are not read from it."""
     timeout: float = 300.0
     """Seconds for the whole answer."""
+    prompt_cache_key: str = ""
+    """The same for all requests of a conversation, for a provider's cache. "": the request is of none."""
+    safety_identifier: str = ""
+    """Names the person for whom the run works by a digest; "": nobody is named."""
     summarized_answers: int = 0
     """How many of the model's answers a summary has replaced: they came before these messages."""
     on_text: Callable[[str], None] | None = None

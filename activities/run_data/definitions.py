@@ -11,7 +11,7 @@ from mulligan.activities.mcp.servers import OfferedTools
 from mulligan.activities.registry import Registry
 from mulligan.activities.run_data.query_workflow import query_this_workflow
 from mulligan.agent import Agent
-from mulligan.wire.agent_facts import DEFINITION_QUERY, Definition, OutputFormat, ToolDefinition
+from mulligan.wire.agent_facts import DEFINITION_QUERY, Definition, OutputFormat, ProviderToolDefinition, ToolDefinition
 from mulligan.wire.run_context import RunContext
 
 CLIENT_TAG = "client_instructions"
@@ -91,8 +91,14 @@ def define(
     tools_in_text = text_calls.describe(tools) if text_calls is not None else ""
     texts = (instructions, *offered.notes, tools_in_text, _mark(of_client))
     instructions = "\n\n".join(filter(None, texts))
+    hosted = [ProviderToolDefinition(provider=each.provider, tool=dict(each.tool)) for each in agent.provider_tools]
     return Definition(
-        instructions=instructions, tools=tools, output=output, mcp=offered.originals, mcp_schemas=offered.schemas
+        instructions=instructions,
+        tools=tools,
+        output=output,
+        mcp=offered.originals,
+        mcp_schemas=offered.schemas,
+        provider_tools=hosted,
     )
 
 

@@ -35,6 +35,7 @@ from mulligan.values import (
     ToolMessage,
     UserMessage,
 )
+from mulligan.wire.request_labels import MAIN_CONVERSATION, prompt_cache_key
 from mulligan.wire.resume_page import RESUME_STATE_QUERY, ResumeState
 from mulligan.wire.run_status import status_of_cause
 from mulligan.wire.ui_summary import run_summary, task_of
@@ -298,6 +299,7 @@ class _Continuing:
             request=self._request,
             key=self._key,
             once=state.once,
+            cache_key=prompt_cache_key(workflow_id, MAIN_CONVERSATION, state.input),
         )
         update = {"messages": messages, "traceparent": None, "resumed_from": resumed_from, **options}
         return state.input.model_copy(update=update)

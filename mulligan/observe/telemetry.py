@@ -184,7 +184,7 @@ class Telemetry:
         span.set_attributes(response)
 
     def add_hosted_work(self, span: Span, calls: Sequence[str], reason: str) -> None:
-        """Add to the `chat` span what the provider did itself, as name and status, and why it refused or withheld the answer."""
+        """Add the calls that the provider carried out to the `chat` span, and why it refused or withheld the answer."""
         span.set_attributes(spans.hosted_work(calls, reason))
 
     def add_content(self, span: Span, attribute: str, value: Any) -> None:

@@ -40,6 +40,13 @@ class ToolDefinition(BaseModel):
     parameters: dict[str, JsonValue]
 
 
+class ProviderToolDefinition(BaseModel):
+    """A tool that a `provider` runs itself, as its API takes it."""
+
+    provider: str
+    tool: dict[str, JsonValue]
+
+
 class OutputFormat(BaseModel):
     """The schema by which the provider constrains the model's answer: its `name`, `description` and `json_schema`."""
 
@@ -62,6 +69,11 @@ class Definition(BaseModel):
     output: OutputFormat | None = optional_field()
     mcp: dict[str, str] = optional_field({})
     mcp_schemas: dict[str, dict[str, JsonValue]] = optional_field({})
+    provider_tools: list[ProviderToolDefinition] = optional_field([])
+
+    def tools_of(self, provider: str) -> list[dict[str, JsonValue]]:
+        """The tools that a provider runs itself."""
+        return [each.tool for each in self.provider_tools if each.provider == provider]
 
 
 class ModelFacts(BaseModel):

@@ -39,7 +39,7 @@ CONFIG = {
     *("logprobs", "mediaResolution", "responseModalities"),
 }
 DECLARATION = {"name", "description", "parameters", "parametersJsonSchema", "response", "responseJsonSchema"}
-PART = {field.alias for field in Part.model_fields.values()} | {"futureWork"}
+PART = {field.alias or "" for field in Part.model_fields.values()} | {"futureWork"}
 DATA = {
     "text",
     "functionCall",

@@ -55,17 +55,25 @@ class Bench:
         self, api: str, messages: Sequence[Message] = (GO,), *, tools: Sequence[ToolDefinition] = (SEARCH,), **more: Any
     ) -> Reply:
         """Send one request as `call_model` does."""
+        return await self.providers[api].complete(self.request(api, messages, tools=tools, **more))
+
+    def request(
+        self, api: str, messages: Sequence[Message] = (GO,), *, tools: Sequence[ToolDefinition] = (SEARCH,), **more: Any
+    ) -> Request:
+        """The request of `ask`. `hosted`: tools that providers run."""
         provider = self.providers[api]
-        request = Request(
+        return Request(
             model="m",
             definition=Definition(
-                instructions=more.pop("instructions", "Be kind."), tools=list(tools), output=more.pop("output", None)
+                instructions=more.pop("instructions", "Be kind."),
+                tools=list(tools),
+                output=more.pop("output", None),
+                provider_tools=more.pop("hosted", []),
             ),
             items=[item for message in messages for item in provider.encode(fit_content(message, provider))],
             messages=messages,
             **more,
         )
-        return await provider.complete(request)
 
     async def answer(self, api: str, turn: Turn, **more: Any) -> Reply:
         """The reply to one scripted turn."""
