@@ -17,9 +17,9 @@ async def test_a_run_names_its_conversation_and_its_user_and_a_continuation_inhe
     assert key and user and len(key) <= 64
     assert "ada" not in f"{key}{user}" and first.id not in key
     second = await resume_run(lab.client, first.id, prompt="And?", task_queue=lab.task_queue)
-    await lab.client.get_workflow_handle(second.workflow_id).result()
-    third = await resume_run(lab.client, second.workflow_id, prompt="And?", task_queue=lab.task_queue)
-    await lab.client.get_workflow_handle(third.workflow_id).result()
+    await lab.client.get_workflow_handle(second.id).result()
+    third = await resume_run(lab.client, second.id, prompt="And?", task_queue=lab.task_queue)
+    await lab.client.get_workflow_handle(third.id).result()
     asked = lab.model.requests_of(first.id)
     assert len(asked) == 4
     assert {(each.json["prompt_cache_key"], each.json["safety_identifier"]) for each in asked} == {(key, user)}
