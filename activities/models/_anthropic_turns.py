@@ -120,6 +120,12 @@ def mark_for_cache(turns: list[AnthropicTurn]) -> None:
         parts[-1] = parts[-1][:-1] + _CACHED
 
 
+def mark_end(turns: Sequence[AnthropicTurn], mark: Any) -> None:
+    """Mark the end of the request for the cache, where the API does not do so itself."""
+    parts = turns[-1].parts
+    parts[-1] = f'{parts[-1][:-1]},"cache_control":{to_json(mark)}}}'
+
+
 def called_tools(items: Sequence[str]) -> list[str]:
     """The names of the tools that the conversation's calls name, each once."""
     blocks = [block for item in items if item.startswith(_ASSISTANT) for block in json.loads(item)["content"]]

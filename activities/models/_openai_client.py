@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 from collections.abc import Container, Mapping
 from typing import Any, ClassVar
 
@@ -9,9 +11,11 @@ from mulligan.activities.models._model_settings import settings_for
 from mulligan.activities.models._sdk_client import SdkClient
 from mulligan.activities.models._strict_schema import strict
 from mulligan.activities.models.protocol import Request
+from mulligan.endpoint import Endpoint
 from mulligan.errors import ModelRequestError
 from mulligan.wire.agent_facts import OutputFormat
 
+ENTRA_SCOPE = "https://cognitiveservices.azure.com/.default"
 LABELS = ("prompt_cache_key", "safety_identifier")
 """Fields of requests that name their conversation and their user. Compatible servers may refuse them."""
 
@@ -47,6 +51,7 @@ class OpenAIClient(SdkClient):
     default_key_variable = "OPENAI_API_KEY"
     url_variable = "OPENAI_BASE_URL"
     models_path = "/models"
+    kinds = ("azure",)
     options: ClassVar[Mapping[str, Any]] = {"security": {"bearer_auth": True}}
     """Never the admin key, which requests would have as well."""
 
@@ -54,7 +59,36 @@ class OpenAIClient(SdkClient):
         """What is known of the labels that the endpoint accepts: at first only that OpenAI's own does."""
         return AcceptedLabels(is_own=self._endpoint is None)
 
+    def _new_azure_client(self, endpoint: Endpoint) -> Any:
+        """Create the client of Azure: for its API of version 1 the ordinary one, otherwise the one that knows its paths."""
+        from openai import AsyncAzureOpenAI, AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
+
+        from mulligan.activities._answer_limit import event_hooks
+
+        key = endpoint.api_key()
+        if key == "":
+            raise self._no_key()
+        token, address = key or _entra_token(), (endpoint.base_url or "").rstrip("/")
+        common: dict[str, Any] = {
+            "max_retries": 0,
+            "http_client": DefaultAsyncHttpxClient(event_hooks=event_hooks(endpoint)),
+        }
+        try:
+            if endpoint.api_version is None:
+                client: Any = AsyncOpenAI(api_key=token, base_url=address, **common)
+            else:
+                login = {"api_key": key} if key else {"azure_ad_token_provider": token}
+                address = address.removesuffix("/openai")
+                client = AsyncAzureOpenAI(azure_endpoint=address, api_version=endpoint.api_version, **login, **common)
+        except OpenAIError as error:
+            raise ModelRequestError(f"The client of Azure cannot be created: {error}") from None
+        client.organization = client.project = None
+        client._custom_headers = endpoint.resolved_headers()
+        return client
+
     def _new_client(self) -> Any:
+        if self._endpoint is not None and self._endpoint.kind == "azure":
+            return self._new_azure_client(self._endpoint)
         from openai import AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
 
         from mulligan.activities._answer_limit import event_hooks
@@ -77,6 +111,28 @@ class OpenAIClient(SdkClient):
             client.organization = client.project = None
             client._custom_headers = endpoint.resolved_headers()
         return client
+
+
+def _entra_token() -> Any:
+    """A function that returns a token of Microsoft Entra: that of the environment, or by the package azure-identity.
+
+    Raises:
+        ModelRequestError: there is neither.
+    """
+    if token := os.environ.get("AZURE_OPENAI_AD_TOKEN", "").strip():
+
+        async def given() -> str:
+            return token
+
+        return given
+    try:
+        identity = importlib.import_module("azure.identity.aio")
+    except ImportError:
+        raise ModelRequestError(
+            "There is no login for Azure: name the variable of a key (api_key_env), set AZURE_OPENAI_AD_TOKEN, or install "
+            "the package azure-identity for a login by the worker's environment."
+        ) from None
+    return identity.get_bearer_token_provider(identity.DefaultAzureCredential(), ENTRA_SCOPE)
 
 
 def settings_of(request: Request, provider: str, labels: Container[str] = LABELS) -> dict[str, Any]:

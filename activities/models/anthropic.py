@@ -26,6 +26,7 @@ from mulligan.activities.models._anthropic_turns import (
     AnthropicTurn,
     called_tools,
     encode,
+    mark_end,
     mark_for_cache,
     merge,
     paused_turn,
@@ -146,6 +147,8 @@ class Anthropic(SdkProvider[AnthropicClient]):
         turns = merge(request.items, with_thinking=with_thinking)
         mark_for_cache(turns)
         body = self._body(request, turns)
+        if self._client.is_of_cloud and "cache_control" in body:
+            mark_end(turns, body.pop("cache_control"))
         answer = await self._post(request, body, turns)
         blocks, usage = _blocks(answer), usage_of(answer.get("usage"))
         last_usage, pauses = None, 0

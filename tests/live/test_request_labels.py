@@ -14,8 +14,11 @@ def labels(ran: Ran) -> list[tuple[str | None, str | None]]:
 async def test_a_run_names_its_conversation_and_its_user_and_a_continuation_inherits_both(lab: Lab) -> None:
     first = await lab.run([call("now"), DONE, DONE, DONE], user="ada@example.com", tenant="acme")
     [(key, user)] = set(labels(first))
-    assert key and user and len(key) <= 64
-    assert "ada" not in f"{key}{user}" and first.id not in key
+    assert key
+    assert user
+    assert len(key) <= 64
+    assert "ada" not in f"{key}{user}"
+    assert first.id not in key
     second = await resume_run(lab.client, first.id, prompt="And?", task_queue=lab.task_queue)
     await lab.client.get_workflow_handle(second.id).result()
     third = await resume_run(lab.client, second.id, prompt="And?", task_queue=lab.task_queue)
@@ -25,7 +28,8 @@ async def test_a_run_names_its_conversation_and_its_user_and_a_continuation_inhe
     assert {(each.json["prompt_cache_key"], each.json["safety_identifier"]) for each in asked} == {(key, user)}
     other = await lab.run([DONE], user="bob@example.com", tenant="acme")
     [(other_key, other_user)] = labels(other)
-    assert key != other_key and user != other_user
+    assert key != other_key
+    assert user != other_user
 
 
 async def test_a_server_that_refuses_the_key_is_asked_without_it(lab: Lab) -> None:
