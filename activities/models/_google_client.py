@@ -105,8 +105,9 @@ class GoogleClient(SdkClient):
         )
         try:
             if endpoint is not None and endpoint.kind:
-                place = {"project": endpoint.project, "location": endpoint.region}
-                client = genai.Client(vertexai=True, http_options=options, **place)
+                client = genai.Client(
+                    vertexai=True, http_options=options, project=endpoint.project, location=endpoint.region
+                )
             else:
                 client = genai.Client(api_key=key, vertexai=False if endpoint else None, http_options=options)
         except Exception as error:  # noqa: BLE001 - its exceptions, and those of Google's authentication, have no common class
