@@ -74,6 +74,11 @@ def agent_json(agent: Agent) -> dict[str, Any]:
             }
             for tool in agent.listed_tools
         ],
+        **(
+            {"provider_tools": [{"provider": each.provider, "tool": dict(each.tool)} for each in agent.provider_tools]}
+            if agent.provider_tools
+            else {}
+        ),
         **({"tools_function": callable_name(agent.tools)} if callable(agent.tools) else {}),
         "mcp": [
             {

@@ -27,6 +27,8 @@ from mulligan.values import AssistantMessage, Message, Usage
 from mulligan.wire.agent_facts import Definition
 from mulligan.wire.live_text_in import live_text_in
 from mulligan.wire.model_call import ModelAnswer, ModelCall
+from mulligan.wire.request_labels import prompt_cache_key, safety_identifier
+from mulligan.wire.run_context import RunContext
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,8 @@ class ModelAttempt:
             parallel_tool_calls=agent.parallel_tool_calls,
             call_as_text=text_calls.as_text if text_calls is not None else None,
             timeout=self.services.providers.timeout(request.model, request.timeout),
+            prompt_cache_key=_cache_key(request.where),
+            safety_identifier=safety_identifier(request.where.tenant, request.where.user),
             summarized_answers=request.summarized_answers or 0,
             on_text=on_text,
             on_demand=draft.on_demand,
@@ -147,6 +151,10 @@ class ModelAttempt:
             calls = [call.model_dump(mode="json") for call in reply.calls]
             answer = [{"role": "assistant", "text": reply.text, "tool_calls": calls}]
             telemetry.add_content(span, semconv.OUTPUT_MESSAGES, answer)
+
+
+def _cache_key(where: RunContext) -> str:
+    return where.cache_key or prompt_cache_key(activity.info().workflow_id or "", where.conversation, None)
 
 
 def _new_media(messages: Sequence[Message]) -> list[Media]:

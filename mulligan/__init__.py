@@ -36,6 +36,7 @@ from mulligan.fixer import InvalidToolInput, ask_model
 from mulligan.mcp import McpServer
 from mulligan.mcp_auth import OAuthClientCredentials, OAuthLogin
 from mulligan.output import ProviderStrategy, ToolStrategy, output_of
+from mulligan.provider_tool import ProviderTool
 from mulligan.run_input import RunInput
 from mulligan.script import Call, Say, Script, last_result
 from mulligan.tool import Tool, ToolContext, ToolError, tool
@@ -111,6 +112,7 @@ __all__ = [
     "Pending",
     "PromptNeededError",
     "ProviderStrategy",
+    "ProviderTool",
     "Repair",
     "ResumeError",
     "RunInput",

@@ -26,11 +26,13 @@ from mulligan.model_name import check_model
 from mulligan.once import Once
 from mulligan.output import Output, ProviderStrategy, Strategy, ToolStrategy
 from mulligan.policy import HandleErrors
+from mulligan.provider_tool import ProviderTool
 from mulligan.run_input import RunInput
 from mulligan.schema.arguments_model import arguments_model
 from mulligan.tool import Tool, ToolContext, ToolError
 from mulligan.values import OutputT, ToolCall
 
+Tools = Sequence[Tool | ProviderTool]
 Instructions = str | Callable[[RunInput], str | Awaitable[str]]
 """A system prompt, or a function of the run's input that returns one."""
 F = TypeVar("F", bound=AgentFeature)
@@ -57,9 +59,10 @@ class Agent(Generic[OutputT]):
             `scripted:NAME`, at an endpoint of the operator's with `provider@endpoint:NAME`; a `Model`, which has an endpoint
             of its own; or a list of them: the next one is called where one refuses a request or is unavailable.
         instructions: The system prompt: a text, or a function of the RunInput, called once a run.
-        tools: The tools that the model may call: a list, or a function, sync or async, of the RunInput without the
-            conversation (`prompt`, `messages`, `resumed_from`) that returns it. The function is called when a run opens, and
-            again on each other worker that works on the run: it must return the same tools for the same input.
+        tools: The tools that the model may call, those that its provider runs (`ProviderTool`) among them: a list, or a
+            function, sync or async, of the RunInput without the conversation (`prompt`, `messages`, `resumed_from`) that
+            returns it. The function is called when a run opens, and again on each other worker that works on the run: it
+            must return the same tools for the same input.
         mcp: Servers of the Model Context Protocol; the model may call their tools too, as `server__tool`.
         output: The type of its answer: a pydantic model, dataclass, TypedDict, a union of them, a JSON schema as a dict,
             or a `ToolStrategy` or `ProviderStrategy` of one. None: text.
@@ -94,7 +97,7 @@ class Agent(Generic[OutputT]):
     name: str
     model: str | Model | Sequence[str | Model]
     instructions: Instructions = ""
-    tools: Sequence[Tool] | Callable[[RunInput], Sequence[Tool] | Awaitable[Sequence[Tool]]] = ()
+    tools: Tools | Callable[[RunInput], Tools | Awaitable[Tools]] = ()
     mcp: Sequence[McpServer] = ()
     output: type[OutputT] | ToolStrategy[OutputT] | ProviderStrategy[OutputT] | UnionType | Mapping[str, Any] | None = (
         None
@@ -163,8 +166,8 @@ class Agent(Generic[OutputT]):
 
     @property
     def listed_tools(self) -> Sequence[Tool]:
-        """The tools, and those of its features. Those that a function returns are not known before a run calls it."""
-        tools = () if callable(self.tools) else self.tools
+        """The tools that workers run, those of the agent's features too; none where a function returns them for each run."""
+        tools = [each for each in self._declared_tools if not isinstance(each, ProviderTool)]
         return [*tools, *self.feature_tools] if self.feature_tools else tools
 
     @property
@@ -172,7 +175,16 @@ class Agent(Generic[OutputT]):
         """Whether the model must find some of the tools before it sees them (`on_demand`)."""
         return any(tool.on_demand for tool in self.listed_tools) or any(server.on_demand for server in self.mcp)
 
-    def with_tools(self, tools: Sequence[Tool]) -> Agent[OutputT]:
+    @property
+    def provider_tools(self) -> Sequence[ProviderTool]:
+        """The tools that providers run; none where a function returns the tools."""
+        return [each for each in self._declared_tools if isinstance(each, ProviderTool)]
+
+    @property
+    def _declared_tools(self) -> Tools:
+        return () if callable(self.tools) else self.tools
+
+    def with_tools(self, tools: Tools) -> Agent[OutputT]:
         """The agent for one run, with the tools that the function has returned for it. They are not checked."""
         agent = copy.copy(self)
         object.__setattr__(agent, "tools", tools)
@@ -319,8 +331,8 @@ class Agent(Generic[OutputT]):
                 check_model(model_name(model), f"{context}, {type(each).__name__}")
 
     def _check_tools(self, context: str) -> None:
-        for index, thing in enumerate(self.listed_tools):
-            if not isinstance(thing, Tool):
+        for index, thing in enumerate(self._declared_tools):
+            if not isinstance(thing, Tool | ProviderTool):
                 what = getattr(thing, "__name__", None) or repr(thing)
                 raise DeclarationError(f"{context}: tools[{index}] ({what}) is not a tool; declare it with @tool.")
         names = [tool.name for tool in self.listed_tools]

@@ -64,6 +64,8 @@ class ResumedFrom(BaseModel):
     """A digest of the `Idempotency-Key` of the HTTP request that started the continuation; "": it had none."""
     once: list[OnceCall] = optional_field([], max_length=MOST_CALLS)
     """Its calls of tools with `once` that are not executed again."""
+    cache_key: Annotated[str, Field(max_length=64)] = optional_field("")
+    """The key of its conversation for the prompt caches of providers, which the run inherits."""
 
     @property
     def identity(self) -> dict[str, str]:

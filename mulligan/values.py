@@ -19,9 +19,11 @@ from mulligan.schema.well_formed import WellFormedText, well_formed
 
 __all__ = [
     "AssistantMessage",
+    "Citation",
     "ConversationInfo",
     "Decision",
     "ErrorInfo",
+    "HostedCall",
     "Message",
     "OutputT",
     "Progress",
@@ -205,7 +207,9 @@ class RunResult(BaseModel, Generic[OutputT]):
     cost: float | None = optional_field()
     """USD; None where the price of a model that was called is not known."""
     reason: str | None = optional_field()
-    """Why it was stopped, if a reason was given; where it diverged, the first call without a record."""
+    """Why it was stopped, if a reason was given; why an answer was refused, in the word of the provider (`cyber`, `SAFETY`);
+    where it diverged, the first call without a record.
+    """
     sub_runs: int = optional_field(0)
     """Runs of sub-agents below it, at all levels. One that ended without its own number counts as many as it was allowed."""
 
@@ -349,6 +353,34 @@ class StepCompaction(BaseModel):
     error: ErrorInfo | None = None
 
 
+class HostedCall(BaseModel):
+    """A call that the provider carried out itself: a web search, code that ran there. No tool of the agent ran."""
+
+    id: str
+    """The provider's id of the call; "" where it gives none."""
+    name: str
+    """What was called: `web_search`, or the name of a tool of a server that the provider has called."""
+    arguments: str
+    """Its arguments as JSON, cut where they are long."""
+    status: str
+    """`completed`, `failed`, or the provider's own word."""
+
+
+class Citation(BaseModel):
+    """A source that an answer names."""
+
+    url: str
+    """Its address; "" of a document that has none."""
+    title: str
+    """The title of the page, or the name of the file."""
+    text: str | None = optional_field()
+    """The part of the source that is cited, if the provider quotes it."""
+    start: int | None = optional_field()
+    """Where the part of the answer's text that it supports begins, in characters; None where the provider does not say."""
+    end: int | None = optional_field()
+    """Where that part ends."""
+
+
 class Step(BaseModel):
     """One model call with the tool calls in its answer."""
 
@@ -368,6 +400,10 @@ class Step(BaseModel):
     """The model that answered, as `provider:NAME`."""
     shared: bool = optional_field(False)
     """Whether it is a step of the run that this one was forked from: nothing of it was repeated."""
+    hosted_calls: list[HostedCall] = optional_field([])
+    """The calls that the provider carried out itself, in their order."""
+    citations: list[Citation] = optional_field([])
+    """The sources that the answer names, in their order."""
 
 
 class WaitingFor(BaseModel):

@@ -174,7 +174,7 @@ class DurableAgent(Generic[OutputT]):
                 conversation.event_log.step_started(conversation.next_step, agent.turn.model)
             agent.is_answering = True
         answer: ModelAnswer = await agent.around("answer", agent.call_model)(agent.model_request())
-        conversation.begin_step(answer.message, answer.prepared, answer.usage, agent.turn.model)
+        conversation.begin_step(answer.message, answer.prepared, answer.usage, agent.turn.model).take(answer)
         agent.cached_messages = conversation.ref().count
         agent.turn.add_answer(answer)
         agent.open_step, agent.is_answering = OpenStep(answer=answer), False
@@ -255,7 +255,10 @@ class DurableAgent(Generic[OutputT]):
         agent.add_new_messages()
         result, stop = agent.turn.result, agent.inbox.stop
         result.status = agent.status = status
-        result.reason = stop.reason if stop and status == "stopped" else reason
+        if stop and status == "stopped":
+            result.reason = stop.reason
+        elif status != "refused":  # the answer has said why
+            result.reason = reason
         return True
 
     async def _close_failed_turn(self, turn: Turn, error: BaseException) -> None:

@@ -213,6 +213,7 @@ class RunningAgent:
             trace=turn.trace,
             tenant=given.tenant,
             user=given.user,
+            cache_key=given.resumed_from.cache_key if given.resumed_from else "",
             input=given.without_conversation if turn.facts.tools_by_function else None,
         )
 

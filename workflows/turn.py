@@ -8,7 +8,7 @@ from typing import cast
 
 from pydantic import BaseModel, JsonValue
 
-from mulligan.prices import cost_of, round_usd
+from mulligan.prices import cost_of, cost_of_hosted, round_usd
 from mulligan.run_input import RunInput
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import Consumption, RunResult, Spent, Status, Usage
@@ -150,9 +150,10 @@ class Turn(BaseModel):
     def add_answer(self, answer: ModelAnswer) -> None:
         """Count a step and the tokens of its answer."""
         self.result.steps += 1
-        self.add_usage(
-            answer.usage, self.cost_of(self.model, answer.usage, answer.usage_of_repairs, batched=answer.batched)
-        )
+        cost = self.cost_of(self.model, answer.usage, answer.usage_of_repairs, batched=answer.batched)
+        if cost is not None and answer.hosted_calls:
+            cost += cost_of_hosted(self.facts.prices.get, self.model, [call.name for call in answer.hosted_calls])
+        self.add_usage(answer.usage, cost)
 
     def take_output(self, answer: ModelAnswer, record: StepRecord) -> bool:
         """Set the result's output from an answer. Returns whether the answer is a final one.
@@ -167,6 +168,7 @@ class Turn(BaseModel):
         is_final = not answer.message.tool_calls and answer.rejected is None
         is_output = answer.rejected is None and (is_final or not self.facts.structured)
         result.output = answer.message.text if is_output else None
+        result.reason = answer.reason if is_final else None
         return is_final
 
     def model_request(self, context: RunContext, conversation: Conversation, cached_messages: int) -> ModelCall:

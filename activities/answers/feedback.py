@@ -269,16 +269,15 @@ def premature_output(name: str) -> StructuredOutputValidationError:
     )
 
 
-def missing_output(targets: Sequence[Target], *, by_call: bool) -> StructuredOutputValidationError:
+def missing_output(targets: Sequence[Target], text: str, *, by_call: bool) -> StructuredOutputValidationError:
     """Plain text, or nothing, where the output was expected."""
     names = " or ".join(f"`{target.name}`" for target in targets)
+    answered = "You answered in plain text" if text.strip() else "Your answer has no text and no call"
     if by_call:
-        message = f"You answered in plain text, but your final answer must be given by calling {names}. Do that now."
+        message = f"{answered}, but your final answer must be given by calling {names}. Do that now."
         detail = ""
     else:
-        message = (
-            f"You answered in plain text, but your final answer must be {names}: JSON alone, without any other text."
-        )
+        message = f"{answered}, but your final answer must be {names}: JSON alone, without any other text."
         detail = "\n".join(_takes(target.accepts) for target in targets)
     return StructuredOutputValidationError(
         message, detail=detail, kind="missing_output", tool_name=targets[0].name if len(targets) == 1 else ""

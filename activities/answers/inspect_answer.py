@@ -23,6 +23,8 @@ from mulligan.activities.answers.parsed_arguments import ParsedArguments, parse_
 from mulligan.activities.answers.prepare_call import ValidArguments, duplicates, prepare
 from mulligan.activities.answers.text_calls import text_calls_of
 from mulligan.activities.answers.user_functions import UserFunctions
+from mulligan.activities.models._hosted_work import MOST_CALLS, MOST_CITATIONS, fit_call, fit_citation
+from mulligan.activities.models.fit_provider_data import fit_provider_data
 from mulligan.activities.models.protocol import Reply
 from mulligan.activities.request_draft import draft_of
 from mulligan.activities.run_data.conversation_cache import CachedConversation
@@ -34,7 +36,8 @@ from mulligan.observe.spans import ToolCallAttempt
 from mulligan.output import OutputType, unwrap
 from mulligan.policy import MISTAKES, Mistake
 from mulligan.schema.arguments_model import JsonType
-from mulligan.values import AssistantMessage, Message, Repair, ToolCall
+from mulligan.schema.cut_text import beginning
+from mulligan.values import AssistantMessage, Message, Repair, ToolCall, Usage
 from mulligan.wire.agent_facts import Definition
 from mulligan.wire.model_call import (
     AcceptedOutput,
@@ -98,7 +101,7 @@ async def inspect_answer(
         role="assistant",
         text=size_limits.fit_text(text),
         tool_calls=[size_limits.fit_call(call) if n in oversized else call for n, call in enumerate(with_ids)],
-        provider_data=size_limits.fit_provider_data(reply),
+        provider_data=fit_provider_data(reply.provider_data, size_limits.PROVIDER_BYTES),
     )
     functions = UserFunctions(request, agent, services)
     inspection = _Inspection(
@@ -146,7 +149,17 @@ def _model_answer(
         if rejected
         else None,
         usage_of_repairs=dict(usage_by_model),
+        hosted_calls=[fit_call(call) for call in reply.hosted_calls[:MOST_CALLS]],
+        citations=[fit_citation(cited, len(message.text)) for cited in reply.citations[:MOST_CITATIONS]],
+        reason=beginning(reply.reason, size_limits.NAME_CHARS) or None,
+        context_tokens=_context_tokens(reply, usage_by_model),
     )
+
+
+def _context_tokens(reply: Reply, usage_by_model: Mapping[str, Usage]) -> int | None:
+    """The tokens of the newest request and its answer, where the answer's usage has others too."""
+    counted = reply.last_usage or reply.usage
+    return counted.total_tokens if counted.total_tokens and (reply.last_usage or usage_by_model) else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -318,13 +331,13 @@ class _Inspection:
             await self._check_no_output_beside_calls(text, declared.whole)
         elif is_final:
             raise feedback.missing_output(
-                [Target(each.name, each, is_output=True) for each in declared.types], by_call=True
+                [Target(each.name, each, is_output=True) for each in declared.types], text, by_call=True
             )
         return None
 
     async def _written_output(self, text: str, output_type: OutputType) -> AcceptedOutput:
         if not text.strip() or not _looks_like_json(text):
-            raise feedback.missing_output([Target(output_type.name, output_type, is_output=True)], by_call=False)
+            raise feedback.missing_output([Target(output_type.name, output_type, is_output=True)], text, by_call=False)
         if json_size(text) > size_limits.ARGUMENTS_BYTES:
             raise feedback.too_long_output(output_type.name, len(text), size_limits.ARGUMENTS_BYTES)
         call = ToolCall(id="", name=output_type.name, arguments=text)

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from mulligan.content import Media
 from mulligan.errors import ModelRequestError, truncated
-from mulligan.values import Message, ToolCall, Usage
+from mulligan.values import Citation, HostedCall, Message, ToolCall, Usage
 from mulligan.wire.agent_facts import Definition, ToolDefinition
 
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "refusal"]
@@ -68,6 +68,10 @@ class Request:
     server without tools can be used. None: they are not read from it."""
     timeout: float = 300.0
     """Seconds for the whole answer."""
+    prompt_cache_key: str = ""
+    """The same for all requests of a conversation, for a provider's cache. "": the request is of none."""
+    safety_identifier: str = ""
+    """Names the person for whom the run works by a digest; "": nobody is named."""
     summarized_answers: int = 0
     """How many of the model's answers a summary has replaced: they came before these messages."""
     on_text: Callable[[str], None] | None = None
@@ -98,6 +102,14 @@ class Reply:
     """The name of the model that answered, by the provider."""
     provider_data: dict[str, JsonValue] | None = None
     """JSON that must be sent back to this provider with the message."""
+    hosted_calls: Sequence[HostedCall] = ()
+    """The calls that the provider carried out itself."""
+    citations: Sequence[Citation] = ()
+    """The sources that the answer names, with their places in `text`."""
+    last_usage: Usage | None = None
+    """The tokens of the last request, where the answer took several; None: they are `usage`."""
+    reason: str = ""
+    """Why the provider refused or withheld the answer, in its own word: `cyber`, `SAFETY`. "" if it does not say."""
 
 
 class Unavailable(Exception):

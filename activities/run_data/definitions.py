@@ -13,7 +13,7 @@ from mulligan.activities.run_data.query_workflow import query_this_workflow
 from mulligan.agent import Agent
 from mulligan.client.content_store import ContentStore, MissingContentError
 from mulligan.errors import InvalidRunInputError
-from mulligan.wire.agent_facts import DEFINITION_QUERY, Definition, OutputFormat, ToolDefinition
+from mulligan.wire.agent_facts import DEFINITION_QUERY, Definition, OutputFormat, ProviderToolDefinition, ToolDefinition
 from mulligan.wire.run_context import RunContext
 
 CLIENT_TAG = "client_instructions"
@@ -98,6 +98,7 @@ class Definitions:
             output=definition.output,
             mcp={name: value for name, value in definition.mcp.items() if name in names},
             mcp_schemas={name: value for name, value in definition.mcp_schemas.items() if name in names},
+            provider_tools=definition.provider_tools,
             stored="",
         )
         seen = len(rest.model_dump_json().encode())
@@ -156,6 +157,7 @@ def define(
     of_features = (each.instructions() for each in agent.all_features)
     texts = (instructions, *of_features, *offered.notes, tools_in_text, _mark(of_client))
     instructions = "\n\n".join(filter(None, texts))
+    hosted = [ProviderToolDefinition(provider=each.provider, tool=dict(each.tool)) for each in agent.provider_tools]
     return Definition(
         instructions=instructions,
         tools=tools,
@@ -163,6 +165,7 @@ def define(
         mcp=offered.originals,
         mcp_schemas=offered.schemas,
         on_demand=on_demand,
+        provider_tools=hosted,
     )
 
 

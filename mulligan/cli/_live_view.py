@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from mulligan.cli._steps import DECISIONS, call_lines, compaction_line, error_line, short
+from mulligan.cli._steps import DECISIONS, call_lines, compaction_line, error_line, hosted_lines, short
 from mulligan.content import described
 from mulligan.run_view import changes
 from mulligan.run_view.run_view import RunView
@@ -43,6 +43,8 @@ class LiveView:
                 case changes.StepAnswered(step):
                     self.last_answer = step.text
                     self._finish(step.number, printable_lines(step.text))
+                    for line in hosted_lines(step):
+                        self._print_line(line)
                 case changes.CallSettled(call):
                     for line in call_lines(call):
                         self._print_line(line)

@@ -14,7 +14,7 @@ from mulligan.schema.printable import json_line, printable, printable_lines
 
 if TYPE_CHECKING:
     from mulligan.client.read_run import RunEnd
-    from mulligan.run_view.step_view import CallView
+    from mulligan.run_view.step_view import CallView, StepView
     from mulligan.values import Decision, ErrorInfo, Step, StepCall, StepCompaction, SubRun
     from mulligan.wire.event_types import Compacted
 
@@ -30,6 +30,7 @@ def step_view(step: Step, below: Callable[[str], Iterable[RenderableType]] | Non
     if step.text:
         head.append(f"  {short(step.text)}", style="not bold italic")
     lines: list[RenderableType] = [compaction_line(step.compaction), head] if step.compaction else [head]
+    lines += hosted_lines(step)
     for call in step.tool_calls:
         decided = call.decision if call.decision and call.decision.decision in ("approve", "answer") else None
         details = [decision_line(call, decided)] if decided else []
@@ -43,6 +44,21 @@ def step_view(step: Step, below: Callable[[str], Iterable[RenderableType]] | Non
 def error_line(error: ErrorInfo, indent: str = "") -> Text:
     """The line for an answer that was rejected."""
     return Text(f"{indent}✗ {error.kind}: {short(error.message)}", "red")
+
+
+def hosted_lines(step: Step | StepView) -> list[RenderableType]:
+    """The calls that the provider carried out itself, and the sources that the answer names, a line each."""
+    lines = []
+    for call in step.hosted_calls:
+        sign, colour = SIGNS["ok" if call.status == "completed" else "failed" if call.status == "failed" else "running"]
+        name = (f"{short(call.name, 100)} ", "bold")
+        lines.append(
+            Text.assemble((f"{sign} ", colour), name, short(call.arguments, 100), ("  by the provider", "dim"))
+        )
+    for cited in step.citations:
+        title = f"{short(cited.title, 100)}  " if cited.title else ""
+        lines.append(Text(f"↗ {title}{short(cited.url)}", "dim"))
+    return [Padding(line, (0, 0, 0, 2), expand=False) for line in lines]
 
 
 def compaction_line(compaction: StepCompaction | Compacted) -> Text:

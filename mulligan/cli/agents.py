@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from mulligan.cli._steps import counted
+from mulligan.cli._steps import counted, short
 from mulligan.cli._terminal import AsJson, Modules, out, print_json, print_progress
+from mulligan.schema.printable import json_line
 
 WAITS = {
     "approval": "needs approval  ",
@@ -70,6 +71,9 @@ def _print_agent(agent: dict[str, Any]) -> None:
         first_line = tool["description"].split("\n")[0]
         runs = f"→ agent {tool['agent']}  " if "agent" in tool else ""
         out.print(Text.assemble("  ", (tool["name"], "cyan"), f"({fields})  ", _waits(tool), runs, (first_line, "dim")))
+    for hosted in agent.get("provider_tools", []):
+        definition = short(json_line(hosted["tool"]), 100)
+        out.print(Text.assemble("  ", (f"{hosted['provider']}: ", "cyan"), definition, "  run by the provider"))
     if "tools_function" in agent:
         out.print(Text.assemble("  ", (agent["tools_function"], "cyan"), "  returns the tools of each run"))
     for server in agent["mcp"]:

@@ -32,6 +32,7 @@ from mulligan.values import (
     ToolMessage,
     UserMessage,
 )
+from mulligan.wire.request_labels import MAIN_CONVERSATION, prompt_cache_key
 from mulligan.wire.run_status import status_of_cause
 from mulligan.wire.ui_summary import run_summary, task_of
 
@@ -282,6 +283,7 @@ class _Continuing:
             request=self._request,
             key=self._key,
             once=state.once,
+            cache_key=prompt_cache_key(workflow_id, MAIN_CONVERSATION, state.input),
         )
         update = {
             "messages": messages,

@@ -231,6 +231,12 @@ def chat_response(*, response_id: str, model: str, finish_reason: str, usage: Us
     }
 
 
+def hosted_work(calls: Sequence[str], reason: str) -> Attributes:
+    """The attributes of `chat` for what the provider did itself, and for why it refused or withheld the answer."""
+    hosted: Attributes = {semconv.HOSTED_CALLS: [cut(call) for call in calls]} if calls else {}
+    return {**hosted, semconv.REFUSAL_REASON: cut(reason)} if reason else hosted
+
+
 def tool_call(trace: str, attempt: ToolCallAttempt) -> SpanDefinition:
     """`ai.toolCall`: an attempt of a tool call, or a mistake in one."""
     call, server = attempt.call, attempt.mcp_server

@@ -7,7 +7,7 @@ span knows its parent's id, and a span that is written again is the same span.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from typing import Any
@@ -188,6 +188,10 @@ class Telemetry:
         self.metrics.count_tokens(usage, provider=provider, model=requested)
         response = spans.chat_response(response_id=response_id, model=model, finish_reason=finish_reason, usage=usage)
         span.set_attributes(response)
+
+    def add_hosted_work(self, span: Span, calls: Sequence[str], reason: str) -> None:
+        """Add the calls that the provider carried out to the `chat` span, and why it refused or withheld the answer."""
+        span.set_attributes(spans.hosted_work(calls, reason))
 
     def add_content(self, span: Span, attribute: str, value: Any) -> None:
         """Set an attribute to content, if spans may carry content."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
-from mulligan.prices import Price
+from mulligan.prices import Price, cost_of_hosted
 from mulligan.run_view import changes
 from mulligan.run_view.step_view import CallView, StepView, WaitView
 from mulligan.values import Usage
@@ -190,8 +190,11 @@ class RunView:
             yield from self._void()
         self._answers += 1
         step.answered, step.text, step.usage = event.at, event.text, event.usage
+        step.hosted_calls, step.citations = event.hosted_calls, event.citations
         price = self._price_of(step.model) if self._price_of else None
         step.cost = price.of(event.usage) if price else None
+        if step.cost is not None and self._price_of and event.hosted_calls:
+            step.cost += cost_of_hosted(self._price_of, step.model, [call.name for call in event.hosted_calls])
         self.usage += event.usage
         self.cost += step.cost or 0.0
         calls = [step.call(call.id, call.name) for call in event.tool_calls]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar
 
-from mulligan.values import ErrorInfo, Repair, StepResult, SubRun, Usage
+from mulligan.values import Citation, ErrorInfo, HostedCall, Repair, StepResult, SubRun, Usage
 from mulligan.wire.event_types import Compacted, Decided, ModelFallback, ToolCallDeferred, Waiting
 
 DENIED = "denied"
@@ -124,6 +124,8 @@ class StepView:
     text: str = ""
     usage: Usage | None = None
     cost: float | None = None
+    hosted_calls: list[HostedCall] = field(default_factory=list)
+    citations: list[Citation] = field(default_factory=list)
     calls: dict[str, CallView] = field(default_factory=dict)
     rejected: ErrorInfo | None = None
     corrected_in: StepView | None = field(default=None, repr=False)

@@ -40,6 +40,13 @@ class ToolDefinition(BaseModel):
     parameters: dict[str, JsonValue]
 
 
+class ProviderToolDefinition(BaseModel):
+    """A tool that a `provider` runs itself, as its API takes it."""
+
+    provider: str
+    tool: dict[str, JsonValue]
+
+
 class OutputFormat(BaseModel):
     """The schema by which the provider constrains the model's answer: its `name`, `description` and `json_schema`."""
 
@@ -67,12 +74,17 @@ class Definition(BaseModel):
     mcp_schemas: dict[str, dict[str, JsonValue]] = optional_field({})
     on_demand: list[str] = optional_field([])
     stored: str | None = optional_field()
+    provider_tools: list[ProviderToolDefinition] = optional_field([])
 
     @property
     def visible_tools(self) -> list[ToolDefinition]:
         """The tools that the model sees from the beginning."""
         hidden = {*self.on_demand}
         return [tool for tool in self.tools if tool.name not in hidden]
+
+    def tools_of(self, provider: str) -> list[dict[str, JsonValue]]:
+        """The tools that a provider runs itself."""
+        return [each.tool for each in self.provider_tools if each.provider == provider]
 
 
 class ModelFacts(BaseModel):

@@ -13,7 +13,18 @@ from pydantic import BaseModel, Field, TypeAdapter
 
 from mulligan.content import Part
 from mulligan.schema.optional_field import optional_field
-from mulligan.values import Deferred, ErrorInfo, Repair, RunResult, StepResult, SubRun, ToolCall, Usage
+from mulligan.values import (
+    Citation,
+    Deferred,
+    ErrorInfo,
+    HostedCall,
+    Repair,
+    RunResult,
+    StepResult,
+    SubRun,
+    ToolCall,
+    Usage,
+)
 
 __all__ = [
     "EVENT",
@@ -204,6 +215,10 @@ class Answered(_StoredEvent):
     """The calls that it made, in its order."""
     usage: Usage
     """Tokens of the model call."""
+    hosted_calls: list[HostedCall] = optional_field([])
+    """The calls that the provider carried out itself, in their order."""
+    citations: list[Citation] = optional_field([])
+    """The sources that the answer names, in their order."""
 
 
 class ToolCallRepaired(_StoredEvent):

@@ -20,8 +20,8 @@ from pydantic import (
 
 from mulligan.schema.optional_field import optional_field
 from mulligan.schema.well_formed import WellFormedText
-from mulligan.values import AssistantMessage, ErrorInfo, Repair, ToolMessage, Usage, UserMessage
-from mulligan.wire.checked_result import CheckedResult, are_tokens
+from mulligan.values import AssistantMessage, Citation, ErrorInfo, HostedCall, Repair, ToolMessage, Usage, UserMessage
+from mulligan.wire.checked_result import MOST_COUNT, CheckedResult, are_between, are_tokens
 from mulligan.wire.conversation_ref import CachedResult, ConversationRef
 from mulligan.wire.run_context import RunContext
 
@@ -166,6 +166,12 @@ class ModelAnswer(CheckedResult):
     """Whether the model was called in a batch, at its prices."""
     features: dict[str, JsonValue] = optional_field({})
     """What the parts of features on the worker say of the answer to those in the workflow, by their names."""
+    hosted_calls: list[HostedCall] = optional_field([])
+    citations: list[Citation] = optional_field([])
+    reason: WellFormedText | None = optional_field()
+    """Why the provider refused or withheld the answer, in its own word."""
+    context_tokens: int | None = optional_field()
+    """The tokens of the conversation up to the answer, as the provider has counted them; None: those of `usage`."""
 
     @model_serializer(mode="wrap")
     def _with_values(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -202,7 +208,9 @@ class ModelAnswer(CheckedResult):
             return "it does not say for each call what came of it"
         if not all(call.id for call in calls) or len({call.id for call in calls}) < len(calls):
             return "two calls have the same id, or one has none"
-        if not all(map(are_tokens, [self.usage, *self.usage_of_repairs.values()])):
+        if not all(map(are_tokens, [self.usage, *self.usage_of_repairs.values()])) or not are_between(
+            0, MOST_COUNT, [self.context_tokens]
+        ):
             return "its usage is no number of tokens"
         if any(prepared.arguments is None and prepared.error is None for prepared in self.prepared):
             return "a call that it calls valid has no arguments"

@@ -310,6 +310,8 @@ class Conversation:
             compaction=record.compaction,
             model=record.model,
             shared=self.first_step + index < self.shared_steps,
+            hosted_calls=record.hosted_calls,
+            citations=record.citations,
         )
 
     def dump(self, run_id: str = "") -> dict[str, Any]:

@@ -114,7 +114,8 @@ class _EventBuilder:
         match entry.type:
             case "answered":
                 calls = [ToolCall(id=c.id, name=c.name, arguments=c.raw_arguments) for c in step.tool_calls]
-                return {"step": step.step, "text": step.text, "tool_calls": calls, "usage": step.usage}
+                hosted = {"hosted_calls": step.hosted_calls, "citations": step.citations}
+                return {"step": step.step, "text": step.text, "tool_calls": calls, "usage": step.usage, **hosted}
             case "answer_rejected":
                 return {"step": step.step, "error": step.error}
         if entry.call is None:

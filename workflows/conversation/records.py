@@ -13,8 +13,10 @@ from mulligan.content import Part, Text
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import (
     AnsweredQuestion,
+    Citation,
     Decision,
     ErrorInfo,
+    HostedCall,
     Repair,
     StepCompaction,
     SubRun,
@@ -22,6 +24,7 @@ from mulligan.values import (
     Usage,
     UserMessage,
 )
+from mulligan.wire.model_call import ModelAnswer
 
 
 class CallRecord(BaseModel):
@@ -57,6 +60,15 @@ class StepRecord(BaseModel):
     error: ErrorInfo | None = None
     compaction: StepCompaction | None = None
     model: str
+    hosted_calls: list[HostedCall] = optional_field([])
+    citations: list[Citation] = optional_field([])
+    context_tokens: int | None = optional_field()
+    """The tokens of the conversation up to the answer, as the provider has counted them; None: those of `usage`."""
+
+    def take(self, answer: ModelAnswer) -> None:
+        """Record what the answer has beside its message and its usage."""
+        self.hosted_calls, self.citations = answer.hosted_calls, answer.citations
+        self.context_tokens = answer.context_tokens
 
 
 class ConversationSummary(BaseModel):

@@ -21,9 +21,10 @@ def tokens(conversation: Conversation) -> int:
     last = conversation.steps[-1]
     new = conversation.size(last.at + 1)
     new -= conversation.left_out
-    if not last.usage.total_tokens:  # some servers do not count
+    counted = last.usage.total_tokens if last.context_tokens is None else last.context_tokens
+    if not counted:  # some servers do not count
         return max(0, conversation.size(conversation.cut, last.at + 1) + new) // BYTES_PER_TOKEN
-    return max(0, last.usage.total_tokens + new // BYTES_PER_TOKEN)
+    return max(0, counted + new // BYTES_PER_TOKEN)
 
 
 def size_of(conversation: Conversation, start: int, end: int) -> int:

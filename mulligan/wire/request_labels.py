@@ -1,0 +1,34 @@
+"""What requests to a provider carry beside the conversation: digests that name it, and the person it is for."""
+
+from __future__ import annotations
+
+import hashlib
+
+from mulligan.run_input import RunInput
+
+KEY_CHARS = 32
+MAIN_CONVERSATION = "0"
+"""The number of the conversation of a workflow with one agent."""
+
+
+def prompt_cache_key(workflow_id: str, conversation: str, run_input: RunInput | None) -> str:
+    """The key by which a provider finds the beginning of a conversation in its cache, as hexadecimal digits.
+
+    Args:
+        workflow_id: Of the run.
+        conversation: The number of the agent's conversation in its workflow.
+        run_input: The run's input: a run that continues another one's conversation has that one's key.
+    """
+    resumed = run_input.resumed_from if run_input else None
+    if resumed is not None and resumed.cache_key:
+        return resumed.cache_key
+    return _digest(workflow_id, conversation)
+
+
+def safety_identifier(tenant: str | None, user: str | None) -> str:
+    """The identifier of a person for a provider, which does not say who it is. "": nobody is named."""
+    return "" if user is None else _digest(*filter(None, (tenant, user)))
+
+
+def _digest(*texts: str) -> str:
+    return hashlib.sha256("\0".join(texts).encode(errors="replace")).hexdigest()[:KEY_CHARS]
