@@ -95,7 +95,8 @@ class ModelAttempt:
             call_as_text=text_calls.as_text if text_calls is not None else None,
             timeout=self.services.providers.timeout(request.model, request.timeout),
             prompt_cache_key=_cache_key(request.where),
-            safety_identifier=safety_identifier(request.where.tenant, request.where.user),
+            safety_identifier=request.where.safety_identifier
+            or safety_identifier(request.where.tenant, request.where.user),
             summarized_answers=request.summarized_answers or 0,
             on_text=on_text,
             on_demand=draft.on_demand,

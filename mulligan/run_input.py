@@ -100,6 +100,10 @@ class ForkedFrom(BaseModel):
     """Instructions in place of the agent's."""
     once: list[OnceCall] = optional_field([], max_length=MOST_CALLS)
     """Its calls of tools with `once` before the step, which are not executed again."""
+    cache_key: Annotated[str, Field(max_length=64)] = optional_field("")
+    """As in `ResumedFrom`; "": the fork has its own."""
+    safety_identifier: Annotated[str, Field(max_length=64)] = optional_field("")
+    """The digest of the person for whom the earlier run worked; "": that of the fork's own `user`."""
     facts: dict[str, JsonValue] | None = optional_field()
     """The facts of the agent that the earlier run pinned (`AgentFacts`); None: they are pinned when the fork opens."""
     state: dict[str, JsonValue] | None = optional_field()

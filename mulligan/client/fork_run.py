@@ -23,6 +23,7 @@ from mulligan.run_input import INSTRUCTIONS_CHARS, ForkedFrom, Prompt, RunInput,
 from mulligan.schema.json_schema import schema_faults, schema_validator
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import Message, ToolMessage, UserMessage
+from mulligan.wire.request_labels import safety_identifier
 from mulligan.wire.resume_page import ForkState
 from mulligan.wire.ui_summary import run_summary, task_of
 
@@ -247,6 +248,8 @@ async def _read_input(client: Client, description: WorkflowExecutionDescription,
         model=edits.model,
         instructions=edits.instructions,
         once=state.once,
+        cache_key=point.cache_key if fork.pinned else "",
+        safety_identifier=_person(state.input) if fork.pinned else "",
         facts=point.facts.model_dump(mode="json") if point.facts and fork.pinned else None,
         state=point.model_dump(mode="json", exclude={"facts"}),
     )
@@ -265,6 +268,12 @@ async def _read_input(client: Client, description: WorkflowExecutionDescription,
             f'"max_steps" is {limit}, and counts the {point.steps} steps before step {point.step} too; give a larger one.'
         )
     return run_input
+
+
+def _person(earlier: RunInput) -> str:
+    """The digest by which requests name the person for whom the earlier run worked."""
+    inherited = earlier.forked_from.safety_identifier if earlier.forked_from else ""
+    return inherited or safety_identifier(earlier.tenant, earlier.user)
 
 
 def _with_prompt(messages: list[Message], edits: Edits, point: ForkState) -> list[Message]:

@@ -17,12 +17,11 @@ def prompt_cache_key(workflow_id: str, conversation: str, run_input: RunInput | 
     Args:
         workflow_id: Of the run.
         conversation: The number of the agent's conversation in its workflow.
-        run_input: The run's input: a run that continues another one's conversation has that one's key.
+        run_input: The run's input: a run that continues another one's conversation, or was forked from it, has that
+            one's key.
     """
-    resumed = run_input.resumed_from if run_input else None
-    if resumed is not None and resumed.cache_key:
-        return resumed.cache_key
-    return _digest(workflow_id, conversation)
+    source = (run_input.resumed_from or run_input.forked_from) if run_input else None
+    return (source.cache_key if source else "") or _digest(workflow_id, conversation)
 
 
 def safety_identifier(tenant: str | None, user: str | None) -> str:

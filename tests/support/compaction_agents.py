@@ -10,7 +10,7 @@ from typing import Any
 
 from temporalio import workflow
 
-from mulligan import Agent, Compaction, DurableAgent, Image, ToolContext, tool
+from mulligan import Agent, ClearToolResults, Compaction, DurableAgent, Image, ToolContext, tool
 from tests.support.content_files import png
 from tests.support.openai_turn import Failure, Turn, Usage
 
@@ -39,6 +39,20 @@ reader = Agent(
 )
 roomy = Agent(
     name="page_reader_with_room", model="openai-chat:nobody", tools=[read_page], features=[Compaction(at=10**6)]
+)
+forgetful = Agent(
+    name="forgetful_page_reader",
+    model="openai-chat:nobody",
+    tools=[read_page],
+    features=[ClearToolResults(at=LIMIT)],
+    max_steps=1_000,
+)
+finder = Agent(
+    name="page_finder",
+    model="openai-chat:nobody",
+    tools=[tool(on_demand=True)(read_page.function)],
+    features=[Compaction(at=LIMIT)],
+    max_steps=1_000,
 )
 terse = Agent(
     name="terse_page_reader",
