@@ -122,7 +122,11 @@ class ModelAttempt:
             answer = await inspect_answer(self.services, request, agent, definition, reply, conversation)
             usage, others = answer.usage, answer.usage_of_repairs
         finally:
-            await self.services.budgets.add(request.where, request.model, usage, others, batched=batched, key=key)
+            budgets = self.services.budgets
+            await budgets.add(request.where, request.model, usage, others, batched=batched, key=key)
+            if reply.hosted_calls:
+                names = [call.name for call in reply.hosted_calls]
+                await budgets.add_hosted(request.where, request.model, names, key)
         conversation.extend([answer.message])
         # A settled call has its result already: the next model call takes it from this cache.
         for call, prepared in zip(answer.message.tool_calls, answer.prepared, strict=True):
