@@ -215,7 +215,7 @@ class RunningAgent:
             tenant=given.tenant,
             user=given.user,
             cache_key=source.cache_key if source else "",
-            safety_identifier=given.forked_from.safety_identifier if given.forked_from else "",
+            safety_identifier=source.safety_identifier if source else "",
             input=given.without_conversation if turn.facts.tools_by_function else None,
         )
 

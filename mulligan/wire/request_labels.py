@@ -29,5 +29,12 @@ def safety_identifier(tenant: str | None, user: str | None) -> str:
     return "" if user is None else _digest(*filter(None, (tenant, user)))
 
 
+def inherited_identifier(earlier: RunInput, user: str | None) -> str:
+    """The identifier that a run inherits which continues or forks an earlier one; "": its own `user` has it."""
+    source = earlier.resumed_from or earlier.forked_from
+    identifier = (source.safety_identifier if source else "") or safety_identifier(earlier.tenant, earlier.user)
+    return "" if identifier == safety_identifier(earlier.tenant, user) else identifier
+
+
 def _digest(*texts: str) -> str:
     return hashlib.sha256("\0".join(texts).encode(errors="replace")).hexdigest()[:KEY_CHARS]

@@ -25,7 +25,7 @@ class RunContext(BaseModel):
     """The agent's name, the number of its conversation in the workflow, and the parent of the run's spans.
 
     `cache_key`: the key for prompt caches, of a run that continues another one's conversation, or was forked from it.
-    `safety_identifier`: of a fork whose requests name the person for whom the other run worked.
+    `safety_identifier`: of such a run, where the other run worked for another person.
     `trace` is a W3C traceparent. `tenant`: that of the run, whose content its references name. `user`: for whom it works.
     `input`: the run's, without the conversation, where a function returns the agent's tools: any worker can call it again.
     """
