@@ -100,6 +100,7 @@ class ModelAttempt:
             summarized_answers=request.summarized_answers or 0,
             on_text=on_text,
             on_demand=draft.on_demand,
+            counted=conversation.counted,
         )
 
     async def take_answer(
@@ -128,6 +129,9 @@ class ModelAttempt:
                 names = [call.name for call in reply.hosted_calls]
                 await budgets.add_hosted(request.where, request.model, names, key)
         conversation.extend([answer.message])
+        tokens = answer.usage.total_tokens if answer.context_tokens is None else answer.context_tokens
+        if tokens:
+            conversation.counted = len(conversation.messages), tokens
         # A settled call has its result already: the next model call takes it from this cache.
         for call, prepared in zip(answer.message.tool_calls, answer.prepared, strict=True):
             if prepared.text is not None:
