@@ -12,7 +12,7 @@ from mulligan.devserver import DevServer
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
-from tests.support.compaction_agents import PROMPT, is_summing_up, reading
+from tests.support.compaction_agents import PROMPT, finding, is_summing_up
 from tests.support.openai_turn import Turn
 
 QUERY, CITY = '{"query": "weather of a city"}', '{"city": "Oslo"}'
@@ -53,10 +53,10 @@ async def test_what_was_found_is_still_there_after_continue_as_new(lab: Lab, cha
     client = await connect(chain_server.address)
     at = Lab(client, lab.model, lab.otlp, lab.telemetry, f"found-{uuid.uuid4().hex[:6]}")
     async with running_worker(client, load(["tests.support.compaction_agents"]), lab.telemetry, at.task_queue):
-        ran = await at.run(reading(12), agent="page_finder", prompt=PROMPT)
+        ran = await at.run(finding(12), agent="page_finder", prompt=PROMPT)
     runs = [each async for each in client.list_workflows(f"WorkflowId = '{ran.id}'")]
     assert len(runs) > 1
     sent = [request.json for request in ran.requests if not is_summing_up(request.json)]
     tools = [[tool["function"]["name"] for tool in request["tools"]] for request in sent]
-    assert tools == [["find_tools"], *[["find_tools", "read_page"]] * 12]
+    assert tools == [["find_tools"], *[["find_tools", "read_page", "close_book"]] * 13]
     assert len(sent[-1]["messages"]) < len(sent)

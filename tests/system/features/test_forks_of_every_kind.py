@@ -20,7 +20,7 @@ from tests.live.conftest import DONE, Lab, Ran, call
 from tests.live.recovery_matrix import observe
 from tests.live.test_people import REFUND, pending
 from tests.live.test_recovery import ROWS
-from tests.support.compaction_agents import PROMPT, READ, is_summing_up, reading
+from tests.support.compaction_agents import PROMPT, READ, finding, is_summing_up, reading
 from tests.support.openai_server import Failure, Recorded, Turn
 from tests.support.people_agents import desk
 from tests.support.shop_agents import RAN
@@ -144,9 +144,9 @@ async def test_forks_with_features_that_change_what_is_sent(lab: Lab, chain_serv
     client = await connect(chain_server.address)
     at = Lab(client, lab.model, lab.otlp, lab.telemetry, f"forks-{uuid.uuid4().hex[:6]}")
     async with running_worker(client, load(["tests.support.compaction_agents"]), lab.telemetry, at.task_queue):
-        for agent in ("forgetful_page_reader", "page_finder"):
+        for agent, script in (("forgetful_page_reader", reading(11)), ("page_finder", finding(11))):
             for api in APIS[:3]:
-                ran = await at.run(reading(11), agent=agent, prompt=PROMPT, api=api)
+                ran = await at.run(script, agent=agent, prompt=PROMPT, api=api)
                 await counted.fork(at, ran, f"{agent} {api}")
     await _hosted_work(lab, counted)
     await _skills(lab, counted, tmp_path)
