@@ -95,10 +95,12 @@ class ModelAttempt:
             call_as_text=text_calls.as_text if text_calls is not None else None,
             timeout=self.services.providers.timeout(request.model, request.timeout),
             prompt_cache_key=_cache_key(request.where),
-            safety_identifier=safety_identifier(request.where.tenant, request.where.user),
+            safety_identifier=request.where.safety_identifier
+            or safety_identifier(request.where.tenant, request.where.user),
             summarized_answers=request.summarized_answers or 0,
             on_text=on_text,
             on_demand=draft.on_demand,
+            counted=conversation.counted,
         )
 
     async def take_answer(
@@ -121,8 +123,15 @@ class ModelAttempt:
             answer = await inspect_answer(self.services, request, agent, definition, reply, conversation)
             usage, others = answer.usage, answer.usage_of_repairs
         finally:
-            await self.services.budgets.add(request.where, request.model, usage, others, batched=batched, key=key)
+            budgets = self.services.budgets
+            await budgets.add(request.where, request.model, usage, others, batched=batched, key=key)
+            if reply.hosted_calls:
+                names = [call.name for call in reply.hosted_calls]
+                await budgets.add_hosted(request.where, request.model, names, key)
         conversation.extend([answer.message])
+        tokens = answer.usage.total_tokens if answer.context_tokens is None else answer.context_tokens
+        if tokens:
+            conversation.counted = len(conversation.messages), tokens
         # A settled call has its result already: the next model call takes it from this cache.
         for call, prepared in zip(answer.message.tool_calls, answer.prepared, strict=True):
             if prepared.text is not None:

@@ -21,7 +21,7 @@ from mulligan.activities.services import Services
 from mulligan.agent import Agent, AgentTool
 from mulligan.durations import seconds
 from mulligan.errors import DeclarationError, InvalidRunInputError
-from mulligan.model_name import ModelName, can_be_batched, check_model
+from mulligan.model_name import ModelName, check_model
 from mulligan.observe.spans import AgentRun
 from mulligan.run_input import RunInput
 from mulligan.schema.well_formed import well_formed
@@ -51,8 +51,8 @@ METADATA_BYTES = 1_200_000
 """Bytes of a run's metadata as JSON. The input of each tool call has it, with up to size_limits.ARGUMENTS_BYTES of
 arguments; the server terminates a run whose input of an activity has more than 2 MB."""
 NO_STORAGE = (
-    '"agent" is "{agent}", whose models are called in batches: its workers need a storage for the requests. Set '
-    "MULLIGAN_CONTENT_DIR, or MULLIGAN_EXTERNAL_STORAGE, on the workers."
+    '"agent" is "{agent}" with the feature {feature}: its workers need a storage for content. Set MULLIGAN_CONTENT_DIR, or '
+    "MULLIGAN_EXTERNAL_STORAGE, on the workers."
 )
 
 
@@ -117,8 +117,8 @@ class OpenRunActivity:
         model = run_input.model or agent.models[0]
         definition = define(agent, instructions, model, offered, _client_instructions(agent, run_input))
         own_models = [run_input.model] if run_input.model else agent.models
-        if agent.has_feature("batch") and services.contents is None and can_be_batched(own_models):
-            raise InvalidRunInputError(NO_STORAGE.format(agent=agent.name))
+        if services.contents is None:
+            _check_storage(agent, own_models)
         facts = _facts(agent, own_models, models, definition, offered)
         facts.instructions_chars = len(instructions) if definition.instructions != instructions else None
         return facts
@@ -194,6 +194,17 @@ def _client_instructions(agent: Agent, run_input: RunInput) -> str:
             f'"client_instructions" is refused: the agent "{agent.name}" has its own instructions. Leave it out.'
         )
     return given if agent.client_instructions == "context" else ""
+
+
+def _check_storage(agent: Agent, models: Sequence[str]) -> None:
+    """Check that no feature of the agent needs the storage that the worker does not have.
+
+    Raises:
+        InvalidRunInputError: one does.
+    """
+    for feature in agent.all_features:
+        if feature.needs_storage(models):
+            raise InvalidRunInputError(NO_STORAGE.format(agent=agent.name, feature=type(feature).__name__))
 
 
 def _check_model(model: str, providers: AvailableProviders) -> None:

@@ -233,6 +233,7 @@ class Agent(Generic[OutputT]):
         task_queue: str | None = None,
         timeout: float | timedelta | None = None,
         once: Once = False,
+        on_demand: bool = False,
     ) -> AgentTool:
         """This agent as a tool of another: each call is a run with a history of its own. It takes {"prompt": text}.
 
@@ -246,6 +247,7 @@ class Agent(Generic[OutputT]):
             task_queue: The task queue of its runs, if not the calling run's.
             timeout: Seconds, or a timedelta, for a whole run; None: no limit.
             once: As a tool's.
+            on_demand: As a tool's.
 
         Raises:
             DeclarationError: an option makes no sense.
@@ -268,6 +270,7 @@ class Agent(Generic[OutputT]):
             approval_timeout=None if approval_timeout is None else as_timedelta(approval_timeout),
             task_queue=task_queue,
             once=once,
+            on_demand=on_demand,
         )
         agent_tool.check()
         return agent_tool

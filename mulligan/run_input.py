@@ -66,6 +66,8 @@ class ResumedFrom(BaseModel):
     """Its calls of tools with `once` that are not executed again."""
     cache_key: Annotated[str, Field(max_length=64)] = optional_field("")
     """The key of its conversation for the prompt caches of providers, which the run inherits."""
+    safety_identifier: Annotated[str, Field(max_length=64)] = optional_field("")
+    """The digest of the person for whom it worked, which the run inherits; "": that of the run's own `user`."""
 
     @property
     def identity(self) -> dict[str, str]:
@@ -100,6 +102,10 @@ class ForkedFrom(BaseModel):
     """Instructions in place of the agent's."""
     once: list[OnceCall] = optional_field([], max_length=MOST_CALLS)
     """Its calls of tools with `once` before the step, which are not executed again."""
+    cache_key: Annotated[str, Field(max_length=64)] = optional_field("")
+    """As in `ResumedFrom`; "": the fork has its own."""
+    safety_identifier: Annotated[str, Field(max_length=64)] = optional_field("")
+    """As in `ResumedFrom`."""
     facts: dict[str, JsonValue] | None = optional_field()
     """The facts of the agent that the earlier run pinned (`AgentFacts`); None: they are pinned when the fork opens."""
     state: dict[str, JsonValue] | None = optional_field()

@@ -125,7 +125,10 @@ class Feature:
         """The step's calls were cancelled, or one has failed the run: end what only this feature knows of."""
 
     def for_resume(self, state: ResumeState) -> None:
-        """Add what another run needs that resumes this one, or with `state.fork`, that begins before that step."""
+        """Add what another run needs that resumes this one, or with `state.fork`, that begins before that step.
+
+        What a fork's part of the feature is to `load` is added to `state.fork.features`.
+        """
 
     def dump(self) -> Any:
         """The state that continue-as-new carries, as JSON; None if there is none."""

@@ -9,6 +9,7 @@ from mulligan.errors import InvalidRunInputError
 from mulligan.features import FEATURES
 from mulligan.run_input import ForkedFrom, RunInput
 from mulligan.values import AssistantMessage
+from mulligan.wire.request_labels import prompt_cache_key
 from mulligan.wire.resume_page import ForkState, ResumeState
 from mulligan.workflows import limits
 from mulligan.workflows.conversation.conversation import Conversation, messages_that_fit
@@ -80,7 +81,8 @@ def _holder(agent: RunningAgent) -> dict[str, str] | None:
 
 
 def _without_messages(run_input: RunInput) -> RunInput:
-    return run_input.model_copy(update={"messages": [], "prompt": None, "forked_from": None})
+    origin = run_input.forked_from.origin if run_input.forked_from else None
+    return run_input.model_copy(update={"messages": [], "prompt": None, "forked_from": origin})
 
 
 def _request_span(agent: RunningAgent, turn: Turn | None) -> tuple[int, int]:
@@ -109,6 +111,7 @@ def _fork(agent: RunningAgent, step: int, turn: Turn | None, past: Conversation)
         key=agent.key,
         steps=step - turn.first_step if turn else 0,
         model=answered or (turn.model if turn else ""),
+        cache_key=prompt_cache_key(info.workflow_id, agent.key, turn.input if turn else agent.input),
         facts=turn.facts if turn else None,
     )
 
@@ -127,6 +130,9 @@ def begin_fork(agent: RunningAgent, turn: Turn, forked: ForkedFrom) -> None:
         try:
             state = ForkState.model_validate(forked.state)
             agent.conversation.take_over(state.conversation)
+            for feature in agent.features:
+                if feature.name() in state.features:
+                    feature.load(state.features[feature.name()])
         except (ValueError, KeyError, TypeError) as error:
             fault = error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else error
             raise InvalidRunInputError(f'"forked_from.state" cannot be used: {fault}.') from None

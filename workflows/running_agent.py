@@ -207,13 +207,15 @@ class RunningAgent:
         """What identifies the turn in the inputs of its activities."""
         turn = self.turn
         given = turn.input
+        source = given.resumed_from or given.forked_from
         return RunContext(
             agent=self.name,
             conversation=self.key,
             trace=turn.trace,
             tenant=given.tenant,
             user=given.user,
-            cache_key=given.resumed_from.cache_key if given.resumed_from else "",
+            cache_key=source.cache_key if source else "",
+            safety_identifier=source.safety_identifier if source else "",
             input=given.without_conversation if turn.facts.tools_by_function else None,
         )
 

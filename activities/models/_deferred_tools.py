@@ -64,6 +64,8 @@ def with_searches(
 ) -> list[str]:
     """OpenAI's items of a conversation, with calls of `find_tools` as searches for tools, whose results have the tools.
 
+    Such a result has no place for a text: that of a search which has found nothing follows the step's results as a message.
+
     Args:
         items: The items, as JSON.
         on_demand: The tools on demand.
@@ -73,8 +75,12 @@ def with_searches(
     finds = {legal_id(call_id): names for call_id, names in on_demand.finds.items()}
     searches: set[str] = set()
     written: list[str] = []
+    texts: list[str] = []
     for text in items:
         item = json.loads(text) if text.startswith('{"type":"function_call') else {}
+        if item.get("type") != "function_call_output":
+            written += texts
+            texts = []
         call_id = item.get("call_id", "")
         search = {"call_id": call_id, "execution": "client", "status": "completed"}
         if item.get("type") == "function_call" and item.get("name") == FIND_TOOLS:
@@ -84,9 +90,17 @@ def with_searches(
         elif item.get("type") == "function_call_output" and call_id in searches:
             found = [tools[name] for name in finds.get(call_id, ())]
             written.append(to_json({"type": "tool_search_output", **search, "tools": found}))
+            if not found:
+                texts.append(_message_of(item["output"]))
         else:
             written.append(text)
-    return written
+    return [*written, *texts]
+
+
+def _message_of(output: Any) -> str:
+    text = output if isinstance(output, str) else to_json(output)
+    content = [{"type": "input_text", "text": f"The result of `{FIND_TOOLS}`: {text}"}]
+    return to_json({"type": "message", "role": "user", "content": content})
 
 
 def search_tool(tool: Mapping[str, Any]) -> dict[str, Any]:

@@ -81,6 +81,8 @@ class Request:
     on_demand: ToolsOnDemand | None = None
     """Where tools are found on demand: `definition` has those that were found, after the others, so that a provider may
     ignore this. A provider whose API can defer tools sends all of them, deferred: then a find changes nothing before it."""
+    counted: tuple[int, int] | None = None
+    """How many of the first messages a provider has counted, and their tokens, with the instructions and tools."""
 
 
 @dataclass(frozen=True)

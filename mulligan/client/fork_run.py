@@ -23,6 +23,7 @@ from mulligan.run_input import INSTRUCTIONS_CHARS, ForkedFrom, Prompt, RunInput,
 from mulligan.schema.json_schema import schema_faults, schema_validator
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import Message, ToolMessage, UserMessage
+from mulligan.wire.request_labels import inherited_identifier
 from mulligan.wire.resume_page import ForkState
 from mulligan.wire.ui_summary import run_summary, task_of
 
@@ -174,8 +175,7 @@ async def start_fork(
     request = request_digest({"of": description.run_id, **fork.model_dump(mode="json")})
     new_id = new_id or f"{workflow_id[:_ID_CHARS]}-{'fork' if fork.pinned else 'rerun'}-{secrets.token_hex(3)}"
     has_parts = any(isinstance(each, list) for each in (fork.edits.prompt, fork.edits.message))
-    run_input = await _read_input(client, description, fork, request)
-    run_input = run_input.model_copy(update={"user": user or run_input.user})
+    run_input = await _read_input(client, description, fork, request, user)
     run_input = await store_content(run_input, check_messages=has_parts)
     summary = run_summary(run_input.agent, task_of(run_input))
     try:
@@ -224,8 +224,11 @@ async def _read_state(client: Client, description: WorkflowExecutionDescription,
     return state, messages
 
 
-async def _read_input(client: Client, description: WorkflowExecutionDescription, fork: Fork, request: str) -> RunInput:
+async def _read_input(
+    client: Client, description: WorkflowExecutionDescription, fork: Fork, request: str, user: str | None
+) -> RunInput:
     state, messages = await _read_state(client, description, fork)
+    user = user or state.input.user
     point: ForkState = state.fork
     edits = fork.edits
     messages = _with_prompt(messages, edits, point)
@@ -247,6 +250,8 @@ async def _read_input(client: Client, description: WorkflowExecutionDescription,
         model=edits.model,
         instructions=edits.instructions,
         once=state.once,
+        cache_key=point.cache_key if fork.pinned else "",
+        safety_identifier=inherited_identifier(state.input, user) if fork.pinned else "",
         facts=point.facts.model_dump(mode="json") if point.facts and fork.pinned else None,
         state=point.model_dump(mode="json", exclude={"facts"}),
     )
@@ -255,6 +260,7 @@ async def _read_input(client: Client, description: WorkflowExecutionDescription,
         "traceparent": None,
         "resumed_from": None,
         "forked_from": forked_from,
+        "user": user,
         "model": edits.model or state.input.model,
         "max_steps": fork.max_steps or state.input.max_steps,
     }

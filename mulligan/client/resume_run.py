@@ -32,7 +32,7 @@ from mulligan.values import (
     ToolMessage,
     UserMessage,
 )
-from mulligan.wire.request_labels import MAIN_CONVERSATION, prompt_cache_key
+from mulligan.wire.request_labels import MAIN_CONVERSATION, inherited_identifier, prompt_cache_key
 from mulligan.wire.run_status import status_of_cause
 from mulligan.wire.ui_summary import run_summary, task_of
 
@@ -284,6 +284,7 @@ class _Continuing:
             key=self._key,
             once=state.once,
             cache_key=prompt_cache_key(workflow_id, MAIN_CONVERSATION, state.input),
+            safety_identifier=inherited_identifier(state.input, options.get("user", state.input.user)),
         )
         update = {
             "messages": messages,

@@ -333,6 +333,16 @@ class Translator:
                 return [{"type": "reset-step"}]  # a step has no other parts until it is answered
             case changes.TextClosed():
                 return [{"type": "text-end", "id": self._text_id}]
+            case changes.StepAnswered(step):
+                return [
+                    {
+                        "type": "source-url",
+                        "sourceId": f"source-{step.number}-{n}",
+                        "url": each.url,
+                        "title": each.title,
+                    }
+                    for n, each in enumerate({each.url: each for each in step.citations if each.url}.values(), 1)
+                ]
             case changes.Noted(MessageReceived() as message):
                 parts = [{"type": "text", "text": message.text}]
                 return [{"type": "steering-message", "id": f"message-{message.offset}", "parts": parts}]

@@ -17,17 +17,23 @@ def prompt_cache_key(workflow_id: str, conversation: str, run_input: RunInput | 
     Args:
         workflow_id: Of the run.
         conversation: The number of the agent's conversation in its workflow.
-        run_input: The run's input: a run that continues another one's conversation has that one's key.
+        run_input: The run's input: a run that continues another one's conversation, or was forked from it, has that
+            one's key.
     """
-    resumed = run_input.resumed_from if run_input else None
-    if resumed is not None and resumed.cache_key:
-        return resumed.cache_key
-    return _digest(workflow_id, conversation)
+    source = (run_input.resumed_from or run_input.forked_from) if run_input else None
+    return (source.cache_key if source else "") or _digest(workflow_id, conversation)
 
 
 def safety_identifier(tenant: str | None, user: str | None) -> str:
     """The identifier of a person for a provider, which does not say who it is. "": nobody is named."""
     return "" if user is None else _digest(*filter(None, (tenant, user)))
+
+
+def inherited_identifier(earlier: RunInput, user: str | None) -> str:
+    """The identifier that a run inherits which continues or forks an earlier one; "": its own `user` has it."""
+    source = earlier.resumed_from or earlier.forked_from
+    identifier = (source.safety_identifier if source else "") or safety_identifier(earlier.tenant, earlier.user)
+    return "" if identifier == safety_identifier(earlier.tenant, user) else identifier
 
 
 def _digest(*texts: str) -> str:

@@ -20,8 +20,9 @@ class ForkState(BaseModel):
     """What a run has recorded of the messages before the model call of `step`, for another run that begins there.
 
     `conversation`: in the form of `Conversation.dump`, without the messages. `key`: of the agent in its workflow. `steps`:
-    how many of the steps before belong to its turn. `model`: that answered in `step`, or would be called. `facts`: of the
-    turn; None where it was not opened.
+    how many of the steps before belong to its turn. `model`: that answered in `step`, or would be called. `cache_key`: for
+    prompt caches. `features`: by their names, what their `load` gets. `facts`: of the turn; None where it was not
+    opened.
     """
 
     step: int
@@ -29,6 +30,8 @@ class ForkState(BaseModel):
     key: str
     steps: int
     model: str
+    cache_key: str = ""
+    features: dict[str, JsonValue] = optional_field({})
     facts: AgentFacts | None = None
 
 

@@ -24,7 +24,8 @@ def _without_defaults(value: BaseModel) -> dict[str, Any]:
 class RunContext(BaseModel):
     """The agent's name, the number of its conversation in the workflow, and the parent of the run's spans.
 
-    `cache_key`: the key for prompt caches, of a run that continues another one's conversation.
+    `cache_key`: the key for prompt caches, of a run that continues another one's conversation, or was forked from it.
+    `safety_identifier`: of such a run, where the other run worked for another person.
     `trace` is a W3C traceparent. `tenant`: that of the run, whose content its references name. `user`: for whom it works.
     `input`: the run's, without the conversation, where a function returns the agent's tools: any worker can call it again.
     """
@@ -35,4 +36,5 @@ class RunContext(BaseModel):
     tenant: str | None = optional_field()
     user: str | None = optional_field()
     cache_key: str = optional_field("")
+    safety_identifier: str = optional_field("")
     input: Annotated[RunInput, PlainSerializer(_without_defaults)] | None = optional_field()

@@ -133,9 +133,13 @@ CASES = {
         "boss", calling("ask_helper", '{"prompt": "Help."}'), ["sub_agents"],
         scripts={"step-cost-helper": lambda _: [DONE]},
     ),
+    "tool search": Case("searching", calling("look"), ["tool_search"]),
+    "skills": Case("skilled", calling("read_skill", '{"name": "looking"}'), ["skills"]),
     "budgets": Case(
         "plain", calling("look"), ["budgets"], given={"tenant": "acme"}, settings=["MULLIGAN_PRICES", "MULLIGAN_BUDGETS"]
     ),
+    "clearing, not due": Case("remembering", calling("look"), ["clearing"]),
+    "clearing": Case("forgetting", calling("read"), ["clearing"]),
     "compaction, not due": Case("with_room", calling("look"), ["compaction"]),
     "compaction": Case("reading", reading, ["compaction"]),
     "fallback, not needed": Case("failing_over", calling("look"), ["fallback"]),

@@ -17,4 +17,10 @@ def get_trains(station: str) -> str:
     return f"{station}: 10:05."
 
 
+packer = Agent(name="packer", model="openai-chat:packer")
+leader = Agent(
+    name="leader",
+    model="openai:m",
+    tools=[get_weather, packer.as_tool(description="Pack a suitcase for a journey.", on_demand=True)],
+)
 guide = Agent(name="guide", model="openai:m", tools=[get_weather, get_trains])

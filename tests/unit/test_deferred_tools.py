@@ -79,6 +79,29 @@ async def test_openai_gets_its_own_search(bench: Bench) -> None:
     assert body["tools"][1] == {"type": "tool_search", "execution": "client", **described}
 
 
+async def test_the_text_of_a_search_that_found_nothing_follows_the_results(bench: Bench) -> None:
+    """OpenAI's result of a search has tools only. The calls beside it are answered first."""
+    bench.server.script("m", lambda body, nth: Turn("ok"))
+    asked = assistant_message("", tool_call("f1", "find_tools", '{"query": ""}'), tool_call("c", "search"))
+    results = [
+        ToolMessage(role="tool", call_id=call_id, name=name, text=text)
+        for call_id, name, text in (("f1", "find_tools", "No tool matches."), ("c", "search", "[]"))
+    ]
+    tools = [SEARCH, FINDER]
+    later = [assistant_message("I look."), GO]
+    for more in ([], later):
+        await bench.ask(
+            "openai", [GO, asked, *results, *more], tools=tools, on_demand=ToolsOnDemand(HIDDEN, {"f1": []})
+        )
+        sent = bench.sent["input"]
+        types = [item.get("type") for item in sent[1:6]]
+        assert types == ["tool_search_call", "function_call", "tool_search_output", "function_call_output", "message"]
+        assert sent[3]["tools"] == []
+        text = "The result of `find_tools`: No tool matches."
+        assert sent[5] == {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
+        assert len(sent) == 6 + len(more)
+
+
 async def test_a_call_of_openais_search_is_a_call_of_find_tools(bench: Bench) -> None:
     item = {"type": "tool_search_call", "id": "tsc_1", "call_id": "f1", "execution": "client", "status": "completed"}
     reply = await bench.body("openai", {"output": [{**item, "arguments": {"query": "it"}}], "status": "completed"})

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, TypeAdapter
 
 from mulligan.wire.checked_result import MOST_COUNT, MOST_INT
 from mulligan.wire.clearing import ClearedResults, cleared
 from mulligan.wire.model_call import ModelAnswer, ModelCall
+from mulligan.wire.resume_page import ResumeState
 from mulligan.workflows.conversation.token_count import BYTES_PER_TOKEN, size_of, step_starts, tokens
 from mulligan.workflows.feature import Feature
 
@@ -21,6 +22,7 @@ MANY = 3
 before the first of them."""
 PARTS = 4
 """Less than a quarter of the limit is not cleared, and nothing before the conversation has grown by a quarter."""
+_STATE = TypeAdapter(list[tuple[int, int, int]])
 
 
 class ClearingFacts(BaseModel):
@@ -32,14 +34,20 @@ class ClearingFacts(BaseModel):
 
 
 class Clearing(Feature):
-    """The cleared results of one agent's conversation: all before a message, whose number in the log is `_before`."""
+    """The cleared results of one agent's conversation: all before a message, whose number in the log is `_before`.
+
+    `_clearings`: for each time that results were cleared, the step, `_before`, and the tokens below which none are cleared.
+    """
 
     facts_type = ClearingFacts
 
     def __init__(self, agent: RunningAgent) -> None:
         super().__init__(agent)
-        self._before = 0
-        self._again_at = 0
+        self._clearings: list[tuple[int, int, int]] = []
+
+    @property
+    def _before(self) -> int:
+        return self._clearings[-1][1] if self._clearings else 0
 
     async def step(self, then: Callable[[], Awaitable[None]]) -> None:
         """Clear results if the conversation has reached the limit, and there are enough of them."""
@@ -68,7 +76,8 @@ class Clearing(Feature):
         """Clear what is due; returns the bytes that are left out for the first time."""
         conversation, starts = self.agent.conversation, step_starts(self.agent.conversation)
         size = tokens(conversation)
-        if size < max(facts.at, self._again_at) or len(starts) <= facts.keep_steps:
+        again_at = self._clearings[-1][2] if self._clearings else 0
+        if size < max(facts.at, again_at) or len(starts) <= facts.keep_steps:
             return 0
         end = starts[-facts.keep_steps]
         first = max(conversation.cut, self._before - conversation.first_message)
@@ -76,8 +85,8 @@ class Clearing(Feature):
         saved_tokens = saved // BYTES_PER_TOKEN
         if saved_tokens < facts.at // PARTS or (count < MANY and saved_tokens < facts.at):
             return 0
-        self._before = end + conversation.first_message
-        self._again_at = size - saved_tokens + facts.at // PARTS
+        again_at = size - saved_tokens + facts.at // PARTS
+        self._clearings.append((conversation.next_step, end + conversation.first_message, again_at))
         return saved
 
     def _saved(self, facts: ClearingFacts, start: int, end: int) -> tuple[int, int]:
@@ -89,10 +98,19 @@ class Clearing(Feature):
                 saved += max(0, size_of(self.agent.conversation, index, index + 1) - len(short.model_dump_json()))
         return count, saved
 
-    def dump(self) -> list[int] | None:
-        """What is cleared, as JSON."""
-        return [self._before, self._again_at] if self._before else None
+    def for_resume(self, state: ResumeState) -> None:
+        """What was cleared before the step of a fork, which decides in that step as this run did."""
+        if state.fork is not None:
+            state.fork.features[self.name()] = [[*each] for each in self._clearings if each[0] < state.fork.step]
+
+    def dump(self) -> list[list[int]] | None:
+        """What was cleared, as JSON."""
+        return [[*each] for each in self._clearings] or None
 
     def load(self, state: Any) -> None:
-        """Continue with what `dump` returned."""
-        self._before, self._again_at = state
+        """Continue with what `dump` or a fork's state has.
+
+        Raises:
+            ValidationError: it is nothing of that form.
+        """
+        self._clearings = _STATE.validate_python(state)
