@@ -68,6 +68,7 @@ async def test_the_command_fork_starts_a_run_and_show_says_where_it_comes_from(
     _, out, _ = await command("show", started["id"])
     assert f"forked from {ran.id} at step 2" in out
     assert "(recorded)" in out
+    assert [line.split()[1:3] for line in out.splitlines() if line.startswith("step ")][:2] == [["1", "(shared)"], ["2"]]
     code, out, _ = await command("fork", ran.id, "--json")
     assert (code, list(json.loads(out))) == (0, ["id", "run_id"])
 
