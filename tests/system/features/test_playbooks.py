@@ -1,5 +1,4 @@
-"""Playbooks of docs/operating.md on both kinds of workers: a failover, Temporal down, a blocked event loop, a model that
-answers 429.
+"""Playbooks of docs/operating.md on both kinds of workers: Temporal down, a blocked event loop, a model that answers 429.
 
 Lost workers, hung threads, encryption, limits and workers with other agents have tests of their own for both kinds; a payload that is gone is in
 tests/live/test_hostile_payloads.py.
@@ -9,26 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from temporalio.api.enums.v1 import TaskQueueType
-
-from mulligan.client.pollers import recent_pollers
-from mulligan.client.wait_reader import WaitReader
 from mulligan.devserver import DevServer, temporal_server
-from mulligan.values import WaitingFor
 from tests.live.conftest import DONE, Lab, call
-from tests.live.test_people import REFUND, pending
 from tests.support.openai_server import OpenAIServer
 from tests.support.openai_turn import Failure, Turn
 from tests.support.own_worker import BOTH_KINDS
 from tests.support.ports import free_ports
 from tests.support.temporal import connect_to
-from tests.support.worker_process import Process, logging_worker_process, worker_process
+from tests.support.worker_process import Process, logging_worker_process
 
-SHOP = "tests.support.shop_agents"
+SHOP, PEOPLE = "tests.support.shop_agents", "tests.support.people_agents"
 
 
 async def log_of(worker: Process) -> str:
@@ -43,31 +35,6 @@ async def log_until_stopped(worker: Process) -> str:
     worker.terminate()
     assert await worker.wait() == 0
     return await reading
-
-
-@BOTH_KINDS
-async def test_nobody_is_advised_to_start_a_worker_while_another_one_takes_runs_over(
-    lab: Lab, temporal: DevServer, kind: str
-) -> None:
-    """After the death of one of two workers, until the other one answers for all runs."""
-    queue = f"failover-{uuid.uuid4().hex[:6]}"
-    at, people = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue), "tests.support.people_agents"
-    async with worker_process(people, queue, temporal, kind) as first, worker_process(people, queue, temporal, kind):
-        workflow_tasks = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
-        while len(await recent_pollers(lab.client, queue, workflow_tasks, timedelta(seconds=5))) < 2:
-            await asyncio.sleep(0.1)
-        runs = [await at.start([call("refund", REFUND), DONE], agent="desk") for _ in range(8)]
-        for run in runs:
-            await pending(run)
-        first.kill()
-        reader, told = WaitReader(lab.client), set[str]()
-        waits: list[WaitingFor | None] = []
-        while not waits or any(wait is None or wait.kind == "worker" for wait in waits):
-            waits = await asyncio.gather(*(reader.read_or_none(run.id) for run in runs))
-            told |= {wait.detail for wait in waits if wait is not None and wait.kind == "worker"}
-        await asyncio.gather(*(run.terminate() for run in runs))
-    assert told
-    assert [detail for detail in told if "start one" in detail] == []
 
 
 @BOTH_KINDS
@@ -119,8 +86,8 @@ async def test_a_model_that_answers_429_slows_the_worker_down_and_fails_no_run(
     queue, name = (f"limited-{uuid.uuid4().hex[:6]}" for _ in range(2))
     refused = Failure(status=429, headers={"Retry-After": "1"})
     lab.model.script(name, [Turn(text="done", fail_first=[refused, refused])])
-    client, given = lab.client, {"agent": "shop", "model": f"openai-chat:{name}"}
-    async with logging_worker_process(SHOP, queue, temporal, kind) as worker:
+    client, given = lab.client, {"agent": "desk", "model": f"openai-chat:{name}"}
+    async with logging_worker_process(PEOPLE, queue, temporal, kind) as worker:
         handles = [
             await client.start_workflow(
                 "AgentWorkflow", {**given, "prompt": f"Question {n}."}, id=f"{queue}-{n}", task_queue=queue
