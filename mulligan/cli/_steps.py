@@ -27,6 +27,8 @@ SIGNS = {"ok": ("✓", "green"), "failed": ("✗", "red"), "repaired": ("↻", "
 def step_view(step: Step, below: Callable[[str], Iterable[RenderableType]] | None = None) -> RenderableType:
     """Render a step: the model's text, and each call with its result. `below` renders what belongs to a call's id."""
     head = Text(f"step {step.step}", style="bold")
+    if step.shared:
+        head.append("  (shared)", style="not bold dim")
     if step.text:
         head.append(f"  {short(step.text)}", style="not bold italic")
     lines: list[RenderableType] = [compaction_line(step.compaction), head] if step.compaction else [head]

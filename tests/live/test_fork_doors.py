@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from typer.testing import CliRunner
 
@@ -68,6 +69,10 @@ async def test_the_command_fork_starts_a_run_and_show_says_where_it_comes_from(
     _, out, _ = await command("show", started["id"])
     assert f"forked from {ran.id} at step 2" in out
     assert "(recorded)" in out
+    assert [line.split()[1:3] for line in out.splitlines() if line.startswith("step ")][:2] == [
+        ["1", "(shared)"],
+        ["2"],
+    ]
     code, out, _ = await command("fork", ran.id, "--json")
     assert (code, list(json.loads(out))) == (0, ["id", "run_id"])
 
@@ -131,6 +136,10 @@ async def test_a_run_is_forked_over_http(lab: Lab, door: Door) -> None:
         assert answers[0].json() == answers[1].json()
     other = await door.http.post(path, json={"at": 1}, headers={**by("s-2"), "Idempotency-Key": "k"})
     assert (other.status_code, other.json()["code"]) == (422, "key_reused")
+    async with httpx2.AsyncClient(base_url=door.url, timeout=30) as browser:
+        await browser.post("/console/sign-in", data={"token": "s-2", "next": "/"})
+        page = (await browser.get(f"/console/runs/{started['id']}")).text
+    assert f'forked from <a href="/console/runs/{ran.id}">{ran.id}</a> at step 1' in page
     asked = {"message": "And?"}
     branch = await door.http.post(path, json={"at": 2, "edits": asked}, headers=by("s-2"))
     result = await lab.client.get_workflow_handle(branch.json()["id"]).result()

@@ -75,7 +75,7 @@ async def test_the_document_is_valid_and_says_what_the_server_does(lab: Lab, tmp
             tmp_path, python, installed / "bin/st", "run", f"{door.url}/api/openapi.json",
             "-H", "Authorization: Bearer token-of-ada", "--checks", ",".join(CHECKS),
             "--phases", "examples,coverage,fuzzing", "--max-examples", str(EXAMPLES), "--generation-deterministic",
-            "--request-timeout", "20", "--generation-database", "none", "--suppress-health-check", "all", "--warnings", "off", "--continue-on-failure",
+            "--request-timeout", "20", "--workers", "4", "--suppress-health-check", "all", "--warnings", "off", "--continue-on-failure",
         )  # fmt: skip
         print(told[-3_000:])
         assert code == 0, told

@@ -209,6 +209,37 @@ def test_one_and_many_are_written_differently(count: int) -> None:
     assert {1: "the oldest message was", 2: "the oldest 2 messages were"}[count] in shown
 
 
+def test_calls_and_sources_of_the_provider_are_in_the_step_and_only_web_addresses_are_links() -> None:
+    log = Log()
+    calls = [
+        {"id": "s", "name": "web_search", "arguments": '{"q": "<b>"}', "status": "completed"},
+        {"id": "", "name": "run_code", "arguments": "{}", "status": "failed"},
+        {"id": "", "name": "read_file", "arguments": "{}", "status": "in_progress"},
+    ]
+    cited = [
+        {"url": "https://shop.example/lamps?a=1&b=2", "title": "<i>Lamps</i>"},
+        {"url": "javascript:alert(1)", "title": "Press me"},
+        {"url": "", "title": "prices.pdf"},
+    ]
+    log.add("step_started", 0, step=1, model="scripted:x")
+    log.add("answered", 1, step=1, text="3", tool_calls=[], usage={}, hosted_calls=calls, citations=cited)
+    shown = " ".join(render("_entry.html", "", entry=steps_of(log)[0], run_id="r").split())
+    for name, status in (
+        ("web_search", "✓</span> done"),
+        ("run_code", "✕</span> failed"),
+        ("read_file", "in progress"),
+    ):
+        assert re.search(f"Call by the provider</span> <code>{name}</code>(?:(?!<code>).)*{status}", shown), name
+    assert "{&#34;q&#34;: &#34;&lt;b&gt;&#34;}" in shown
+    assert (
+        '<a href="https://shop.example/lamps?a=1&amp;b=2" rel="noreferrer noopener">&lt;i&gt;Lamps&lt;/i&gt;</a>'
+        in shown
+    )
+    assert ">Press me</li>" in shown
+    assert ">prices.pdf</li>" in shown
+    assert "javascript:" not in shown
+
+
 class Page:
     """What a browser has of a run's page: as the module live_run.js does it."""
 

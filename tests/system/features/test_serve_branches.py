@@ -107,6 +107,18 @@ async def test_requests_at_the_same_time_and_again_make_one_branch(door: Door, s
     assert await texts(chat) == ["Go.", "Second."]
 
 
+async def test_an_answer_of_a_branch_is_replaced_as_the_first_one_was(door: Door, script: Callable[..., None]) -> None:
+    """Each request names the answer that is on the page, as `regenerate({ messageId })` does."""
+    script(shop, FIRST, SECOND, THIRD)
+    chat = Chat(door, "shop")
+    first = (await chat.say("Go."))[0]["messageId"]
+    second = await chat.regenerate("Go.", replaces=first)
+    third = await chat.regenerate("Go.", replaces=second[0]["messageId"])
+    assert [written(second), written(third)] == ["Second.", "Third."]
+    assert await chat.regenerate("Go.", replaces=second[0]["messageId"]) == third, "sent again, it is the same one"
+    assert await texts(chat) == ["Go.", "Third."]
+
+
 async def test_a_branch_keeps_what_the_earlier_answer_had_and_asks_nothing(
     lab: Lab, door: Door, script: Callable[..., None]
 ) -> None:
