@@ -48,9 +48,9 @@ class AgentQueries:
         if agent is None:
             return {"status": "failed"}
         progress = agent_progress(agent)
-        turns = [turn for each in self._agents.values() for turn in each.turns]
-        if len(turns) > 1:
-            progress.all_turns = reduce(add, [turn.used for turn in turns])
+        used = [turn for each in self._agents.values() for turn in each.used]
+        if len(used) > 1:
+            progress.all_turns = reduce(add, used)
         if len(self._agents) > 1:
             progress.conversations = [
                 ConversationInfo(

@@ -14,6 +14,7 @@ from temporalio.exceptions import ActivityError
 
 from mulligan.run_input import RunInput
 from mulligan.schema.optional_field import optional_field
+from mulligan.values import Spent
 from mulligan.wire.agent_facts import AgentFacts
 from mulligan.wire.model_call import CALL_MODEL, ConversationRequest, ModelAnswer, ModelCall
 from mulligan.wire.run_context import RunContext
@@ -32,6 +33,7 @@ from mulligan.workflows.conversation.continue_as_new import (
 from mulligan.workflows.conversation.conversation import Conversation
 from mulligan.workflows.feature import Feature
 from mulligan.workflows.features import FEATURE_CLASSES, installed
+from mulligan.workflows.former_turns import FormerTurns
 from mulligan.workflows.model_errors import raise_model_error
 from mulligan.workflows.people.inbox import Inbox
 from mulligan.workflows.scheduling import Schedule, run_activity
@@ -84,7 +86,7 @@ class RunningAgent:
         self.status: RunStatus = carried.get("status", "running")
         self.conversation = Conversation.load(carried["conversation"]) if carried else Conversation()
         self._turn = Turn.model_validate(carried["turn"]) if carried.get("turn") else None
-        self._former_turns: list[Turn] = []
+        self._former_turns = FormerTurns()
         self.cached_messages = self.conversation.count_at_answer
         self.open_step: OpenStep | None = None
         self.calls: list[StepCall] = []
@@ -112,8 +114,8 @@ class RunningAgent:
         self.inbox.load(carried["inbox"])
         self.waits.load(carried["waits"], self._installed.waits)
         self.is_answering = carried["answering"]
-        for former in carried.get("former_turns", ()):
-            self._former_turns.append(Turn.model_validate({"facts": carried["turn"]["facts"], **former}))
+        if former := carried.get("former_turns"):
+            self._former_turns.load(former, self.turn)
         states = carried["features"]
         for feature in self.features:
             if (name := feature.name()) in states:
@@ -127,13 +129,16 @@ class RunningAgent:
         step, states = self.open_step, {each.name(): each.dump() for each in self.features}
         # The conversation has the message, and its records have the arguments.
         elsewhere: Any = {"answer": {"message": True, "prepared": {"__all__": {"arguments"}}}}
+        conversation = self.conversation.dump(workflow.info().run_id)
+        first_step = conversation.get("earlier", {}).get("steps", 0)
+        former = self._former_turns.dump(self._turn, first_step) if self._turn else None
         return encode_state(
             {
                 "agent": self.name,
                 "status": self.status,
                 "turn": self._turn.model_dump(mode="json") if self._turn else None,
-                **({"former_turns": [*map(self._dump_former, self._former_turns)]} if self._former_turns else {}),
-                "conversation": self.conversation.dump(workflow.info().run_id),
+                **({"former_turns": former} if former else {}),
+                "conversation": conversation,
                 "inbox": self.inbox.dump(),
                 "waits": self.waits.dump(),
                 "answering": self.is_answering,
@@ -158,24 +163,19 @@ class RunningAgent:
     @turn.setter
     def turn(self, turn: Turn) -> None:
         if self._turn is not None:
-            self._former_turns.append(self._turn)
+            self._former_turns.add(self._turn, turn)
         self._turn = turn
         self._link_features(turn)
 
     @property
-    def turns(self) -> list[Turn]:
-        """All turns of the agent in this workflow, the newest last."""
-        return [*self._former_turns, *([self._turn] if self._turn is not None else [])]
+    def used(self) -> list[Spent]:
+        """What its turns in this workflow have used; several of the oldest ones in one sum."""
+        return [*self._former_turns.used, *([self._turn.used] if self._turn is not None else [])]
 
     def turn_of(self, step: int) -> Turn:
-        """The turn that a step of the conversation belongs to."""
-        turns = self.turns
+        """The turn that a step of the conversation belongs to, if this run has the step."""
+        turns = [*self._former_turns.turns, self.turn]
         return next((each for each in reversed(turns) if each.first_step <= step), turns[0])
-
-    def _dump_former(self, turn: Turn) -> dict[str, Any]:
-        """A former turn as JSON. Its facts are left out where they are those of the newest turn, as most often."""
-        is_same = self._turn is not None and turn.facts == self._turn.facts
-        return turn.model_dump(mode="json", exclude={"facts"} if is_same else None)
 
     @property
     def has_turn(self) -> bool:
