@@ -52,6 +52,7 @@ def agent_json(agent: Agent) -> dict[str, Any]:
 
     `tools_function` is the name of the function that returns the tools, where they are not listed. `waits` of a tool, or of
     a server, says that its calls wait for a person: `approval`, `approval of some calls` (a function decides), `answer`.
+    `has_tools` is also there where a worker serves too many agents to list their tools.
     """
     return {
         "name": agent.name,
@@ -60,6 +61,7 @@ def agent_json(agent: Agent) -> dict[str, Any]:
         "max_steps": agent.max_steps,
         "source": agent.source,
         "client_instructions": agent.client_instructions,
+        "has_tools": agent.has_tools,
         "tools": [
             {
                 "name": tool.name,

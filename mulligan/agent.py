@@ -184,6 +184,11 @@ class Agent(Generic[OutputT]):
     def _declared_tools(self) -> Tools:
         return () if callable(self.tools) else self.tools
 
+    @property
+    def has_tools(self) -> bool:
+        """Whether its model may have tools, of whatever kind."""
+        return bool(self.tools or self.mcp or self.feature_tools)
+
     def with_tools(self, tools: Tools) -> Agent[OutputT]:
         """The agent for one run, with the tools that the function has returned for it. They are not checked."""
         agent = copy.copy(self)
@@ -199,6 +204,8 @@ class Agent(Generic[OutputT]):
             "output": None,
             "declared_output": None,
             "features": (),
+            "all_features": (),
+            "feature_tools": (),
             "model_settings": {},
         }
         for name, value in {**nothing, "instructions": "", "client_instructions": "context"}.items():

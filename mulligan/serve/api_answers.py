@@ -147,6 +147,8 @@ class ServedAgent(BaseModel):
     fallbacks: list[str]
     max_steps: int
     client_instructions: str
+    has_tools: bool = True
+    """Whether its model may have tools, of whatever kind."""
     tools: list[ServedTool] | None = None
     tools_function: str | None = None
     """The name of the function that returns the tools of each run."""

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 from starlette.datastructures import Headers
 
+from mulligan import Agent, ClearToolResults, McpServer, ProviderTool, tool
+from mulligan.activities.list_agents import _DETAILS, agent_json
 from mulligan.errors import DeclarationError
+from mulligan.features.calls_in_text import CallsInText
+from mulligan.features.skills import Skills
 from mulligan.serve.create_app import create_app
 from mulligan.serve.openai_api.side_requests import MOST_DESCRIBED, side_requests
 
@@ -87,3 +93,80 @@ def test_a_fault_stops_the_server_with_one_sentence(
         create_app()
     assert "\n" not in str(raised.value)
     assert "MULLIGAN_SIDE_REQUESTS" in str(raised.value)
+
+
+class Label(BaseModel):
+    name: str
+
+
+LIMITS = {
+    "name",
+    "model",
+    "models",
+    "source",
+    "max_steps",
+    "max_repeats",
+    "max_total_tokens",
+    "max_depth",
+    "max_sub_runs",
+    "max_cost",
+    "handle_errors",
+    "parallel_tool_calls",
+    "model_timeout",
+    "model_patience",
+    "model_attempts",
+}
+"""What a model alone has of its agent: of everything else, what an agent has that is declared with nothing."""
+
+
+@tool
+def look(question: str) -> str:
+    """Look."""
+    return question
+
+
+@tool(on_demand=True)
+def look_closer(question: str) -> str:
+    """Look closer."""
+    return question
+
+
+def skills(path: Path) -> Skills:
+    (path / "looking").mkdir()
+    (path / "looking" / "SKILL.md").write_text("---\nname: looking\ndescription: How to look.\n---\nOpen your eyes.\n")
+    return Skills(path)
+
+
+def test_a_model_alone_has_nothing_of_what_its_agent_is_declared_with(tmp_path: Path) -> None:
+    agent = Agent(
+        name="equipped",
+        model="scripted:a",
+        instructions="Sell.",
+        tools=[look, look_closer, ProviderTool("openai", {"type": "web_search"})],
+        mcp=[McpServer("shop", url="http://localhost:1/mcp")],
+        output=Label,
+        features=[skills(tmp_path), ClearToolResults(), CallsInText()],
+        client_instructions="refuse",
+        model_settings={"temperature": 1},
+    )
+    alone, bare = agent.model_only(), Agent(name="equipped", model="scripted:a")
+    differing = {each.name for each in fields(Agent) if getattr(alone, each.name) != getattr(bare, each.name)}
+    assert differing <= {*LIMITS, "is_of_run"}
+    assert (agent.has_tools, alone.has_tools, list(alone.listed_tools)) == (True, False, [])
+
+
+@pytest.mark.parametrize("kind", ["none", "tools", "function", "mcp", "provider", "skills", "feature without tools"])
+def test_whether_an_agent_has_tools_is_said_of_every_kind(kind: str, tmp_path: Path) -> None:
+    """Also where a worker serves so many agents that their tools are not listed."""
+    declared: dict[str, dict[str, Any]] = {
+        "none": {},
+        "tools": {"tools": [look]},
+        "function": {"tools": lambda run_input: [look]},
+        "mcp": {"mcp": [McpServer("shop", url="http://localhost:1/mcp")]},
+        "provider": {"model": "openai:a", "tools": [ProviderTool("openai", {"type": "web_search"})]},
+        "skills": {"features": [skills(tmp_path)]},
+        "feature without tools": {"features": [ClearToolResults()]},
+    }
+    agent = Agent(**{"name": "a", "model": "scripted:a", **declared[kind]})
+    assert agent_json(agent)["has_tools"] is (kind not in ("none", "feature without tools"))
+    assert "has_tools" not in _DETAILS

@@ -53,7 +53,7 @@ class ServedBy:
         described = await runs.agent(caller, self.agent)
         if described.keys() == {"name"}:
             raise Problem(503, "no_worker", f"No worker says now whether the agent {self.agent[:80]!r} has tools.")
-        if any(described.get(name) for name in ("tools", "tools_function", "mcp")):
+        if described.get("has_tools", True):
             raise Problem(
                 400, "side_agent_has_tools", f"This is a side request by {SETTING}, whose agent {self.agent[:80]!r} has "
                 "tools. The operator of this server has to name an agent without tools there, or a model.",
