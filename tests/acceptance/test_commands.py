@@ -303,6 +303,9 @@ async def test_the_agents_command_lists_agents_and_tools_with_their_schemas(mull
     assert tool["parameters"]["required"] == ["customer"]
     shown = await mulligan("agents")
     assert "write_file(path, content, [mode])" in " ".join(shown.out.split())
+    clerk = (await mulligan("agents", "--load", "tests.acceptance.clerk_agent", COLUMNS="200")).out
+    assert "refund(order, euros, [note])  needs approval  Give money back." in clerk
+    assert "ask_person(question)  asks a person  Ask" in clerk
 
 
 async def test_the_demo_prints_each_mistake_its_recovery_and_the_trace(mulligan: Run) -> None:

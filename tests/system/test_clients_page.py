@@ -39,6 +39,14 @@ NPM = {
     "ai": "7.0.173",
     "@ai-sdk/openai-compatible": "3.0.92",
 }
+ASSISTANT_UI = {
+    "@assistant-ui/react": "0.15.22",
+    "@assistant-ui/react-ai-sdk": "1.4.12",
+    "ai": "7.0.173",
+    "jsdom": "26.1.0",
+    "react": "19.3.1",
+    "react-dom": "19.3.1",
+}
 STREAMED = f"Let me look.\n\n{ANSWER}"
 """A chat completion has the texts of both steps in a stream, and the output without one."""
 QUESTION = "Where is order 7?"
@@ -248,6 +256,39 @@ const agent = new ProxiedCopilotRuntimeAgent({{
 agent.addMessage({{ id: crypto.randomUUID(), role: "user", content: "{QUESTION}" }});
 await agent.runAgent();
 console.log(agent.messages.map((message) => message.content).join("|"));
+process.exit(0);
+"""
+
+
+async def test_assistant_ui(page: Page) -> None:
+    """Its runtime, which is used as its components do."""
+    said = await page.run_js("assistant-ui", await installed("assistant-ui", ASSISTANT_UI), ASSISTANT_PAGE)
+    assert said.split("\n")[:-1] == [
+        "text Let me look.",
+        "tool-call find_order order 7: sent on Monday",
+        f"text {ANSWER}",
+    ]
+    assert await page.agents() == ["support"]
+
+
+ASSISTANT_PAGE = f"""
+const {{ JSDOM }} = await import("jsdom");
+const {{ window }} = new JSDOM("<div id=page></div>", {{ url: "http://127.0.0.1:8300/" }});
+Object.assign(globalThis, {{ window, document: window.document }});
+const {{ createRoot }} = await import("react-dom/client");
+const {{ useAui }} = await import("@assistant-ui/react");
+let aui;
+const Inside = () => void (aui = useAui());
+createRoot(document.getElementById("page")).render(createElement(Assistant, {{}}, createElement(Inside)));
+const pause = () => new Promise((resolve) => setTimeout(resolve, 100));
+while (!aui) await pause();
+aui.thread().append("{QUESTION}");
+const newest = () => aui.thread().getState().messages.at(-1);
+while (newest()?.role !== "assistant" || newest().status.type === "running") await pause();
+for (const part of newest().content) {{
+  if (part.type === "text") console.log("text", part.text);
+  if (part.type === "tool-call") console.log("tool-call", part.toolName, part.result);
+}}
 process.exit(0);
 """
 

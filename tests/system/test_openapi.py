@@ -26,6 +26,8 @@ CHECKS = (
     "response_schema_conformance",
     "ignored_auth",
 )
+PARTS = (["--include-method", "GET"], ["--exclude-method", "GET"])
+"""A process for each part: threads of one (`--workers`) make CPython 3.11 fail ("AST constructor recursion depth mismatch")."""
 CONFIG = """
 [parameters]
 run_id = "{run_id}"
@@ -71,11 +73,13 @@ async def test_the_document_is_valid_and_says_what_the_server_does(lab: Lab, tmp
         started = await door.http.post("/api/runs", json=example, headers=door.by("ada"))
         assert started.status_code == 201, started.text
         (tmp_path / "schemathesis.toml").write_text(CONFIG.format(run_id=started.json()["id"]))
-        code, told = await _run(
-            tmp_path, python, installed / "bin/st", "run", f"{door.url}/api/openapi.json",
+        schemathesis = (
+            python, installed / "bin/st", "run", f"{door.url}/api/openapi.json",
             "-H", "Authorization: Bearer token-of-ada", "--checks", ",".join(CHECKS),
             "--phases", "examples,coverage,fuzzing", "--max-examples", str(EXAMPLES), "--generation-deterministic",
-            "--request-timeout", "20", "--workers", "4", "--suppress-health-check", "all", "--warnings", "off", "--continue-on-failure",
+            "--request-timeout", "20", "--suppress-health-check", "all", "--warnings", "off", "--continue-on-failure",
         )  # fmt: skip
-        print(told[-3_000:])
-        assert code == 0, told
+        ran = await asyncio.gather(*(_run(tmp_path, *schemathesis, *part) for part in PARTS))
+        for code, told in ran:
+            print(told[-3_000:])
+            assert code == 0, told
