@@ -16,7 +16,7 @@ from mulligan.run_input import RunInput
 from mulligan.schema.optional_field import optional_field
 from mulligan.wire.agent_facts import AgentFacts
 from mulligan.wire.model_call import CALL_MODEL, ConversationRequest, ModelAnswer, ModelCall
-from mulligan.wire.run_context import RunContext
+from mulligan.wire.run_context import InheritedLabels, RunContext
 from mulligan.wire.run_priority import run_priority
 from mulligan.wire.run_status import RunStatus, open_status
 from mulligan.workflows import limits
@@ -214,8 +214,7 @@ class RunningAgent:
             trace=turn.trace,
             tenant=given.tenant,
             user=given.user,
-            cache_key=source.cache_key if source else "",
-            safety_identifier=source.safety_identifier if source else "",
+            labels=source and InheritedLabels(cache_key=source.cache_key, safety_identifier=source.safety_identifier),
             input=given.without_conversation if turn.facts.tools_by_function else None,
         )
 
