@@ -208,13 +208,16 @@ class RunningAgent:
         turn = self.turn
         given = turn.input
         source = given.resumed_from or given.forked_from
+        labels = None
+        if source is not None:
+            labels = InheritedLabels(cache_key=source.cache_key, safety_identifier=source.safety_identifier)
         return RunContext(
             agent=self.name,
             conversation=self.key,
             trace=turn.trace,
             tenant=given.tenant,
             user=given.user,
-            labels=source and InheritedLabels(cache_key=source.cache_key, safety_identifier=source.safety_identifier),
+            labels=labels,
             input=given.without_conversation if turn.facts.tools_by_function else None,
         )
 
