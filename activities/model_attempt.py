@@ -130,7 +130,8 @@ class ModelAttempt:
                 names = [call.name for call in reply.hosted_calls]
                 await budgets.add_hosted(request.where, request.model, names, key)
         conversation.extend([answer.message])
-        tokens = answer.usage.total_tokens if answer.context_tokens is None else answer.context_tokens
+        tokens, counted = answer.context_tokens, answer.usage
+        tokens = counted.input_tokens + counted.output_tokens if tokens is None else tokens
         if tokens:
             conversation.counted = len(conversation.messages), tokens
         # A settled call has its result already: the next model call takes it from this cache.
