@@ -84,6 +84,7 @@ class ModelAttempt:
     ) -> Request:
         """Build the request to the provider."""
         request, text_calls = self.request, text_calls_of(agent)
+        labels = request.where.labels
         draft = draft_of(definition, conversation, request.features)
         return Request(
             model=ModelName.parse(request.model).name,
@@ -94,8 +95,8 @@ class ModelAttempt:
             parallel_tool_calls=agent.parallel_tool_calls,
             call_as_text=text_calls.as_text if text_calls is not None else None,
             timeout=self.services.providers.timeout(request.model, request.timeout),
-            prompt_cache_key=_cache_key(request.where),
-            safety_identifier=request.where.safety_identifier
+            prompt_cache_key=(labels.cache_key if labels else "") or _cache_key(request.where),
+            safety_identifier=(labels.safety_identifier if labels else "")
             or safety_identifier(request.where.tenant, request.where.user),
             summarized_answers=request.summarized_answers or 0,
             on_text=on_text,
@@ -129,7 +130,8 @@ class ModelAttempt:
                 names = [call.name for call in reply.hosted_calls]
                 await budgets.add_hosted(request.where, request.model, names, key)
         conversation.extend([answer.message])
-        tokens = answer.usage.total_tokens if answer.context_tokens is None else answer.context_tokens
+        tokens, counted = answer.context_tokens, answer.usage
+        tokens = counted.input_tokens + counted.output_tokens if tokens is None else tokens
         if tokens:
             conversation.counted = len(conversation.messages), tokens
         # A settled call has its result already: the next model call takes it from this cache.
@@ -163,7 +165,7 @@ class ModelAttempt:
 
 
 def _cache_key(where: RunContext) -> str:
-    return where.cache_key or prompt_cache_key(activity.info().workflow_id or "", where.conversation, None)
+    return prompt_cache_key(activity.info().workflow_id or "", where.conversation, None)
 
 
 def _new_media(messages: Sequence[Message]) -> list[Media]:

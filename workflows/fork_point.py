@@ -133,7 +133,7 @@ def begin_fork(agent: RunningAgent, turn: Turn, forked: ForkedFrom) -> None:
             for feature in agent.features:
                 if feature.name() in state.features:
                     feature.load(state.features[feature.name()])
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             fault = error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else error
             raise InvalidRunInputError(f'"forked_from.state" cannot be used: {fault}.') from None
         turn.result.steps = state.steps

@@ -17,7 +17,7 @@ from mulligan.schema.optional_field import optional_field
 from mulligan.values import Spent
 from mulligan.wire.agent_facts import AgentFacts
 from mulligan.wire.model_call import CALL_MODEL, ConversationRequest, ModelAnswer, ModelCall
-from mulligan.wire.run_context import RunContext
+from mulligan.wire.run_context import InheritedLabels, RunContext
 from mulligan.wire.run_priority import run_priority
 from mulligan.wire.run_status import RunStatus, open_status
 from mulligan.workflows import limits
@@ -208,14 +208,16 @@ class RunningAgent:
         turn = self.turn
         given = turn.input
         source = given.resumed_from or given.forked_from
+        labels = None
+        if source is not None:
+            labels = InheritedLabels(cache_key=source.cache_key, safety_identifier=source.safety_identifier)
         return RunContext(
             agent=self.name,
             conversation=self.key,
             trace=turn.trace,
             tenant=given.tenant,
             user=given.user,
-            cache_key=source.cache_key if source else "",
-            safety_identifier=source.safety_identifier if source else "",
+            labels=labels,
             input=given.without_conversation if turn.facts.tools_by_function else None,
         )
 

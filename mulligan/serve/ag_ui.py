@@ -31,7 +31,7 @@ from mulligan.serve.replies import PersonReply, send_replies
 from mulligan.serve.runs import Runs
 from mulligan.serve.threads import MESSAGE_ID, Thread, ThreadTurn, UserMessage
 from mulligan.serve.turn_stream import TurnStream, Wait, open_turn, turn_frames
-from mulligan.values import AssistantMessage, ErrorInfo, Message, ToolMessage
+from mulligan.values import AssistantMessage, Citation, ErrorInfo, Message, ToolMessage
 from mulligan.wire.event_types import Event, MessageReceived, RunEnded
 
 PREFIX = "/ag-ui"
@@ -293,6 +293,9 @@ class Translator:
             case changes.TextClosed(step, is_void=is_void):
                 end = {"type": "TEXT_MESSAGE_END", "messageId": self._answer_id(step)}
                 return [end, self.snapshot(step)] if is_void else [end]
+            case changes.StepAnswered(step) if step.citations:
+                cited = {"messageId": self._answer_id(step), "citations": [_json(each) for each in step.citations]}
+                return [{"type": "CUSTOM", "name": "mulligan.citations", "value": cited}]
             case changes.CallAnnounced(call):
                 return _call(call, self._answer_id(self.view.steps[call.step]))
             case changes.CallSettled(call):
@@ -320,6 +323,10 @@ def _settled(call: CallView) -> list[Json]:
         return [sent]
     recovered = {"call_id": call.id, "name": call.name, "error": call.error.model_dump()}
     return [sent, {"type": "CUSTOM", "name": "mulligan.recovered_failure", "value": recovered}]
+
+
+def _json(citation: Citation) -> Json:
+    return citation.model_dump(mode="json")
 
 
 def _custom(event: Event) -> Json:

@@ -9,10 +9,21 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
-from mulligan import Agent, ForkError, InvalidRunInputError, ResumeError, connect, fork_run, resume_run, tool
+from mulligan import (
+    Agent,
+    ForkError,
+    InvalidRunInputError,
+    ResumeError,
+    connect,
+    error_of,
+    fork_run,
+    resume_run,
+    tool,
+)
+from mulligan.client.start_run import read_input
 from mulligan.devserver import DevServer
 from mulligan.trace_view.history import chain
 from mulligan.trace_view.history_spans import spans_of
@@ -387,3 +398,26 @@ async def delete(client: Client, ran: Ran) -> None:
         except Exception:
             return
         await asyncio.sleep(0.05)
+
+
+async def test_a_state_that_no_run_has_written_fails_the_run_with_a_sentence(lab: Lab) -> None:
+    """A program may start a run as it likes: also what features are to know is checked."""
+    ran = await lab.run([call("now"), DONE])
+    whole = await fork_run(lab.client, ran.id, at=2)
+    given = await read_input(lab.client, whole.id)
+    assert given is not None
+    assert given.forked_from is not None
+    assert given.forked_from.state is not None
+    await whole.result()
+    wrong: list[dict[str, Any]] = [{"clearing": 7}, {"clearing": [["a"]]}, {"tool_search": {"a": 1}}, {"once": 7}]
+    for features in wrong:
+        state = {**given.forked_from.state, "features": features}
+        forked_from = given.forked_from.model_copy(update={"state": state})
+        run_input = given.model_copy(update={"forked_from": forked_from})
+        run_id = f"wrong-{uuid.uuid4().hex[:8]}"
+        handle = await lab.client.start_workflow("AgentWorkflow", run_input, id=run_id, task_queue=lab.task_queue)
+        with pytest.raises(WorkflowFailureError) as failed:
+            await handle.result()
+        error = error_of(failed.value)
+        assert isinstance(error, InvalidRunInputError)
+        assert '"forked_from.state" cannot be used: ' in error.message

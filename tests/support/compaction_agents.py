@@ -131,8 +131,8 @@ def finding(pages: int) -> Callable[[dict[str, Any], int], Turn]:
 
     def script(body: dict[str, Any], nth: int) -> Turn:
         sent = json.dumps(body.get("messages") or body.get("input"))
-        if "find_tools" in sent or "PAGE" in sent:
+        if "first_find" in sent or "PAGE" in sent:
             return read(body, nth)
-        return Turn(calls=[("find_tools", '{"query": "read the page and close the book"}', "f1")])
+        return Turn(calls=[("find_tools", '{"query": "read the page and close the book"}', "first_find")])
 
     return script

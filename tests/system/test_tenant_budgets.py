@@ -274,7 +274,7 @@ async def test_calls_of_a_provider_are_counted(office: Office, tmp_path: Path) -
     office.set(100)
     office.lab.model.script("paid", lambda request, nth: Turn(failure=Failure(status=200, body=body)))
     async with office.worker():
-        handle = await office.start(model="anthropic:paid")
+        handle = await office.start("searcher")
         result = await handle.result()
         assert result["cost"] == 1.5
         assert await office.spent() == 1.5

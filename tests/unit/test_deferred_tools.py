@@ -88,8 +88,8 @@ async def test_the_text_of_a_search_that_found_nothing_follows_the_results(bench
         for call_id, name, text in (("f1", "find_tools", "No tool matches."), ("c", "search", "[]"))
     ]
     tools = [SEARCH, FINDER]
-    later = [assistant_message("I look."), GO]
-    for more in ([], later):
+    nothing: list[Message] = []
+    for more in (nothing, [assistant_message("I look."), GO]):
         await bench.ask(
             "openai", [GO, asked, *results, *more], tools=tools, on_demand=ToolsOnDemand(HIDDEN, {"f1": []})
         )

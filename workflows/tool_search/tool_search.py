@@ -96,7 +96,7 @@ class ToolSearch(Feature):
     def for_resume(self, state: ResumeState) -> None:
         """The tools that were found before the step of a fork, also by messages that a compaction has summarized."""
         if state.fork is not None:
-            finds = [[step, names] for step, names in self._finds if step < state.fork.step]
+            finds: list[Any] = [[step, names] for step, names in self._finds if step < state.fork.step]
             if finds:
                 state.fork.features[self.name()] = finds
 

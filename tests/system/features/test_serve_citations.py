@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from typing import Any
 
@@ -46,6 +47,10 @@ async def test_citations_are_annotations_and_sources(lab: Lab) -> None:
         chat = await client.chat.completions.create(**asked)
         chunks = [each async for each in await client.chat.completions.create(**asked, stream=True)]
         parts = [each for each in await Chat(door, name).say("Otters?") if each["type"] == "source-url"]
+        thread = {"threadId": "t", "runId": "r", "messages": [{"id": "1", "role": "user", "content": "Otters?"}]}
+        sent = {**thread, "tools": [], "context": [], "state": {}, "forwardedProps": {}}
+        async with door.http.stream("POST", f"/ag-ui/{name}", json=sent, timeout=60) as stream:
+            lines = [line.removeprefix("data: ") async for line in stream.aiter_lines() if line.startswith("data: ")]
         stored = await client.responses.retrieve(response.id)
         [_, shown] = await Chat(door, name).messages()
     annotation = {"type": "url_citation", **SOURCE, **PLACE}
@@ -64,3 +69,10 @@ async def test_citations_are_annotations_and_sources(lab: Lab) -> None:
     assert [streamed[each["start_index"] : each["end_index"]] for each in cited] == ["Otters swim."] * 2
     assert parts == [{"type": "source-url", "sourceId": "source-2-1", **SOURCE}]
     assert [part for part in shown["parts"] if part["type"] == "source-url"] == parts
+    events = [json.loads(line) for line in lines]
+    [custom] = [each for each in events if each.get("name") == "mulligan.citations"]
+    [*_, written] = [each for each in events if each["type"] == "TEXT_MESSAGE_END"]
+    assert custom["value"]["messageId"] == written["messageId"]
+    assert [(each["url"], each["start"], each["end"]) for each in custom["value"]["citations"]] == [
+        ("https://a", 6, 18)
+    ] * 2
