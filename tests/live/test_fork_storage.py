@@ -67,15 +67,17 @@ async def test_a_step_in_a_deleted_predecessor_is_refused_and_later_ones_are_for
     at = Lab(client, lab.model, lab.otlp, lab.telemetry, f"gone-{uuid.uuid4().hex[:6]}")
     async with running_worker(client, load(["tests.support.compaction_agents"]), lab.telemetry, at.task_queue):
         ran = await at.run(reading(14), agent="page_reader", prompt=PROMPT)
-        first = WorkflowExecution(workflow_id=ran.id, run_id=ran.handle.first_execution_run_id)
-        request = DeleteWorkflowExecutionRequest(namespace=client.namespace, workflow_execution=first)
-        await client.workflow_service.delete_workflow_execution(request)
-        gone = client.get_workflow_handle(ran.id, run_id=first.run_id)
-        while await unless_missing(gone.describe(), MISSING_OR_INVALID) is not None:
-            pass
-        refused = (
-            rf"Step 1 lies in the workflow run '{first.run_id}' of '{ran.id}', whose retention is over; choose a later"
-        )
+        newest = (await ran.handle.describe()).run_id
+        runs = [each.run_id async for each in client.list_workflows(f"WorkflowId = '{ran.id}'")]
+        assert len(runs) > 1
+        for run_id in set(runs) - {newest}:
+            gone = WorkflowExecution(workflow_id=ran.id, run_id=run_id)
+            request = DeleteWorkflowExecutionRequest(namespace=client.namespace, workflow_execution=gone)
+            await client.workflow_service.delete_workflow_execution(request)
+            handle = client.get_workflow_handle(ran.id, run_id=run_id)
+            while await unless_missing(handle.describe(), MISSING_OR_INVALID) is not None:
+                pass
+        refused = rf"Step 1 lies in the workflow run '.*' of '{ran.id}', whose retention is over; choose a later"
         with pytest.raises(ResumeError, match=refused):
             await fork_run(client, ran.id, at=1, new_id=f"none-{ran.id}")
         assert await unless_missing(client.get_workflow_handle(f"none-{ran.id}").describe()) is None

@@ -58,5 +58,5 @@ async def test_what_was_found_is_still_there_after_continue_as_new(lab: Lab, cha
     assert len(runs) > 1
     sent = [request.json for request in ran.requests if not is_summing_up(request.json)]
     tools = [[tool["function"]["name"] for tool in request["tools"]] for request in sent]
-    assert tools == [["find_tools"], *[["find_tools", "read_page", "close_book"]] * 13]
+    assert tools == [["find_tools"], *[["find_tools", "close_book", "read_page"]] * 13]
     assert len(sent[-1]["messages"]) < len(sent)

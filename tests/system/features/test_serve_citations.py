@@ -42,17 +42,18 @@ async def test_citations_are_annotations_and_sources(lab: Lab) -> None:
         http_server(lab.client, task_queue=name) as door,
         AsyncOpenAI(base_url=f"{door.url}/v1", api_key="none", max_retries=0) as client,
     ):
+        page = Chat(door, name)
         response = await client.responses.create(model=name, input="Otters?")
         asked: Any = {"model": name, "messages": [{"role": "user", "content": "Otters?"}]}
         chat = await client.chat.completions.create(**asked)
         chunks = [each async for each in await client.chat.completions.create(**asked, stream=True)]
-        parts = [each for each in await Chat(door, name).say("Otters?") if each["type"] == "source-url"]
+        parts = [each for each in await page.say("Otters?") if each["type"] == "source-url"]
         thread = {"threadId": "t", "runId": "r", "messages": [{"id": "1", "role": "user", "content": "Otters?"}]}
         sent = {**thread, "tools": [], "context": [], "state": {}, "forwardedProps": {}}
         async with door.http.stream("POST", f"/ag-ui/{name}", json=sent, timeout=60) as stream:
             lines = [line.removeprefix("data: ") async for line in stream.aiter_lines() if line.startswith("data: ")]
         stored = await client.responses.retrieve(response.id)
-        [_, shown] = await Chat(door, name).messages()
+        [_, shown] = await page.messages()
     annotation = {"type": "url_citation", **SOURCE, **PLACE}
     for each in (response, stored):
         texts = [item.content[0] for item in each.output if item.type == "message"]
