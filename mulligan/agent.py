@@ -33,6 +33,7 @@ from mulligan.tool import Tool, ToolContext, ToolError
 from mulligan.values import OutputT, ToolCall
 
 Tools = Sequence[Tool | ProviderTool]
+"""Tools that workers run, and tools that providers run."""
 Instructions = str | Callable[[RunInput], str | Awaitable[str]]
 """A system prompt, or a function of the run's input that returns one."""
 F = TypeVar("F", bound=AgentFeature)

@@ -16,7 +16,7 @@ from mulligan.activities.models.protocol import (
 )
 from mulligan.endpoint import Endpoint
 from mulligan.provider_plugin import ProviderPlugin, register_provider
-from mulligan.wire.agent_facts import Definition, OutputFormat, ToolDefinition
+from mulligan.wire.agent_facts import Definition, OutputFormat, ProviderToolDefinition, ToolDefinition
 
 __all__ = [
     "AnswersInBackground",
@@ -29,6 +29,7 @@ __all__ = [
     "Provider",
     "ProviderBatches",
     "ProviderPlugin",
+    "ProviderToolDefinition",
     "Reply",
     "Request",
     "TakesContent",

@@ -41,7 +41,7 @@ class ToolDefinition(BaseModel):
 
 
 class ProviderToolDefinition(BaseModel):
-    """A tool that a `provider` runs itself, as its API takes it."""
+    """A `tool` that a `provider` (its name, such as `openai`) runs itself: the tool's JSON as the provider's API takes it."""
 
     provider: str
     tool: dict[str, JsonValue]
@@ -65,6 +65,7 @@ class Definition(BaseModel):
     `on_demand`: the names of the tools that the model does not see before it has found them.
     `stored`: where the whole is in the content storage, if it is too large for history: the tools that are found on demand
     are there only.
+    `provider_tools`: the tools that providers run themselves, of all providers.
     """
 
     instructions: str
@@ -83,7 +84,7 @@ class Definition(BaseModel):
         return [tool for tool in self.tools if tool.name not in hidden]
 
     def tools_of(self, provider: str) -> list[dict[str, JsonValue]]:
-        """The tools that a provider runs itself."""
+        """The tools that a provider runs itself. `provider`: its name, such as `openai`."""
         return [each.tool for each in self.provider_tools if each.provider == provider]
 
 

@@ -56,7 +56,8 @@ async def test_citations_are_annotations_and_sources(lab: Lab) -> None:
         [_, shown] = await page.messages()
     annotation = {"type": "url_citation", **SOURCE, **PLACE}
     for each in (response, stored):
-        texts = [item.content[0] for item in each.output if item.type == "message"]
+        parts_of_answer = [item.content[0] for item in each.output if item.type == "message"]
+        texts = [part for part in parts_of_answer if part.type == "output_text"]
         assert [part.text for part in texts] == [BEFORE, ANSWER]
         assert [[one.model_dump() for one in part.annotations] for part in texts] == [[], [annotation] * 2]
     said = chat.choices[0].message
