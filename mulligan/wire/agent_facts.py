@@ -41,7 +41,7 @@ class ToolDefinition(BaseModel):
 
 
 class ProviderToolDefinition(BaseModel):
-    """A `tool` that a `provider` (its name, such as `openai`) runs itself: the tool's JSON as the provider's API takes it."""
+    """A `tool` that a `provider` (its name, such as `openai`) runs itself: its JSON as the provider's API takes it."""
 
     provider: str
     tool: dict[str, JsonValue]
