@@ -8,7 +8,7 @@ from collections import OrderedDict, defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowExecutionStatus
 
 from mulligan.client.read_run import read_messages, read_steps
 from mulligan.once import call_digest
@@ -30,38 +30,52 @@ class CallRecord:
 
 @dataclass
 class _Read:
-    """The calls of a run by their digests, in their order; and the bytes of their texts."""
+    """The calls of a run by their digests, in their order; the bytes of their texts; whether more calls may follow."""
 
+    is_open: bool
     calls: dict[str, list[CallRecord]] = field(default_factory=lambda: defaultdict(list))
     size: int = 0
+
+
+@dataclass
+class _Source:
+    """What was read of a run, by one reader at a time; None: nothing yet."""
+
+    read: _Read | None = None
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class CallRecords:
     """The calls that were read. It keeps those of the runs that were used last."""
 
     def __init__(self) -> None:
-        self._runs: OrderedDict[tuple[Any, ...], _Read] = OrderedDict()
-        self._lock = asyncio.Lock()
+        self._runs: OrderedDict[tuple[Any, ...], _Source] = OrderedDict()
 
     async def find(self, client: Client, source: RecordSource, digest: str, number: int) -> CallRecord | None:
         """The record of a call by its digest and its number among equal calls; None if there is none with a result.
 
-        A run without the record is read again, as it may be open.
+        A run without the record is read again if it was open.
 
         Raises:
             RPCError: no worker answers, or there is no such run.
         """
         key = tuple(source.model_dump().values())
-        async with self._lock:
-            if (read := self._runs.get(key)) is not None:
-                self._runs.move_to_end(key)
-                if (record := _record(read, digest, number)) is not None:
-                    return record
-                del self._runs[key]
-            read = self._runs[key] = await _read(client, source)
-            while len(self._runs) > 1 and sum(each.size for each in self._runs.values()) > MOST_BYTES:
-                self._runs.popitem(last=False)
-            return _record(read, digest, number)
+        run = self._runs.setdefault(key, _Source())
+        self._runs.move_to_end(key)
+        async with run.lock:
+            if run.read is None or (run.read.is_open and _record(run.read, digest, number) is None):
+                try:
+                    run.read = await _read(client, source)
+                finally:
+                    self._forget()
+            return _record(run.read, digest, number)
+
+    def _forget(self) -> None:
+        """Forget runs that could not be read, and of the others those that were used first, until they are small enough."""
+        for key in [key for key, run in self._runs.items() if run.read is None and not run.lock.locked()]:
+            del self._runs[key]
+        while len(self._runs) > 1 and sum(run.read.size for run in self._runs.values() if run.read) > MOST_BYTES:
+            self._runs.popitem(last=False)
 
 
 def _record(read: _Read, digest: str, number: int) -> CallRecord | None:
@@ -72,10 +86,11 @@ def _record(read: _Read, digest: str, number: int) -> CallRecord | None:
 async def _read(client: Client, source: RecordSource) -> _Read:
     """Read all calls of a run from a step on. Steps say which calls were valid; only messages have long texts whole."""
     handle = client.get_workflow_handle(source.workflow_id, run_id=source.run_id)
+    described = await handle.describe()  # before its steps: it may end while they are read
     steps = await read_steps(client, handle, source.step - 1, conversation=source.conversation)
     messages = await read_messages(client, handle, conversation=source.conversation)
     written, results = _calls_of(messages), _results_of(messages)
-    read = _Read()
+    read = _Read(is_open=described.status == WorkflowExecutionStatus.RUNNING)
     for step in steps:
         for call in map(StepCall.model_validate, step["tool_calls"]):
             if call.arguments is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -11,6 +12,7 @@ from mulligan.activities.run_data.definitions import define
 from mulligan.activities.services import Services
 from mulligan.agent import Agent
 from mulligan.errors import InvalidRunInputError
+from mulligan.features.agent_feature import AgentFeature
 from mulligan.run_input import RunInput
 from mulligan.wire.agent_facts import AgentFacts, Definition
 
@@ -44,15 +46,28 @@ async def forked_facts(services: Services, agent: Agent, run_input: RunInput) ->
 
 
 def _with_model(services: Services, agent: Agent, run_input: RunInput, facts: AgentFacts, model: str) -> AgentFacts:
-    """The facts with the chosen model's prices, and with what its features need to know of it."""
+    """The facts with the chosen model's prices, and with what its features need to know of it.
+
+    Whatever does not depend on the model stays as it was pinned, also where the agent has changed since.
+    """
     has_budget = services.budgets.is_limited(run_input.tenant)
     models = resolve_models(agent, run_input, services.prices, has_budget=has_budget)
-    features = {each.name: dict(each.facts([model])) for each in agent.all_features if each.name in facts.features}
-    update: dict[str, Any] = {
-        "prices": {**facts.prices, **models.prices},
-        "features": {**facts.features, **features},
-    }
+    features = dict(facts.features)
+    for each in agent.all_features:
+        if (pinned := features.get(each.name)) is not None:
+            features[each.name] = {**pinned, **_differing(each, [facts.model, *facts.fallbacks], model)}
+    update: dict[str, Any] = {"prices": {**models.prices, **facts.prices}, "features": features}
     return facts.model_copy(update=update)
+
+
+def _differing(feature: AgentFeature, models: Sequence[str], chosen: str) -> dict[str, Any]:
+    """Those of a feature's facts that are others for the chosen model than for one of the models."""
+    others = [feature.facts([each]) for each in models]
+    return {
+        name: value
+        for name, value in feature.facts([chosen]).items()
+        if any(name not in each or each[name] != value for each in others)
+    }
 
 
 def _with_output_for(agent: Agent, model: str, pinned: Definition) -> Definition:

@@ -38,7 +38,7 @@ MaxSteps = Annotated[
 ]
 NewId = Annotated[str | None, typer.Option(help="The new run's id.", show_default="a generated id")]
 Wait = Annotated[bool, typer.Option("--wait", help="Follow the run to its end and print its output.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before live tools repeat calls.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before tools run.")]
 _MOST_LISTED = 20
 
 
@@ -56,7 +56,7 @@ async def fork_and_report(
     try:
         fork = parse_fork({name: value for name, value in options.items() if value is not None})
         client = await connect_or_fail()
-        if fork.tools == "live" and not yes and not await _confirmed(client, run_id, fork):
+        if fork.may_run_tools and not yes and not await _confirmed(client, run_id, fork):
             print_progress("nothing was started.")
             return NOT_COMPLETED
         started = await start_fork(client, run_id, fork, new_id=new_id)
@@ -70,14 +70,18 @@ async def fork_and_report(
 
 
 async def _confirmed(client: Client, run_id: str, fork: Fork) -> bool:
-    """Whether a person wants live tools, having seen which calls the run made from the step on."""
+    """Whether a person wants tools to run, having seen which calls the run made from the step on."""
     from mulligan.cli._steps import counted, short
     from mulligan.client.fork_run import read_live_calls
 
     calls = await read_live_calls(client, run_id, fork)
-    if not calls:
+    made = f"the run made {counted(len(calls), 'call')} from this step on"
+    if fork.tools == "recorded":
+        err.print(f"Tools run for calls without a record; {made}, and only equal ones have records:")
+    elif calls:
+        err.print(f"Live tools: {made}, which may happen again:")
+    else:
         return True
-    err.print(f"Live tools: the run made {counted(len(calls), 'call')} from this step on, which may happen again:")
     for call in calls[:_MOST_LISTED]:
         err.print(
             f"  step {call['step']}: {short(call['name'], 100)} {short(call['raw_arguments'], 200)}", markup=False

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from mulligan.cli._forks import (
     Instructions,
-    Model,
     NewId,
     RunId,
     Tools,
@@ -19,7 +22,13 @@ from mulligan.cli._terminal import AsJson
 
 async def rerun(
     run_id: RunId,
-    model: Model = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            help="Another model, as `provider:name`.",
+            show_default="the one that the run was started with, or else that of the agent today",
+        ),
+    ] = None,
     instructions: Instructions = None,
     tools: Tools = "recorded",
     unrecorded: Unrecorded = "diverge",

@@ -18,13 +18,15 @@ from mulligan.client.run_state import ResumeError, RunNotFoundError, read_run_st
 from mulligan.client.start_run import StartedRun, begin_run, read_input
 from mulligan.client.store_content import store_content
 from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
-from mulligan.errors import InvalidRunInputError
+from mulligan.errors import DeclarationError, InvalidRunInputError
+from mulligan.model_name import check_model
 from mulligan.run_input import INSTRUCTIONS_CHARS, ForkedFrom, Prompt, RunInput, parse_prompt
 from mulligan.schema.json_schema import schema_faults, schema_validator
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import Message, ToolMessage, UserMessage
 from mulligan.wire.request_labels import inherited_identifier
 from mulligan.wire.resume_page import ForkState
+from mulligan.wire.run_context import AGENT_WORKFLOW
 from mulligan.wire.ui_summary import run_summary, task_of
 
 Handle = WorkflowHandle[Any, Any]
@@ -74,11 +76,15 @@ class Fork(BaseModel):
     """Whether the fork works by the agent as it was when the run opened; else as workers have it today."""
 
     @property
+    def may_run_tools(self) -> bool:
+        """Whether tools run, at least those of calls without a record."""
+        return self.tools == "live" or self.unrecorded == "live"
+
+    @property
     def is_for_operators(self) -> bool:
         """Whether it changes the agent or what has happened, or lets tools run."""
         edits = self.edits
-        is_live = self.tools == "live" or self.unrecorded == "live"
-        return is_live or edits.instructions is not None or edits.model is not None or bool(edits.results)
+        return self.may_run_tools or edits.instructions is not None or edits.model is not None or bool(edits.results)
 
 
 async def fork_run(  # noqa: PLR0913 - all but the first two are options
@@ -142,10 +148,10 @@ def parse_fork(options: Mapping[str, Any]) -> Fork:
     """The options of a fork.
 
     Raises:
-        ForkError: one is unknown, or of another form.
+        ForkError: one is unknown, or of another form; a message is empty, or there is no such model.
     """
     try:
-        return Fork.model_validate(options)
+        fork = Fork.model_validate(options)
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(str(each) for each in fault["loc"])
@@ -153,6 +159,15 @@ def parse_fork(options: Mapping[str, Any]) -> Fork:
             fields = list((Edits if where.startswith("edits.") else Fork).model_fields)
             raise ForkError(f"{where!r} is no option of a fork; there are: {', '.join(fields)}.") from None
         raise ForkError(f"{where!r} cannot be used: {fault['msg']}.") from None
+    for name in ("prompt", "message"):
+        if getattr(fork.edits, name) in ("", []):
+            raise ForkError(f"'edits.{name}' is empty; give a text or parts, or leave it out.")
+    if fork.edits.model is not None:
+        try:
+            check_model(fork.edits.model, "'edits.model' cannot be used")
+        except DeclarationError as error:
+            raise ForkError(str(error)) from None
+    return fork
 
 
 async def start_fork(
@@ -172,7 +187,9 @@ async def start_fork(
         Exception: as `fork_run`.
     """
     description = await _describe(client, workflow_id, run_id)
-    request = request_digest({"of": description.run_id, **fork.model_dump(mode="json")})
+    request = request_digest({"of": _first_run_id(description), **fork.model_dump(mode="json")})
+    if new_id is not None and (existing := await _existing(client, new_id, request)) is not None:
+        return existing
     new_id = new_id or f"{workflow_id[:_ID_CHARS]}-{'fork' if fork.pinned else 'rerun'}-{secrets.token_hex(3)}"
     has_parts = any(isinstance(each, list) for each in (fork.edits.prompt, fork.edits.message))
     run_input = await _read_input(client, description, fork, request, user)
@@ -181,11 +198,31 @@ async def start_fork(
     try:
         handle = await begin_run(client, run_input, new_id, description.task_queue, static_summary=summary)
     except WorkflowAlreadyStartedError:
-        existing = await read_input(client, new_id)
-        if existing is None or existing.forked_from is None or existing.forked_from.request != request:
+        if (existing := await _existing(client, new_id, request)) is None:
             raise
-        return StartedRun(client.get_workflow_handle(new_id), is_new=False)
+        return existing
     return StartedRun(handle, is_new=True)
+
+
+async def _existing(client: Client, new_id: str, request: str) -> StartedRun | None:
+    """The fork that an equal request has started under an id; None if no run has the id.
+
+    Raises:
+        WorkflowAlreadyStartedError: the id is that of another run.
+    """
+    described = await unless_missing(client.get_workflow_handle(new_id).describe(), MISSING_OR_INVALID)
+    if described is None:
+        return None
+    run_input = await read_input(client, new_id)
+    if run_input is None or run_input.forked_from is None or run_input.forked_from.request != request:
+        raise WorkflowAlreadyStartedError(new_id, AGENT_WORKFLOW)
+    first = client.get_workflow_handle(new_id, first_execution_run_id=_first_run_id(described))
+    return StartedRun(first, is_new=False)
+
+
+def _first_run_id(description: WorkflowExecutionDescription) -> str:
+    """The first run of a chain: a run that has continued as new is the same run."""
+    return description.raw_description.workflow_execution_info.first_run_id or description.run_id or ""
 
 
 async def read_live_calls(client: Client, workflow_id: str, fork: Fork) -> list[dict[str, Any]]:

@@ -83,9 +83,12 @@ class RunList(BaseModel):
 
 
 class EarlierRun(BaseModel):
-    """The run of a chain that has what was asked for."""
+    """The run that has what was asked for: of the same chain, or, with `id`, the one that this run was forked from."""
 
     run_id: str
+    id: str | None = None
+    conversation: str | None = None
+    """The number of the agent in that run's workflow, where there is an `id`."""
 
 
 class StepPage(BaseModel):
@@ -137,6 +140,20 @@ class ServedTool(BaseModel):
     attempts: int
     agent: str | None = None
     """The name of the sub-agent that it calls."""
+    once: bool | str | None = None
+    """Which calls that have succeeded are not executed again: `true`, those of the run; `step`, `conversation`."""
+    result: dict[str, Any] | None = None
+    """The JSON schema of its result, where it is known."""
+    waits: str | None = None
+    """What its calls wait for: a person's `approval`, `approval of some calls`, or `answer`."""
+
+
+class ServedProviderTool(BaseModel):
+    """A tool that a provider runs itself."""
+
+    provider: str
+    tool: dict[str, Any]
+    """As the provider's API has it."""
 
 
 class ServedAgent(BaseModel):
@@ -152,7 +169,8 @@ class ServedAgent(BaseModel):
     tools: list[ServedTool] | None = None
     tools_function: str | None = None
     """The name of the function that returns the tools of each run."""
+    provider_tools: list[ServedProviderTool] | None = None
     mcp: list[dict[str, Any]] | None = None
-    """Its MCP servers."""
+    """Its MCP servers, each with `name`, `address`, `include`, `exclude`, and `waits` as a tool has it."""
     output: list[dict[str, Any]] | None = None
     """The types of its structured output, each with `name` and `schema`."""

@@ -230,8 +230,7 @@ class Runs:
         described = await self.describe(caller, run_id)
         if caller.agents is not None or options.get("client_instructions") or ignored.names:
             # A caller who sees a run sees its sub-agents' runs, but may not start such an agent itself.
-            name = (await memo_of(described)).get("agent")
-            agent = {} if name is None and caller.agents is None else await self.agent(caller, str(name))
+            agent = await self._agent_of(caller, described)
             options = ignored.accept(agent, options, strict=self._strict)
         if chosen := options.get("id"):
             check_chosen_id(chosen)
@@ -270,7 +269,7 @@ class Runs:
         """
         described = await self.describe(caller, run_id)
         if caller.agents is not None:
-            await self.agent(caller, str((await memo_of(described)).get("agent")))
+            await self._agent_of(caller, described)
         given = dict(options)
         if chosen := given.pop("id", None):
             check_chosen_id(chosen)
@@ -411,6 +410,18 @@ class Runs:
             known = [each for each in agents or caller.agents or () if caller.may_use(each)]
             raise Problem(404, "unknown_agent", unknown_agent(name, known))
         return agents[name] if agents else {"name": name}
+
+    async def _agent_of(self, caller: Caller, described: WorkflowExecution) -> dict[str, Any]:
+        """Return the agent of a run, as `agent`; {} for a workflow without a single agent, if the caller may use all."""
+        if (name := (await memo_of(described)).get("agent")) is not None:
+            return await self.agent(caller, str(name))
+        if caller.agents is None:
+            return {}
+        raise Problem(
+            404, "unknown_agent",
+            f"The workflow {described.id[:80]!r} has no single agent, and this token is for certain agents only; use one "
+            "for all agents.",
+        )  # fmt: skip
 
     # Watching
 

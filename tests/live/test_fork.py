@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,16 +19,21 @@ from mulligan import (
     ForkError,
     InvalidRunInputError,
     ResumeError,
+    Skills,
     connect,
     error_of,
     fork_run,
     resume_run,
     tool,
 )
+from mulligan.activities.recorded_tools import call_records
+from mulligan.activities.recorded_tools.call_records import CallRecords
+from mulligan.client.read_run import read_steps
 from mulligan.client.start_run import read_input
 from mulligan.devserver import DevServer
 from mulligan.trace_view.history import chain
 from mulligan.trace_view.history_spans import spans_of
+from mulligan.wire.recorded_tools import RecordSource
 from mulligan.worker.loading import load, load_agents
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, Ran, call
@@ -299,6 +306,24 @@ async def test_a_fork_works_by_the_pinned_definition_and_a_rerun_by_todays(lab: 
         assert again.calls[0]["recorded"] is True
 
 
+async def test_another_model_changes_nothing_that_does_not_depend_on_it(lab: Lab, tmp_path: Path) -> None:
+    """A skill that has changed since the run is not read under the run's instructions, whatever the model."""
+    file = tmp_path / "skills" / "refunds" / "SKILL.md"
+    file.parent.mkdir(parents=True)
+    file.write_text("---\nname: refunds\ndescription: Refund.\n---\nOld.\n")
+    at = replace(lab, task_queue=f"skills-{uuid.uuid4().hex[:6]}", workers=None)
+    reader = Agent(name="sk", model="openai-chat:none", tools=[hum], features=[Skills(tmp_path / "skills")])
+    read, other = call("read_skill", '{"name": "refunds"}'), f"other-{uuid.uuid4().hex[:6]}"
+    lab.model.script(other, [read, DONE])
+    async with running_worker(at.client, load_agents([reader], []), lab.telemetry, at.task_queue):
+        ran = await at.run([read, DONE], agent="sk")
+        file.write_text("---\nname: refunds\ndescription: Refund.\n---\nNew.\n")
+        for edits in (None, {"model": f"openai-chat:{other}"}):
+            forked = await fork_run(at.client, ran.id, at=1, tools="live", edits=edits)
+            [called] = (await at.look(forked)).calls
+            assert "was changed after this run had begun" in called["result"]["text"], edits
+
+
 async def test_a_resumed_run_and_a_fork_are_forked(lab: Lab) -> None:
     """A fork of a fork shares the steps of both."""
     ran = await lab.run([call("search_orders", ADA), call("now"), call("refuse"), DONE], max_steps=2)
@@ -346,6 +371,10 @@ async def test_a_fork_that_cannot_be_is_refused_with_a_sentence(lab: Lab) -> Non
         ({"edits": {"promt": "x"}}, "'edits.promt' is no option of a fork; there are: prompt, message"),
         ({"edits": {"prompt": 7}}, "'edits.prompt"),
         ({"tools": "dead"}, "'tools' cannot be used"),
+        ({"edits": {"message": ""}}, "'edits.message' is empty; give a text or parts, or leave it out."),
+        ({"edits": {"prompt": []}}, "'edits.prompt' is empty"),
+        ({"edits": {"model": "nonsense"}}, "'edits.model' cannot be used: the model is 'nonsense'; it must be one of"),
+        ({"edits": {"model": "nobody:x"}}, "'edits.model' cannot be used: the model is 'nobody:x'; it must be one of"),
         ({"max_steps": 1}, '"max_steps" is 1, and counts the 1 steps before step 2 too'),
     ]
     for how, sentence in cases:
@@ -369,6 +398,58 @@ async def test_the_same_fork_with_an_id_is_one_run(lab: Lab) -> None:
         await fork_run(lab.client, ran.id, at=1, new_id=new_id)
     with pytest.raises(WorkflowAlreadyStartedError):
         await fork_run(lab.client, ran.id, at=2, new_id=ran.id)
+
+
+async def test_the_same_fork_is_found_without_a_worker_and_after_the_run_has_continued_as_new(chained: Lab) -> None:
+    """A request that is sent again has the same answer, whatever has happened since."""
+    ran = await chained.run(reading(14), agent="page_reader", prompt=PROMPT)
+    new_id = f"{ran.id}-mine"
+    newest = (await ran.handle.describe()).run_id
+    assert newest != ran.handle.first_execution_run_id
+    at = replace(chained, task_queue=f"alone-{new_id}", workers=None)
+    async with running_worker(at.client, load(["tests.support.compaction_agents"]), at.telemetry, at.task_queue):
+        alone = await at.run([DONE], agent="page_reader")
+        own = await fork_run(at.client, alone.id, at=1, new_id=f"{new_id}-alone")
+        await own.result()
+    again = await fork_run(at.client, alone.id, at=1, new_id=f"{new_id}-alone")
+    assert again.first_execution_run_id == own.first_execution_run_id
+    runs = [None, newest, ran.handle.first_execution_run_id]
+    forks = [await fork_run(chained.client, ran.id, at=15, new_id=new_id, run_id=each) for each in runs]
+    assert {each.first_execution_run_id for each in forks} == {forks[0].first_execution_run_id}
+
+
+async def test_an_ended_run_is_read_once_and_runs_are_read_side_by_side(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call without a record is looked for again only while the run may make it."""
+    gate = asyncio.Event()
+    ended = await lab.run([call("now"), DONE])
+    opened = await lab.start([call("now"), Turn(text="done", wait=gate)])
+    while not (await opened.query("steps", args=[0, 10]))["steps"]:
+        await asyncio.sleep(0.1)
+    records, reads, held = CallRecords(), Counter[str](), asyncio.Event()
+
+    async def counted(client: Client, handle: Any, since: int, **how: Any) -> Any:
+        reads[handle.id] += 1
+        if how["conversation"] == "held":
+            await held.wait()
+        return await read_steps(client, handle, since, conversation="0")
+
+    monkeypatch.setattr(call_records, "read_steps", counted)
+    for run, expected in ((ended, 1), (opened, 2)):
+        run_id = (await lab.client.get_workflow_handle(run.id).describe()).run_id
+        source = RecordSource(workflow_id=run.id, run_id=run_id or "", conversation="0", step=1)
+        slow = asyncio.create_task(
+            records.find(lab.client, source.model_copy(update={"conversation": "held"}), "none", 0)
+        )
+        while not reads[run.id]:
+            await asyncio.sleep(0.01)
+        for _ in range(2):
+            assert await records.find(lab.client, source, "none", 0) is None
+        assert reads[run.id] == 1 + expected
+        slow.cancel()
+    gate.set()
+    await opened.result()
 
 
 async def test_a_fork_whose_records_are_deleted_fails_with_a_sentence(lab: Lab) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import uuid
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,9 @@ from typer.testing import CliRunner
 
 from mulligan.cli.app import app
 from mulligan.devserver import DevServer
+from mulligan.serve.caller import ANYBODY
+from mulligan.serve.problems import Problem
+from mulligan.serve.runs import Runs
 from tests.live.conftest import DONE, Lab, call
 from tests.support.http_server import Door, http_server
 from tests.support.openai_turn import Turn
@@ -88,6 +93,8 @@ async def test_the_command_refuses_with_a_sentence(lab: Lab, command: Any) -> No
         ("--instructions", "/nowhere"): "--instructions: /nowhere: No such file",
         ("--id", ran.id): f"there is another run '{ran.id}' already",
         ("--tools", "live", "--at", "1"): "there is no terminal to confirm on; use --yes.",
+        ("--unrecorded", "live"): "there is no terminal to confirm on; use --yes.",
+        ("--model", "nonsense"): "the model is 'nonsense'; it must be one of",
     }
     for words, sentence in cases.items():
         code, out, err = await command("fork", ran.id, *words)
@@ -103,6 +110,10 @@ async def test_live_tools_are_listed_before_they_run(lab: Lab, command: Any) -> 
     _, _, err = await command("rerun", ran.id, "--tools", "live")
     assert "the run made 2 calls from this step on" in err
     assert 'step 2: search_orders {"customer": "Ada"}' in err
+    _, _, err = await command("rerun", ran.id, "--unrecorded", "live")
+    assert "the run made 2 calls from this step on, and only equal ones have records" in err.replace("\n", " ")
+    _, out, _ = await command("rerun", "--help")
+    assert "or else that of the agent today" in " ".join(out.replace("│", " ").split())
     code, out, _ = await command("rerun", ran.id, "--tools", "live", "--yes", "--wait", "--json")
     assert (code, RAN[json.loads(out)["id"]][0]) == (0, ("now", {}))
 
@@ -168,6 +179,8 @@ async def test_who_may_fork_and_edit_over_http(lab: Lab, door: Door) -> None:
         ({"at": 9}, 422, "There is no step 9"),
         ({"at": "x"}, 422, "at"),
         ({"edits": {"promt": 1}}, 422, "promt"),
+        ({"edits": {"message": ""}}, 422, "'edits.message' is empty"),
+        ({"edits": {"model": "nobody:x"}}, 422, "the model is 'nobody:x'"),
         ({"id": f"{ran.id}-resumed"}, 422, "id"),
         ([1], 422, "must be an object"),
     ]
@@ -182,3 +195,17 @@ async def test_who_may_fork_and_edit_over_http(lab: Lab, door: Door) -> None:
         422,
         True,
     )
+
+
+async def test_a_workflow_without_a_single_agent_is_not_for_a_caller_of_some_agents(lab: Lab) -> None:
+    """The sentence says so, and names no agent."""
+    run_id = f"two-{uuid.uuid4().hex[:6]}"
+    lab.model.script(run_id, [DONE, DONE])
+    started = await lab.client.start_workflow("TwoTurns", [f"openai-chat:{run_id}"] * 2, id=run_id, task_queue="agents")
+    await started.result()
+    caller = replace(ANYBODY, agents=frozenset({"shop"}))
+    runs = Runs(lab.client, "agents")
+    for refused in (runs.fork(caller, run_id, {}), runs.resume(caller, run_id, {})):
+        with pytest.raises(Problem, match="has no single agent") as problem:
+            await refused
+        assert (problem.value.status, problem.value.code) == (404, "unknown_agent")

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from mulligan import connect
+from mulligan import connect, fork_run
 from mulligan.devserver import DevServer
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
@@ -46,6 +46,17 @@ async def test_a_sub_agent_is_found_and_run(town: Lab) -> None:
     assert seen == [["find_tools"], ["find_tools", "packer"], ["find_tools", "packer"]]
     assert ran.calls[1]["result"]["text"] == "Packed."
     assert ran.calls[1]["run"]["id"].startswith(ran.id)
+
+
+async def test_what_a_recorded_search_has_found_is_there_in_the_fork(town: Lab) -> None:
+    """In the order of the searches."""
+    finds = [("find_tools", QUERY, "f1"), ("find_tools", '{"query": "trains of a station"}', "f2")]
+    ran = await town.run([Turn(calls=finds), call("get_weather", CITY, "c1"), DONE], agent="guide")
+    forked = await town.look(await fork_run(town.client, ran.id, at=1))
+    assert [each["recorded"] for each in forked.calls] == [True] * 3
+    sent = [request.json["tools"] for request in town.model.requests_of(ran.id)]
+    assert [tool["function"]["name"] for tool in sent[1]] == ["find_tools", "get_weather", "get_trains"]
+    assert sent[3:] == sent[:3]
 
 
 async def test_what_was_found_is_still_there_after_continue_as_new(lab: Lab, chain_server: DevServer) -> None:

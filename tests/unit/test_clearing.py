@@ -117,6 +117,28 @@ async def test_excepted_tools_keep_their_results() -> None:
     assert not any(sent.cleared())
 
 
+async def test_searches_for_tools_do_not_count_as_they_are_never_left_out() -> None:
+    """Three results would be left out at once: here is one that can be."""
+
+    @tool(on_demand=True, description=f"Read the weather. {LONG}")
+    def get_weather(city: str) -> str:
+        return city
+
+    sent: list[list[str]] = []
+
+    def turn(name: str, arguments: dict[str, Any]) -> Any:
+        return lambda messages: sent.append(results(messages)) or Say(calls=[Call(name, arguments)])
+
+    finds = [turn("find_tools", {"query": "weather"})] * 4
+    model = ScriptedModel(
+        turn("read_page", {"number": 0}), *finds, lambda messages: sent.append(results(messages)) or "Read."
+    )
+    clearing = ClearToolResults(at=1_000, keep_steps=1)
+    await run_agent(agent(clearing, tools=[read_page, get_weather]), "Read.", model=model)
+    assert [each[0][:2] for each in sent[1:]] == ["00"] * 5
+    assert len(sent[-1][-1]) > 2_000
+
+
 async def test_one_result_larger_than_the_limit_is_left_out_alone() -> None:
     @tool(max_result_chars=200_000)
     def dump(number: int) -> str:

@@ -8,7 +8,11 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from mulligan import Agent, ProviderTool, tool
+from mulligan.activities.list_agents import agent_json
+from mulligan.serve.api_answers import EarlierRun, ServedAgent, ServedTool
 from mulligan.serve.create_app import create_app
+from mulligan.workflows.conversation.records import EarlierPart
 
 DOCUMENT = create_app(tokens="ada:token-of-ada").openapi()
 OPERATIONS = {
@@ -16,6 +20,7 @@ OPERATIONS = {
     for path, methods in DOCUMENT["paths"].items()
     for method, operation in methods.items()
 }
+PLACE = EarlierPart(messages=1, steps=1, run_id="r", workflow_id="w")
 WITHOUT_BODY = {"POST /api/runs/{run_id}/cancel"}
 WITHOUT_TOKEN = {"POST /api/callbacks/{token}", "POST /api/webhooks/openai"}
 STREAMED = {"POST /ag-ui/{agent}", "POST /ai-sdk/{agent}", "GET /ai-sdk/{agent}/{chat}/stream"}
@@ -82,3 +87,17 @@ def test_a_new_run_is_described_without_what_clients_may_not_set() -> None:
     fields = DOCUMENT["components"]["schemas"]["NewRun"]["properties"]
     assert {"id", "agent", "prompt", "messages", "metadata", "max_cost"} <= set(fields)
     assert "resumed_from" not in fields
+
+
+def test_the_document_has_every_field_of_an_agent_and_of_an_earlier_run() -> None:
+    """As `agent_json` and the queries send them."""
+
+    @tool(once=True, needs_approval=True)
+    def pay(euros: float) -> str:
+        """Pay."""
+        return f"{euros}"
+
+    searching = ProviderTool("openai", {"type": "web_search"})
+    agent = agent_json(Agent(name="a", model="openai:m", tools=[pay, searching]))
+    for given, model in ((agent, ServedAgent), (agent["tools"][0], ServedTool), (PLACE.place, EarlierRun)):
+        assert given.keys() - {"source"} <= model.model_fields.keys()

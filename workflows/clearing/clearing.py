@@ -11,6 +11,7 @@ from mulligan.wire.checked_result import MOST_COUNT, MOST_INT
 from mulligan.wire.clearing import ClearedResults, cleared
 from mulligan.wire.model_call import ModelAnswer, ModelCall
 from mulligan.wire.resume_page import ResumeState
+from mulligan.wire.tool_search import names_in
 from mulligan.workflows.conversation.token_count import BYTES_PER_TOKEN, size_of, step_starts, tokens
 from mulligan.workflows.feature import Feature
 
@@ -93,7 +94,10 @@ class Clearing(Feature):
         """How many results of `messages[start:end]` can be cleared, and the bytes that this saves."""
         count = saved = 0
         for index in range(start, end):
-            if (short := cleared(self.agent.conversation.messages[index], facts.except_tools)) is not None:
+            message = self.agent.conversation.messages[index]
+            if names_in(message) is not None:  # a search for tools: requests have its result for ever
+                continue
+            if (short := cleared(message, facts.except_tools)) is not None:
                 count += 1
                 saved += max(0, size_of(self.agent.conversation, index, index + 1) - len(short.model_dump_json()))
         return count, saved

@@ -162,7 +162,8 @@ class Once(Feature):
         if state.fork is None:
             state.once = self._calls.for_resume(self.agent.status)
         else:
-            state.once = self._calls.for_fork(self.agent.conversation.calls_since(state.fork.step))
+            step = state.fork.step
+            state.once = self._calls.for_fork(step, self.agent.conversation.calls_since(step))
 
     def dump(self) -> list[dict[str, Any]] | None:
         """The calls, as JSON."""

@@ -68,9 +68,13 @@ class ToolSearch(Feature):
             limit=facts.limit,
         )
         with self.agent.running(call):
-            outcome = await self.agent.activity(FIND_TOOLS, request, FoundTools, summary=FIND_TOOLS)
-        self._add(outcome.names)
-        return outcome
+            return await self.agent.activity(FIND_TOOLS, request, FoundTools, summary=FIND_TOOLS)
+
+    async def accept(self, answer: ModelAnswer) -> None:  # noqa: ARG002
+        """Add what the step's searches have found, whatever has carried them out, in the order of their calls."""
+        conversation = self.agent.conversation
+        for message in conversation.messages[conversation.steps[-1].at + 1 :]:
+            self._add(names_in(message) or [])
 
     def _add(self, names: Sequence[str]) -> None:
         known, step = self._known(), self.agent.conversation.next_step - 1
