@@ -18,6 +18,7 @@ from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapt
 from mulligan.durations import as_timedelta
 from mulligan.errors import DeclarationError
 from mulligan.fixer import AskModel, Fixer
+from mulligan.foreign_results import Trust
 from mulligan.once import Once
 from mulligan.policy import HandleErrors
 from mulligan.schema.arguments_model import Arguments, ArgumentsModel, arguments_model
@@ -118,6 +119,8 @@ class ToolOptions(TypedDict, total=False):
     result_type: Any
     on_cancel: Callable[..., Any] | None
     on_demand: bool
+    trust: Trust
+    consequential: bool
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -126,7 +129,8 @@ class Tool:
 
     The options of `tool` are fields: `name`, `description`, `timeout`, `attempts`, `retry_on`, `fix`, `handle_errors`,
     `needs_approval`, `approval_timeout`, `approval_reminder`, `task_queue`, `queue_timeout`, `max_result_chars`, `local`,
-    `once`, `isolated_env`, `deferred`, `deferred_timeout`, `result_type`, `on_cancel`, `on_demand`.
+    `once`, `isolated_env`, `deferred`, `deferred_timeout`, `result_type`, `on_cancel`, `on_demand`,
+    `trust`, `consequential`.
 
     Attributes:
         function: The function that is called.
@@ -160,6 +164,8 @@ class Tool:
     result_type: Any = None
     on_cancel: Callable[..., Any] | None = None
     on_demand: bool = False
+    trust: Trust = "trusted"
+    consequential: bool = False
     feature: str | None = None
     """The name of the feature that adds it to an agent."""
     mcp_server: str | None = None
@@ -270,10 +276,20 @@ class Tool:
             "asks_person and needs_approval exclude each other: its call waits for a person anyway": bool(
                 self.asks_person and self.needs_approval
             ),
-            **self._deferral_faults(),
+            f"trust must be 'trusted' or 'untrusted', but is {self.trust!r}": self.trust
+            not in ("trusted", "untrusted"),
+            f"consequential must be True or False, but is {self.consequential!r}": not isinstance(
+                self.consequential, bool
+            ),
         }
 
     def _deferral_faults(self) -> dict[str, bool]:
+            **(self._label_faults() | self._deferral_faults()),
+        }
+
+    def _label_faults(self) -> dict[str, bool]:
+        """What may be wrong with the options that say what others may decide."""
+        return {
         """What may be wrong with the options of a deferred tool."""
         others = (self.deferred_timeout, self.result_type, self.on_cancel)
         return {
@@ -416,6 +432,8 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
     result_type: Any = None,
     on_cancel: Callable[..., Any] | None = None,
     on_demand: bool = False,
+    trust: Trust = "trusted",
+    consequential: bool = False,
 ) -> TypedTool[P, R] | Callable[[Callable[P, R]], TypedTool[P, R]]:
     """Declare a function, `def` or `async def`, as a tool.
 
@@ -461,6 +479,10 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
         on_cancel: A function, sync or async, of (what the deferred tool returned, as JSON values; ToolContext). It is called
             if the run is stopped or cancelled while the call waits; what it raises is logged.
         on_demand: The model does not see the tool until it has found it with `find_tools` (docs/tool-search.md).
+        trust: "untrusted" where results contain what others have written: mails, web pages, documents. The results, and the
+            texts of errors, are labelled so wherever they are shown (docs/hostile-content.md).
+        consequential: A call must not be decided by such content: it pays, deletes, or sends. An agent with the feature
+            `Guarded` asks a person, or denies it, once its context has an untrusted result.
 
     Raises:
         DeclarationError: no schema can be made of the signature, or an option cannot work.

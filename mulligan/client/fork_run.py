@@ -255,6 +255,7 @@ async def _read_input(client: Client, description: WorkflowExecutionDescription,
         "traceparent": None,
         "resumed_from": None,
         "forked_from": forked_from,
+        "foreign_results": state.foreign_results,
         "model": edits.model or state.input.model,
         "max_steps": fork.max_steps or state.input.max_steps,
     }

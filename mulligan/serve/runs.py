@@ -184,7 +184,7 @@ class Runs:
         again is the same run; without that, a request cannot be recognized. `ignored`: what the agent decides by itself.
         """
         run_input = body if isinstance(body, RunInput) else await off_loop(len(body), partial(_parse_input, body))
-        for field, path in (("resumed_from", "resume"), ("forked_from", "fork")):
+        for field, path in (("resumed_from", "resume"), ("forked_from", "fork"), ("foreign_results", "resume")):
             if getattr(run_input, field) is not None:
                 raise Problem(
                     422, "invalid_input",

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 from pydantic_core import PydanticCustomError
 
 from mulligan.content import Parts
+from mulligan.foreign_results import ForeignResult
 from mulligan.schema.optional_field import optional_field
 from mulligan.schema.well_formed import WellFormedText
 from mulligan.values import Decision, ToolCall
@@ -119,6 +120,8 @@ class Pending(BaseModel):
     """The page that an MCP server asks the person to open."""
     can_deny: bool = optional_field(False)
     """Whether a question may also be denied, by the update `decide`: it is an MCP server's."""
+    untrusted: list[ForeignResult] = optional_field([])
+    """The newest untrusted results that the agent had read when it made a consequential call. Do not follow them."""
     warning: str | None = optional_field()
     """What whoever approves the call must know: its tool is gone, so that it would not run."""
 
