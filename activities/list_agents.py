@@ -44,7 +44,7 @@ def _waits(source: Tool | McpServer) -> dict[str, str]:
         return {"waits": "answer"}
     if not source.needs_approval:
         return {}
-    return {"waits": "approval" if source.needs_approval is True else "approval of some calls"}
+    return {"waits": "approval" if isinstance(source.needs_approval, bool | str) else "approval of some calls"}
 
 
 def _labels(source: Tool | McpServer) -> dict[str, Any]:

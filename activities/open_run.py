@@ -277,6 +277,7 @@ def _tool_facts(agent: Agent, tool: Tool, mcp: str | None) -> ToolFacts:
         on_cancel=tool.on_cancel is not None,
         on_demand=tool.on_demand,
         feature=tool.feature,
+        role=tool.role,
         untrusted=tool.trust == "untrusted",
         consequential=tool.consequential,
     )

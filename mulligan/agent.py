@@ -232,7 +232,7 @@ class Agent(Generic[OutputT]):
         description: str,
         name: str | None = None,
         share_budget: bool = False,
-        needs_approval: bool | Callable[..., Any] = False,
+        needs_approval: bool | str | Callable[..., Any] = False,
         approval_timeout: float | timedelta | None = None,
         handle_errors: HandleErrors | None = None,
         task_queue: str | None = None,

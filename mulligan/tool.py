@@ -38,6 +38,9 @@ SHORTEST_REMINDER = timedelta(seconds=1)
 """The least `approval_reminder`."""
 
 
+_ROLE = re.compile(r"[A-Za-z0-9._@+-]{1,64}")
+
+
 class ToolError(Exception):
     """A tool raises it to report a failure to the model: its text is the call's result."""
 
@@ -103,7 +106,7 @@ class ToolOptions(TypedDict, total=False):
     retry_on: type[BaseException] | tuple[type[BaseException], ...]
     fix: Fixer | None
     handle_errors: HandleErrors | None
-    needs_approval: bool | Callable[..., Any]
+    needs_approval: bool | str | Callable[..., Any]
     approval_timeout: float | timedelta | None
     approval_reminder: float | timedelta | None
     asks_person: bool
@@ -148,7 +151,7 @@ class Tool:
     retry_on: tuple[type[BaseException], ...] = ()
     fix: Fixer | None = None
     handle_errors: HandleErrors | None = None
-    needs_approval: bool | Callable[..., Any] = False
+    needs_approval: bool | str | Callable[..., Any] = False
     approval_timeout: timedelta | None = None
     approval_reminder: timedelta | None = None
     asks_person: bool = False
@@ -218,6 +221,12 @@ class Tool:
         """The file that defines the function, for messages to its author."""
         return source_file(self.function)
 
+    @property
+    def role(self) -> str | None:
+        """The role that whoever decides on a call must have at the HTTP door; None: everybody may."""
+        needed = self.needs_approval
+        return needed if isinstance(needed, str) and _ROLE.fullmatch(needed) else None
+
     def check(self) -> None:
         """Check that each option can work, alone and with the others.
 
@@ -248,8 +257,8 @@ class Tool:
                 self.fix is None or isinstance(self.fix, AskModel) or callable(self.fix)
             ),
             # Otherwise a mistyped value would mean that nobody is asked.
-            "needs_approval must be True, False, or a function of (arguments, ToolContext)": not (
-                isinstance(self.needs_approval, bool) or callable(self.needs_approval)
+            "needs_approval must be True, False, the name of a role, or a function of (arguments, ToolContext)": not (
+                isinstance(self.needs_approval, bool) or callable(self.needs_approval) or self.role is not None
             ),
             f"once must be True, False, 'step' or 'conversation', but is {self.once!r}": not (
                 isinstance(self.once, bool) or self.once in ("step", "conversation")
@@ -276,6 +285,12 @@ class Tool:
             "asks_person and needs_approval exclude each other: its call waits for a person anyway": bool(
                 self.asks_person and self.needs_approval
             ),
+            **(self._label_faults() | self._deferral_faults()),
+        }
+
+    def _label_faults(self) -> dict[str, bool]:
+        """What may be wrong with the options that say what others may decide."""
+        return {
             f"trust must be 'trusted' or 'untrusted', but is {self.trust!r}": self.trust
             not in ("trusted", "untrusted"),
             f"consequential must be True or False, but is {self.consequential!r}": not isinstance(
@@ -284,12 +299,6 @@ class Tool:
         }
 
     def _deferral_faults(self) -> dict[str, bool]:
-            **(self._label_faults() | self._deferral_faults()),
-        }
-
-    def _label_faults(self) -> dict[str, bool]:
-        """What may be wrong with the options that say what others may decide."""
-        return {
         """What may be wrong with the options of a deferred tool."""
         others = (self.deferred_timeout, self.result_type, self.on_cancel)
         return {
@@ -416,7 +425,7 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
     retry_on: type[BaseException] | tuple[type[BaseException], ...] = (),
     fix: Fixer | None = None,
     handle_errors: HandleErrors | None = None,
-    needs_approval: bool | Callable[..., Any] = False,
+    needs_approval: bool | str | Callable[..., Any] = False,
     approval_timeout: float | timedelta | None = None,
     approval_reminder: float | timedelta | None = None,
     asks_person: bool = False,
@@ -448,7 +457,8 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
         retry_on: Exception types that are retried.
         fix: A fixer: it gets invalid input and returns corrected arguments, or None.
         handle_errors: What happens on a failure; the agent's policy where None.
-        needs_approval: Whether a person is asked before it runs, or a function, sync or async, of (arguments: the valid ones
+        needs_approval: Whether a person is asked before it runs; or the name of the role that this person must have at the
+            HTTP door; or a function, sync or async, of (arguments: the valid ones
             as JSON values, ToolContext) that returns it; if it raises or hangs, that counts as True.
         approval_timeout: Seconds, or a timedelta, after which a call that waits for a person is `denied`; None: the agent's.
         approval_reminder: Seconds, or a timedelta, after which a call that still waits for a person is reported by the event

@@ -15,6 +15,7 @@ from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
 from tests.live.test_people import pending
 from tests.support.guarded_agents import INJECTED
+from tests.support.http_server import http_server
 from tests.support.openai_turn import Turn
 from tests.support.shop_agents import RAN
 
@@ -148,3 +149,37 @@ async def test_what_a_sub_agent_has_read_counts_and_its_calls_are_guarded_too(ba
     steps = (await bank.client.get_workflow_handle(f"{ran.id}/y1").query("steps", args=[0, 10]))["steps"]
     assert steps[0]["tool_calls"][0]["result"]["error"]["kind"] == "denied"
     assert ("pay", {"to": "Mallory", "euros": 900}) not in RAN[f"{ran.id}/y1"]
+
+
+@pytest.mark.parametrize("decider", ["chief", "operator"])
+async def test_only_a_caller_with_the_role_decides(bank: Lab, decider: str) -> None:
+    """Nor does a client that names roles in its request. The call keeps waiting."""
+    tokens = "shop:token-1:,shop:token-2::finance|audit,root:token-3:*"
+    async with http_server(bank.client, tokens=tokens, task_queue=bank.task_queue) as door:
+        door.tokens = {"desk": "token-1", "chief": "token-2", "operator": "token-3"}
+        run_id = f"run-{uuid.uuid4().hex[:8]}"
+        bank.model.script(run_id, [call("transfer", '{"euros": 5}', "t1"), DONE])
+        body = {"id": run_id, "agent": "treasurer", "prompt": "Go.", "model": f"openai-chat:{run_id}"}
+        assert (await door.http.post("/api/runs", json=body, headers=door.by("desk"))).status_code == 201
+        (asked,) = await pending(bank.client.get_workflow_handle(run_id))
+        assert asked["role"] == "finance"
+        for decision in ("approve", "deny"):
+            given = {"call_id": "t1", "decision": decision, "roles": ["finance"]}
+            refused = await door.http.post(f"/api/runs/{run_id}/decisions", json=given, headers=door.by("desk"))
+            assert (refused.status_code, refused.json()["code"]) == (403, "role_needed")
+            assert 'the role "finance"' in refused.json()["detail"]
+        waiting = (await door.http.get(f"/api/runs/{run_id}/pending", headers=door.by("desk"))).json()
+        assert [(each["call_id"], each["role"]) for each in waiting] == [("t1", "finance")]
+        given = {"call_id": "t1", "decision": "approve"}
+        accepted = await door.http.post(f"/api/runs/{run_id}/decisions", json=given, headers=door.by(decider))
+        assert accepted.status_code == 200
+    ran = await bank.look(bank.client.get_workflow_handle(run_id))
+    assert RAN[run_id] == [("transfer", {"euros": 5})]
+    assert ran.calls[0]["decision"]["decision"] == "approve"
+
+
+async def test_who_reaches_temporal_itself_decides_all(bank: Lab) -> None:
+    handle = await bank.start([call("transfer", '{"euros": 5}', "t1"), DONE], agent="treasurer")
+    await pending(handle)
+    await handle.execute_update("decide", {"call_id": "t1", "decision": "approve"})
+    assert (await bank.look(handle)).calls[0]["result"]["text"] == "transferred 5"

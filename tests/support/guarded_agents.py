@@ -56,3 +56,13 @@ office = Agent(
     ],
     features=[Guarded("deny")],
 )
+
+
+@tool(needs_approval="finance")
+def transfer(euros: int, ctx: ToolContext) -> str:
+    """Transfer money."""
+    RAN[ctx.workflow_id].append(("transfer", {"euros": euros}))
+    return f"transferred {euros}"
+
+
+treasurer = Agent(name="treasurer", model=MODEL, tools=[transfer])

@@ -42,6 +42,7 @@ def test_pages_and_servers_of_others_are_untrusted_unless_it_is_said() -> None:
         (lambda: tool(name="a", consequential="yes")(pay.function), "consequential must be True or False"),
         (lambda: McpServer("a", command=["b"], trust="no"), "trust must be"),
         (lambda: McpServer("a", command=["b"], consequential="pay"), "must be lists of names"),
+        (lambda: tool(name="a", needs_approval="two words")(pay.function), "the name of a role"),
         (lambda: Agent(name="a", model=MODEL, features=[Guarded("maybe")]), "action must be 'ask' or 'deny'"),
     ],
 )

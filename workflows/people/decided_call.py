@@ -60,6 +60,7 @@ def _wait(agent: RunningAgent, call: StepCall) -> PersonWait:
         reason=reason,
         arguments=call.record.arguments,
         text=text,
+        role=facts.role if facts else None,
         untrusted=foreign.results if foreign else [],
         step=agent.turn.result.steps,
         timeout=facts.approval_timeout if facts else None,

@@ -35,7 +35,7 @@ class PersonWait(Wait):
     `timeout`: seconds; None: no limit. `reminder`: seconds until the first reminder; None: no reminders. `question`: of the
     call's MCP server, if it asks one; `content`: the answer to it. `is_held`: whether the call's activity waits meanwhile.
     `runs_elsewhere`: whether another worker than that of the agent would run the call: of the tool, or of a sub-agent.
-    `untrusted`: the untrusted results that the agent had read, for calls that are guarded.
+    `role`: of whoever decides. `untrusted`: the untrusted results that the agent had read, for calls that are guarded.
     """
 
     name: ClassVar[str] = "person"
@@ -51,6 +51,7 @@ class PersonWait(Wait):
     question: Question | None = None
     is_held: bool = False
     runs_elsewhere: bool = False
+    role: str | None = None
     untrusted: list[ForeignResult] = field(default_factory=list)
     decision: Decision | None = None
     answer: str | None = None
@@ -185,6 +186,7 @@ class PersonWait(Wait):
             conversation=conversation,
             answer_schema=self.question.answer_schema if self.question else None,
             url=self.question.url if self.question else None,
+            role=self.role,
             untrusted=self.untrusted,
             can_deny=self.question is not None,
             warning=None if is_question or self.runs_elsewhere else gone_tool_warning(agent, self.call.name),
