@@ -13,6 +13,7 @@ from mulligan.tools import fetch_page
 from mulligan.worker.declaration_warnings import declaration_warnings
 
 MODEL = "openai:gpt-5-mini"
+WRONG: Any = "maybe"
 
 
 @tool(consequential=True)
@@ -38,12 +39,12 @@ def test_pages_and_servers_of_others_are_untrusted_unless_it_is_said() -> None:
 @pytest.mark.parametrize(
     ("declare", "fault"),
     [
-        (lambda: tool(name="a", trust="half")(pay.function), "trust must be 'trusted' or 'untrusted'"),
-        (lambda: tool(name="a", consequential="yes")(pay.function), "consequential must be True or False"),
-        (lambda: McpServer("a", command=["b"], trust="no"), "trust must be"),
+        (lambda: tool(name="a", trust=WRONG)(pay.function), "trust must be 'trusted' or 'untrusted'"),
+        (lambda: tool(name="a", consequential=WRONG)(pay.function), "consequential must be True or False"),
+        (lambda: McpServer("a", command=["b"], trust=WRONG), "trust must be"),
         (lambda: McpServer("a", command=["b"], consequential="pay"), "must be lists of names"),
         (lambda: tool(name="a", needs_approval="two words")(pay.function), "the name of a role"),
-        (lambda: Agent(name="a", model=MODEL, features=[Guarded("maybe")]), "action must be 'ask' or 'deny'"),
+        (lambda: Agent(name="a", model=MODEL, features=[Guarded(WRONG)]), "action must be 'ask' or 'deny'"),
     ],
 )
 def test_a_wrong_declaration_is_refused_with_a_sentence(declare: Any, fault: str) -> None:
