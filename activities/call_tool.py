@@ -99,7 +99,9 @@ class CallToolActivity:
             # No span: it is written when the call has its result (settle_deferred.py).
             return ToolOutcome(deferred=result, attempts=attempt)
         span.succeed(result.text, media_of(result.content))
-        return ToolOutcome(text=result.text, content=result.content, attempts=attempt)
+        return ToolOutcome(
+            text=result.text, content=result.content, attempts=attempt, untrusted=tool.trust == "untrusted"
+        )
 
     def _record_lost_attempts(self, request: CallTool, tool: Tool | None) -> None:
         """Write the spans of earlier attempts whose workers died before they could write them."""
@@ -139,6 +141,7 @@ class CallToolActivity:
             repaired_by=request.repaired_by,
             mcp_server=tool.mcp_server if tool else None,
             decision=decision,
+            untrusted=tool is not None and tool.trust == "untrusted",
         )
         return self.services.telemetry.tool_call(request.where, described, arguments=request.arguments, start=start)
 
@@ -221,7 +224,10 @@ class CallToolActivity:
         failure = await apply_policy(error, policy_for(error, agent=agent, tool=tool), self.services.runtime)
         failure.end_span(span)
         text = cut(failure.text, tool.max_result_chars if tool else MAX_RESULT_CHARS, max_bytes)
-        return ToolOutcome(text=text, error=failure.error, failure=failure.failure, attempts=attempts)
+        untrusted = tool is not None and tool.trust == "untrusted"
+        return ToolOutcome(
+            text=text, error=failure.error, failure=failure.failure, attempts=attempts, untrusted=untrusted
+        )
 
 
 async def _validated(tool: Tool, arguments: JsonValue) -> Any:

@@ -44,7 +44,16 @@ def _waits(source: Tool | McpServer) -> dict[str, str]:
         return {"waits": "answer"}
     if not source.needs_approval:
         return {}
-    return {"waits": "approval" if source.needs_approval is True else "approval of some calls"}
+    return {"waits": "approval" if isinstance(source.needs_approval, bool | str) else "approval of some calls"}
+
+
+def _labels(source: Tool | McpServer) -> dict[str, Any]:
+    """`trust`, where others may have written the results, and `consequential`, where such results must decide no call."""
+    labels: dict[str, Any] = {"trust": source.trust} if source.trust != "trusted" else {}
+    if source.consequential:
+        patterns = source.consequential
+        labels["consequential"] = patterns if isinstance(patterns, bool) else list(patterns)
+    return labels
 
 
 def agent_json(agent: Agent) -> dict[str, Any]:
@@ -70,6 +79,7 @@ def agent_json(agent: Agent) -> dict[str, Any]:
                 "timeout": tool.timeout.total_seconds(),
                 "attempts": tool.attempts,
                 **({"once": tool.once} if tool.once else {}),
+                **_labels(tool),
                 **({"result": result} if (result := _result_schema(tool)) else {}),
                 **_waits(tool),
                 **({"agent": tool.agent.name} if isinstance(tool, AgentTool) else {}),
@@ -89,6 +99,7 @@ def agent_json(agent: Agent) -> dict[str, Any]:
                 "include": None if server.include is None else list(server.include),
                 "exclude": list(server.exclude),
                 **_waits(server),
+                **_labels(server),
             }
             for server in agent.mcp
         ],

@@ -288,9 +288,13 @@ def _tool_facts(agent: Agent, tool: Tool, mcp: str | None) -> ToolFacts:
         on_cancel=tool.on_cancel is not None,
         on_demand=tool.on_demand,
         feature=tool.feature,
+        role=tool.role,
+        untrusted=tool.trust == "untrusted",
+        consequential=tool.consequential,
     )
     if isinstance(tool, AgentTool):
         facts.agent, facts.max_depth, facts.share_budget = tool.agent.name, agent.max_depth, tool.share_budget
+        facts.untrusted = tool.agent.may_read_untrusted
         if tool.share_budget:
             facts.max_total_tokens, facts.max_cost = tool.agent.max_total_tokens, tool.agent.max_cost
     return facts
@@ -301,7 +305,7 @@ def _person_limit(tool: Tool, own: timedelta | None, default: float | timedelta 
 
     None if neither is set, or if the tool's calls never wait for a person.
     """
-    if not (tool.needs_approval or tool.asks_person or tool.asks):
+    if not (tool.needs_approval or tool.asks_person or tool.asks or tool.consequential):
         return None
     limit = default if own is None else own
     return None if limit is None else seconds(limit)

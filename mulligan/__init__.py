@@ -30,6 +30,7 @@ from mulligan.features.batch import Batch
 from mulligan.features.calls_in_text import CallsInText
 from mulligan.features.clearing import ClearToolResults
 from mulligan.features.compaction import Compaction
+from mulligan.features.guarded import Guarded
 from mulligan.features.skills import Skills
 from mulligan.features.tool_search import ToolSearch
 from mulligan.fixer import InvalidToolInput, ask_model
@@ -91,6 +92,7 @@ __all__ = [
     "ErrorInfo",
     "File",
     "ForkError",
+    "Guarded",
     "Image",
     "InvalidActivityResultError",
     "InvalidRunInputError",

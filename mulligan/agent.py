@@ -177,6 +177,11 @@ class Agent(Generic[OutputT]):
         return any(tool.on_demand for tool in self.listed_tools) or any(server.on_demand for server in self.mcp)
 
     @property
+    def may_read_untrusted(self) -> bool:
+        """Whether results of its tools, or of its sub-agents' tools, may have been written by others."""
+        return any(_reads_untrusted(agent) for agent in with_sub_agents([self]))
+
+    @property
     def provider_tools(self) -> Sequence[ProviderTool]:
         """The tools that providers run; none where a function returns the tools."""
         return [each for each in self._declared_tools if isinstance(each, ProviderTool)]
@@ -235,7 +240,7 @@ class Agent(Generic[OutputT]):
         description: str,
         name: str | None = None,
         share_budget: bool = False,
-        needs_approval: bool | Callable[..., Any] = False,
+        needs_approval: bool | str | Callable[..., Any] = False,
         approval_timeout: float | timedelta | None = None,
         handle_errors: HandleErrors | None = None,
         task_queue: str | None = None,
@@ -364,6 +369,7 @@ class Agent(Generic[OutputT]):
                 any(map(_waits, self.listed_tools)) or any(each.needs_approval for each in self.mcp),
             ),
             "deferred": ("a deferred tool", any(each.deferred for each in self.listed_tools)),
+            "guarded": ("a tool with consequential", any(each.consequential for each in self.listed_tools)),
             "once": ("a tool with once", any(each.once for each in self.listed_tools)),
             "tool_search": ("a tool, or an MCP server, with on_demand", self.finds_tools),
             "sub_agents": ("an agent as a tool", any(isinstance(each, AgentTool) for each in self.listed_tools)),
@@ -461,6 +467,11 @@ def with_sub_agents(agents: Iterable[Agent], tools: Iterable[Tool] = ()) -> list
             reached[id(agent)] = agent
             queue += [each.agent for each in agent.listed_tools if isinstance(each, AgentTool)]
     return list(reached.values())
+
+
+def _reads_untrusted(agent: Agent) -> bool:
+    sources: list[Tool | McpServer] = [*agent.listed_tools, *agent.mcp]
+    return callable(agent.tools) or bool(agent.provider_tools) or any(each.trust == "untrusted" for each in sources)
 
 
 def _prompt_function(agent: str) -> Callable[..., str]:

@@ -28,6 +28,7 @@ from pydantic_core import PydanticCustomError
 from mulligan.content import Part, Parts
 from mulligan.endpoint_model import Model
 from mulligan.errors import InvalidRunInputError
+from mulligan.foreign_results import ForeignResults
 from mulligan.once import MOST_CALLS, OnceCall
 from mulligan.schema.cut_text import beginning
 from mulligan.schema.fault_text import required_form
@@ -169,6 +170,9 @@ class RunInput(BaseModel):
     """Set by `resume_run`: the run whose conversation this one continues. Refused from clients of the HTTP server."""
     forked_from: ForkedFrom | None = optional_field()
     """Set by `fork_run`: the run with whose first steps this one begins. Refused from clients of the HTTP server."""
+    foreign_results: ForeignResults | None = optional_field()
+    """Set for a run that continues another one, or works for it: the untrusted results in the context of that run. Refused
+    from clients of the HTTP server."""
     tenant: str | None = optional_field(min_length=1, max_length=64)
     """Temporal's fairness key: workers serve tenants in turn, however much work each of them has. A tool reads it as
     `ctx.tenant`. It is on no span."""
@@ -202,7 +206,7 @@ class RunInput(BaseModel):
         Each activity of a run whose tools a function returns has it: nothing in it but the metadata may be long.
         """
         update: dict[str, Any] = {"prompt": None, "messages": [], "client_instructions": None}
-        update |= {"resumed_from": None, "forked_from": None}
+        update |= {"resumed_from": None, "forked_from": None, "foreign_results": None}
         return self.model_copy(update=update)
 
     @property
@@ -219,7 +223,7 @@ class RunInput(BaseModel):
         return [*self.messages, *([] if self.prompt is None else [UserMessage.of(self.prompt)])]
 
 
-_OF_DOORS = ("resumed_from", "forked_from", "model_only")
+_OF_DOORS = ("resumed_from", "forked_from", "foreign_results", "model_only")
 _FIELDS = [name for name in RunInput.model_fields if name not in _OF_DOORS]
 """The fields that an error lists where one is mistyped; without those that are not written by hand."""
 _EXAMPLE = '{"agent": "assistant", "prompt": "…"}'

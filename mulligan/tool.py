@@ -18,6 +18,7 @@ from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapt
 from mulligan.durations import as_timedelta
 from mulligan.errors import DeclarationError
 from mulligan.fixer import AskModel, Fixer
+from mulligan.foreign_results import Trust
 from mulligan.once import Once
 from mulligan.policy import HandleErrors
 from mulligan.schema.arguments_model import Arguments, ArgumentsModel, arguments_model
@@ -35,6 +36,9 @@ FIND_TOOLS = "find_tools"
 """The name of the tool by which a model finds tools that it does not see (`on_demand`)."""
 SHORTEST_REMINDER = timedelta(seconds=1)
 """The least `approval_reminder`."""
+
+
+_ROLE = re.compile(r"[A-Za-z0-9._@+-]{1,64}")
 
 
 class ToolError(Exception):
@@ -102,7 +106,7 @@ class ToolOptions(TypedDict, total=False):
     retry_on: type[BaseException] | tuple[type[BaseException], ...]
     fix: Fixer | None
     handle_errors: HandleErrors | None
-    needs_approval: bool | Callable[..., Any]
+    needs_approval: bool | str | Callable[..., Any]
     approval_timeout: float | timedelta | None
     approval_reminder: float | timedelta | None
     asks_person: bool
@@ -118,6 +122,8 @@ class ToolOptions(TypedDict, total=False):
     result_type: Any
     on_cancel: Callable[..., Any] | None
     on_demand: bool
+    trust: Trust
+    consequential: bool
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -126,7 +132,8 @@ class Tool:
 
     The options of `tool` are fields: `name`, `description`, `timeout`, `attempts`, `retry_on`, `fix`, `handle_errors`,
     `needs_approval`, `approval_timeout`, `approval_reminder`, `task_queue`, `queue_timeout`, `max_result_chars`, `local`,
-    `once`, `isolated_env`, `deferred`, `deferred_timeout`, `result_type`, `on_cancel`, `on_demand`.
+    `once`, `isolated_env`, `deferred`, `deferred_timeout`, `result_type`, `on_cancel`, `on_demand`,
+    `trust`, `consequential`.
 
     Attributes:
         function: The function that is called.
@@ -144,7 +151,7 @@ class Tool:
     retry_on: tuple[type[BaseException], ...] = ()
     fix: Fixer | None = None
     handle_errors: HandleErrors | None = None
-    needs_approval: bool | Callable[..., Any] = False
+    needs_approval: bool | str | Callable[..., Any] = False
     approval_timeout: timedelta | None = None
     approval_reminder: timedelta | None = None
     asks_person: bool = False
@@ -160,6 +167,8 @@ class Tool:
     result_type: Any = None
     on_cancel: Callable[..., Any] | None = None
     on_demand: bool = False
+    trust: Trust = "trusted"
+    consequential: bool = False
     feature: str | None = None
     """The name of the feature that adds it to an agent."""
     mcp_server: str | None = None
@@ -212,6 +221,12 @@ class Tool:
         """The file that defines the function, for messages to its author."""
         return source_file(self.function)
 
+    @property
+    def role(self) -> str | None:
+        """The role that whoever decides on a call must have at the HTTP door; None: everybody may."""
+        needed = self.needs_approval
+        return needed if isinstance(needed, str) and _ROLE.fullmatch(needed) else None
+
     def check(self) -> None:
         """Check that each option can work, alone and with the others.
 
@@ -242,8 +257,8 @@ class Tool:
                 self.fix is None or isinstance(self.fix, AskModel) or callable(self.fix)
             ),
             # Otherwise a mistyped value would mean that nobody is asked.
-            "needs_approval must be True, False, or a function of (arguments, ToolContext)": not (
-                isinstance(self.needs_approval, bool) or callable(self.needs_approval)
+            "needs_approval must be True, False, the name of a role, or a function of (arguments, ToolContext)": not (
+                isinstance(self.needs_approval, bool) or callable(self.needs_approval) or self.role is not None
             ),
             f"once must be True, False, 'step' or 'conversation', but is {self.once!r}": not (
                 isinstance(self.once, bool) or self.once in ("step", "conversation")
@@ -270,7 +285,17 @@ class Tool:
             "asks_person and needs_approval exclude each other: its call waits for a person anyway": bool(
                 self.asks_person and self.needs_approval
             ),
-            **self._deferral_faults(),
+            **(self._label_faults() | self._deferral_faults()),
+        }
+
+    def _label_faults(self) -> dict[str, bool]:
+        """What may be wrong with the options that say what others may decide."""
+        return {
+            f"trust must be 'trusted' or 'untrusted', but is {self.trust!r}": self.trust
+            not in ("trusted", "untrusted"),
+            f"consequential must be True or False, but is {self.consequential!r}": not isinstance(
+                self.consequential, bool
+            ),
         }
 
     def _deferral_faults(self) -> dict[str, bool]:
@@ -400,7 +425,7 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
     retry_on: type[BaseException] | tuple[type[BaseException], ...] = (),
     fix: Fixer | None = None,
     handle_errors: HandleErrors | None = None,
-    needs_approval: bool | Callable[..., Any] = False,
+    needs_approval: bool | str | Callable[..., Any] = False,
     approval_timeout: float | timedelta | None = None,
     approval_reminder: float | timedelta | None = None,
     asks_person: bool = False,
@@ -416,6 +441,8 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
     result_type: Any = None,
     on_cancel: Callable[..., Any] | None = None,
     on_demand: bool = False,
+    trust: Trust = "trusted",
+    consequential: bool = False,
 ) -> TypedTool[P, R] | Callable[[Callable[P, R]], TypedTool[P, R]]:
     """Declare a function, `def` or `async def`, as a tool.
 
@@ -430,7 +457,8 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
         retry_on: Exception types that are retried.
         fix: A fixer: it gets invalid input and returns corrected arguments, or None.
         handle_errors: What happens on a failure; the agent's policy where None.
-        needs_approval: Whether a person is asked before it runs, or a function, sync or async, of (arguments: the valid ones
+        needs_approval: Whether a person is asked before it runs; or the name of the role that this person must have at the
+            HTTP door; or a function, sync or async, of (arguments: the valid ones
             as JSON values, ToolContext) that returns it; if it raises or hangs, that counts as True.
         approval_timeout: Seconds, or a timedelta, after which a call that waits for a person is `denied`; None: the agent's.
         approval_reminder: Seconds, or a timedelta, after which a call that still waits for a person is reported by the event
@@ -461,6 +489,10 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
         on_cancel: A function, sync or async, of (what the deferred tool returned, as JSON values; ToolContext). It is called
             if the run is stopped or cancelled while the call waits; what it raises is logged.
         on_demand: The model does not see the tool until it has found it with `find_tools` (docs/tool-search.md).
+        trust: "untrusted" where results contain what others have written: mails, web pages, documents. The results, and the
+            texts of errors, are labelled so wherever they are shown (docs/hostile-content.md).
+        consequential: A call must not be decided by such content: it pays, deletes, or sends. An agent with the feature
+            `Guarded` asks a person, or denies it, once its context has an untrusted result.
 
     Raises:
         DeclarationError: no schema can be made of the signature, or an option cannot work.

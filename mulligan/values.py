@@ -212,6 +212,8 @@ class RunResult(BaseModel, Generic[OutputT]):
     """
     sub_runs: int = optional_field(0)
     """Runs of sub-agents below it, at all levels. One that ended without its own number counts as many as it was allowed."""
+    trust: Literal["untrusted"] | str | None = optional_field()
+    """`untrusted` if the model has read results that others may have written."""
 
 
 class Repair(BaseModel):
@@ -233,6 +235,8 @@ class StepResult(BaseModel):
     """Why the call failed; None if it did not."""
     content: list[Part] = optional_field([])
     """The parts of the result, if it has others than a text; `data` is left out, and `ref` is the digest of the bytes."""
+    trust: Literal["untrusted"] | str | None = optional_field()
+    """`untrusted` if others may have written it (docs/hostile-content.md)."""
 
 
 class Consumption(BaseModel):

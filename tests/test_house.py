@@ -46,6 +46,7 @@ GROUND_FLOOR = {
     "endpoint",
     "extras",
     "feature",
+    "foreign_results",
     "model_name",
     "once",
     "policy",

@@ -124,6 +124,10 @@ class Feature:
     async def calls_failed(self) -> None:
         """The step's calls were cancelled, or one has failed the run: end what only this feature knows of."""
 
+    def hand_down(self, run_input: RunInput) -> RunInput:
+        """A call of the step starts the run of a sub-agent. Returns the input of that run."""
+        return run_input
+
     def for_resume(self, state: ResumeState) -> None:
         """Add what another run needs that resumes this one, or with `state.fork`, that begins before that step.
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
+from mulligan.foreign_results import ForeignResults
 from mulligan.values import Decision, ToolCall
 from mulligan.wire.agent_facts import ToolFacts
 from mulligan.wire.model_call import PreparedCall
@@ -25,6 +27,8 @@ class StepCall:
         facts: How its tool is scheduled; None if the tool was added to the agent after the turn had opened.
         is_carried: Whether its step began in an earlier workflow run.
         is_stopped: Whether a request to stop has ended it: the model has made no mistake.
+        waits_for: What it waits for before it can run: a person's approval, or answer. Features may add that.
+        foreign_results: The untrusted results that whoever approves it is shown.
         request: The input of its activity, as soon as the call runs. Features may change it before.
     """
 
@@ -35,7 +39,12 @@ class StepCall:
     facts: ToolFacts | None
     is_carried: bool
     is_stopped: bool = False
+    waits_for: Literal["approval", "question"] | None = field(init=False)
+    foreign_results: ForeignResults | None = None
     request: CallTool | None = None
+
+    def __post_init__(self) -> None:
+        self.waits_for = self.prepared.waits_for
 
     @property
     def decision(self) -> Decision | None:

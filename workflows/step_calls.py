@@ -63,7 +63,7 @@ class StepCalls:
         # A rejected answer may have no calls.
         batch_size = max(1, limits.max_scheduled_at_once(len(calls), turn.input.metadata, copies=copies))
         if batch_size < len(calls):  # people are asked at once
-            calls = sorted(calls, key=lambda each: each.prepared.waits_for is None)
+            calls = sorted(calls, key=lambda each: each.waits_for is None)
         tasks: dict[str, asyncio.Task[ToolMessage]] = {}
         try:
             for start in range(0, len(calls), batch_size):
@@ -142,7 +142,7 @@ class StepCalls:
             if (refused := await feature.before_call(call)) is not None:
                 return refused
         decision = call.record.decision
-        if call.prepared.waits_for is not None and (decision is None or decision.decision != "approve"):
+        if call.waits_for is not None and (decision is None or decision.decision != "approve"):
             # Whatever features there are, nothing runs that people must be asked about.
             return await decide_on_call(self._agent, call) or await self._refusal(call)
         if (stopped := await refuse_if_stopped(self._agent, call)) is not None:

@@ -188,6 +188,8 @@ class McpServers:
             local=False,
             arguments=self._arguments(definition, checked_by) if definition else ANY_OBJECT,
             on_demand=server.on_demand,
+            trust=server.trust,
+            consequential=server.is_consequential(original),
             mcp_server=server.name,
             asks=server.questions,
         )

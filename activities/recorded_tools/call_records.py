@@ -110,6 +110,7 @@ async def _read(client: Client, source: RecordSource) -> _Read:
                     "error": result.error,
                     "content": result.content,
                     "decision": decision,
+                    "untrusted": call.result is not None and call.result.trust is not None,
                     "edited": arguments if decision is not None and decision.edited else None,
                 }
             )

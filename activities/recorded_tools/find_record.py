@@ -76,6 +76,7 @@ class FindRecordActivity:
             repaired_by=request.repaired_by,
             decision=found.decision,
             recorded=record is not None,
+            untrusted=found.untrusted,
         )
         span: ToolCallSpan = self.services.telemetry.tool_call(
             request.where, attempt, arguments=request.arguments, start=found.started

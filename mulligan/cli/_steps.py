@@ -84,6 +84,7 @@ def call_lines(call: StepCall | CallView, details: Iterable[Text] = ()) -> list[
     lines += details
     attempts = f" (attempt {call.attempts})" if call.attempts > 1 else ""
     attempts += " (recorded)" if getattr(call, "recorded", False) else ""
+    attempts += " (untrusted)" if result is not None and result.trust else ""
     if result is not None and result.error:
         text = Text.assemble((f"returned to the model{attempts}: ", "red"), (result.error.kind, "red bold"), " ")
         lines.append(text.append(short(result.error.message)))

@@ -52,8 +52,7 @@ async def pending(
     elif not waits:
         print_progress(none_waits)
     else:
-        warnings = [(each["call_id"], f"! {each['warning']}") if each.get("warning") else None for each in waits]
-        print_rows(HEADINGS, [_cells(each) for each in waits], warnings)
+        print_rows(HEADINGS, [_cells(each) for each in waits], [_note(each) for each in waits])
     return OK
 
 
@@ -76,13 +75,22 @@ async def _read_all(client: Client) -> list[dict[str, Any]]:
     return pending_calls.calls
 
 
+def _note(wait: dict[str, Any]) -> tuple[str, str] | None:
+    """What a person must know of a call before the decision: that its tool is gone, or what the agent has read."""
+    notes = [f"! {wait['warning']}"] if wait.get("warning") else []
+    if untrusted := wait.get("untrusted"):
+        tools = ", ".join(dict.fromkeys(each["tool"] for each in untrusted))
+        notes.append(f"! the agent has read what others may have written, in results of: {printable(tools)}")
+    return (wait["call_id"], " ".join(notes)) if notes else None
+
+
 def _cells(wait: dict[str, Any]) -> list[Text]:
     """The cells of a call, in the order of `HEADINGS`."""
     from mulligan.cli._steps import short
 
     is_question = wait["kind"] == "question"
     # The text of an approval begins with the tool's name.
-    text = f"{wait['tool']}: {wait['text']}" if is_question else wait["text"]
+    text = f"{wait['tool']}: {wait['text']}" if is_question else wait["text"].partition("\n")[0]
     agent = f"{wait['agent']}: " if wait.get("agent") else ""
     style = "cyan" if is_question else "yellow"
     return [

@@ -298,6 +298,7 @@ async def _read_input(
         "resumed_from": None,
         "forked_from": forked_from,
         "user": user,
+        "foreign_results": state.foreign_results,
         "model": edits.model or state.input.model,
         "max_steps": fork.max_steps or state.input.max_steps,
     }

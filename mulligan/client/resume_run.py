@@ -291,6 +291,7 @@ class _Continuing:
             "traceparent": None,
             "forked_from": None,
             "resumed_from": resumed_from,
+            "foreign_results": state.foreign_results,
             **options,
         }
         return state.input.model_copy(update=update)

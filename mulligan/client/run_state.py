@@ -109,6 +109,7 @@ async def _state_of_input(
     run_input = await decode_start_input(client, start)
     source = run_input.resumed_from or run_input.forked_from
     state = ResumeState(input=run_input.model_copy(update={"prompt": None}), once=source.once if source else [])
+    state.foreign_results = run_input.foreign_results
     if at is not None:
         state.fork = ForkState(step=1, conversation={}, key="0", steps=0, model="")
     return state, run_input.new_messages

@@ -8,6 +8,7 @@ from types import ModuleType
 FEATURES = (
     "recorded_tools",
     "once",
+    "guarded",
     "approvals",
     "deferred",
     "server_questions",

@@ -19,6 +19,7 @@ from mulligan.client.find_runs import RunQuery
 from mulligan.client.fork_run import Fork
 from mulligan.client.watch_run import WatchedEvent
 from mulligan.content import Parts
+from mulligan.foreign_results import ForeignResults
 from mulligan.run_input import ForkedFrom, ResumedFrom, RunInput
 from mulligan.serve.api_answers import (
     Accepted,
@@ -74,6 +75,7 @@ class NewRun(RunInput):
     id: str | None = None
     resumed_from: SkipJsonSchema[ResumedFrom | None] = None
     forked_from: SkipJsonSchema[ForkedFrom | None] = None
+    foreign_results: SkipJsonSchema[ForeignResults | None] = None
     model_only: SkipJsonSchema[bool] = False
 
 

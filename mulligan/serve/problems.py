@@ -95,7 +95,7 @@ def problem_of(error: Exception) -> Problem:
         case UpdateTooLargeError():
             return Problem(413, "too_large", error.message)
         case UpdateRefusedError():
-            return Problem(409, "refused", error.message)
+            return Problem(403, "role_needed", error.message) if error.role else Problem(409, "refused", error.message)
         case RunEndedError():
             return Problem(409, "run_ended", "The run has ended; continue it in a new run: POST /api/runs/{id}/resume.")
         case UpdateTimeoutError():

@@ -60,7 +60,7 @@ from mulligan.wire.agent_facts import DEFINITION_QUERY, Definition, ToolDefiniti
 from mulligan.wire.compressed_input import decompress_input
 from mulligan.wire.event_types import Event
 from mulligan.wire.run_priority import TENANT_MEMO
-from mulligan.wire.updates import ANSWER, DECIDE, SEND_MESSAGE, STOP
+from mulligan.wire.updates import ANSWER, DECIDE, MOST_ROLES, SEND_MESSAGE, STOP
 
 MOST_WATCHERS = 5_000
 """Streams that this process serves at the same time."""
@@ -184,7 +184,7 @@ class Runs:
         again is the same run; without that, a request cannot be recognized. `ignored`: what the agent decides by itself.
         """
         run_input = body if isinstance(body, RunInput) else await off_loop(len(body), partial(_parse_input, body))
-        for field, path in (("resumed_from", "resume"), ("forked_from", "fork")):
+        for field, path in (("resumed_from", "resume"), ("forked_from", "fork"), ("foreign_results", "resume")):
             if getattr(run_input, field) is not None:
                 raise Problem(
                     422, "invalid_input",
@@ -491,8 +491,9 @@ class Runs:
     async def decide(
         self, caller: Caller, run_id: str, fields: Mapping[str, Any], update_id: str | None = None
     ) -> dict[str, Any]:
-        """Decide on a waiting call. `by` is the caller's name."""
-        return await self._update(caller, run_id, DECIDE, _by(caller, fields), update_id)
+        """Decide on a waiting call. `by` is the caller's name. The run refuses a caller without the role that it needs."""
+        fields = {**_by(caller, fields), "roles": None if caller.operator else sorted(caller.roles)[:MOST_ROLES]}
+        return await self._update(caller, run_id, DECIDE, fields, update_id)
 
     async def answer(
         self, caller: Caller, run_id: str, fields: Mapping[str, Any], update_id: str | None = None

@@ -84,6 +84,7 @@ class _CallResult:
     failure: SpanFailure | None = None
     message: str = ""
     media: Sequence[Media] = ()
+    untrusted: bool = False
 
 
 class ExecutionSpans:
@@ -253,6 +254,7 @@ class ExecutionSpans:
             attempt=outcome.attempts or 1,
             repaired_by=outcome.repaired_by,
             decision=outcome.decision,
+            untrusted=outcome.untrusted,
         )
         failure = None
         if (error := outcome.error) is not None:
@@ -302,7 +304,14 @@ class ExecutionSpans:
             kind = str(fatal.get("fields", {}).get("kind") or fatal.get("type"))
             failure = spans.tool_call_failure(kind, str(fatal.get("message", "")), recovered=False)
         media = media_of(outcome.content)
-        return _CallResult(start=start, end=end, attempt=outcome.attempts or 1, failure=failure, media=media)
+        return _CallResult(
+            start=start,
+            end=end,
+            attempt=outcome.attempts or 1,
+            failure=failure,
+            media=media,
+            untrusted=outcome.untrusted,
+        )
 
     def _put_call(
         self, request: ModelCall | CallTool, call: ToolCall, repaired_by: list[str], result: _CallResult
@@ -311,7 +320,12 @@ class ExecutionSpans:
         recorded = self.decisions.get((trace, call.id))
         decision: Decision | None = recorded.decision if recorded else None
         attempt = ToolCallAttempt(
-            call=call, step=request.step, attempt=result.attempt, repaired_by=repaired_by, decision=decision
+            call=call,
+            step=request.step,
+            attempt=result.attempt,
+            repaired_by=repaired_by,
+            decision=decision,
+            untrusted=result.untrusted,
         )
         self._put_attempt(trace, attempt, result)
 

@@ -144,6 +144,12 @@ class ToolFacts(SubAgentFacts):
     """Whether the model does not see the tool before it has found it."""
     feature: str | None = optional_field()
     """The name of the feature that adds the tool."""
+    role: str | None = optional_field()
+    """The role that whoever decides on its calls must have."""
+    untrusted: bool = optional_field(False)
+    """Whether others may have written its results; of a sub-agent, whether it has such tools."""
+    consequential: bool = optional_field(False)
+    """Whether its calls must not be decided by such results."""
 
 
 class AgentFacts(ModelFacts):

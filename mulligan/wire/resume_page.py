@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel, JsonValue
 
+from mulligan.foreign_results import ForeignResults
 from mulligan.once import OnceCall
 from mulligan.run_input import RunInput
 from mulligan.schema.optional_field import optional_field
@@ -43,7 +44,7 @@ class ResumeState(BaseModel):
     waited for a person, and so did not run. `once`, on the last page: its calls of tools with `once` that are not to be
     executed again. `next`: the number of the next page's first message, null at the end. `step`: before which the
     conversation was asked for. `fork`, on the last page: for a run that begins there. `earlier`: the run (`id`, `run_id`)
-    that has the step instead.
+    that has the step instead. `foreign_results`, on the last page: the untrusted results in the context of the agent.
     """
 
     input: RunInput
@@ -55,3 +56,4 @@ class ResumeState(BaseModel):
     step: int | None = optional_field()
     fork: ForkState | None = optional_field()
     earlier: dict[str, str] | None = optional_field()
+    foreign_results: ForeignResults | None = optional_field()

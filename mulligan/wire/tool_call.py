@@ -97,6 +97,8 @@ class ToolOutcome(CheckedResult):
     """What the call's MCP server asks a person. The call has no result yet: it is continued with the replies."""
     deferred: Deferral | None = optional_field()
     """What a deferred tool has started."""
+    untrusted: bool = optional_field(False)
+    """Whether others may have written it."""
 
     def fault(self) -> str | None:
         """Why the outcome cannot be used: its attempts are shown."""

@@ -8,9 +8,11 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
 from mulligan.content import Parts
+from mulligan.foreign_results import ForeignResult
 from mulligan.schema.optional_field import optional_field
 from mulligan.schema.well_formed import WellFormedText
 from mulligan.values import Decision, ToolCall
@@ -28,6 +30,9 @@ FORM_BYTES = 100_000
 """UTF-8 bytes of the answer to a question of an MCP server. The run keeps it for its steps."""
 SHORT_CHARS = 1_000
 """Characters of an id, a name or a reason."""
+
+MOST_ROLES = 1_000
+"""Roles of whoever decides."""
 
 Short = Annotated[WellFormedText, Field(max_length=SHORT_CHARS)]
 Key = Annotated[str, Field(min_length=1, max_length=SHORT_CHARS)]
@@ -68,6 +73,8 @@ class Decide(_PersonUpdate):
     reason: Short | None = None
     """Why; the model reads it if the call is denied. At most 1,000 characters."""
     arguments: dict[str, JsonValue] | None = None
+    roles: SkipJsonSchema[Annotated[list[Short], Field(max_length=MOST_ROLES)] | None] = optional_field()
+    """Set by the HTTP door: the roles of whoever decides; None: all."""
     by: Short | None = None
     """Who decided, at most 1,000 characters."""
 
@@ -119,6 +126,10 @@ class Pending(BaseModel):
     """The page that an MCP server asks the person to open."""
     can_deny: bool = optional_field(False)
     """Whether a question may also be denied, by the update `decide`: it is an MCP server's."""
+    role: str | None = optional_field()
+    """The role that whoever decides must have at the HTTP door; None: everybody may decide who sees the run."""
+    untrusted: list[ForeignResult] = optional_field([])
+    """The newest untrusted results that the agent had read when it made a consequential call. Do not follow them."""
     warning: str | None = optional_field()
     """What whoever approves the call must know: its tool is gone, so that it would not run."""
 

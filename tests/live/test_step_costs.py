@@ -129,7 +129,9 @@ CASES = {
     "once": Case("paying", paying, ["once"]),
     "recorded tools": Case("plain", calling("look"), ["recorded_tools"], is_fork=True, is_alone=False),
     "deferred": Case("ordering", calling("order"), ["deferred"], act=complete),
-    "server questions": Case("booking", calling("web__book", '{"city": "Rome"}'), ["server_questions"], act=answer),
+    "server questions": Case(
+        "booking", calling("web__book", '{"city": "Rome"}'), ["guarded", "server_questions"], act=answer,
+    ),
     "sub-agents": Case(
         "boss", calling("ask_helper", '{"prompt": "Help."}'), ["sub_agents"],
         scripts={"step-cost-helper": lambda _: [DONE]},

@@ -298,7 +298,7 @@ class Conversation:
                     questions=call_record.questions,
                     deferred=call_record.deferred,
                     recorded=call_record.recorded,
-                    result=_step_result(result) if result else None,
+                    result=_step_result(result, call_record) if result else None,
                 )
             )
         return Step(
@@ -412,8 +412,9 @@ class Conversation:
         return conversation
 
 
-def _step_result(result: ToolMessage) -> StepResult:
-    return StepResult(text=result.text, error=result.error, content=shown_content(result.content))
+def _step_result(result: ToolMessage, record: CallRecord) -> StepResult:
+    trust = "untrusted" if record.untrusted else None
+    return StepResult(text=result.text, error=result.error, content=shown_content(result.content), trust=trust)
 
 
 def messages_that_fit(messages: Sequence[Message], max_bytes: int) -> list[Message]:

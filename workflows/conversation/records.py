@@ -43,6 +43,8 @@ class CallRecord(BaseModel):
     questions: list[AnsweredQuestion] = optional_field([])
     deferred: Any = optional_field()
     recorded: bool = optional_field(False)
+    untrusted: bool = optional_field(False)
+    """Whether others may have written its result."""
     digest: str = optional_field("")
     """That of the call before a person edited its arguments: its idempotency key stays the same."""
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from pydantic import JsonValue
 from temporalio import workflow
 
+from mulligan.foreign_results import ForeignResult
 from mulligan.values import Decision, ToolCall
 from mulligan.wire.questions import Question
 from mulligan.wire.shorten import shorten
@@ -34,6 +35,7 @@ class PersonWait(Wait):
     `timeout`: seconds; None: no limit. `reminder`: seconds until the first reminder; None: no reminders. `question`: of the
     call's MCP server, if it asks one; `content`: the answer to it. `is_held`: whether the call's activity waits meanwhile.
     `runs_elsewhere`: whether another worker than that of the agent would run the call: of the tool, or of a sub-agent.
+    `role`: of whoever decides. `untrusted`: the untrusted results that the agent had read, for calls that are guarded.
     """
 
     name: ClassVar[str] = "person"
@@ -49,6 +51,8 @@ class PersonWait(Wait):
     question: Question | None = None
     is_held: bool = False
     runs_elsewhere: bool = False
+    role: str | None = None
+    untrusted: list[ForeignResult] = field(default_factory=list)
     decision: Decision | None = None
     answer: str | None = None
     edited_arguments: JsonValue = None
@@ -182,6 +186,8 @@ class PersonWait(Wait):
             conversation=conversation,
             answer_schema=self.question.answer_schema if self.question else None,
             url=self.question.url if self.question else None,
+            role=self.role,
+            untrusted=self.untrusted,
             can_deny=self.question is not None,
             warning=None if is_question or self.runs_elsewhere else gone_tool_warning(agent, self.call.name),
         )

@@ -67,6 +67,8 @@ class _SubAgentCall:
     text: str = ""
     reason: str = ""
     failure: dict[str, Any] | None = None
+    untrusted: bool = False
+    """Whether the run has read results that others may have written, as far as is known."""
     reserved: int = 0
     """How many runs the call may use, its own included."""
 
@@ -185,6 +187,8 @@ class SubAgents(Feature):
             return
         try:
             run_input = _input_of(call, prompt, depth - 1, budget)
+            for feature in self.agent.linked("hand_down"):
+                run_input = feature.hand_down(run_input)
         except ValidationError as error:
             # A worker of another version has declared the sub-agent, or has divided the budget.
             fault = error.errors(include_url=False)[0]
@@ -233,11 +237,18 @@ class SubAgents(Feature):
             limit=call.facts.timeout,
             decision=request.decision,
             cancelled=call.is_cancelled,
+            untrusted=call.untrusted,
         )
         summary = f"{request.call.name}: {call.run.status}"
         recorded = await self.agent.activity(RECORD_SUB_RUN, record, SubRunOutcome, summary=summary)
         text = call.text if recorded.is_text_unchanged else recorded.text
-        return ToolOutcome(text=text, error=recorded.error, failure=recorded.failure, attempts=recorded.attempts)
+        return ToolOutcome(
+            text=text,
+            error=recorded.error,
+            failure=recorded.failure,
+            attempts=recorded.attempts,
+            untrusted=call.untrusted,
+        )
 
 
 def _is_sub_agent(call: StepCall) -> bool:
@@ -336,6 +347,7 @@ async def _start(call: _SubAgentCall, run_input: RunInput, prompt: str) -> workf
             if attempt == limits.CHILD_ID_ATTEMPTS:
                 raise
             continue
+        call.untrusted = call.facts.untrusted
         run.status, run.run_id = "running", handle.first_execution_run_id or ""
         call.record.run = run
         return handle
@@ -348,7 +360,7 @@ def _take_result(call: _SubAgentCall, raw: RawValue | None) -> None:
     except ActivityError:
         call.run.status, call.reason = "failed", "its result is not the result of an agent's run"
         return
-    run = call.run
+    run, call.untrusted = call.run, result.trust is not None
     run.status, run.steps, run.usage, run.cost = result.status, result.steps, result.usage, result.cost
     call.turn.add_usage(result.usage, result.cost)
     _return_unused_runs(call, used=1 + result.sub_runs)
