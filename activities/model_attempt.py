@@ -22,6 +22,7 @@ from mulligan.agent import Agent
 from mulligan.content import Media, media_of
 from mulligan.model_name import ModelName
 from mulligan.observe import semconv
+from mulligan.observe.captured_messages import input_messages, output_messages
 from mulligan.observe.spans import ChatAttempt, content_attributes
 from mulligan.values import AssistantMessage, Message, Usage
 from mulligan.wire.agent_facts import Definition
@@ -146,11 +147,9 @@ class ModelAttempt:
         span.set_attributes(content_attributes(_new_media(request.messages)))
         telemetry = self.services.telemetry
         if telemetry.content:
-            messages = [message.model_dump(mode="json") for message in request.messages]
-            telemetry.add_content(span, semconv.INPUT_MESSAGES, messages)
-            calls = [call.model_dump(mode="json") for call in reply.calls]
-            answer = [{"role": "assistant", "text": reply.text, "tool_calls": calls}]
-            telemetry.add_content(span, semconv.OUTPUT_MESSAGES, answer)
+            telemetry.add_content(span, semconv.INPUT_MESSAGES, input_messages(request.messages))
+            answer = AssistantMessage(role="assistant", text=reply.text, tool_calls=[*reply.calls])
+            telemetry.add_content(span, semconv.OUTPUT_MESSAGES, output_messages(answer, reply.finish_reason))
 
 
 def _cache_key(where: RunContext) -> str:
