@@ -16,6 +16,7 @@ from mulligan.activities.models.estimated_usage import estimated_input, tokens_o
 from mulligan.activities.models.protocol import Reply, Request
 from mulligan.activities.request_draft import draft_of
 from mulligan.activities.run_data.conversation_cache import CachedConversation
+from mulligan.activities.run_data.shown_settings import shown_settings
 from mulligan.activities.services import Services
 from mulligan.activities.spending import attempt_key
 from mulligan.agent import Agent
@@ -123,6 +124,9 @@ class ModelAttempt:
             usage, others = answer.usage, answer.usage_of_repairs
         finally:
             await self.services.budgets.add(request.where, request.model, usage, others, batched=batched, key=key)
+        settings = shown_settings(agent.model_settings)
+        if settings != definition.settings:
+            answer.settings = settings
         conversation.extend([answer.message])
         # A settled call has its result already: the next model call takes it from this cache.
         for call, prepared in zip(answer.message.tool_calls, answer.prepared, strict=True):

@@ -65,6 +65,7 @@ class Definition(BaseModel):
     `on_demand`: the names of the tools that the model does not see before it has found them.
     `stored`: where the whole is in the content storage, if it is too large for history: the tools that are found on demand
     are there only.
+    `settings`: the agent's `model_settings` when the run opened, without secrets, for people. Calls use those of the worker.
     """
 
     instructions: str
@@ -75,6 +76,7 @@ class Definition(BaseModel):
     on_demand: list[str] = optional_field([])
     stored: str | None = optional_field()
     provider_tools: list[ProviderToolDefinition] = optional_field([])
+    settings: dict[str, JsonValue] = optional_field({})
 
     @property
     def visible_tools(self) -> list[ToolDefinition]:
