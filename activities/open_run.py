@@ -97,7 +97,7 @@ class OpenRunActivity:
             run,
             at=info.scheduled_time.timestamp(),
             instructions=definition.instructions,
-            tools=[tool.model_dump(mode="json") for tool in definition.visible_tools],
+            tools=[*map(dict, definition.visible_tools)] if services.telemetry.content else (),
         )
         services.agents.keep(trace, agent)
         await services.telemetry.wait_for_parent_spans()
