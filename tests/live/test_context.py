@@ -72,7 +72,8 @@ async def test_each_step_is_shown_as_it_was_sent(lab: Lab) -> None:
     contexts = await check_all(lab, ran)
     assert [len(each.messages) for each in contexts] == [1, 3, 6, 8]
     [search] = [each for each in contexts[0].tools if each["name"] == "search_orders"]
-    assert search["parameters"]["properties"]["customer"]
+    parameters: Any = search["parameters"]
+    assert parameters["properties"]["customer"]
     assert set(contexts[0].model_dump(exclude_defaults=True)) <= {
         "step", "model", "instructions", "tools", "messages", "settings", "cleared", "compacted", "output", "deferred",
     }  # fmt: skip

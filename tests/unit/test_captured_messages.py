@@ -12,6 +12,7 @@ from mulligan import AssistantMessage, ToolCall, ToolMessage, UserMessage
 from mulligan.content import Image
 from mulligan.observe.captured_messages import input_messages, output_messages, system_instructions, tool_definitions
 from mulligan.observe.spans import MAX_TEXT_CHARS
+from mulligan.values import Message
 
 PARTS: dict[str, list[str]] = {
     "text": ["content"], "tool_call": ["name"], "tool_call_response": ["response"], "uri": ["modality", "uri"],
@@ -26,7 +27,7 @@ MESSAGES: dict[str, Any] = {
 REASONS = ["stop", "length", "content_filter", "tool_call", "error"]
 CALL = ToolCall(id="c1", name="now", arguments='{"city": "Oslo"}')
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
-CONVERSATION = [
+CONVERSATION: list[Message] = [
     UserMessage.of([Image(url="https://a.example/a.png"), Image.from_bytes(PNG)]),
     UserMessage(role="user", text="Ab."),
     AssistantMessage(role="assistant", text="I look.", tool_calls=[CALL]),
