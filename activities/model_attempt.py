@@ -124,9 +124,9 @@ class ModelAttempt:
             usage, others = answer.usage, answer.usage_of_repairs
         finally:
             await self.services.budgets.add(request.where, request.model, usage, others, batched=batched, key=key)
-        settings = shown_settings(agent.model_settings)
-        if settings != definition.settings:
-            answer.settings = settings
+        if agent.model_settings or definition.settings:
+            settings = shown_settings(agent.model_settings)
+            answer.settings = settings if settings != definition.settings else None
         conversation.extend([answer.message])
         # A settled call has its result already: the next model call takes it from this cache.
         for call, prepared in zip(answer.message.tool_calls, answer.prepared, strict=True):
