@@ -16,12 +16,14 @@ from mulligan.activities.models.estimated_usage import estimated_input, tokens_o
 from mulligan.activities.models.protocol import Reply, Request
 from mulligan.activities.request_draft import draft_of
 from mulligan.activities.run_data.conversation_cache import CachedConversation
+from mulligan.activities.run_data.shown_settings import shown_settings
 from mulligan.activities.services import Services
 from mulligan.activities.spending import attempt_key
 from mulligan.agent import Agent
 from mulligan.content import Media, media_of
 from mulligan.model_name import ModelName
 from mulligan.observe import semconv
+from mulligan.observe.captured_messages import input_messages, output_messages
 from mulligan.observe.spans import ChatAttempt, content_attributes
 from mulligan.values import AssistantMessage, Message, Usage
 from mulligan.wire.agent_facts import Definition
@@ -129,6 +131,9 @@ class ModelAttempt:
             if reply.hosted_calls:
                 names = [call.name for call in reply.hosted_calls]
                 await budgets.add_hosted(request.where, request.model, names, key)
+        if agent.model_settings or definition.settings:
+            settings = shown_settings(agent.model_settings)
+            answer.settings = settings if settings != definition.settings else None
         conversation.extend([answer.message])
         tokens, counted = answer.context_tokens, answer.usage
         tokens = counted.input_tokens + counted.output_tokens if tokens is None else tokens
@@ -157,11 +162,9 @@ class ModelAttempt:
         span.set_attributes(content_attributes(_new_media(request.messages)))
         telemetry = self.services.telemetry
         if telemetry.content:
-            messages = [message.model_dump(mode="json") for message in request.messages]
-            telemetry.add_content(span, semconv.INPUT_MESSAGES, messages)
-            calls = [call.model_dump(mode="json") for call in reply.calls]
-            answer = [{"role": "assistant", "text": reply.text, "tool_calls": calls}]
-            telemetry.add_content(span, semconv.OUTPUT_MESSAGES, answer)
+            telemetry.add_content(span, semconv.INPUT_MESSAGES, input_messages(request.messages))
+            answer = AssistantMessage(role="assistant", text=reply.text, tool_calls=[*reply.calls])
+            telemetry.add_content(span, semconv.OUTPUT_MESSAGES, output_messages(answer, reply.finish_reason))
 
 
 def _cache_key(where: RunContext) -> str:

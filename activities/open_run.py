@@ -93,7 +93,12 @@ class OpenRunActivity:
             resumed_from=run_input.resumed_from,
             forked_from=run_input.forked_from,
         )
-        trace = services.telemetry.open_run(run, at=info.scheduled_time.timestamp())
+        trace = services.telemetry.open_run(
+            run,
+            at=info.scheduled_time.timestamp(),
+            instructions=definition.instructions,
+            tools=[*map(dict, definition.visible_tools)] if services.telemetry.content else (),
+        )
         services.agents.keep(trace, agent)
         await services.telemetry.wait_for_parent_spans()
         facts.digest = services.definitions.keep(definition)

@@ -35,7 +35,7 @@ LAYERS = [
     {"mulligan.tools"},
     {"mulligan.activities"},
     {"mulligan.workflows"},
-    {"mulligan.ended_runs"},
+    {"mulligan.ended_runs", "mulligan.context_view"},
     {"mulligan.worker", "mulligan.serve"},
     {"mulligan.supervisor", "mulligan.doctor"},
     DOORS,

@@ -63,8 +63,8 @@ def _check(conversation: Conversation, step: int, newest: int) -> None:
     open_calls = [f"`{call.name}` ({call.id})" for call in last.tool_calls if call.result is None] if last else []
     if open_calls:
         raise ValueError(
-            f"Step {newest} has calls without a result, {', '.join(open_calls[:5])}, which cannot be taken over; fork at "
-            f"step {newest} or before, where the model is called again."
+            f"There is no step {step} yet: step {newest} has calls without a result, {', '.join(open_calls[:5])}, which a "
+            f"fork cannot take over. Fork at step {newest} or before, where the model is called again."
         )
     if conversation.messages and isinstance(conversation.messages[-1], AssistantMessage):
         raise ValueError(f"There is no step {step}: step {newest} is the last one, with the model's final answer.")

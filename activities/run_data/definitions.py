@@ -10,6 +10,7 @@ from mulligan.activities.answers.text_calls import text_calls_of
 from mulligan.activities.mcp.servers import OfferedTools
 from mulligan.activities.registry import Registry
 from mulligan.activities.run_data.query_workflow import query_this_workflow
+from mulligan.activities.run_data.shown_settings import shown_settings
 from mulligan.agent import Agent
 from mulligan.client.content_store import ContentStore, MissingContentError
 from mulligan.errors import InvalidRunInputError
@@ -99,6 +100,7 @@ class Definitions:
             mcp={name: value for name, value in definition.mcp.items() if name in names},
             mcp_schemas={name: value for name, value in definition.mcp_schemas.items() if name in names},
             provider_tools=definition.provider_tools,
+            settings=definition.settings,
             stored="",
         )
         seen = len(rest.model_dump_json().encode())
@@ -166,6 +168,7 @@ def define(
         mcp_schemas=offered.schemas,
         on_demand=on_demand,
         provider_tools=hosted,
+        settings=shown_settings(agent.model_settings),
     )
 
 

@@ -1,4 +1,4 @@
-"""`mulligan show`: a run's steps, and its progress or its end; or its trace."""
+"""`mulligan show`: a run's steps, and its progress or its end; or its trace, or what its model was sent in a step."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mulligan.cli._context import show_context
+from mulligan.cli._people import Conversation
 from mulligan.cli._runs import find_run
 from mulligan.cli._terminal import (
     NOT_COMPLETED,
@@ -36,24 +38,37 @@ async def show(
     trace: Annotated[bool, typer.Option("--trace", help="Draw the run's trace: a tree with a time line.")] = False,
     whole: Annotated[bool, typer.Option("--all", help="With --trace: show all spans of a long trace.")] = False,
     deep: Annotated[bool, typer.Option("--deep", help="Show the steps of the sub-agents' runs, too.")] = False,
+    context: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="STEP", help="Show what the model was sent in that step, as it was sent.", show_default=False
+        ),
+    ] = None,
+    conversation: Conversation = None,
     as_json: AsJson = False,
 ) -> int:
     """Show a run's steps: the model's text, each tool call with its repairs, and its result or error.
 
     Below a call of a sub-agent are the runs that it started.
 
-    Examples: `mulligan show my-run`, `mulligan show my-run --trace`
+    Examples: `mulligan show my-run`, `mulligan show my-run --trace`, `mulligan show my-run --context 7`
 
     A trace comes from Jaeger (`MULLIGAN_JAEGER_URL`, or http://localhost:16686 if it answers). Otherwise it is rebuilt from
     Temporal's history, which has the times of all calls and every error that was returned to the model, but no attempts
     that were retried, and no token counts.
 
-    Exit code: 0 completed or still open, 1 it did not complete, 2 no such run or no server.
+    Exit code: 0 completed or still open, 1 it did not complete, 2 no such run or step, or no server.
     """
+    if context is not None and (trace or deep):
+        fail("--context does not go together with --trace or --deep: it shows one request.")
+    if conversation is not None and context is None:
+        fail("--conversation needs --context.")
     if whole and not trace:
         fail("--all needs --trace.")
     if deep and trace:
         fail("--deep and --trace do not go together: a trace contains the runs of sub-agents anyway.")
+    if context is not None:
+        return await show_context(id, context, conversation, as_json=as_json)
     return await (_show_trace(id, whole=whole, as_json=as_json) if trace else _show(id, deep=deep, as_json=as_json))
 
 

@@ -19,6 +19,7 @@ from mulligan.client.find_runs import RunQuery
 from mulligan.client.fork_run import Fork
 from mulligan.client.watch_run import WatchedEvent
 from mulligan.content import Parts
+from mulligan.context_view.model_context import ModelContext
 from mulligan.foreign_results import ForeignResults
 from mulligan.run_input import ForkedFrom, ResumedFrom, RunInput
 from mulligan.serve.api_answers import (
@@ -49,6 +50,7 @@ from mulligan.serve.idempotency import KEYED, KEYED_PREFIX, StartRequest, read_k
 from mulligan.serve.json_body import JsonRoute, check_count, json_object, parse_body
 from mulligan.serve.problems import Problem, problem_of
 from mulligan.serve.runs import MOST_ITEMS
+from mulligan.wire.checked_result import MOST_INT
 from mulligan.wire.updates import Answer, Decide, SendMessage, Stop
 
 PREFIX = "/api"
@@ -181,6 +183,21 @@ async def steps(run_id: str, runs: Serving, caller: Calling, since: Since = 0, l
 async def messages(run_id: str, runs: Serving, caller: Calling, since: Since = 0, limit: Limit = 100) -> Response:
     """A page of the conversation: {`messages`, `next`, `total`}."""
     return JSONResponse(await runs.messages(caller, run_id, since, limit))
+
+
+@router.get("/runs/{run_id:path}/context", response_model=ModelContext, responses=OF_RUN)
+async def context(
+    run_id: str,
+    runs: Serving,
+    caller: Calling,
+    step: Annotated[int, Query(ge=1, le=MOST_INT, description="The number of the step.")],
+    conversation: Annotated[
+        str | None, Query(max_length=1_000, description="The number or the name of the agent; the first if left out.")
+    ] = None,
+) -> Response:
+    """What the model was sent in a step. For operators."""
+    read = await runs.context(caller, run_id, step, conversation)
+    return JSONResponse(read.model_dump(mode="json"))
 
 
 @router.get("/runs/{run_id:path}/pending", response_model=list[PendingCall], responses=OF_RUN)

@@ -45,6 +45,7 @@ from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
 from mulligan.client.wait_reader import WaitReader
 from mulligan.client.waiting_calls import AllPending, read_all_pending
 from mulligan.client.watch_run import WatchedEvent, watch_run
+from mulligan.context_view.model_context import ModelContext, NoSuchStepError, read_model_context
 from mulligan.errors import UpdateRefusedError
 from mulligan.run_input import RunInput, parse_run_input
 from mulligan.serve.caller import Caller
@@ -391,6 +392,22 @@ class Runs:
         tool = next((each for each in definition.tools if each.name == name), None)
         schema = definition.mcp_schemas.get(name)
         return tool.model_copy(update={"parameters": schema}) if tool and schema else tool
+
+    async def context(self, caller: Caller, run_id: str, step: int, conversation: str | None = None) -> ModelContext:
+        """What the model was sent in a step. `conversation`: an agent's; None: the first. For operators."""
+        await self.describe(caller, run_id)
+        if not caller.operator:
+            raise Problem(403, "operators_only", "What the model was sent is for operators.")
+        try:
+            return await read_model_context(self.client, run_id, step, conversation)
+        except RunNotFoundError as error:
+            raise Problem(404, "run_not_found", str(error)) from None
+        except NoSuchStepError as error:
+            raise Problem(404, "no_such_step", str(error)) from None
+        except NoWorkerError as error:
+            raise Problem(503, "no_worker", str(error)) from None
+        except ResumeError as error:
+            raise Problem(409, "context_unreadable", str(error)) from None
 
     async def agents(self, caller: Caller) -> list[dict[str, Any]]:
         """The agents that the workers serve, and the caller may use, each as `mulligan agents --json` prints it,

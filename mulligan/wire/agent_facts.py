@@ -66,6 +66,7 @@ class Definition(BaseModel):
     `stored`: where the whole is in the content storage, if it is too large for history: the tools that are found on demand
     are there only.
     `provider_tools`: the tools that providers run themselves, of all providers.
+    `settings`: the agent's `model_settings` when the run opened, without secrets, for people. Calls use those of the worker.
     """
 
     instructions: str
@@ -76,6 +77,7 @@ class Definition(BaseModel):
     on_demand: list[str] = optional_field([])
     stored: str | None = optional_field()
     provider_tools: list[ProviderToolDefinition] = optional_field([])
+    settings: dict[str, JsonValue] = optional_field({})
 
     @property
     def visible_tools(self) -> list[ToolDefinition]:

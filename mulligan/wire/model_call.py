@@ -172,6 +172,8 @@ class ModelAnswer(CheckedResult):
     """Why the provider refused or withheld the answer, in its own word."""
     context_tokens: int | None = optional_field()
     """The tokens of the conversation up to the answer, as the provider has counted them; None: those of `usage`."""
+    settings: dict[str, JsonValue] | None = optional_field()
+    """The agent's `model_settings` in this call, without secrets, where the worker's code has others than those pinned."""
 
     @model_serializer(mode="wrap")
     def _with_values(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:

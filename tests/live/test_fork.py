@@ -230,7 +230,7 @@ async def test_an_open_run_is_forked_before_what_it_waits_for(lab: Lab) -> None:
     """A step with calls without results is not taken over; the run itself goes on as before."""
     handle = await lab.start([call("ask_person", '{"question": "Red?"}'), call("refund", REFUND), DONE], agent="desk")
     [waiting] = await pending(handle)
-    with pytest.raises(ForkError, match=r"Step 1 has calls without a result, `ask_person` \(.*\), .* fork at step 1"):
+    with pytest.raises(ForkError, match=r"step 1 has calls without a result, `ask_person` \(.*\), .* Fork at step 1"):
         await fork_run(lab.client, handle.id, at=2)
     await handle.execute_update("answer", {"call_id": waiting["call_id"], "text": "Blue."})
     [waiting] = await pending(handle)

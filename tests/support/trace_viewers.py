@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 from collections.abc import AsyncIterator, Mapping
@@ -82,6 +83,18 @@ class Phoenix:
             trace["errorCount"],
             bool(trace["spans"]["edges"]),
         )
+
+    async def attributes(self, trace_id: str) -> list[tuple[str, dict[str, Any]]]:
+        """The name and the attributes of each span of a trace, as its pages read them."""
+        query = """query ($id: String!) { getTraceByOtelId(traceId: $id) {
+            spans(first: 100) { edges { node { name attributes } } } } }"""
+        async with httpx2.AsyncClient() as client:
+            sent = {"query": query, "variables": {"id": trace_id}}
+            answer = (await client.post(f"{self.url}/graphql", json=sent, timeout=30)).raise_for_status().json()
+        assert "errors" not in answer, answer
+        trace = answer["data"]["getTraceByOtelId"] or {"spans": {"edges": []}}
+        nodes = [edge["node"] for edge in trace["spans"]["edges"]]
+        return [(node["name"], json.loads(node["attributes"])) for node in nodes]
 
 
 class MLflow:

@@ -17,7 +17,7 @@ def refund(order: int) -> str:
     return f"order {order} is paid back"
 
 
-recovers = Agent(name="recovers", model="scripted:recovers", tools=[look_up])
+recovers = Agent(name="recovers", model="scripted:recovers", instructions="Find orders.", tools=[look_up])
 fails = Agent(name="fails", model="scripted:fails", tools=[look_up], handle_errors=False)
 limited = Agent(name="limited", model="scripted:limited", tools=[look_up], max_steps=2)
 asks = Agent(name="asks", model="scripted:asks", tools=[refund])

@@ -104,6 +104,36 @@ async def test_a_viewer_shows_each_run_as_it_was(
         print(f"{name}: {agent}: {trace}")
 
 
+async def test_phoenix_shows_what_the_model_was_sent_and_wrote(temporal: DevServer, tmp_path: Path) -> None:
+    """With content, its pages have the messages and calls of each request, and once a run the instructions and the tools."""
+    queue = f"content-{uuid.uuid4().hex[:6]}"
+    client = await connect_to(temporal)
+    environment = documented("docs/traces.md", "# Phoenix")
+    environment["OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"] = "true"
+    async with phoenix(tmp_path) as viewer:
+        environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = viewer.otlp_url
+        async with worker_process(AGENTS, queue, temporal, **environment):
+            handle, _ = await run(client, "recovers", queue)
+            messages = (await handle.query("messages"))["messages"]
+        spans: list[tuple[str, dict[str, Any]]] = []
+        while "agent.finish" not in dict(spans):
+            spans = await viewer.attributes(trace_id_of_run(handle.id, handle.first_execution_run_id or ""))
+            await asyncio.sleep(0.5)
+    chats = [attributes["llm"] for name, attributes in spans if name.startswith("chat ")]
+    last = max(chats, key=lambda each: len(each["input_messages"]))
+    sent = [each["message"] for each in last["input_messages"]]
+    assert [each["role"] for each in sent] == [each["role"] for each in messages[:-1]]
+    assert sent[0]["content"] == "Where is order 7?"
+    made = [call["name"] for each in messages for call in each.get("tool_calls", [])]
+    called = [call["tool_call"]["function"]["name"] for each in sent for call in each.get("tool_calls", [])]
+    assert called == made == ["look_up", "look_up"]
+    assert [each["message"]["content"] for each in last["output_messages"]] == ["It is on its way."]
+    root = dict(spans)["invoke_agent recovers"]["llm"]
+    assert root["input_messages"][0]["message"] == {"role": "system", "content": "Find orders."}
+    [tool] = root["tools"]
+    assert "look_up" in tool["tool"]["json_schema"]
+
+
 async def test_the_readmes_line_works_with_jaeger_as_it_is(jaeger: JaegerServer, temporal: DevServer) -> None:
     """The worker has nothing to warn of, and Jaeger has the trace."""
     queue = f"readme-{uuid.uuid4().hex[:6]}"

@@ -33,6 +33,7 @@ from mulligan.serve.console.waiting_page import read_waiting_page
 from mulligan.serve.http_protocol import EventStream, Protocol, Serving, kept
 from mulligan.serve.problems import Problem
 from mulligan.serve.runs import Runs
+from mulligan.wire.checked_result import MOST_INT
 from mulligan.wire.run_status import STATUSES
 
 RUNS_OF_PAGE = 25
@@ -149,7 +150,7 @@ async def follow_run(
     root = request.scope.get("root_path", "")
 
     def render_entry(entry: Entry) -> str:
-        return render("_entry.html", root, entry=entry, run_id=run_id)
+        return render("_entry.html", root, entry=entry, run_id=run_id, session=session)
 
     return EventStream(live_frames(watched, render_entry, read_price_of()))
 
@@ -174,6 +175,20 @@ async def show_text(
     if text is None:
         raise Problem(404, "no_such_path", f"Step {step} of this run has no such text.")
     return PlainTextResponse(text.encode("utf-8", "replace"), headers={**HEADERS, "Content-Security-Policy": "sandbox"})
+
+
+@pages.get(f"{PREFIX}/runs/{{run_id:path}}/context")
+async def show_context(
+    run_id: str,
+    request: Request,
+    runs: Serving,
+    session: Counted,
+    step: Annotated[int, Query(ge=1, le=MOST_INT)],
+) -> Response:
+    """What the model was sent in a step."""
+    context = await runs.context(session.caller, run_id, step)
+    title = f"What the model saw in step {step}"
+    return page(request, session, "context.html", title=title, context=context, run_id=run_id)
 
 
 @pages.get(f"{PREFIX}/runs/{{run_id:path}}/first-failure")
