@@ -41,7 +41,7 @@ class ToolDefinition(BaseModel):
 
 
 class ProviderToolDefinition(BaseModel):
-    """A tool that a `provider` runs itself, as its API takes it."""
+    """A `tool` that a `provider` runs itself, as its API takes it."""
 
     provider: str
     tool: dict[str, JsonValue]
