@@ -111,6 +111,9 @@ class ForkedFrom(BaseModel):
     """The facts of the agent that the earlier run pinned (`AgentFacts`); None: they are pinned when the fork opens."""
     state: dict[str, JsonValue] | None = optional_field()
     """What the earlier run has recorded of the messages (`ForkState`); None: the fork begins like any other run."""
+    records: dict[str, list[JsonValue]] | None = optional_field()
+    """The results of its calls (`RecordedOutcome`, or None) by the calls' digests, in their order. None: the run is read
+    for them."""
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -213,9 +216,10 @@ class RunInput(BaseModel):
     def for_opening(self) -> RunInput:
         """The input as a worker needs it to resolve the agent: without what only the workflow reads of another run."""
         forked = self.forked_from
-        if forked is None or forked.state is None:
+        if forked is None or (forked.state is None and forked.records is None):
             return self
-        return self.model_copy(update={"forked_from": forked.model_copy(update={"state": None, "once": []})})
+        update: dict[str, Any] = {"state": None, "once": [], "records": None}
+        return self.model_copy(update={"forked_from": forked.model_copy(update=update)})
 
     @property
     def new_messages(self) -> list[Message]:

@@ -9,12 +9,13 @@ from temporalio import activity
 from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.activities.agent_not_served import served_agent
-from mulligan.activities.recorded_tools.call_records import CallRecord, CallRecords
+from mulligan.activities.recorded_tools.call_records import CallRecords
 from mulligan.activities.services import Services
 from mulligan.errors import InvalidRunInputError
 from mulligan.observe.spans import ToolCallAttempt
 from mulligan.observe.tool_call_span import ToolCallSpan
 from mulligan.values import ErrorInfo
+from mulligan.wire.recorded_outcome import RecordedOutcome
 from mulligan.wire.recorded_tools import FIND_RECORD, FindRecord, FoundRecord
 
 
@@ -35,16 +36,7 @@ class FindRecordActivity:
             RPCError: no worker answers for the earlier run now.
         """
         await served_agent(self.services, request.where)
-        started, source = time.time(), request.source
-        try:
-            record = await self.records.find(activity.client(), source, request.digest, request.number)
-        except RPCError as error:
-            if error.status != RPCStatusCode.NOT_FOUND:
-                raise
-            raise InvalidRunInputError(
-                f"The recorded results of this run are those of {source.workflow_id!r} (run id {source.run_id}), which is "
-                "no longer on this server: it was deleted, or its retention is over."
-            ) from None
+        started, record = time.time(), await self._record(request)
         found = FoundRecord(
             attempts=0,
             trace=request.where.trace,
@@ -55,7 +47,7 @@ class FindRecordActivity:
             repaired_by=request.repaired_by,
         )
         if record is not None:
-            found = found.model_copy(update=record.outcome)
+            found = found.model_copy(update={"found": True, **dict(record)})
         elif request.unrecorded == "live":
             return found
         else:
@@ -68,7 +60,26 @@ class FindRecordActivity:
         self.services.cache_result(request.where, request.call, found.text, found.error, found.content)
         return found
 
-    def _end_span(self, request: FindRecord, found: FoundRecord, record: CallRecord | None) -> None:
+    async def _record(self, request: FindRecord) -> RecordedOutcome | None:
+        """The record of the call: that of the request, or of the earlier run.
+
+        Raises:
+            InvalidRunInputError: the earlier run is no longer on the server.
+            RPCError: no worker answers for the earlier run now.
+        """
+        if (source := request.source) is None:
+            return request.record
+        try:
+            return await self.records.find(activity.client(), source, request.digest, request.number)
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
+            raise InvalidRunInputError(
+                f"The recorded results of this run are those of {source.workflow_id!r} (run id {source.run_id}), which is "
+                "no longer on this server: it was deleted, or its retention is over."
+            ) from None
+
+    def _end_span(self, request: FindRecord, found: FoundRecord, record: RecordedOutcome | None) -> None:
         attempt = ToolCallAttempt(
             call=request.call,
             step=request.step,

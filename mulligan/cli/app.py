@@ -13,6 +13,7 @@ from mulligan.cli.demo import demo
 from mulligan.cli.deny import deny
 from mulligan.cli.dev import dev
 from mulligan.cli.doctor import doctor
+from mulligan.cli.export import export
 from mulligan.cli.fork import fork
 from mulligan.cli.list_runs import list_runs
 from mulligan.cli.mcp import mcp
@@ -49,6 +50,7 @@ for each in (
         resume,
         fork,
         rerun,
+        export,
         show,
         tail,
         list_runs,

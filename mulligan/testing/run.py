@@ -23,6 +23,7 @@ from mulligan.worker.loading import LoadedModules, load_agents
 if TYPE_CHECKING:  # imported when a run begins: pytest imports test modules also when none of their tests is selected
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+    from mulligan.activities.models.available_providers import AvailableProviders
     from mulligan.testing._ordered_run import OrderedRun
     from mulligan.testing.person import Person
 
@@ -111,21 +112,39 @@ async def run_agent(  # noqa: PLR0913 - all but two are options, given by name
         DeclarationError: the agents cannot be served together, or `model` is the name of a real model.
         ValidationError: a field that RunInput does not have, or an invalid value.
     """
+    given = make_run_input(agent, prompt, model, run_input)
+    models = [model, *scripts, *(sub_agents or {}).values()]
+    loaded = load_for_test([agent, *others], [model, *scripts], sub_agents, resources)
+    run = await run_loaded(agent, given, loaded, models, person=person)
+    check_models(models, run)
+    return run
+
+
+async def run_loaded(
+    agent: Agent[OutputT],
+    given: RunInput,
+    loaded: LoadedModules,
+    models: Sequence[Script] = (),
+    *,
+    person: Person | None = None,
+    providers: AvailableProviders | None = None,
+) -> AgentRun[OutputT]:
+    """Run an agent that is loaded. `providers`: answer in place of those of its models.
+
+    Raises:
+        BaseException: an assertion in a turn of `models` failed.
+    """
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
     from mulligan.workflows.agent_workflow import AgentWorkflow
 
-    given = make_run_input(agent, prompt, model, run_input)
-    spans, models = InMemorySpanExporter(), [model, *scripts, *(sub_agents or {}).values()]
-    loaded = load_for_test([agent, *others], [model, *scripts], sub_agents, resources)
-    async with _ordered_run(AgentWorkflow, loaded, models, spans, person) as ordered:
+    spans = InMemorySpanExporter()
+    async with _ordered_run(AgentWorkflow, loaded, models, spans, person, providers) as ordered:
 
         async def query(_: str | None, name: str, *arguments: Any) -> Any:
             return await ordered.query(name, *arguments)
 
-        run = await read_agent_run(agent, ordered.run(given), query, spans)
-    check_models(models, run)
-    return run
+        return await read_agent_run(agent, ordered.run(given), query, spans)
 
 
 async def run_workflow(
@@ -244,7 +263,12 @@ def check_models(models: Sequence[Script], run: AgentRun | None = None) -> None:
 
 @asynccontextmanager
 async def _ordered_run(
-    workflow: type, loaded: LoadedModules, models: Sequence[Script], spans: InMemorySpanExporter, person: Person | None
+    workflow: type,
+    loaded: LoadedModules,
+    models: Sequence[Script],
+    spans: InMemorySpanExporter,
+    person: Person | None,
+    providers: AvailableProviders | None = None,
 ) -> AsyncIterator[OrderedRun]:
     """A run of a workflow, with its activities open."""
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -257,7 +281,8 @@ async def _ordered_run(
 
     reset_models(models)
     telemetry = Telemetry(SimpleSpanProcessor(spans), content=True, exports=False)
-    async with AgentActivities(loaded, telemetry, tokens=CallbackTokens(_random_key)).opened() as activities:
+    created = AgentActivities(loaded, telemetry, tokens=CallbackTokens(_random_key), providers=providers)
+    async with created.opened() as activities:
         driver = PersonDriver(person) if person is not None else None
         features = LoadedFeatures(loaded).classes
         run = OrderedRun(workflow, activities, f"test-{uuid.uuid4().hex[:8]}", person=driver, features=features)

@@ -13,6 +13,7 @@ from pydantic import BaseModel, JsonValue
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import ToolCall
 from mulligan.wire.checked_result import TypesOfActivity
+from mulligan.wire.recorded_outcome import RecordedOutcome
 from mulligan.wire.run_context import RunContext
 from mulligan.wire.tool_call import RecordedCall
 
@@ -32,12 +33,14 @@ class RecordSource(BaseModel):
 class FindRecord(BaseModel):
     """Input of `find_record`: find the record of a valid call, and write the call's span.
 
+    `source`: the run that is read for it; None: `record` is the record, or there is none.
     `digest`: of the tool's name and the validated arguments. `number`: how many equal calls this run made before, from 0.
     `unrecorded`: what becomes of the call if there is no record; with `live`, the call is run, and has no span yet.
     """
 
     where: RunContext
-    source: RecordSource
+    source: RecordSource | None = optional_field()
+    record: RecordedOutcome | None = optional_field()
     call: ToolCall
     arguments: JsonValue
     digest: str

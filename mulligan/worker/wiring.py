@@ -159,10 +159,11 @@ class AgentActivities:
         model_task_queue: str | None = None,
         served: ServedAgents | None = None,
         tokens: CallbackTokens | None = None,
+        providers: AvailableProviders | None = None,
     ) -> None:
         """`model_task_queue`: the task queue of model calls, if it is not that of their run. `served`: see Services.
 
-        `tokens`: those by the settings if None.
+        `tokens`, `providers`: those by the settings if None.
         """
         worker_settings, registry = settings(), loaded.registry
         endpoints = all_endpoints(registry, worker_settings.endpoints)
@@ -173,7 +174,7 @@ class AgentActivities:
         self._services = services = Services(
             registry=registry,
             agents=RunAgents(registry, runtime, endpoints),
-            providers=AvailableProviders(registry.scripts, endpoints),
+            providers=providers or AvailableProviders(registry.scripts, endpoints),
             definitions=Definitions(registry, contents),
             conversations=ConversationCache(worker_settings.prefix_cache_bytes, telemetry.metrics.change_cache_size),
             telemetry=telemetry,

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from temporalio.common import RetryPolicy
 
-from mulligan.once import call_digest
 from mulligan.run_input import ForkedFrom
 from mulligan.schema.cut_text import cut_text
 from mulligan.wire.agent_facts import AGENT_NOT_SERVED
 from mulligan.wire.model_call import ModelAnswer, write_arguments
+from mulligan.wire.recorded_outcome import RecordedOutcome, digest_of_arguments
 from mulligan.wire.recorded_tools import FIND_RECORD, FindRecord, FoundRecord, RecordSource
 from mulligan.wire.tool_call import ToolOutcome
 from mulligan.workflows.feature import EndTurn, Feature
@@ -83,17 +83,22 @@ class RecordedTools(Feature):
         return found
 
     def _request(self, call: StepCall, forked: ForkedFrom) -> FindRecord:
-        agent = self.agent
-        source = RecordSource(
-            workflow_id=forked.workflow_id, run_id=forked.run_id, conversation=forked.conversation, step=forked.step
-        )
+        agent, digest, number = self.agent, _digest(call), self._numbers[call.index]
+        source, record = None, None
+        if forked.records is None:
+            source = RecordSource(
+                workflow_id=forked.workflow_id, run_id=forked.run_id, conversation=forked.conversation, step=forked.step
+            )
+        elif (recorded := forked.records.get(digest, [])[number : number + 1]) and recorded[0] is not None:
+            record = RecordedOutcome.model_validate(recorded[0])
         return FindRecord(
             where=agent.context,
             source=source,
+            record=record,
             call=call.call.model_copy(update={"arguments": ""}),
             arguments=call.record.arguments,
-            digest=_digest(call),
-            number=self._numbers[call.index],
+            digest=digest,
+            number=number,
             unrecorded=forked.unrecorded,
             step=agent.turn.result.steps,
             repaired_by=call.repaired_by,
@@ -125,4 +130,4 @@ class RecordedTools(Feature):
 
 
 def _digest(call: StepCall) -> str:
-    return call_digest(call.call.name, call.record.arguments)[:16]
+    return digest_of_arguments(call.call.name, call.record.arguments)
