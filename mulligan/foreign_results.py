@@ -29,7 +29,7 @@ class ForeignResult(BaseModel):
     """The id of the call."""
     tool: Annotated[WellFormedText, Field(max_length=_NAME_CHARS)]
     """The name of the tool."""
-    text: Annotated[WellFormedText, Field(max_length=EXCERPT_CHARS)]
+    text: WellFormedText = Field(max_length=EXCERPT_CHARS)
     """The beginning of the result. It is not to be trusted."""
     step: int = optional_field(0)
     """The number of the step; 0 if it is another run's."""
@@ -53,7 +53,7 @@ class ForeignResults(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    results: Annotated[list[ForeignResult], Field(max_length=MOST_RESULTS)] = []
+    results: list[ForeignResult] = Field(default=[], max_length=MOST_RESULTS)
     count: Annotated[int, Field(ge=0, le=1_000_000_000)] = 0
     guard: GuardAction | None = optional_field()
 

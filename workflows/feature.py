@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import BaseModel
 
 from mulligan.run_input import RunInput
-from mulligan.values import Status
+from mulligan.values import Message, Status
 from mulligan.wire.model_call import ModelAnswer, ModelCall, RejectedAnswer
 from mulligan.wire.resume_page import ResumeState
 from mulligan.wire.tool_call import ToolOutcome
@@ -120,6 +120,10 @@ class Feature:
             EndTurn: the turn ends with this answer.
         """
         return None
+
+    def keeps(self, message: Message) -> bool:  # noqa: ARG002
+        """Whether requests need a message as it is, so that other features leave nothing of it out."""
+        return False
 
     async def calls_failed(self) -> None:
         """The step's calls were cancelled, or one has failed the run: end what only this feature knows of."""

@@ -160,7 +160,7 @@ def parse_fork(options: Mapping[str, Any]) -> Fork:
             raise ForkError(f"{where!r} is no option of a fork; there are: {', '.join(fields)}.") from None
         raise ForkError(f"{where!r} cannot be used: {fault['msg']}.") from None
     for name in ("prompt", "message"):
-        if getattr(fork.edits, name) in ("", []):
+        if getattr(fork.edits, name) == "":
             raise ForkError(f"'edits.{name}' is empty; give a text or parts, or leave it out.")
     if fork.edits.model is not None:
         try:

@@ -34,6 +34,6 @@ class Guarded(AgentFeature):
         return {f"Guarded: action must be 'ask' or 'deny', but is {self.action!r}": self.action not in ("ask", "deny")}
 
     def facts(self, models: Sequence[str]) -> Mapping[str, JsonValue]:
-        """What a run is guarded by."""
+        """What a run is guarded by, whatever its `models` are."""
         del models
         return {"action": self.action}

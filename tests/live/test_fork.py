@@ -372,7 +372,7 @@ async def test_a_fork_that_cannot_be_is_refused_with_a_sentence(lab: Lab) -> Non
         ({"edits": {"prompt": 7}}, "'edits.prompt"),
         ({"tools": "dead"}, "'tools' cannot be used"),
         ({"edits": {"message": ""}}, "'edits.message' is empty; give a text or parts, or leave it out."),
-        ({"edits": {"prompt": []}}, "'edits.prompt' is empty"),
+        ({"edits": {"prompt": ""}}, "'edits.prompt' is empty"),
         ({"edits": {"model": "nonsense"}}, "'edits.model' cannot be used: the model is 'nonsense'; it must be one of"),
         ({"edits": {"model": "nobody:x"}}, "'edits.model' cannot be used: the model is 'nobody:x'; it must be one of"),
         ({"max_steps": 1}, '"max_steps" is 1, and counts the 1 steps before step 2 too'),

@@ -111,7 +111,7 @@ async def test_live_tools_are_listed_before_they_run(lab: Lab, command: Any) -> 
     assert "the run made 2 calls from this step on" in err
     assert 'step 2: search_orders {"customer": "Ada"}' in err
     _, _, err = await command("rerun", ran.id, "--unrecorded", "live")
-    assert "the run made 2 calls from this step on, and only equal ones have records" in err.replace("\n", " ")
+    assert "the run made 2 calls from this step on, and only equal ones have records" in " ".join(err.split())
     _, out, _ = await command("rerun", "--help")
     assert "or else that of the agent today" in " ".join(out.replace("│", " ").split())
     code, out, _ = await command("rerun", ran.id, "--tools", "live", "--yes", "--wait", "--json")

@@ -126,15 +126,15 @@ async def test_searches_for_tools_do_not_count_as_they_are_never_left_out() -> N
 
     sent: list[list[str]] = []
 
-    def turn(answer: Any) -> Any:
-        def say(messages: Any) -> Any:
+    def turn(name: str, arguments: dict[str, Any]) -> Any:
+        def say(messages: Sequence[Message]) -> Say:
             sent.append(results(messages))
-            return answer
+            return Say(calls=[Call(name, arguments)] if name else [], text="" if name else "Read.")
 
         return say
 
-    finds = [turn(Say(calls=[Call("find_tools", {"query": "weather"})]))] * 4
-    model = ScriptedModel(turn(Say(calls=[Call("read_page", {"number": 0})])), *finds, turn("Read."))
+    finds = [turn("find_tools", {"query": "weather"})] * 4
+    model = ScriptedModel(turn("read_page", {"number": 0}), *finds, turn("", {}))
     clearing = ClearToolResults(at=1_000, keep_steps=1)
     await run_agent(agent(clearing, tools=[read_page, get_weather]), "Read.", model=model)
     assert [each[0][:2] for each in sent[1:]] == ["00"] * 5

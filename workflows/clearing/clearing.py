@@ -11,7 +11,6 @@ from mulligan.wire.checked_result import MOST_COUNT, MOST_INT
 from mulligan.wire.clearing import ClearedResults, cleared
 from mulligan.wire.model_call import ModelAnswer, ModelCall
 from mulligan.wire.resume_page import ResumeState
-from mulligan.wire.tool_search import names_in
 from mulligan.workflows.conversation.token_count import BYTES_PER_TOKEN, size_of, step_starts, tokens
 from mulligan.workflows.feature import Feature
 
@@ -95,7 +94,7 @@ class Clearing(Feature):
         count = saved = 0
         for index in range(start, end):
             message = self.agent.conversation.messages[index]
-            if names_in(message) is not None:  # a search for tools: requests have its result for ever
+            if any(feature.keeps(message) for feature in self.agent.linked("keeps")):
                 continue
             if (short := cleared(message, facts.except_tools)) is not None:
                 count += 1

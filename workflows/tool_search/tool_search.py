@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, TypeAdapter
 
 from mulligan.features.tool_search import MOST_AT_ONCE
 from mulligan.tool import FIND_TOOLS
-from mulligan.values import AssistantMessage
+from mulligan.values import AssistantMessage, Message
 from mulligan.wire.model_call import ModelAnswer, ModelCall
 from mulligan.wire.resume_page import ResumeState
 from mulligan.wire.tool_call import ToolOutcome
@@ -75,6 +75,10 @@ class ToolSearch(Feature):
         conversation = self.agent.conversation
         for message in conversation.messages[conversation.steps[-1].at + 1 :]:
             self._add(names_in(message) or [])
+
+    def keeps(self, message: Message) -> bool:
+        """The result of a search is kept: a provider that defers tools reads it."""
+        return names_in(message) is not None
 
     def _add(self, names: Sequence[str]) -> None:
         known, step = self._known(), self.agent.conversation.next_step - 1
