@@ -102,8 +102,7 @@ class OpenRunActivity:
         Raises:
             InvalidRunInputError: a message or the metadata is too large, or the worker does not know the model.
         """
-        is_limited = self.services.carry_bytes is None
-        if is_limited:
+        if self.services.carry_bytes is None:
             # Before the query for the input, which could not be answered.
             _check_size("a message", request.longest_message or 0, QUERIED_MESSAGE)
         run_input = request.input or await _query_input(
@@ -111,10 +110,7 @@ class OpenRunActivity:
         )
         if run_input.model is not None:
             _check_model(run_input.model, self.services.providers)
-        if is_limited:
-            # A call's input has it twice where any worker must be able to call the function of the tools.
-            most = METADATA_BYTES // 2 if callable(agent.tools) else METADATA_BYTES
-            _check_size("metadata", _json_bytes(run_input.metadata), most)
+        check_metadata(self.services, agent, run_input)
         return run_input
 
     async def _search_attributes(self) -> list[str]:
@@ -144,6 +140,18 @@ def _check_model(model: str, providers: AvailableProviders) -> None:
         raise InvalidRunInputError(
             f'"model" is {model!r}, but the worker does not know the endpoint {endpoint!r}; it knows: {known}.'
         )
+
+
+def check_metadata(services: Services, agent: Agent, run_input: RunInput) -> None:
+    """Check that the activities of an agent can get the run's metadata.
+
+    Raises:
+        InvalidRunInputError: it is too large.
+    """
+    if services.carry_bytes is None:
+        # A call's input has it twice where any worker must be able to call the function of the tools.
+        most = METADATA_BYTES // 2 if callable(agent.tools) else METADATA_BYTES
+        _check_size("metadata", _json_bytes(run_input.metadata), most)
 
 
 def _json_bytes(metadata: Mapping[str, str]) -> int:

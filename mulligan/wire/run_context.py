@@ -21,6 +21,10 @@ def _without_defaults(value: BaseModel) -> dict[str, Any]:
     return value.model_dump(mode="json", exclude_defaults=True)
 
 
+SentInput = Annotated[RunInput, PlainSerializer(_without_defaults)]
+"""A run's input as activities get it: short, where it has the defaults."""
+
+
 class RunContext(BaseModel):
     """The agent's name, the number of its conversation in the workflow, and the parent of the run's spans.
 
@@ -35,4 +39,4 @@ class RunContext(BaseModel):
     tenant: str | None = optional_field()
     user: str | None = optional_field()
     cache_key: str = optional_field("")
-    input: Annotated[RunInput, PlainSerializer(_without_defaults)] | None = optional_field()
+    input: SentInput | None = optional_field()
