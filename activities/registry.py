@@ -15,7 +15,8 @@ from mulligan.tool import Tool
 
 
 class Registry:
-    """The agents, scripts and separate tools that a worker serves, and the sub-agents of all of these.
+    """The agents, scripts and separate tools that a worker serves, and the agents that all of these may call or hand
+    conversations to.
 
     Raises:
         DeclarationError: an agent's tools, which may have been added after its declaration, are not valid; or two different
@@ -30,9 +31,14 @@ class Registry:
         models: Iterable[Model] = (),
     ) -> None:
         tools = list(tools)
-        self.agents = _by_name(with_sub_agents(agents, tools), "agents")
+        self.agents = _by_name(with_sub_agents(agents, tools, handoffs=True), "agents")
         for agent in self.agents.values():
             agent.check()
+            if unknown := [name for name in agent.handoff_names if name not in self.agents]:
+                raise DeclarationError(
+                    f"{agent.source}: agent {agent.name!r}: handoffs names {unknown[0]!r}, but no loaded module has an "
+                    "agent of that name; load its module as well, or give the Agent itself."
+                )
         self.scripts = _by_name(scripts, "scripts")
         owned = {id(tool) for agent in self.agents.values() for tool in agent.listed_tools}
         self.tools = _by_name((tool for tool in tools if id(tool) not in owned), "tools")

@@ -43,6 +43,8 @@ RUNTIME_SETTINGS = frozenset({"model", "messages", "input", "instructions", "too
 """Model settings that the runtime decides: in `model_settings` they would break a run."""
 ClientInstructions = Literal["context", "ignore", "refuse"]
 """What becomes of instructions that a client of the HTTP server sends."""
+LONGEST_HANDOFF = 52
+"""Characters of the name of an agent that another one hands conversations to."""
 NO_LIMIT = timedelta(0)
 """The `timeout` of an AgentTool whose runs have no time limit."""
 
@@ -65,6 +67,8 @@ class Agent(Generic[OutputT]):
             returns it. The function is called when a run opens, and again on each other worker that works on the run: it
             must return the same tools for the same input.
         mcp: Servers of the Model Context Protocol; the model may call their tools too, as `server__tool`.
+        handoffs: Agents, or their names, that the model may hand the conversation to, by the tools `transfer_to_NAME`: the
+            run goes on with the other agent's instructions, tools and model.
         output: The type of its answer: a pydantic model, dataclass, TypedDict, a union of them, a JSON schema as a dict,
             or a `ToolStrategy` or `ProviderStrategy` of one. None: text.
         max_steps: How many model calls a run may make.
@@ -73,6 +77,7 @@ class Agent(Generic[OutputT]):
         max_total_tokens: Input and output tokens after which a run ends with status `max_tokens`.
         max_depth: How many levels of sub-agents (`as_tool`) may be below a run of it.
         max_sub_runs: How many runs of sub-agents may be started below a run of it, at all levels together.
+        max_handoffs: How often a run that begins with it may hand its conversation over.
         max_cost: USD after which a run ends with status `max_cost`. The prices of its models must be known.
         features: What it does beside that: `Compaction`, `ClearToolResults`, `ToolSearch`, `Skills`, `Background`, `Batch`,
             `Approvals`, `CallsInText`; each class once.
@@ -100,6 +105,7 @@ class Agent(Generic[OutputT]):
     instructions: Instructions = ""
     tools: Tools | Callable[[RunInput], Tools | Awaitable[Tools]] = ()
     mcp: Sequence[McpServer] = ()
+    handoffs: Sequence[Agent[Any] | str] = ()
     output: type[OutputT] | ToolStrategy[OutputT] | ProviderStrategy[OutputT] | UnionType | Mapping[str, Any] | None = (
         None
     )
@@ -108,6 +114,7 @@ class Agent(Generic[OutputT]):
     max_total_tokens: int | None = None
     max_depth: int = 5
     max_sub_runs: int = 100
+    max_handoffs: int = 10
     max_cost: float | None = None
     features: Sequence[AgentFeature] = ()
     handle_errors: HandleErrors = True
@@ -162,6 +169,7 @@ class Agent(Generic[OutputT]):
         self._check_models(context)
         self._check_tools(context)
         self._check_features(context)
+        self._check_handoffs(context)
         self._check_needs(context)
         self._add_features(context)
 
@@ -172,14 +180,21 @@ class Agent(Generic[OutputT]):
         return [*tools, *self.feature_tools] if self.feature_tools else tools
 
     @property
+    def handoff_names(self) -> tuple[str, ...]:
+        """The names of the agents that it may hand the conversation to."""
+        return tuple(each.name if isinstance(each, Agent) else each for each in self.handoffs)
+
+    @property
     def finds_tools(self) -> bool:
         """Whether the model must find some of the tools before it sees them (`on_demand`)."""
         return any(tool.on_demand for tool in self.listed_tools) or any(server.on_demand for server in self.mcp)
 
     @property
     def may_read_untrusted(self) -> bool:
-        """Whether results of its tools, or of its sub-agents' tools, may have been written by others."""
-        return any(_reads_untrusted(agent) for agent in with_sub_agents([self]))
+        """Whether results of its tools may have been written by others, or of its sub-agents' tools, or of those of agents
+        that it hands the conversation to.
+        """
+        return any(_reads_untrusted(agent) for agent in with_sub_agents([self], handoffs=True))
 
     @property
     def provider_tools(self) -> Sequence[ProviderTool]:
@@ -210,6 +225,7 @@ class Agent(Generic[OutputT]):
             "output": None,
             "declared_output": None,
             "features": (),
+            "handoffs": (),
             "all_features": (),
             "feature_tools": (),
             "model_settings": {},
@@ -360,6 +376,22 @@ class Agent(Generic[OutputT]):
             raise DeclarationError(f"{context}: {taken[0]!r} is the name of a tool and of its output; rename one.")
         check_servers(self.mcp, names, context)
 
+    def _check_handoffs(self, context: str) -> None:
+        for index, each in enumerate(self.handoffs):
+            if not isinstance(each, Agent | str) or not (name := each if isinstance(each, str) else each.name):
+                raise DeclarationError(
+                    f"{context}: handoffs[{index}] is {each!r}, which is no agent; give an Agent, or the name of one."
+                )
+            if name == self.name:
+                raise DeclarationError(f"{context}: handoffs names the agent itself; leave it out.")
+            if name in self.handoff_names[:index]:
+                raise DeclarationError(f"{context}: handoffs names {name!r} twice; name each agent once.")
+            if len(name) > LONGEST_HANDOFF:
+                raise DeclarationError(
+                    f"{context}: handoffs[{index}] is {name!r}; its tool transfer_to_… may have 64 characters, so the name "
+                    f"may have {LONGEST_HANDOFF}."
+                )
+
     def _check_needs(self, context: str) -> None:
         """Check that the features are installed that the declaration needs."""
         needs = {
@@ -372,6 +404,7 @@ class Agent(Generic[OutputT]):
             "guarded": ("a tool with consequential", any(each.consequential for each in self.listed_tools)),
             "once": ("a tool with once", any(each.once for each in self.listed_tools)),
             "tool_search": ("a tool, or an MCP server, with on_demand", self.finds_tools),
+            "handoffs": ("an agent with handoffs", bool(self.handoffs)),
             "sub_agents": ("an agent as a tool", any(isinstance(each, AgentTool) for each in self.listed_tools)),
             "server_questions": ("an MCP server that asks people", any(each.questions for each in self.mcp)),
         }
@@ -396,6 +429,7 @@ class Agent(Generic[OutputT]):
                     raise DeclarationError(
                         f"{context}: {tool.name!r} is the name of a tool that {type(feature).__name__} adds; rename yours."
                     )
+                names.add(tool.name)
                 added.append(replace(tool, feature=feature.name))
         object.__setattr__(self, "feature_tools", tuple(added))
 
@@ -410,6 +444,9 @@ class Agent(Generic[OutputT]):
             ),
             f"max_sub_runs is {self.max_sub_runs!r}; it must be a whole number, 0 or more": (
                 type(self.max_sub_runs) is not int or self.max_sub_runs < 0
+            ),
+            f"max_handoffs is {self.max_handoffs!r}; it must be a whole number, 0 or more": (
+                type(self.max_handoffs) is not int or self.max_handoffs < 0
             ),
             f"max_cost is {self.max_cost!r}; it must be a number of USD above 0, or None": not _is_cost(self.max_cost),
             f"client_instructions is {self.client_instructions!r}; it must be 'context', 'ignore' or 'refuse'": (
@@ -452,12 +489,13 @@ class AgentTool(Tool):
         return others | {"description is empty; say what the agent is good for": not self.description.strip()}
 
 
-def with_sub_agents(agents: Iterable[Agent], tools: Iterable[Tool] = ()) -> list[Agent]:
+def with_sub_agents(agents: Iterable[Agent], tools: Iterable[Tool] = (), *, handoffs: bool = False) -> list[Agent]:
     """The agents, then their sub-agents at all levels; each once. Agents may be sub-agents of each other.
 
     Args:
         agents: Where to begin.
         tools: Tools outside of any agent; the agents of those that are AgentTools count as well.
+        handoffs: Whether those that they hand conversations to count as well.
     """
     reached: dict[int, Agent] = {}
     queue = [*agents, *(each.agent for each in tools if isinstance(each, AgentTool))]
@@ -466,6 +504,8 @@ def with_sub_agents(agents: Iterable[Agent], tools: Iterable[Tool] = ()) -> list
         if id(agent) not in reached:
             reached[id(agent)] = agent
             queue += [each.agent for each in agent.listed_tools if isinstance(each, AgentTool)]
+            if handoffs:
+                queue += [each for each in agent.handoffs if isinstance(each, Agent)]
     return list(reached.values())
 
 

@@ -402,6 +402,8 @@ class Step(BaseModel):
     """How the conversation was compacted before the step."""
     model: str
     """The model that answered, as `provider:NAME`."""
+    agent: str = ""
+    """The name of the agent whose step it is: that of the run, or the one that it was handed over to."""
     shared: bool = optional_field(False)
     """Whether it is a step of the run that this one was forked from: nothing of it was repeated."""
     hosted_calls: list[HostedCall] = optional_field([])

@@ -52,7 +52,7 @@ class DurableAgent(Generic[OutputT]):
 
     def __init__(self, agent: str | Agent[OutputT] = "", *, state: bytes | None = None) -> None:
         self._output = agent.declared_output if isinstance(agent, Agent) else None
-        name = agent.name if isinstance(agent, Agent) else agent
+        self._declared = name = agent.name if isinstance(agent, Agent) else agent
         self._agent: RunningAgent = WorkflowAgents.of_this_workflow().add(name, state)
 
     @property
@@ -174,7 +174,9 @@ class DurableAgent(Generic[OutputT]):
                 conversation.event_log.step_started(conversation.next_step, agent.turn.model)
             agent.is_answering = True
         answer: ModelAnswer = await agent.around("answer", agent.call_model)(agent.model_request())
-        conversation.begin_step(answer.message, answer.prepared, answer.usage, agent.turn.model).take(answer)
+        conversation.begin_step(answer.message, answer.prepared, answer.usage, agent.turn.model).take(
+            answer, agent.name
+        )
         agent.cached_messages = conversation.ref().count
         agent.turn.add_answer(answer)
         agent.open_step, agent.is_answering = OpenStep(answer=answer), False
@@ -216,7 +218,8 @@ class DurableAgent(Generic[OutputT]):
         self._agent.inbox.end_turn()
         await self._finish(turn, turn.result.status)
         self._log_end(turn, turn.result.status)
-        return with_typed_output(turn.result, self._output)
+        # An agent that has taken the conversation over has another type of output.
+        return with_typed_output(turn.result, self._output if self.agent == self._declared else None)
 
     def is_continue_as_new_suggested(self) -> bool:
         """Whether to call `workflow.continue_as_new` with what `carry()` returns. Call it between two steps or turns.

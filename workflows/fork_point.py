@@ -35,19 +35,21 @@ def fork_state(agent: RunningAgent, at: int | None, since: int) -> ResumeState |
     if step <= conversation.first_step or step < conversation.view_from:
         return ResumeState(input=_without_messages(run_input), step=step, earlier=_holder(agent))
     turn = agent.turn_of(step) if agent.has_turn else None
+    answered = conversation.steps[step - 1 - conversation.first_step :]
+    agent_name = (answered[0].agent if answered else "") or (turn.input if turn else run_input).agent
     past = conversation.before(step, _request_span(agent, turn))
     messages = past.messages[past.cut :]
     page = messages_that_fit(messages[since:], limits.PAGE_BYTES)
     end = since + len(page)
     state = ResumeState(
-        input=_without_messages(turn.input if turn else run_input),
+        input=_without_messages(turn.input if turn else run_input).model_copy(update={"agent": agent_name}),
         trace=turn.trace if turn else "",
         messages=page,
         next=end if end < len(messages) else None,
         step=step,
     )
     if state.next is None:
-        state.fork = _fork(agent, step, turn, past)
+        state.fork = _fork(agent, step, turn, past, agent_name)
         for feature in agent.with_method("for_resume"):
             feature.for_resume(state)
     return state
@@ -97,7 +99,8 @@ def _request_span(agent: RunningAgent, turn: Turn | None) -> tuple[int, int]:
     return conversation.first_message + start, conversation.first_message + end
 
 
-def _fork(agent: RunningAgent, step: int, turn: Turn | None, past: Conversation) -> ForkState:
+def _fork(agent: RunningAgent, step: int, turn: Turn | None, past: Conversation, name: str) -> ForkState:
+    # A fork does not know the facts of an agent that had the conversation only before it: they are resolved again.
     info, conversation = workflow.info(), agent.conversation
     state = past.dump(info.run_id)
     del state["messages"], state["events"]
@@ -112,7 +115,7 @@ def _fork(agent: RunningAgent, step: int, turn: Turn | None, past: Conversation)
         steps=step - turn.first_step if turn else 0,
         model=answered or (turn.model if turn else ""),
         cache_key=prompt_cache_key(info.workflow_id, agent.key, turn.input if turn else agent.input),
-        facts=turn.facts if turn else None,
+        facts=turn.facts_of(name) if turn else None,
     )
 
 

@@ -17,7 +17,7 @@ class FormerTurns:
     """The former turns, oldest first. Those whose steps another run holds are only summed up.
 
     Agents with hundreds of turns have most of their facts in common, so these are in memory, and in what continue-as-new
-    carries, once.
+    carries, once: there, the facts of each turn's agents are what differs from those of the next turn with that agent.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class FormerTurns:
 
     def add(self, turn: Turn, newest: Turn) -> None:
         """Add the turn before `newest`, without its output, which its result's reader has got."""
-        newest.facts = _shared_facts(newest.facts, turn.facts)
+        newest.facts = _shared_facts(newest.facts, turn.facts_of(newest.input.agent) or turn.facts)
         self.turns.append(turn.model_copy(update={"result": turn.result.model_copy(update={"output": None})}))
 
     def dump(self, newest: Turn, first_step: int) -> dict[str, Any] | None:
@@ -49,23 +49,40 @@ class FormerTurns:
             before = turn.used if before is None else before + turn.used
         if before is None and not turns:
             return None
-        kept = [
-            {**turn.model_dump(mode="json", exclude={"facts"}), "facts": _difference(turn.facts, newest.facts)}
-            for turn in turns[dropped:]
-        ]
-        return {"before": before.model_dump(mode="json") if before else None, "turns": kept}
+        known, kept = _facts_by_agent(newest), []
+        for turn in reversed(turns[dropped:]):
+            different = {}
+            for name, facts in _facts_by_agent(turn).items():
+                different[name] = _difference(facts, known.get(name, newest.facts))
+                known[name] = facts
+            kept.append({**turn.model_dump(mode="json", exclude={"facts", "pinned"}), "facts": different})
+        return {"before": before.model_dump(mode="json") if before else None, "turns": kept[::-1]}
 
     def load(self, state: dict[str, Any], newest: Turn) -> None:
         """Continue with what `dump` returned."""
         self._before = Spent.model_validate(state["before"]) if state["before"] else None
-        written = newest.facts.model_dump(mode="json") if any(turn["facts"] for turn in state["turns"]) else {}
-        for turn in state["turns"]:
-            facts = newest.facts
-            if difference := turn["facts"]:
-                definition = {**written["definition"], **difference.get("definition", {})}
-                facts = AgentFacts.model_validate({**written, **difference, "definition": definition})
-                facts = _shared_facts(facts, newest.facts)
-            self.turns.append(Turn.model_validate({**turn, "facts": facts}))
+        known = _facts_by_agent(newest)
+        for turn in reversed(state["turns"]):
+            names = turn["facts"]
+            for name, difference in names.items():
+                known[name] = _with_difference(known.get(name, newest.facts), difference)
+            pinned = {name: known[name] for name in names}
+            facts = pinned.pop(turn["input"]["agent"])
+            self.turns.insert(0, Turn.model_validate({**turn, "facts": facts, "pinned": pinned}))
+
+
+def _facts_by_agent(turn: Turn) -> dict[str, AgentFacts]:
+    """The facts of the agents that had the conversation of a turn, by their names."""
+    return {turn.input.agent: turn.facts, **turn.pinned}
+
+
+def _with_difference(facts: AgentFacts, difference: dict[str, Any]) -> AgentFacts:
+    """The facts from which `_difference` to `facts` was written."""
+    if not difference:
+        return facts
+    written = facts.model_dump(mode="json")
+    definition = {**written["definition"], **difference.get("definition", {})}
+    return _shared_facts(AgentFacts.model_validate({**written, **difference, "definition": definition}), facts)
 
 
 def _equal_fields(value: BaseModel, other: BaseModel) -> list[str]:

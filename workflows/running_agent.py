@@ -94,8 +94,7 @@ class RunningAgent:
         self.may_leave = False
         self._policy = ContinueAsNewPolicy(is_carried=state is not None)
         self._worker_waits = 0
-        self.route = AgentRoute(lambda: inbox.stop is not None, self._waiting_for_worker)
-        self.route.priority = run_priority(self._turn.input if self._turn else None)
+        self.route = self.new_route()
         self._installed = installed()
         self.features: list[Feature] = [each(self) for each in FEATURE_CLASSES]
         self._used: list[Feature] = []
@@ -226,17 +225,44 @@ class RunningAgent:
         """Whether somebody has requested the turn to stop."""
         return self.inbox.stop is not None
 
-    # Features
+    def new_route(self) -> AgentRoute:
+        """A route that begins at the run's own task queue."""
+        route = AgentRoute(lambda: self.inbox.stop is not None, self._waiting_for_worker)
+        route.priority = run_priority(self._turn.input if self._turn else None)
+        return route
 
-    def take_features(self, facts: AgentFacts) -> None:
-        """Add the features of loaded modules that a turn's agent is declared with. They are the innermost of each chain.
+    def hand_over(self, name: str, facts: AgentFacts, route: AgentRoute) -> None:
+        """From the next step on, the turn is another agent's. `route`: where that one is served.
 
         Raises:
             MissingFeatureError: this worker lacks one of its features.
         """
+        self.take_features(facts)
+        self.turn.hand_over(name, facts)
+        if self.input is not None:
+            self.input = self.input.model_copy(update={"agent": name})
+        self.name, self.route = name, route
+        self._link_features(self.turn)
+
+    # Features
+
+    def take_features(self, facts: AgentFacts) -> None:
+        """Add the features of loaded modules that a turn's agent is declared with.
+
+        Raises:
+            MissingFeatureError: this worker lacks one of its features.
+        """
+        self.features = self.features_for(facts)
+
+    def features_for(self, facts: AgentFacts) -> list[Feature]:
+        """The features of a turn with these facts. Those of loaded modules are the innermost of each chain.
+
+        Raises:
+            MissingFeatureError: this worker lacks one of them.
+        """
         former = {type(each): each for each in self.features}
         declared = self._installed.declared(facts.features)
-        self.features = [former.get(each) or each(self) for each in (*FEATURE_CLASSES, *declared)]
+        return [former.get(each) or each(self) for each in (*FEATURE_CLASSES, *declared)]
 
     def feature(self, kind: type[F]) -> F:
         """The agent's feature of a class."""

@@ -51,6 +51,12 @@ class Turn(BaseModel):
     first_step: int = optional_field(1)
     """The number of its first step, counted over all turns of the conversation."""
 
+    handoffs: int = optional_field(0)
+    """How often its conversation was handed over; the agent of `input` has it now."""
+
+    pinned: dict[str, AgentFacts] = optional_field({})
+    """The facts of the agents that had it, by their names: an agent that gets it again is the one that it was."""
+
     @classmethod
     def opened(cls, number: int, run_input: RunInput, run: OpenedRun) -> Turn:
         """A turn that has just been opened. Its messages are in the conversation, so they are left out here."""
@@ -66,6 +72,27 @@ class Turn(BaseModel):
         if run.facts.prices:
             turn.result.cost = 0.0
         return turn
+
+    def hand_over(self, agent: str, facts: AgentFacts) -> None:
+        """The conversation is another agent's from now on."""
+        self.handoffs += 1
+        self.pinned[self.input.agent] = self.facts
+        self.pinned.pop(agent, None)
+        self.input, self.facts, self.at = self.input.model_copy(update={"agent": agent}), facts, 0
+
+    def facts_of(self, agent: str) -> AgentFacts | None:
+        """The facts of an agent that has, or had, the conversation; None if it did not have it in this turn."""
+        return self.facts if agent == self.input.agent else self.pinned.get(agent)
+
+    @property
+    def all_facts(self) -> list[AgentFacts]:
+        """The facts of the agents that have, or had, the conversation in this turn."""
+        return [self.facts, *self.pinned.values()]
+
+    def input_of(self, agent: str) -> RunInput:
+        """The turn's input for an agent that takes the conversation over: without the conversation, with the run's limit."""
+        update = {"agent": agent, "max_cost": self.max_cost, "client_instructions": self.input.client_instructions}
+        return self.input.without_conversation.model_copy(update=update)
 
     @property
     def used(self) -> Spent:

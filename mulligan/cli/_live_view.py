@@ -120,6 +120,8 @@ def _event_line(event: events.Event) -> Text | None:
         case events.ModelFallback():
             reason = f" ({event.error.kind}: {short(event.error.message)})" if event.error else ""
             return Text(f"  ↻ the model failed{reason}; the next model is {short(event.model)}", "yellow")
+        case events.HandedOver():
+            return Text(f"  → {short(event.agent)} has the conversation now ({short(event.model)})", "cyan")
         case events.ToolCallDeferred():
             what = "waits until" if event.deferred.kind == "timer" else "waits to be completed"
             until = f" {event.deferred.until}" if event.deferred.kind == "timer" else ""

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from types import ModuleType
 
 FEATURES = (
+    "handoffs",
     "recorded_tools",
     "once",
     "guarded",

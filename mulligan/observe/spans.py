@@ -121,8 +121,8 @@ class ChatAttempt:
 class ToolCallAttempt:
     """One attempt of a tool call, or a mistake in a call. `sub_run`: the workflow id of the sub-agent's run.
 
-    `recorded`: whether no tool ran, as the call has the result of an equal call of another run. `untrusted`: whether others
-    may have written the result.
+    `handed_to`: the agent that the call has handed the conversation over to. `recorded`: whether no tool ran, as the call
+    has the result of an equal call of another run. `untrusted`: whether others may have written the result.
     """
 
     call: ToolCall
@@ -132,6 +132,7 @@ class ToolCallAttempt:
     mcp_server: str | None = None
     decision: Decision | None = None
     sub_run: str = ""
+    handed_to: str = ""
     recorded: bool = False
     untrusted: bool = False
 
@@ -255,6 +256,7 @@ def tool_call(trace: str, attempt: ToolCallAttempt) -> SpanDefinition:
         semconv.REPAIRS: list(attempt.repaired_by),
         **({semconv.MCP_METHOD: semconv.TOOLS_CALL, semconv.MCP_SERVER: server} if server else {}),
         **({semconv.SUB_RUN: attempt.sub_run} if attempt.sub_run else {}),
+        **({semconv.HANDED_TO: cut(attempt.handed_to)} if attempt.handed_to else {}),
         **({semconv.RECORDED: True} if attempt.recorded else {}),
         **({semconv.TRUST: "untrusted"} if attempt.untrusted else {}),
         **(_decision(attempt.decision) if attempt.decision is not None else {}),

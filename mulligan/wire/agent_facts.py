@@ -184,6 +184,19 @@ class AgentFacts(ModelFacts):
     search_attributes: list[str] = optional_field([])
     """Those that the run sets, because the server has them (mulligan/wire/search_attributes.py)."""
 
+    def with_limits_of(self, run: AgentFacts, max_depth: int) -> AgentFacts:
+        """The facts of an agent that takes the conversation of a run over: the limits stay the run's.
+
+        `run`: the facts of the agent that has the conversation. `max_depth`: of the run's sub-agents.
+        """
+        names = ("max_steps", "max_repeats", "max_total_tokens", "max_sub_runs", "max_cost")
+        kept = {name: getattr(run, name) for name in (*names, "carry_bytes", "search_attributes")}
+        tools = {
+            name: tool if tool.agent is None else tool.model_copy(update={"max_depth": max_depth})
+            for name, tool in self.tools.items()
+        }
+        return self.model_copy(update={**kept, "tools": tools, "prices": {**run.prices, **self.prices}})
+
 
 class OpenRun(BaseModel):
     """Input of `open_run`: resolve an agent and open its trace. `input` is None where it is too large to be sent twice."""
@@ -207,10 +220,11 @@ class OpenedRun(CheckedResult):
 
     def fault(self) -> str | None:
         """Why the opened run cannot be used: without a trace, or with facts by which nothing can be scheduled."""
-        return _fault_of_facts(self.facts) if TRACEPARENT.fullmatch(self.trace) else "it has no trace"
+        return fault_of_facts(self.facts) if TRACEPARENT.fullmatch(self.trace) else "it has no trace"
 
 
-def _fault_of_facts(facts: AgentFacts) -> str | None:
+def fault_of_facts(facts: AgentFacts) -> str | None:
+    """Why nothing can be scheduled by the facts; None if it can."""
     tools = facts.tools.values()
     # These are compared only; the others go to Temporal, or are counted down to.
     large = [facts.max_total_tokens, facts.carry_bytes, *(tool.max_total_tokens for tool in tools)]

@@ -37,6 +37,7 @@ __all__ = [
     "Compacted",
     "Decided",
     "Event",
+    "HandedOver",
     "LiveText",
     "MessageReceived",
     "ModelFallback",
@@ -177,6 +178,24 @@ class ModelFallback(_StoredEvent):
     """The number of the step, from 1."""
     model: str
     error: ErrorInfo
+
+
+class HandedOver(_StoredEvent):
+    """A call has handed the conversation over: `agent` has it from the next step on, and calls `model`."""
+
+    type: Literal["handed_over"] = "handed_over"
+    step: int
+    """The number of the step with the call, from 1."""
+    call_id: str
+    """The call's id."""
+    name: str
+    """The name of the tool."""
+    from_agent: str
+    """The name of the agent that had the conversation."""
+    agent: str
+    """The name of the agent that has it now."""
+    model: str
+    """The model, as `provider:NAME`."""
 
 
 class TextDelta(_Event):
@@ -430,6 +449,7 @@ Event = Annotated[
     | Compacted
     | StepStarted
     | ModelFallback
+    | HandedOver
     | TextDelta
     | TextVoid
     | Answered

@@ -21,6 +21,10 @@ def _without_defaults(value: BaseModel) -> dict[str, Any]:
     return value.model_dump(mode="json", exclude_defaults=True)
 
 
+SentInput = Annotated[RunInput, PlainSerializer(_without_defaults)]
+"""A run's input as activities get it: short, where it has the defaults."""
+
+
 class InheritedLabels(BaseModel):
     """What requests to a provider carry beside the conversation, of the run that this one continues or was forked from.
 
@@ -45,4 +49,4 @@ class RunContext(BaseModel):
     tenant: str | None = optional_field()
     user: str | None = optional_field()
     labels: InheritedLabels | None = optional_field()
-    input: Annotated[RunInput, PlainSerializer(_without_defaults)] | None = optional_field()
+    input: SentInput | None = optional_field()

@@ -42,7 +42,7 @@ def _guard_warnings(registry: Registry) -> Iterable[str]:
         if agent.has_feature("guarded") or not agent.may_read_untrusted:
             continue
         # An agent that is told what its caller has read guards its own calls, if it is declared so.
-        unguarded = [each for each in with_sub_agents([agent]) if not each.has_feature("guarded")]
+        unguarded = [each for each in with_sub_agents([agent], handoffs=True) if not each.has_feature("guarded")]
         names = [tool.name for each in unguarded for tool in each.listed_tools if tool.consequential]
         names += [server.name for each in unguarded for server in each.mcp if server.consequential]
         if names:

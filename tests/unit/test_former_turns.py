@@ -98,6 +98,24 @@ def test_a_hundred_turns_of_a_changed_agent_carry_its_tools_once() -> None:
     assert size < most
 
 
+def test_turns_that_were_handed_over_carry_the_facts_of_each_agent_once() -> None:
+    def handed(number: int) -> Turn:
+        of = turn(number, facts(f"I sort on day {number}."))
+        of.hand_over("b", facts("I refund."))
+        return of
+
+    former, newest = FormerTurns(), handed(1)
+    for number in range(2, 100):
+        before, newest = newest, handed(number)
+        former.add(before, newest)
+    loaded, size = carried(former, newest)
+    assert loaded.turns == former.turns
+    assert [sorted(each.pinned) for each in loaded.turns] == [["a"]] * 98
+    assert size < 98 * 1_000
+    plain, turns = turns_of([facts("I sort.") for _ in range(99)])
+    assert size - carried(plain, turns[-1])[1] < 98 * 400
+
+
 @pytest.mark.parametrize(("first_step", "kept"), [(0, 9), (1, 9), (2, 8), (3, 8), (17, 1), (18, 0), (20, 0)])
 def test_turns_whose_steps_another_run_holds_are_summed_up(first_step: int, kept: int) -> None:
     former, turns = turns_of([facts("The same.") for _ in range(10)])

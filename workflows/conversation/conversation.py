@@ -309,6 +309,7 @@ class Conversation:
             error=record.error,
             compaction=record.compaction,
             model=record.model,
+            agent=record.agent,
             shared=self.first_step + index < self.shared_steps,
             hosted_calls=record.hosted_calls,
             citations=record.citations,

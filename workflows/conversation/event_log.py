@@ -120,6 +120,10 @@ class EventLog:
         """A deferred tool has returned, and its call waits for the result."""
         self._add("tool_call_deferred", call=call)
 
+    def handed_over(self, call: int, before: str, agent: str, model: str) -> None:
+        """A call of the newest step has handed the conversation over. `model`: that is called next."""
+        self._add("handed_over", call=call, data={"from_agent": before, "agent": agent, "model": model})
+
     def waiting(self, call: int, kind: str, text: str = "") -> None:
         """A call of the newest step waits for a person."""
         self._add("waiting", call=call, data={"kind": kind, "text": text})

@@ -121,7 +121,7 @@ class _EventBuilder:
         if entry.call is None:
             return {"step": entry.step}
         call = step.tool_calls[entry.call]
-        if entry.type == "decided" and entry.data is not None:
+        if entry.type == "handed_over" or (entry.type == "decided" and entry.data is not None):
             return {"step": step.step, "call_id": call.id, "name": call.name}
         return _call_fields(entry.type, step.step, call)
 

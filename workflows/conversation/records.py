@@ -62,13 +62,15 @@ class StepRecord(BaseModel):
     error: ErrorInfo | None = None
     compaction: StepCompaction | None = None
     model: str
+    agent: str = optional_field("")
     hosted_calls: list[HostedCall] = optional_field([])
     citations: list[Citation] = optional_field([])
     context_tokens: int | None = optional_field()
     """The tokens of the conversation up to the answer, as the provider has counted them; None: those of `usage`."""
 
-    def take(self, answer: ModelAnswer) -> None:
-        """Record what the answer has beside its message and its usage."""
+    def take(self, answer: ModelAnswer, agent: str) -> None:
+        """Record what the answer has beside its message and its usage. `agent`: who has given it."""
+        self.agent = agent
         self.hosted_calls, self.citations = answer.hosted_calls, answer.citations
         self.context_tokens = answer.context_tokens
 

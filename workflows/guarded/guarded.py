@@ -11,6 +11,7 @@ from mulligan.errors import ToolExecutionError
 from mulligan.foreign_results import ForeignResult, ForeignResults, GuardAction, strictest
 from mulligan.run_input import RunInput
 from mulligan.values import ToolMessage
+from mulligan.wire.agent_facts import AgentFacts
 from mulligan.wire.resume_page import ResumeState
 from mulligan.wire.tool_call import RECORD_FAILED_CALL, FailedCall, ToolOutcome
 from mulligan.workflows.feature import Feature
@@ -38,11 +39,16 @@ class Guarded(Feature):
 
     @classmethod
     def is_used(cls, turn: Turn) -> bool:
-        """Whether the agent may read untrusted results, has read some, or is guarded."""
-        facts = turn.facts
+        """Whether one of the turn's agents may have read untrusted results, or is guarded, or the input tells of some.
+
+        After a handoff, what the agents before have read counts, and their guards stay.
+        """
+        return turn.input.foreign_results is not None or any(map(cls._concerns, turn.all_facts))
+
+    @classmethod
+    def _concerns(cls, facts: AgentFacts) -> bool:
         may_read = any(each.untrusted for each in facts.tools.values())
-        is_told = turn.input.foreign_results is not None
-        return may_read or is_told or cls.name() in facts.features or bool(facts.definition.provider_tools)
+        return may_read or cls.name() in facts.features or bool(facts.definition.provider_tools)
 
     def begin_turn(self, run_input: RunInput) -> RunInput:
         """Take over the results that another run has read. Results in a client's conversation have no label: they count."""
@@ -64,8 +70,9 @@ class Guarded(Feature):
             cited = "; ".join(each.title or each.url for each in record.citations)
             for hosted in record.hosted_calls:
                 self._results.add(ForeignResult.of(hosted.id, hosted.name, cited, step - 1))
-        pinned = self.agent.pinned(self, GuardedFacts)
-        self._results.guard = strictest((self._results.guard, pinned.action if pinned else None))
+        pinned = [each.features.get(self.name()) for each in self.agent.turn.all_facts]
+        guards = [GuardedFacts.model_validate(each).action for each in pinned if each is not None]
+        self._results.guard = strictest((self._results.guard, *guards))
         if self._results.before(step).count:
             self.agent.turn.result.trust = "untrusted"
 
