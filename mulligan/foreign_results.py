@@ -36,7 +36,14 @@ class ForeignResult(BaseModel):
 
     @classmethod
     def of(cls, call_id: str, tool: str, text: str, step: int = 0) -> ForeignResult:
-        """The entry of a result, with the beginning of its text."""
+        """The entry of a result, with the beginning of its text.
+
+        Args:
+            call_id: The id of the call.
+            tool: The tool's name.
+            text: The whole text.
+            step: The number of the step.
+        """
         return cls(call_id=call_id[:_CALL_ID_CHARS], tool=tool[:_NAME_CHARS], text=text[:EXCERPT_CHARS], step=step)
 
     @property
@@ -58,18 +65,18 @@ class ForeignResults(BaseModel):
     guard: GuardAction | None = optional_field()
 
     def add(self, result: ForeignResult) -> None:
-        """Add a result, in place of the oldest one if there are too many."""
+        """Add a `result`, in place of the oldest one if there are too many."""
         self.results = [*self.results, result][-MOST_RESULTS:]
         self.count += 1
 
     def add_all(self, others: ForeignResults) -> None:
-        """Add the results of another run. The stricter of both guards stays."""
+        """Add those of another run, `others`. The stricter of both guards stays."""
         self.results = [*self.results, *others.results][-MOST_RESULTS:]
         self.count += others.count
         self.guard = strictest((self.guard, others.guard))
 
     def before(self, step: int) -> ForeignResults:
-        """What an agent has read before a step. Results that are remembered as a number only count as older ones."""
+        """What an agent has read before a `step`. Results that are remembered as a number only count as older ones."""
         results = [each for each in self.results if each.step < step]
         return ForeignResults(results=results, count=self.count - len(self.results) + len(results), guard=self.guard)
 

@@ -35,7 +35,6 @@ MOST_ROLES = 1_000
 """Roles of whoever decides."""
 
 Short = Annotated[WellFormedText, Field(max_length=SHORT_CHARS)]
-_Roles = Annotated[list[Short], Field(max_length=MOST_ROLES)]
 Key = Annotated[str, Field(min_length=1, max_length=SHORT_CHARS)]
 
 
@@ -74,7 +73,7 @@ class Decide(_PersonUpdate):
     reason: Short | None = None
     """Why; the model reads it if the call is denied. At most 1,000 characters."""
     arguments: dict[str, JsonValue] | None = None
-    roles: SkipJsonSchema[_Roles | None] = optional_field()
+    roles: SkipJsonSchema[list[Short] | None] = optional_field(max_length=MOST_ROLES)
     """Set by the HTTP door: the roles of whoever decides; None: all."""
     by: Short | None = None
     """Who decided, at most 1,000 characters."""
