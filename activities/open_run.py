@@ -242,7 +242,7 @@ def _facts(
     definition: Definition,
     offered: OfferedTools,
 ) -> AgentFacts:
-    tools = [*agent.listed_tools, *offered.tools]
+    tools = [*agent.listed_tools, *agent.feature_tools, *offered.tools]
     return AgentFacts(
         **dict(models),
         max_steps=agent.max_steps,

@@ -28,6 +28,7 @@ from mulligan.features.approvals import Approvals
 from mulligan.features.background import Background
 from mulligan.features.batch import Batch
 from mulligan.features.calls_in_text import CallsInText
+from mulligan.features.code_mode import CodeMode
 from mulligan.features.compaction import Compaction
 from mulligan.fixer import InvalidToolInput, ask_model
 from mulligan.mcp import McpServer
@@ -76,6 +77,7 @@ __all__ = [
     "Batch",
     "Call",
     "CallsInText",
+    "CodeMode",
     "Compaction",
     "Consumption",
     "ContentError",

@@ -69,7 +69,8 @@ class Agent(Generic[OutputT]):
         max_depth: How many levels of sub-agents (`as_tool`) may be below a run of it.
         max_sub_runs: How many runs of sub-agents may be started below a run of it, at all levels together.
         max_cost: USD after which a run ends with status `max_cost`. The prices of its models must be known.
-        features: What it does beside that: `Compaction`, `Background`, `Batch`, `Approvals`, `CallsInText`; each class once.
+        features: What it does beside that: `Compaction`, `Background`, `Batch`, `Approvals`, `CallsInText`, `CodeMode`; each
+            class once.
         handle_errors: The policy for failures (see `HandleErrors`).
         repair: As a tool's `fix`, for every tool of the agent; called after it.
         client_instructions: What becomes of instructions of clients of the HTTP server (`instructions`, system and developer
@@ -173,8 +174,18 @@ class Agent(Generic[OutputT]):
         return any(each.name == name for each in self.features)
 
     def tool(self, name: str) -> Tool | None:
-        """The tool of that name, or None."""
-        return next((tool for tool in self.listed_tools if tool.name == name), None)
+        """The tool of that name, of the agent or of one of its features; None if there is none."""
+        tools = (*self.listed_tools, *self.feature_tools)
+        return next((tool for tool in tools if tool.name == name), None)
+
+    @property
+    def feature_tools(self) -> Sequence[Tool]:
+        """The tools that its features give to the model."""
+        return [tool for each in self.features for tool in each.tools_of_feature()]
+
+    def hides(self, name: str) -> bool:
+        """Whether the model does not see the tool of a name, as only a feature calls it."""
+        return any(each.hides(name) for each in self.features)
 
     def mcp_server(self, name: str) -> McpServer | None:
         """The MCP server of that name, or None."""
@@ -239,7 +250,8 @@ class Agent(Generic[OutputT]):
     def callable_names(self, strategy: Strategy) -> list[str]:
         """The names that the model may call: the tools, and the output types where the strategy is `tool`."""
         outputs = self.declared_output.types if self.declared_output and strategy == "tool" else ()
-        return [*(tool.name for tool in self.listed_tools), *(kind.name for kind in outputs)]
+        tools = (*(each for each in self.listed_tools if not self.hides(each.name)), *self.feature_tools)
+        return [*(tool.name for tool in tools), *(kind.name for kind in outputs)]
 
     def all_models(self, models: Iterable[str]) -> list[str]:
         """All models that a run may call whose own are `models`: also those that summarize and that repair arguments."""

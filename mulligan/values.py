@@ -333,6 +333,8 @@ class StepCall(BaseModel):
     """What it has started, of a call of a deferred tool."""
     recorded: bool = optional_field(False)
     """Whether its result is that of an equal call of the run that this one was forked from."""
+    calls: list[StepCall] = optional_field([])
+    """The calls that it has made itself, of a script (docs/code-mode.md)."""
 
 
 class StepCompaction(BaseModel):

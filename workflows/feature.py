@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel
@@ -95,8 +95,10 @@ class Feature:
         """
         return await then(call)
 
-    def begin_calls(self) -> None:
-        """The model has answered, or a step with open calls was carried over: the step's calls are about to run."""
+    def begin_calls(self, calls: Sequence[StepCall]) -> None:
+        """Calls are about to run: those of an answer, or of a step that was carried over; or those that one of them makes,
+        whose `of` is set. `agent.calls` has them already.
+        """
 
     async def before_call(self, call: StepCall) -> ToolOutcome | None:  # noqa: ARG002
         """Before a valid call is approved or started. Returns its result if it does not run."""

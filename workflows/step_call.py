@@ -18,7 +18,8 @@ class StepCall:
     """One call of the agent's newest step.
 
     Attributes:
-        index: Its place among the step's calls.
+        index: Its place among the step's calls; those that calls make come after the calls of the answer.
+        of: The index of the call that makes it, as a script does; None: it is a call of the answer.
         call: The call as the model reads it.
         prepared: What the inspection of the answer says of it.
         record: What its step shows of it. A person may have edited its arguments.
@@ -34,6 +35,7 @@ class StepCall:
     record: CallRecord
     facts: ToolFacts | None
     is_carried: bool
+    of: int | None = None
     is_stopped: bool = False
     request: CallTool | None = None
 

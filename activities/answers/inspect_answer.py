@@ -33,7 +33,7 @@ from mulligan.observe.spans import ToolCallAttempt
 from mulligan.output import OutputType, unwrap
 from mulligan.policy import MISTAKES, Mistake
 from mulligan.schema.arguments_model import JsonType
-from mulligan.values import AssistantMessage, Message, Repair, ToolCall
+from mulligan.values import AssistantMessage, Message, Repair, ToolCall, Usage
 from mulligan.wire.agent_facts import Definition
 from mulligan.wire.model_call import (
     AcceptedOutput,
@@ -126,6 +126,42 @@ async def inspect_answer(
         if write_span is not None:
             write_span()
     return size_limits.fit_answer(_model_answer(inspection, reply, findings, text_finding))
+
+
+async def inspect_calls_of_script(
+    services: Services, request: ModelCall, agent: Agent, definition: Definition, calls: Sequence[ToolCall]
+) -> tuple[list[tuple[ToolCall, PreparedCall]], Mapping[str, Usage]]:
+    """Inspect calls that a script makes, as those of an answer: at most `size_limits.MOST_CALLS`, whose ids are set.
+
+    Returns each call as it is executed, with what history has beside it; and the tokens of second models, by model.
+    """
+    functions, oversized = UserFunctions(request, agent, services), size_limits.oversized_calls(calls)
+    fitting = [size_limits.fit_call(call) if n in oversized else call for n, call in enumerate(calls)]
+    inspection = _Inspection(
+        services=services,
+        request=request,
+        agent=agent,
+        tools=services.tools.of_run(agent, definition, in_script=True),
+        functions=functions,
+        message=AssistantMessage(role="assistant", tool_calls=fitting),
+        parsed=[await parse_arguments(call.arguments) for call in fitting],
+        raw_calls=calls,
+        renamed={},
+        call_count=len(calls),
+        oversized=oversized,
+        finish_reason="tool_calls",
+        earlier=(),
+    )
+    findings = await inspection.inspect_calls()
+    for finding in findings:
+        if finding.write_span is not None:
+            finding.write_span()
+    executed = [
+        as_executed(call, finding.prepared, parsed)
+        for call, finding, parsed in zip(fitting, findings, inspection.parsed, strict=True)
+    ]
+    prepared = size_limits.fit_prepared([each for _, each in executed])
+    return list(zip((call for call, _ in executed), prepared, strict=True)), functions.usage_by_model
 
 
 def _model_answer(

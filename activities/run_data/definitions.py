@@ -5,13 +5,17 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import OrderedDict
+from collections.abc import Sequence
 
 from mulligan.activities.answers.text_calls import text_calls_of
 from mulligan.activities.mcp.servers import OfferedTools
 from mulligan.activities.registry import Registry
 from mulligan.activities.run_data.query_workflow import query_this_workflow
+from mulligan.activities.tool_running.result_schema import result_schema
 from mulligan.agent import Agent
-from mulligan.wire.agent_facts import DEFINITION_QUERY, Definition, OutputFormat, ToolDefinition
+from mulligan.features.agent_feature import AgentFeature
+from mulligan.schema.python_stubs import FunctionSchema
+from mulligan.wire.agent_facts import DEFINITION_QUERY, Definition, HiddenTool, OutputFormat, ToolDefinition
 from mulligan.wire.run_context import RunContext
 
 CLIENT_TAG = "client_instructions"
@@ -75,6 +79,10 @@ def define(
         for tool in agent.listed_tools
     ]
     tools += offered.definitions
+    hidden = [_hidden(agent, tool) for tool in tools if agent.hides(tool.name)]
+    tools = [tool for tool in tools if not agent.hides(tool.name)]
+    for feature in agent.features:
+        tools += _of_feature(feature, hidden)
     output = None
     if (answers := agent.declared_output) is not None:
         if agent.output_strategy(model) == "tool":
@@ -92,8 +100,35 @@ def define(
     texts = (instructions, *offered.notes, tools_in_text, _mark(of_client))
     instructions = "\n\n".join(filter(None, texts))
     return Definition(
-        instructions=instructions, tools=tools, output=output, mcp=offered.originals, mcp_schemas=offered.schemas
+        instructions=instructions,
+        tools=tools,
+        hidden=hidden,
+        output=output,
+        mcp=offered.originals,
+        mcp_schemas=offered.schemas,
     )
+
+
+def _hidden(agent: Agent, tool: ToolDefinition) -> HiddenTool:
+    declared = agent.tool(tool.name)
+    result = result_schema(declared) if declared is not None else None
+    return HiddenTool(**dict(tool), result=result)
+
+
+def _of_feature(feature: AgentFeature, hidden: Sequence[HiddenTool]) -> list[ToolDefinition]:
+    """The tools of a feature, with the description that tells of the tools that it hides."""
+    tools = feature.tools_of_feature()
+    functions = [
+        FunctionSchema(each.name, each.description, each.parameters, each.result)
+        for each in hidden
+        if feature.hides(each.name)
+    ]
+    return [
+        ToolDefinition(
+            name=tool.name, description=feature.describe(functions) or tool.description, parameters=tool.schema
+        )
+        for tool in tools
+    ]
 
 
 def _mark(of_client: str) -> str:

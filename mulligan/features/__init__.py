@@ -12,6 +12,7 @@ FEATURES = (
     "deferred",
     "server_questions",
     "sub_agents",
+    "code_mode",
     "budgets",
     "compaction",
     "fallback",

@@ -11,6 +11,8 @@ from mulligan.endpoint_model import Model
 
 if TYPE_CHECKING:
     from mulligan.agent import Agent
+    from mulligan.schema.python_stubs import FunctionSchema
+    from mulligan.tool import Tool
 
 
 class AgentFeature:
@@ -47,6 +49,20 @@ class AgentFeature:
         """What a run is scheduled by: pinned when it opens, for its whole life. `models`: the run's (`provider:NAME`)."""
         del models
         return {}
+
+    def tools_of_feature(self) -> Sequence[Tool]:
+        """The tools that the feature gives to the model."""
+        return ()
+
+    def hides(self, name: str) -> bool:
+        """Whether the model does not see the agent's tool of a name, as only the feature calls it."""
+        del name
+        return False
+
+    def describe(self, functions: Sequence[FunctionSchema]) -> str:
+        """The description of its tools, where it depends on the tools that it hides: `functions`."""
+        del functions
+        return ""
 
     def tool_defaults(self) -> Mapping[str, float | None]:
         """Options of the agent's tools, for those that do not have them: `approval_timeout` … Times are seconds."""

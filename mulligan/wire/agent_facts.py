@@ -40,6 +40,12 @@ class ToolDefinition(BaseModel):
     parameters: dict[str, JsonValue]
 
 
+class HiddenTool(ToolDefinition):
+    """A tool that the model does not see, as only a feature calls it. `result`: the JSON schema of its result, if known."""
+
+    result: dict[str, JsonValue] | None = optional_field()
+
+
 class OutputFormat(BaseModel):
     """The schema by which the provider constrains the model's answer: its `name`, `description` and `json_schema`."""
 
@@ -52,16 +58,21 @@ class Definition(BaseModel):
     """The part of an agent in each request to the provider: `instructions`, `tools` (output tools are tools here), and
     `output`, the format of the answer, or None for text.
 
-    `mcp`: the name of a tool at its MCP server, by the tool's name, where the latter does not end with the former.
-    `mcp_schemas`: the JSON schema by which the arguments of a server's tool are validated, by the tool's name, where the
-    tool's `parameters`, which the model sees, are simpler.
+    `hidden`: tools that are no part of a request. `mcp`: the name of a tool at its MCP server, by the tool's name, where the
+    latter does not end with the former. `mcp_schemas`: the JSON schema by which the arguments of a server's tool are
+    validated, by the tool's name, where the tool's `parameters`, which the model sees, are simpler.
     """
 
     instructions: str
     tools: list[ToolDefinition]
+    hidden: list[HiddenTool] = optional_field([])
     output: OutputFormat | None = optional_field()
     mcp: dict[str, str] = optional_field({})
     mcp_schemas: dict[str, dict[str, JsonValue]] = optional_field({})
+
+    def tool(self, name: str) -> ToolDefinition | None:
+        """The tool of a name, which the model may not see."""
+        return next((each for each in (*self.tools, *self.hidden) if each.name == name), None)
 
 
 class ModelFacts(BaseModel):

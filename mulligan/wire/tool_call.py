@@ -67,6 +67,8 @@ class CallTool(BaseModel):
     """What people replied to the questions of the call's MCP server, where the call is continued with that."""
     has_own_queue: bool = optional_field(False)
     """Whether the tool has a task queue of its own, whose workers need not serve the agent."""
+    in_script: bool = optional_field(False)
+    """Whether a script reads the result, and not the model: it is not cut to what the model may read."""
 
 
 class Deferral(BaseModel):
