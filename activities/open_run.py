@@ -278,6 +278,7 @@ def _tool_facts(agent: Agent, tool: Tool, mcp: str | None) -> ToolFacts:
         once=tool.once,
         deferred=tool.deferred,
         deferred_timeout=seconds(tool.deferred_timeout) if tool.deferred_timeout else None,
+        makes_calls=tool in agent.feature_tools,
         on_cancel=tool.on_cancel is not None,
     )
     if isinstance(tool, AgentTool):

@@ -305,6 +305,11 @@ class Deferred(BaseModel):
     until: str | None = optional_field()
 
 
+def is_inner_call(call_id: str) -> bool:
+    """Whether another call has made it, as a script does: `CALL.n` is number n of `CALL`. Other ids have no full stop."""
+    return "." in call_id
+
+
 class StepCall(BaseModel):
     """A call within a step. `arguments` are the validated ones, after repair; None where they never became valid.
 

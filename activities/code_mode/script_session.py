@@ -26,6 +26,8 @@ from mulligan.schema.json_limits import is_deeper
 MEMORY_BYTES = 256 * 1024 * 1024
 OUTPUT_CHARS = 1_000_000
 """Characters that a script may print. The model gets the beginning of them."""
+PRINTED_SHOWN = 2_000
+"""Characters, of what a script has printed, that the model reads if the script fails."""
 ARGUMENTS_CHARS = 500_000
 """Characters of the arguments of one call, as JSON: more than an answer can have is no call."""
 SUSPENSIONS = 20_000
@@ -194,6 +196,14 @@ class ScriptSession:
         self._printed_chars += len(text)
 
     def _advance(self, go_on: Callable[[], Any]) -> None:
+        try:
+            self._run(go_on)
+        except ScriptError as error:
+            if printed := "".join(self.printed)[:PRINTED_SHOWN].strip():
+                error.detail = "\n".join(filter(None, (error.detail, "It had printed:", printed)))
+            raise
+
+    def _run(self, go_on: Callable[[], Any]) -> None:
         try:
             snapshot = go_on()
             while True:

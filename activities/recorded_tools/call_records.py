@@ -70,7 +70,8 @@ async def _read(client: Client, source: RecordSource) -> _Read:
     """Read all calls of a run from a step on."""
     handle = client.get_workflow_handle(source.workflow_id, run_id=source.run_id)
     steps = await read_steps(client, handle, source.step - 1, conversation=source.conversation)
-    calls = [StepCall.model_validate(call) for step in steps for call in step["tool_calls"]]
+    outer = [StepCall.model_validate(call) for step in steps for call in step["tool_calls"]]
+    calls = [each for call in outer for each in (call, *call.calls)]
     contents: dict[str, ToolMessage] = {}
     if any(call.result is not None and call.result.content for call in calls):
         # Steps have no bytes of content.

@@ -9,6 +9,7 @@ from pydantic import TypeAdapter
 from mulligan.agent import AgentTool
 from mulligan.schema.json_schema import schema_validator
 from mulligan.schema.plain_function import plain_function
+from mulligan.schema.typed_dicts import replace_typed_dicts
 from mulligan.tool import Tool
 
 
@@ -20,7 +21,7 @@ def result_schema(tool: Tool) -> dict[str, Any] | None:
         return tool.agent.declared_output.whole.schema
     try:
         result = tool.result_type or get_type_hints(plain_function(tool.function)).get("return")
-        schema = None if result in (None, Any, object) else TypeAdapter(result).json_schema()
+        schema = None if result in (None, Any, object) else TypeAdapter(replace_typed_dicts(result)).json_schema()
         if schema:
             schema_validator(schema)
     except Exception:  # noqa: BLE001 - annotations are users' code, and any class may be one

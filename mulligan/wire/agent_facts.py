@@ -125,6 +125,8 @@ class ToolFacts(SubAgentFacts):
     deferred: bool = optional_field(False)
     """Whether its calls have no result when their body has returned."""
     deferred_timeout: float | None = optional_field()
+    makes_calls: bool = optional_field(False)
+    """Whether its calls do nothing but by calls that they make themselves."""
     on_cancel: bool = optional_field(False)
     """Whether the tool has a function that ends what the body has started."""
 

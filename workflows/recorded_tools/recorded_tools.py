@@ -70,6 +70,8 @@ class RecordedTools(Feature):
         """The recorded result of a call; None if there is none and the tool is to run."""
         forked = self.agent.turn.input.forked_from
         assert forked is not None
+        if call.facts is not None and call.facts.makes_calls:
+            return None  # the calls that it makes have records
         request = self._request(call, forked)
         found = await self.agent.activity(FIND_RECORD, request, FoundRecord, summary=f"{call.call.name}: recorded")
         if found.found:
