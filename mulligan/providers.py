@@ -15,7 +15,7 @@ from mulligan.activities.models.protocol import (
 )
 from mulligan.endpoint import Endpoint
 from mulligan.provider_plugin import ProviderPlugin, register_provider
-from mulligan.wire.agent_facts import Definition, OutputFormat, ToolDefinition
+from mulligan.wire.agent_facts import Definition, HiddenTool, OutputFormat, ToolDefinition
 
 __all__ = [
     "AnswersInBackground",
@@ -24,6 +24,7 @@ __all__ = [
     "Definition",
     "Endpoint",
     "FinishReason",
+    "HiddenTool",
     "OutputFormat",
     "Provider",
     "ProviderBatches",

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pydantic_monty as monty
 
@@ -74,7 +74,7 @@ class OpenScripts:
         """Close a script that has ended."""
         self._threads.submit(session.close)
 
-    def _forget(self, key: Key, session: Any) -> None:
+    def _forget(self, key: Key, session: ScriptSession) -> None:
         if self._kept.get(key) is session:
             del self._kept[key]
             self._threads.submit(session.close)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from pydantic import JsonValue
 from temporalio import activity
@@ -218,7 +218,8 @@ class RunScriptActivity:
 
     async def _failed(self, request: RunScript, agent: Agent, error: ToolCallError, code: str) -> ScriptPart:
         """Apply the policy to the script's failure, and write its span."""
-        error = escalate_feedback(error, request.failures, ParsedArguments.of("{}"), None)  # type: ignore[assignment]
+        if error.kind == "invalid_code":
+            error = cast(ToolCallError, escalate_feedback(error, request.failures, ParsedArguments.of("{}"), None))
         span = self._span(request, code)
         policy = policy_for(error, agent=agent, tool=None, on_invalid_tool_input=request.on_invalid_tool_input)
         failure = await apply_policy(error, policy, self.services.runtime)

@@ -11,7 +11,6 @@ from mulligan.endpoint_model import Model
 
 if TYPE_CHECKING:
     from mulligan.agent import Agent
-    from mulligan.schema.python_stubs import FunctionSchema
     from mulligan.tool import Tool
 
 
@@ -55,11 +54,11 @@ class AgentFeature:
         return ()
 
     def hides(self, name: str) -> bool:
-        """Whether the model does not see the agent's tool of a name, as only the feature calls it."""
+        """Whether the model does not see a tool, as only the feature calls it. `name`: the tool's."""
         del name
         return False
 
-    def describe(self, functions: Sequence[FunctionSchema]) -> str:
+    def describe(self, functions: Sequence[Any]) -> str:
         """The description of its tools, where it depends on the tools that it hides: `functions`."""
         del functions
         return ""

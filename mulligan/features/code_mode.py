@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
 from mulligan.durations import as_timedelta, seconds
 from mulligan.extras import is_installed
 from mulligan.features.agent_feature import AgentFeature
-from mulligan.schema.python_stubs import FunctionSchema, identifier, stubs_of
+from mulligan.schema.python_stubs import identifier, stubs_of
 from mulligan.tool import Tool, ToolError, tool
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class CodeMode(AgentFeature):
         return frozenset(each.name if isinstance(each, Tool) else each for each in self.tools)
 
     def faults(self, agent: Agent) -> dict[str, bool]:
-        """Check the limits, that each tool exists, and that each has a name of its own in Python."""
+        """Check the limits, that each tool of `agent` exists, and that each has a name of its own in Python."""
         tools = self.tools
         are_tools = tools is None or (
             isinstance(tools, Sequence) and not isinstance(tools, str) and all(isinstance(t, Tool | str) for t in tools)
@@ -101,11 +101,11 @@ class CodeMode(AgentFeature):
         return (run_code,)
 
     def hides(self, name: str) -> bool:
-        """Whether a tool is called in scripts only."""
+        """Whether a tool is called in scripts only. `name`: the tool's."""
         return name != RUN_CODE and (self.names is None or name in self.names)
 
-    def describe(self, functions: Sequence[FunctionSchema]) -> str:
-        """The description of `run_code`, with the functions that scripts can call."""
+    def describe(self, functions: Sequence[Any]) -> str:
+        """The description of `run_code`, with the `functions` (`FunctionSchema`) that scripts can call."""
         return DESCRIPTION.format(stubs=stubs_of(functions))
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypedDict
 
 from pydantic import Field
 
-from mulligan import Agent, CodeMode, InvalidToolInput, ToolContext, ToolError, tool
+from mulligan import Agent, CodeMode, InvalidToolInput, Tool, ToolContext, ToolError, tool
 from mulligan.tools import ask_person
 
 
@@ -98,7 +98,7 @@ async def hang(ctx: ToolContext) -> str:
 
 
 helper = Agent(name="helper", model="scripted:helper", instructions="You help.")
-TOOLS = [get_order, note, slow, nothing, refund, pay, hang, ask_person]
+TOOLS: list[Tool] = [get_order, note, slow, nothing, refund, pay, hang, ask_person]
 coder = Agent(name="coder", model="openai-chat:nobody", tools=TOOLS, features=[CodeMode(timeout=3)], max_steps=50)
 strict_coder = Agent(
     name="strict_coder",
