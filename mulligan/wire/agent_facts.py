@@ -41,8 +41,9 @@ class ToolDefinition(BaseModel):
 
 
 class HiddenTool(ToolDefinition):
-    """A tool that the model does not see, as only a feature calls it: as ToolDefinition, and `result`, the JSON schema of its
-    result, if it is known.
+    """A tool that the model does not see, as only a feature calls it.
+
+    `name`, `description`, `parameters`: as of a ToolDefinition. `result`: the JSON schema of its result, if it is known.
     """
 
     result: dict[str, JsonValue] | None = optional_field()
