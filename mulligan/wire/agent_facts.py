@@ -74,7 +74,7 @@ class Definition(BaseModel):
     mcp_schemas: dict[str, dict[str, JsonValue]] = optional_field({})
 
     def tool(self, name: str) -> ToolDefinition | None:
-        """The tool of a name, which the model may not see."""
+        """The tool of that `name`, which the model may not see; None if there is none."""
         return next((each for each in (*self.tools, *self.hidden) if each.name == name), None)
 
 
