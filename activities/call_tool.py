@@ -21,7 +21,7 @@ from mulligan.activities.mcp.ask_by_update import ask_by_update
 from mulligan.activities.mcp.servers import AsksPerson
 from mulligan.activities.services import Services
 from mulligan.activities.tool_running.isolated import ProcessDied
-from mulligan.activities.tool_running.render_result import UnusableResult, cut
+from mulligan.activities.tool_running.render_result import MAX_BYTES, UnusableResult, cut
 from mulligan.activities.tool_running.thread_bounds import TookTooLong, TooManyThreads
 from mulligan.activities.tool_running.tool_context import tool_context
 from mulligan.activities.tool_running.tool_result import ToolResult, UnusableContent, plain_result, tool_result
@@ -58,8 +58,10 @@ class CallToolActivity:
         outcome = await self._run_attempt(request)
         # A worker that does not know the agent never calls its model, so nothing there would read the result.
         is_settled = outcome.failure_without_policy is None and outcome.questions is None and outcome.deferred is None
-        if is_settled and request.where.agent in self.services.registry.agents:
+        if is_settled and not request.in_script and request.where.agent in self.services.registry.agents:
             self.services.cache_result(request.where, request.call, outcome.text, outcome.error, outcome.content)
+        if is_settled and request.after_untrusted:
+            outcome.untrusted = True
         return outcome
 
     async def _run_attempt(self, request: CallTool) -> ToolOutcome:
@@ -141,7 +143,7 @@ class CallToolActivity:
             repaired_by=request.repaired_by,
             mcp_server=tool.mcp_server if tool else None,
             decision=decision,
-            untrusted=tool is not None and tool.trust == "untrusted",
+            untrusted=request.after_untrusted or (tool is not None and tool.trust == "untrusted"),
         )
         return self.services.telemetry.tool_call(request.where, described, arguments=request.arguments, start=start)
 
@@ -174,7 +176,8 @@ class CallToolActivity:
                 else:
                     value = await services.runtime.run(tool.function, args, kwargs, limit=limit, read=plain_result)
             contents, most_bytes = services.contents_of(request.where), request.max_bytes
-            result = await tool_result(value, contents, max_chars=tool.max_result_chars, max_bytes=most_bytes)
+            most_chars = MAX_BYTES if request.in_script else tool.max_result_chars
+            result = await tool_result(value, contents, max_chars=most_chars, max_bytes=most_bytes)
             return _deferral(value, result) if tool.deferred else result
         except BaseException as error:
             if isinstance(error, AsksPerson):

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, get_type_hints
+from typing import Any
 
-from pydantic import TypeAdapter
 from temporalio import activity
 
 from mulligan.activities.agent_not_served import other_queues
 from mulligan.activities.services import Services
+from mulligan.activities.tool_running.result_schema import result_schema
 from mulligan.agent import Agent, AgentTool
 from mulligan.mcp import McpServer
-from mulligan.schema.json_schema import schema_validator
-from mulligan.schema.plain_function import callable_name, plain_function
+from mulligan.schema.plain_function import callable_name
 from mulligan.tool import Tool
 from mulligan.wire.agent_list import LIST_AGENTS, AgentList
 from mulligan.wire.shorten import json_size
@@ -80,7 +79,7 @@ def agent_json(agent: Agent) -> dict[str, Any]:
                 "attempts": tool.attempts,
                 **({"once": tool.once} if tool.once else {}),
                 **_labels(tool),
-                **({"result": result} if (result := _result_schema(tool)) else {}),
+                **({"result": result} if (result := result_schema(tool)) else {}),
                 **_waits(tool),
                 **({"agent": tool.agent.name} if isinstance(tool, AgentTool) else {}),
             }
@@ -108,17 +107,3 @@ def agent_json(agent: Agent) -> dict[str, Any]:
             for kind in (agent.declared_output.types if agent.declared_output else ())
         ],
     }
-
-
-def _result_schema(tool: Tool) -> dict[str, Any] | None:
-    """The JSON schema of a tool's result: of its `result_type`, or of what its function says that it returns; None where
-    neither is a type that says something.
-    """
-    try:
-        result = tool.result_type or get_type_hints(plain_function(tool.function)).get("return")
-        schema = None if result in (None, Any, object) else TypeAdapter(result).json_schema()
-        if schema:
-            schema_validator(schema)
-    except Exception:  # noqa: BLE001 - annotations are users' code, and any class may be one
-        return None
-    return schema or None

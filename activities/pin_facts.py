@@ -134,6 +134,7 @@ def _tool_facts(agent: Agent, tool: Tool, mcp: str | None) -> ToolFacts:
         once=tool.once,
         deferred=tool.deferred,
         deferred_timeout=seconds(tool.deferred_timeout) if tool.deferred_timeout else None,
+        makes_calls=any(each.makes_calls for each in agent.all_features if each.name == tool.feature),
         on_cancel=tool.on_cancel is not None,
         on_demand=tool.on_demand,
         feature=tool.feature,

@@ -29,6 +29,7 @@ from mulligan.features.background import Background
 from mulligan.features.batch import Batch
 from mulligan.features.calls_in_text import CallsInText
 from mulligan.features.clearing import ClearToolResults
+from mulligan.features.code_mode import CodeMode
 from mulligan.features.compaction import Compaction
 from mulligan.features.guarded import Guarded
 from mulligan.features.skills import Skills
@@ -82,6 +83,7 @@ __all__ = [
     "Call",
     "CallsInText",
     "ClearToolResults",
+    "CodeMode",
     "Compaction",
     "Consumption",
     "ContentError",

@@ -79,8 +79,8 @@ class Agent(Generic[OutputT]):
         max_sub_runs: How many runs of sub-agents may be started below a run of it, at all levels together.
         max_handoffs: How often a run that begins with it may hand its conversation over.
         max_cost: USD after which a run ends with status `max_cost`. The prices of its models must be known.
-        features: What it does beside that: `Compaction`, `ClearToolResults`, `ToolSearch`, `Skills`, `Background`, `Batch`,
-            `Approvals`, `CallsInText`; each class once.
+        features: What it does beside that: `Compaction`, `ClearToolResults`, `ToolSearch`, `Skills`, `CodeMode`,
+            `Guarded`, `Background`, `Batch`, `Approvals`, `CallsInText`; each class once.
         handle_errors: The policy for failures (see `HandleErrors`).
         repair: As a tool's `fix`, for every tool of the agent; called after it.
         client_instructions: What becomes of instructions of clients of the HTTP server (`instructions`, system and developer
@@ -246,6 +246,11 @@ class Agent(Generic[OutputT]):
         """The tool of that name, or None."""
         return next((tool for tool in self.listed_tools if tool.name == name), None)
 
+    def hides(self, name: str) -> bool:
+        """Whether the model does not see the tool of a name, as only a feature calls it. It sees the tools of features."""
+        is_hidden = any(each.hides(name) for each in self.all_features)
+        return is_hidden and not any(each.name == name for each in self.feature_tools)
+
     def mcp_server(self, name: str) -> McpServer | None:
         """The MCP server of that name, or None."""
         return next((server for server in self.mcp if server.name == name), None)
@@ -312,7 +317,8 @@ class Agent(Generic[OutputT]):
     def callable_names(self, strategy: Strategy) -> list[str]:
         """The names that the model may call: the tools, and the output types where the strategy is `tool`."""
         outputs = self.declared_output.types if self.declared_output and strategy == "tool" else ()
-        return [*(tool.name for tool in self.listed_tools), *(kind.name for kind in outputs)]
+        tools = (each for each in self.listed_tools if not self.hides(each.name))
+        return [*(tool.name for tool in tools), *(kind.name for kind in outputs)]
 
     def all_models(self, models: Iterable[str]) -> list[str]:
         """All models that a run may call whose own are `models`: also those that summarize and that repair arguments."""
@@ -424,7 +430,7 @@ class Agent(Generic[OutputT]):
         names |= {each.name for each in (self.declared_output.types if self.declared_output else ())}
         added: list[Tool] = []
         for feature in self.all_features:
-            for tool in feature.tools(self):
+            for tool in feature.added_tools(self):
                 if tool.name in names:
                     raise DeclarationError(
                         f"{context}: {tool.name!r} is the name of a tool that {type(feature).__name__} adds; rename yours."

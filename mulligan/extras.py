@@ -8,6 +8,7 @@ from mulligan.errors import DeclarationError
 
 EXTRAS = {
     "anthropic": ("anthropic",),
+    "code": ("pydantic_monty",),
     "google": ("google.genai",),
     "mcp": ("mcp",),
     "s3": ("boto3",),

@@ -16,7 +16,7 @@ from mulligan.activities.models.protocol import (
 )
 from mulligan.endpoint import Endpoint
 from mulligan.provider_plugin import ProviderPlugin, register_provider
-from mulligan.wire.agent_facts import Definition, OutputFormat, ProviderToolDefinition, ToolDefinition
+from mulligan.wire.agent_facts import Definition, HiddenTool, OutputFormat, ProviderToolDefinition, ToolDefinition
 
 __all__ = [
     "AnswersInBackground",
@@ -25,6 +25,7 @@ __all__ = [
     "Definition",
     "Endpoint",
     "FinishReason",
+    "HiddenTool",
     "OutputFormat",
     "Provider",
     "ProviderBatches",

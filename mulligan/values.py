@@ -314,6 +314,11 @@ class Deferred(BaseModel):
     until: str | None = optional_field()
 
 
+def is_inner_call(call_id: str) -> bool:
+    """Whether another call has made it, as a script does: `CALL.n` is number n of `CALL`. Other ids have no full stop."""
+    return "." in call_id
+
+
 class StepCall(BaseModel):
     """A call within a step. `arguments` are the validated ones, after repair; None where they never became valid.
 
@@ -342,6 +347,8 @@ class StepCall(BaseModel):
     """What it has started, of a call of a deferred tool."""
     recorded: bool = optional_field(False)
     """Whether its result is that of an equal call of the run that this one was forked from."""
+    calls: list[StepCall] = optional_field([])
+    """The calls that it has made itself, of a script (docs/code-mode.md)."""
 
 
 class StepCompaction(BaseModel):

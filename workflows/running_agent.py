@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from pydantic import BaseModel
 from temporalio import workflow
@@ -42,6 +42,9 @@ from mulligan.workflows.step_call import StepCall
 from mulligan.workflows.turn import Turn
 from mulligan.workflows.waits import Waits
 
+if TYPE_CHECKING:
+    from mulligan.workflows.step_calls import StepCalls
+
 Result = TypeVar("Result", bound=BaseModel)
 F = TypeVar("F", bound=Feature)
 
@@ -72,7 +75,8 @@ class RunningAgent:
         open_step: The step whose calls have not all ended.
         is_answering: Whether the model of a step was called, and has not answered.
         cached_messages: How many messages are in the cache of the worker that called the model last, counted in the view.
-        calls: The calls of the open step.
+        calls: The calls of the open step, those that calls make included.
+        step_calls: What runs the calls of the open step: a feature whose call makes calls settles them by it.
         may_leave: Whether the workflow may continue as new while the agent waits. For `AgentWorkflow` only, as the state
             must be the workflow's only argument.
     """
@@ -90,6 +94,7 @@ class RunningAgent:
         self.cached_messages = self.conversation.count_at_answer
         self.open_step: OpenStep | None = None
         self.calls: list[StepCall] = []
+        self.step_calls: StepCalls | None = None
         self.is_answering = False
         self.may_leave = False
         self._policy = ContinueAsNewPolicy(is_carried=state is not None)
@@ -415,7 +420,8 @@ class RunningAgent:
     def _open_threads(self) -> int:
         if self.open_step is None:
             return 1
-        return len(self.open_step.answer.message.tool_calls) - len(self.conversation.early_results)
+        calls = len(self.open_step.answer.message.tool_calls) - len(self.conversation.early_results)
+        return calls + sum(each.result is None for _, each in self.conversation.inner_calls())
 
 
 def _overrides(feature: Feature, method: str) -> bool:

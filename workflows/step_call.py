@@ -20,12 +20,14 @@ class StepCall:
     """One call of the agent's newest step.
 
     Attributes:
-        index: Its place among the step's calls.
+        index: Its place among the step's calls; those that calls make come after the calls of the answer.
+        of: The index of the call that makes it, as a script does; None: it is a call of the answer.
         call: The call as the model reads it.
         prepared: What the inspection of the answer says of it.
         record: What its step shows of it. A person may have edited its arguments.
         facts: How its tool is scheduled; None if the tool was added to the agent after the turn had opened.
         is_carried: Whether its step began in an earlier workflow run.
+        after_untrusted: Whether what makes it had read a result that others may have written, in the same step.
         is_stopped: Whether a request to stop has ended it: the model has made no mistake.
         waits_for: What it waits for before it can run: a person's approval, or answer. Features may add that.
         foreign_results: The untrusted results that whoever approves it is shown.
@@ -38,6 +40,8 @@ class StepCall:
     record: CallRecord
     facts: ToolFacts | None
     is_carried: bool
+    of: int | None = None
+    after_untrusted: bool = False
     is_stopped: bool = False
     waits_for: Literal["approval", "question"] | None = field(init=False)
     foreign_results: ForeignResults | None = None

@@ -129,6 +129,43 @@ async def inspect_answer(
     return size_limits.fit_answer(_model_answer(inspection, reply, findings, text_finding))
 
 
+async def inspect_calls_of_script(
+    services: Services, request: ModelCall, agent: Agent, definition: Definition, calls: Sequence[ToolCall]
+) -> tuple[list[tuple[ToolCall, PreparedCall]], Mapping[str, Usage]]:
+    """Inspect calls that a script makes, as those of an answer: at most `size_limits.MOST_CALLS`, whose ids are set.
+
+    Returns each call as it is executed, with what history has beside it; and the tokens of second models, by model.
+    """
+    functions, oversized = UserFunctions(request, agent, services), size_limits.oversized_calls(calls)
+    fitting = [size_limits.fit_call(call) if n in oversized else call for n, call in enumerate(calls)]
+    inspection = _Inspection(
+        services=services,
+        request=request,
+        agent=agent,
+        tools=services.tools.of_run(agent, definition, in_script=True),
+        functions=functions,
+        message=AssistantMessage(role="assistant", tool_calls=fitting),
+        parsed=[await parse_arguments(call.arguments) for call in fitting],
+        raw_calls=calls,
+        renamed={},
+        call_count=len(calls),
+        oversized=oversized,
+        finish_reason="tool_calls",
+        earlier=(),
+        sent=lambda: definition,
+    )
+    findings = await inspection.inspect_calls()
+    for finding in findings:
+        if finding.write_span is not None:
+            finding.write_span()
+    executed = [
+        as_executed(call, finding.prepared, parsed)
+        for call, finding, parsed in zip(fitting, findings, inspection.parsed, strict=True)
+    ]
+    prepared = size_limits.fit_prepared([each for _, each in executed])
+    return list(zip((call for call, _ in executed), prepared, strict=True)), functions.usage_by_model
+
+
 def _model_answer(
     inspection: _Inspection, reply: Reply, findings: Sequence[CallFinding], text_finding: TextFinding
 ) -> ModelAnswer:

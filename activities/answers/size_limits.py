@@ -72,7 +72,7 @@ def fit_name(name: str) -> str:
 
 def fit_answer(answer: ModelAnswer) -> ModelAnswer:
     """The answer with repairs, feedback and provider items shortened where all calls together exceed the limits."""
-    prepared = _with_short_feedback(_with_short_repairs(answer.prepared))
+    prepared = fit_prepared(answer.prepared)
     rejected = answer.rejected
     if rejected is not None:
         text = cut(rejected.text, FEEDBACK_BYTES, FEEDBACK_BYTES)
@@ -82,6 +82,11 @@ def fit_answer(answer: ModelAnswer) -> ModelAnswer:
         message = answer.message.model_copy(update={"provider_data": None})
         return fitting.model_copy(update={"message": message, "hosted_calls": [], "citations": []})
     return fitting
+
+
+def fit_prepared(calls: list[PreparedCall]) -> list[PreparedCall]:
+    """What history has of calls, with repairs and feedback shortened where all of them together exceed the limits."""
+    return _with_short_feedback(_with_short_repairs(calls))
 
 
 def fit_repairs(repairs: Sequence[Repair], most: int = REPAIR_BYTES) -> list[Repair]:

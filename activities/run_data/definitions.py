@@ -5,16 +5,26 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import OrderedDict
+from collections.abc import Sequence
 
 from mulligan.activities.answers.text_calls import text_calls_of
 from mulligan.activities.mcp.servers import OfferedTools
 from mulligan.activities.registry import Registry
 from mulligan.activities.run_data.query_workflow import query_this_workflow
 from mulligan.activities.run_data.shown_settings import shown_settings
+from mulligan.activities.tool_running.result_schema import result_schema
 from mulligan.agent import Agent
 from mulligan.client.content_store import ContentStore, MissingContentError
 from mulligan.errors import InvalidRunInputError
-from mulligan.wire.agent_facts import DEFINITION_QUERY, Definition, OutputFormat, ProviderToolDefinition, ToolDefinition
+from mulligan.schema.python_stubs import FunctionSchema
+from mulligan.wire.agent_facts import (
+    DEFINITION_QUERY,
+    Definition,
+    HiddenTool,
+    OutputFormat,
+    ProviderToolDefinition,
+    ToolDefinition,
+)
 from mulligan.wire.run_context import RunContext
 
 CLIENT_TAG = "client_instructions"
@@ -82,7 +92,7 @@ class Definitions:
         return Definition.model_validate_json(await self._read(pinned.stored, tenant))
 
     async def pinned(self, definition: Definition, agent: str, tenant: str | None) -> Definition:
-        """The definition as history has it: the tools that are found on demand are in the content storage if it is large.
+        """The definition as history has it: if it is large, tools that the model does not see at once are in the storage.
 
         Raises:
             InvalidRunInputError: it is too large for history, and for the content storage, if there is one.
@@ -105,13 +115,14 @@ class Definitions:
         )
         seen = len(rest.model_dump_json().encode())
         problem = f'"agent" is "{agent}", whose instructions and tools take {len(written):,} bytes; '
-        if self._contents is None and definition.on_demand:
+        has_others = bool(definition.on_demand or definition.hidden)
+        if self._contents is None and has_others:
             raise InvalidRunInputError(
                 f"{problem}a run can carry {DEFINITION_BYTES:,} without a content storage. Set MULLIGAN_CONTENT_DIR, or "
                 "MULLIGAN_EXTERNAL_STORAGE, on the workers."
             )
         if self._contents is None or seen > DEFINITION_BYTES:
-            what = f"the model sees {seen:,} of them at once, and a" if definition.on_demand else "a"
+            what = f"the model sees {seen:,} of them at once, and a" if has_others else "a"
             raise InvalidRunInputError(f"{problem}{what} run can carry {DEFINITION_BYTES:,}.")
         if len(written) > STORED_BYTES:
             raise InvalidRunInputError(f"{problem}{STORED_BYTES:,} are the most.")
@@ -140,7 +151,11 @@ def define(
         for tool in agent.listed_tools
     ]
     tools += offered.definitions
-    on_demand = [tool.name for tool in (*agent.listed_tools, *offered.tools) if tool.on_demand]
+    hidden = [_hidden(agent, tool) for tool in tools if agent.hides(tool.name)]
+    tools = _described(agent, [tool for tool in tools if not agent.hides(tool.name)], hidden)
+    on_demand = [
+        tool.name for tool in (*agent.listed_tools, *offered.tools) if tool.on_demand and not agent.hides(tool.name)
+    ]
     output = None
     if (answers := agent.declared_output) is not None:
         if agent.output_strategy(model) == "tool":
@@ -163,6 +178,7 @@ def define(
     return Definition(
         instructions=instructions,
         tools=tools,
+        hidden=hidden,
         output=output,
         mcp=offered.originals,
         mcp_schemas=offered.schemas,
@@ -170,6 +186,26 @@ def define(
         provider_tools=hosted,
         settings=shown_settings(agent.model_settings),
     )
+
+
+def _hidden(agent: Agent, tool: ToolDefinition) -> HiddenTool:
+    declared = agent.tool(tool.name)
+    result = result_schema(declared) if declared is not None else None
+    return HiddenTool(**dict(tool), result=result)
+
+
+def _described(agent: Agent, tools: Sequence[ToolDefinition], hidden: Sequence[HiddenTool]) -> list[ToolDefinition]:
+    """The tools that the model sees: those of features with descriptions that tell of the tools that these hide."""
+    texts: dict[str | None, str] = {}
+    for feature in agent.all_features:
+        functions = [
+            FunctionSchema(each.name, each.description, each.parameters, each.result)
+            for each in hidden
+            if feature.hides(each.name)
+        ]
+        texts[feature.name] = feature.describe(functions)
+    described = {tool.name: text for tool in agent.feature_tools if (text := texts[tool.feature])}
+    return [tool.model_copy(update={"description": described.get(tool.name, tool.description)}) for tool in tools]
 
 
 def _mark(of_client: str) -> str:

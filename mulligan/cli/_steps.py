@@ -38,6 +38,9 @@ def step_view(step: Step, below: Callable[[str], Iterable[RenderableType]] | Non
         details = [decision_line(call, decided)] if decided else []
         lines += call_lines(call, [*details, run_line(call.run)] if call.run else details)
         lines += below(call.id) if below else ()
+        for inner in call.calls:  # of a script
+            lines += [Padding(line, (0, 0, 0, 2), expand=False) for line in call_lines(inner)]
+            lines += below(inner.id) if below else ()
     if step.error:
         lines.append(Padding(error_line(step.error), (0, 0, 0, 2), expand=False))
     return Group(*lines)

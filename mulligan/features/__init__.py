@@ -16,6 +16,7 @@ FEATURES = (
     "sub_agents",
     "tool_search",
     "skills",
+    "code_mode",
     "budgets",
     "clearing",
     "compaction",

@@ -41,7 +41,7 @@ class Handoffs(AgentFeature):
         targets: dict[str, JsonValue] = {transfer_tool(name): name for name in self.agents}
         return {"targets": targets, "most": self.most, "max_depth": self.max_depth}
 
-    def tools(self, agent: Agent) -> Sequence[Tool]:
+    def added_tools(self, agent: Agent) -> Sequence[Tool]:
         """A tool for each agent. `agent`: whose feature it is."""
         del agent
         return [

@@ -93,7 +93,7 @@ class Skills(AgentFeature):
         del models
         return {"digests": {name: skill.digest for name, skill in self._skills().items()}}
 
-    def tools(self, agent: Agent) -> Sequence[Tool]:
+    def added_tools(self, agent: Agent) -> Sequence[Tool]:
         """The tool `read_skill`. `agent`: whose feature it is."""
         del agent
 

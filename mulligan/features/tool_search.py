@@ -46,7 +46,7 @@ class ToolSearch(AgentFeature):
         del models
         return {"limit": self.limit}
 
-    def tools(self, agent: Agent) -> Sequence[Tool]:
+    def added_tools(self, agent: Agent) -> Sequence[Tool]:
         """The tool `find_tools`, if there are tools to find. `agent`: whose feature it is."""
         if not agent.finds_tools:
             return ()

@@ -262,7 +262,16 @@ def tool_call(trace: str, attempt: ToolCallAttempt) -> SpanDefinition:
         **(_decision(attempt.decision) if attempt.decision is not None else {}),
     }
     key = ("tool", call.id, attempt.step, attempt.attempt)
-    return _child(semconv.TOOL_CALL, parent_of_step(trace, attempt.step), key, attributes)
+    return _child(semconv.TOOL_CALL, _parent_of_call(trace, call, attempt.step), key, attributes)
+
+
+def _parent_of_call(trace: str, call: ToolCall, step: int) -> str:
+    """The parent of a call's span: the step's, or for call `CALL.n` the span of the script that makes it."""
+    parent, (script, is_inner, _) = parent_of_step(trace, step), call.id.rpartition(".")
+    if not is_inner:
+        return parent
+    version, trace_id, _, flags = parent.split("-")
+    return f"{version}-{trace_id}-{derive(64, parent, 'tool', script, step, 1):016x}-{flags}"
 
 
 def content_attributes(media: Sequence[Media]) -> Attributes:
@@ -331,9 +340,8 @@ def _beside_call(
 ) -> SpanDefinition:
     """A span about a call that is a sibling of the call's own span. `number` tells several of a name apart."""
     about_call: Attributes = {semconv.TOOL_NAME: cut(call.name), semconv.TOOL_CALL_ID: call.id, semconv.STEP: step}
-    return _child(
-        name, parent_of_step(trace, step), (name, call.id, step, *[number][: number > 0]), {**about_call, **attributes}
-    )
+    parent, key = _parent_of_call(trace, call, step), (name, call.id, step, *[number][: number > 0])
+    return _child(name, parent, key, {**about_call, **attributes})
 
 
 def _decision(decision: Decision) -> Attributes:

@@ -11,8 +11,10 @@ from mulligan.wire.event_types import Compacted, Decided, ModelFallback, ToolCal
 
 DENIED = "denied"
 """The kind of a call's error where a person, or the guard, refused it."""
-_MISTAKES_BEFORE = frozenset({"unknown_tool", "invalid_json", "invalid_arguments", "truncated_call", "duplicate_call"})
-_MISTAKES_SEEN_BY_TOOLS = frozenset({"tool_error", "invalid_code"})
+_MISTAKES_BEFORE = frozenset(
+    {"unknown_tool", "invalid_json", "invalid_arguments", "truncated_call", "duplicate_call", "invalid_code"}
+)
+_MISTAKES_SEEN_BY_TOOLS = frozenset({"tool_error"})
 """With these, a tool says what was wrong with the call."""
 
 

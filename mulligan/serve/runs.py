@@ -389,7 +389,7 @@ class Runs:
         await self.describe(caller, run_id)
         pinned = await query_run(self.client.get_workflow_handle(run_id), DEFINITION_QUERY, conversation)
         definition = Definition.model_validate(pinned)
-        tool = next((each for each in definition.tools if each.name == name), None)
+        tool = definition.tool(name)
         schema = definition.mcp_schemas.get(name)
         return tool.model_copy(update={"parameters": schema}) if tool and schema else tool
 

@@ -47,6 +47,15 @@ class ProviderToolDefinition(BaseModel):
     tool: dict[str, JsonValue]
 
 
+class HiddenTool(ToolDefinition):
+    """A tool that only a feature calls: no request has it.
+
+    `name`, `description`, `parameters`: as of a ToolDefinition. `result`: the JSON schema of its result, if it is known.
+    """
+
+    result: dict[str, JsonValue] | None = optional_field()
+
+
 class OutputFormat(BaseModel):
     """The schema by which the provider constrains the model's answer: its `name`, `description` and `json_schema`."""
 
@@ -59,18 +68,20 @@ class Definition(BaseModel):
     """The part of an agent in each request to the provider: `instructions`, `tools` (output tools are tools here), and
     `output`, the format of the answer, or None for text.
 
+    `hidden`: tools that only features call.
     `mcp`: the name of a tool at its MCP server, by the tool's name, where the latter does not end with the former.
     `mcp_schemas`: the JSON schema by which the arguments of a server's tool are validated, by the tool's name, where the
     tool's `parameters`, which the model sees, are simpler.
     `on_demand`: the names of the tools that the model does not see before it has found them.
-    `stored`: where the whole is in the content storage, if it is too large for history: the tools that are found on demand
-    are there only.
+    `stored`: where the whole is in the content storage, if it is too large for history: the tools that are found on demand,
+    and those that are hidden, are there only.
     `provider_tools`: the tools that providers run themselves, of all providers.
     `settings`: the agent's `model_settings` when the run opened, without secrets, for people. Calls use those of the worker.
     """
 
     instructions: str
     tools: list[ToolDefinition]
+    hidden: list[HiddenTool] = optional_field([])
     output: OutputFormat | None = optional_field()
     mcp: dict[str, str] = optional_field({})
     mcp_schemas: dict[str, dict[str, JsonValue]] = optional_field({})
@@ -88,6 +99,10 @@ class Definition(BaseModel):
     def tools_of(self, provider: str) -> list[dict[str, JsonValue]]:
         """The tools that a provider runs itself. `provider`: its name, such as `openai`."""
         return [each.tool for each in self.provider_tools if each.provider == provider]
+
+    def tool(self, name: str) -> ToolDefinition | None:
+        """The tool of that `name`, which the model may not see; None if there is none."""
+        return next((each for each in (*self.tools, *self.hidden) if each.name == name), None)
 
 
 class ModelFacts(BaseModel):
@@ -140,6 +155,8 @@ class ToolFacts(SubAgentFacts):
     deferred: bool = optional_field(False)
     """Whether its calls have no result when their body has returned."""
     deferred_timeout: float | None = optional_field()
+    makes_calls: bool = optional_field(False)
+    """Whether its calls do nothing but by calls that they make themselves."""
     on_cancel: bool = optional_field(False)
     """Whether the tool has a function that ends what the body has started."""
     on_demand: bool = optional_field(False)

@@ -45,7 +45,8 @@ def records_of(steps: Iterable[Step], messages: Iterable[Message]) -> dict[str, 
         elif message.role == "assistant":
             written |= {call.id: call.arguments for call in message.tool_calls}
     records: dict[str, list[RecordedOutcome | None]] = {}
-    for call in (call for step in steps for call in step.tool_calls):
+    of_answers = [call for step in steps for call in step.tool_calls]
+    for call in (each for outer in of_answers for each in (outer, *outer.calls)):
         if call.arguments is not None:
             digest, outcome = _record(call, written.get(call.id, ""), results.get(call.id))
             records.setdefault(digest, []).append(outcome)

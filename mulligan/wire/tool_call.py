@@ -69,6 +69,10 @@ class CallTool(BaseModel):
     """What was pinned for the feature that adds the tool."""
     has_own_queue: bool = optional_field(False)
     """Whether the tool has a task queue of its own, whose workers need not serve the agent."""
+    in_script: bool = optional_field(False)
+    """Whether a script reads the result, and not the model: it is not cut to what the model may read."""
+    after_untrusted: bool = optional_field(False)
+    """Whether the script had read a result that others may have written when it made the call. Its own result counts so."""
 
 
 class Deferral(BaseModel):

@@ -39,6 +39,7 @@ from mulligan.workflows.conversation.records import (
     ConversationSummary,
     EarlierPart,
     FormerView,
+    InnerCall,
     StepRecord,
 )
 
@@ -208,24 +209,49 @@ class Conversation:
         self.event_log.answered([index for index, call in enumerate(record.calls) if call.repairs])
         return record
 
+    def add_inner_call(self, of: int, call: ToolCall, prepared: PreparedCall) -> int:
+        """Add a call that call number `of` of the newest step makes. Returns its index."""
+        record = CallRecord(arguments=prepared.arguments, raw=prepared.raw, repairs=prepared.repairs)
+        step, inner = self.steps[-1], InnerCall(of=of, call=call, record=record, prepared=prepared)
+        share_field_sets(inner)
+        step.inner.append(inner)
+        index = len(step.calls) + len(step.inner) - 1
+        if record.repairs:
+            self.event_log.tool_call_repaired(index)
+        return index
+
+    def inner_calls(self, of: int | None = None) -> list[tuple[int, InnerCall]]:
+        """The calls of the newest step that calls make, or those that call number `of` makes, each with its index."""
+        step = self.steps[-1]
+        return [(n, each) for n, each in enumerate(step.inner, len(step.calls)) if of is None or each.of == of]
+
     def edit_call(self, index: int, arguments: JsonValue) -> None:
         """Replace the arguments of a call of the newest answer by those that a person has edited.
 
         The model reads its call as it is executed. The answer is the newest message until all of its calls have a result.
         """
+        if (at := index - len(self.steps[-1].calls)) >= 0:
+            inner = self.steps[-1].inner[at]
+            inner.call = _edited(inner.record, inner.call, arguments)
+            return
         record, answer = self.steps[-1].calls[index], self.messages.pop()
         assert isinstance(answer, AssistantMessage)
         del self._digests[-1], self._sizes[-1]
         call = answer.tool_calls[index]
-        record.raw, record.arguments = record.written(call), arguments
-        record.digest = record.digest or digest_of_call(call)
-        edited = ToolCall(id=call.id, name=call.name, arguments=write_arguments(arguments))
+        edited = _edited(record, call, arguments)
         calls = [*answer.tool_calls[:index], edited, *answer.tool_calls[index + 1 :]]
         self.append(answer.model_copy(update={"tool_calls": calls}))
 
-    def record_early_result(self, result: ToolMessage) -> None:
-        """Show a call's result in its step before the step ends; `end_step` adds it to the messages."""
-        self._early_results[result.call_id] = result
+    def record_early_result(self, index: int, result: ToolMessage) -> None:
+        """Show a call's result in its step before the step ends; `end_step` adds it to the messages.
+
+        That of an inner call is in no message.
+        """
+        if (at := index - len(self.steps[-1].calls)) >= 0:
+            inner = self.steps[-1].inner[at]
+            inner.result, inner.prepared = result, None
+        else:
+            self._early_results[result.call_id] = result
 
     @property
     def early_results(self) -> Mapping[str, ToolMessage]:
@@ -237,17 +263,22 @@ class Conversation:
         early = self._early_results.get(call_id)
         return early or next(
             (each for each in reversed(self.messages) if isinstance(each, ToolMessage) and each.call_id == call_id),
-            None,
+            self._inner_results().get(call_id),
         )
+
+    def _inner_results(self) -> dict[str, ToolMessage]:
+        return {each.call.id: each.result for step in self.steps for each in step.inner if each.result is not None}
 
     def results(self) -> dict[str, ToolMessage]:
         """The results that this workflow run has, by call id."""
-        return {each.call_id: each for each in self.messages if isinstance(each, ToolMessage)} | self._early_results
+        in_messages = {each.call_id: each for each in self.messages if isinstance(each, ToolMessage)}
+        return self._inner_results() | in_messages | self._early_results
 
     def carried_results(self) -> set[str]:
         """The ids of the calls whose results `dump` and `messages_to_resume` contain."""
         carried = (each.call_id for each in self.messages[self.cut :] if isinstance(each, ToolMessage))
-        return {*self._early_results, *carried}
+        inner = (each.call.id for step in self.steps if step.at >= self.cut for each in step.inner if each.result)
+        return {*self._early_results, *carried, *inner}
 
     def end_step(self, results: Sequence[ToolMessage]) -> None:
         """Add the results of a step's calls to the messages, in the order of the calls."""
@@ -282,25 +313,12 @@ class Conversation:
             **self._early_results,
             **{message.call_id: message for message in after_answer if message.role == "tool"},
         }
-        calls = []
-        for call, call_record in zip(answer.tool_calls, record.calls, strict=True):
-            result = results.get(call.id)
-            calls.append(
-                StepCall(
-                    id=call.id,
-                    name=call.name,
-                    raw_arguments=call_record.written(call),
-                    arguments=call_record.arguments,
-                    repairs=call_record.repairs,
-                    attempts=call_record.attempts,
-                    run=call_record.run,
-                    decision=call_record.decision,
-                    questions=call_record.questions,
-                    deferred=call_record.deferred,
-                    recorded=call_record.recorded,
-                    result=_step_result(result, call_record) if result else None,
-                )
-            )
+        calls = [
+            _step_call(call, call_record, results.get(call.id))
+            for call, call_record in zip(answer.tool_calls, record.calls, strict=True)
+        ]
+        for inner in record.inner:
+            calls[inner.of].calls.append(_step_call(inner.call, inner.record, inner.result))
         return Step(
             step=self.first_step + index + 1,
             text=answer.text,
@@ -413,6 +431,30 @@ class Conversation:
         return conversation
 
 
+def _edited(record: CallRecord, call: ToolCall, arguments: JsonValue) -> ToolCall:
+    """The call with the arguments that a person has edited, which its record shows from now on."""
+    record.raw, record.arguments = record.written(call), arguments
+    record.digest = record.digest or digest_of_call(call)
+    return ToolCall(id=call.id, name=call.name, arguments=write_arguments(arguments))
+
+
+def _step_call(call: ToolCall, record: CallRecord, result: ToolMessage | None) -> StepCall:
+    return StepCall(
+        id=call.id,
+        name=call.name,
+        raw_arguments=record.written(call),
+        arguments=record.arguments,
+        repairs=record.repairs,
+        attempts=record.attempts,
+        run=record.run,
+        decision=record.decision,
+        questions=record.questions,
+        deferred=record.deferred,
+        recorded=record.recorded,
+        result=_step_result(result, record) if result else None,
+    )
+
+
 def _step_result(result: ToolMessage, record: CallRecord) -> StepResult:
     trust = "untrusted" if record.untrusted else None
     return StepResult(text=result.text, error=result.error, content=shown_content(result.content), trust=trust)
@@ -440,12 +482,13 @@ def _fitting(messages: Iterable[tuple[Message, int]], max_bytes: int) -> list[Me
 
 def _shortened_step(step: Step, max_bytes: int) -> Step:
     """A step that is larger than a page, with each long text cut so that it fits; `messages` has the whole texts."""
-    share = max_bytes // (8 * (len(step.tool_calls) + 1))  # a call has up to eight texts
+    calls = len(step.tool_calls) + sum(len(call.calls) for call in step.tool_calls)
+    share = max_bytes // (8 * (calls + 1))  # a call has up to eight texts
     short = step.model_dump(mode="json")
     short["text"] = shorten(step.text, share, _IN_MESSAGES)
     if step.compaction is not None:
         short["compaction"]["text"] = shorten(step.compaction.text, share)
-    for call in short["tool_calls"]:
+    for call in [each for outer in short["tool_calls"] for each in (outer, *outer.get("calls", ()))]:
         for name in ("name", "raw_arguments", "arguments"):
             call[name] = shorten(call[name], share, _IN_MESSAGES)
         for repair in call["repairs"]:

@@ -106,7 +106,11 @@ class EventLog:
         """The model answered; `repaired` are the indexes of the calls that were repaired."""
         self._add("answered")
         for call in repaired:
-            self._add("tool_call_repaired", call=call)
+            self.tool_call_repaired(call)
+
+    def tool_call_repaired(self, call: int) -> None:
+        """The name or the arguments of a call of the newest step were repaired."""
+        self._add("tool_call_repaired", call=call)
 
     def tool_call_started(self, call: int) -> None:
         """A call of the newest step started to run."""

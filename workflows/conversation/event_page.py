@@ -120,10 +120,18 @@ class _EventBuilder:
                 return {"step": step.step, "error": step.error}
         if entry.call is None:
             return {"step": entry.step}
-        call = step.tool_calls[entry.call]
+        call = self._call(step, entry.call)
         if entry.type == "handed_over" or (entry.type == "decided" and entry.data is not None):
             return {"step": step.step, "call_id": call.id, "name": call.name}
         return _call_fields(entry.type, step.step, call)
+
+    def _call(self, step: Step, index: int) -> StepCall:
+        """The call with an index: those that calls make come after the calls of the answer."""
+        if index < len(step.tool_calls):
+            return step.tool_calls[index]
+        record = self._conversation.steps[step.step - 1 - self._conversation.first_step]
+        inner = record.inner[index - len(record.calls)]
+        return next(each for each in step.tool_calls[inner.of].calls if each.id == inner.call.id)
 
     def _step(self, number: int) -> Step | None:
         if number not in self._steps:

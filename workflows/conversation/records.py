@@ -21,10 +21,11 @@ from mulligan.values import (
     StepCompaction,
     SubRun,
     ToolCall,
+    ToolMessage,
     Usage,
     UserMessage,
 )
-from mulligan.wire.model_call import ModelAnswer
+from mulligan.wire.model_call import ModelAnswer, PreparedCall
 
 
 class CallRecord(BaseModel):
@@ -45,6 +46,10 @@ class CallRecord(BaseModel):
     recorded: bool = optional_field(False)
     untrusted: bool = optional_field(False)
     """Whether others may have written its result."""
+    started: float | None = optional_field()
+    """When a script began, in seconds since the epoch."""
+    delivered: list[int] = optional_field([])
+    """The numbers of a script's calls whose results it has, in the order in which it had them."""
     digest: str = optional_field("")
     """That of the call before a person edited its arguments: its idempotency key stays the same."""
 
@@ -53,12 +58,29 @@ class CallRecord(BaseModel):
         return call.arguments if self.raw is None else self.raw
 
 
+class InnerCall(BaseModel):
+    """A call that another call makes, as a script does. No message has it, nor its result.
+
+    `of`: the index of the call that makes it. `prepared`: what its inspection says; None once it has a result.
+    """
+
+    of: int
+    call: ToolCall
+    record: CallRecord
+    prepared: PreparedCall | None = optional_field()
+    result: ToolMessage | None = optional_field()
+
+
 class StepRecord(BaseModel):
-    """What is recorded of a step. `at`: the index of its assistant message in `Conversation.messages`."""
+    """What is recorded of a step. `at`: the index of its assistant message in `Conversation.messages`.
+
+    The calls of its answer have the indexes from 0, and the inner calls those after them, in the order of their beginning.
+    """
 
     at: int
     usage: Usage
     calls: list[CallRecord] = []
+    inner: list[InnerCall] = optional_field([])
     error: ErrorInfo | None = None
     compaction: StepCompaction | None = None
     model: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
@@ -13,7 +14,7 @@ from mulligan.run_input import RunInput
 from mulligan.values import ToolMessage
 from mulligan.wire.agent_facts import AgentFacts
 from mulligan.wire.resume_page import ResumeState
-from mulligan.wire.tool_call import RECORD_FAILED_CALL, FailedCall, ToolOutcome
+from mulligan.wire.tool_call import RECORD_FAILED_CALL, CallTool, FailedCall, ToolOutcome
 from mulligan.workflows.feature import Feature
 from mulligan.workflows.step_call import StepCall
 
@@ -61,10 +62,12 @@ class Guarded(Feature):
         is_told = self._results.for_other_run() is not None
         return run_input.model_copy(update={"foreign_results": ForeignResults() if is_told else None})
 
-    def begin_calls(self) -> None:
+    def begin_calls(self, calls: Sequence[StepCall]) -> None:
         """The model has answered. What its provider has looked up for the answer is not the agent's, nor the user's."""
         step = self._step
         assert self.agent.open_step is not None
+        if any(call.of is not None for call in calls):
+            return
         if not self.agent.open_step.is_carried:
             record = self.agent.conversation.steps[-1]
             cited = "; ".join(each.title or each.url for each in record.citations)
@@ -83,7 +86,7 @@ class Guarded(Feature):
             return None
         if decision is not None and decision.decision == "approve":
             return None
-        results = self._results.before(self._step)
+        results = self._read_before(call)
         if not results.count:
             return None
         if guard == "deny":
@@ -92,16 +95,19 @@ class Guarded(Feature):
         return None
 
     def settled(self, call: StepCall, outcome: ToolOutcome) -> None:
-        """Label a result. What a call of an untrusted tool returned or raised counts; a call that never ran does not."""
+        """Label a result. What a call of an untrusted tool returned or raised counts; a call that never ran does not.
+
+        What a script's later calls return after such a result counts as well: the script may have passed it on.
+        """
         has_run = self.agent.open_step is not None and call.call.id in self.agent.open_step.started
         is_own = call.facts is not None and call.facts.untrusted and call.facts.agent is None
-        if outcome.untrusted or (is_own and (has_run or call.record.recorded)):
+        if outcome.untrusted or ((is_own or call.after_untrusted) and (has_run or call.record.recorded)):
             call.record.untrusted = True
             self._results.add(ForeignResult.of(call.call.id, call.call.name, outcome.text, self._step))
 
-    def hand_down(self, run_input: RunInput) -> RunInput:
+    def hand_down(self, call: CallTool, run_input: RunInput) -> RunInput:
         """A sub-agent's prompt is written by a model that has read these results, and its calls are guarded as well."""
-        return run_input.model_copy(update={"foreign_results": self._results.before(self._step).for_other_run()})
+        return run_input.model_copy(update={"foreign_results": self._read_before(call).for_other_run()})
 
     def for_resume(self, state: ResumeState) -> None:
         """Add the results for a run that goes on with this conversation, or is forked from it."""
@@ -119,6 +125,10 @@ class Guarded(Feature):
     def load(self, state: Any) -> None:
         """Continue with what `dump` returned."""
         self._results = ForeignResults.model_validate(state)
+
+    def _read_before(self, call: StepCall | CallTool) -> ForeignResults:
+        """What was read before a call was written; a script that makes it may have read results of its own step."""
+        return self._results.before(self._step + call.after_untrusted)
 
     @property
     def _step(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -53,12 +54,13 @@ class RecordedTools(Feature):
         forked = turn.input.forked_from
         return forked is not None and forked.tools == "recorded"
 
-    def begin_calls(self) -> None:
-        """Number equal calls in the order of the step's calls, as they end in any order."""
-        if any(call.is_carried for call in self.agent.calls):
+    def begin_calls(self, calls: Sequence[StepCall]) -> None:
+        """Number equal calls in their order, as they end in any order."""
+        if any(call.is_carried for call in calls):
             return
-        self._numbers, self._unrecorded = {}, {}
-        for call in self.agent.calls:
+        if all(call.of is None for call in calls):
+            self._numbers, self._unrecorded = {}, {}
+        for call in calls:
             if call.record.arguments is not None:
                 digest = _digest(call)
                 self._numbers[call.index] = self._made[digest]
@@ -68,6 +70,8 @@ class RecordedTools(Feature):
         """The recorded result of a call; None if there is none and the tool is to run."""
         forked = self.agent.turn.input.forked_from
         assert forked is not None
+        if call.facts is not None and call.facts.makes_calls:
+            return None  # the calls that it makes have records
         request = self._request(call, forked)
         found = await self.agent.activity(FIND_RECORD, request, FoundRecord, summary=f"{call.call.name}: recorded")
         if found.found:

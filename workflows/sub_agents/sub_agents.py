@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -98,9 +98,9 @@ class SubAgents(Feature):
         """Whether one of the agent's tools is an agent."""
         return any(each.agent is not None for each in turn.facts.tools.values())
 
-    def begin_calls(self) -> None:
-        """Divide the runs that the turn may still start among the step's calls of sub-agents."""
-        turn, calls = self.agent.turn, self.agent.calls
+    def begin_calls(self, calls: Sequence[StepCall]) -> None:
+        """Divide the runs that the turn may still start among the calls of sub-agents that begin together."""
+        turn = self.agent.turn
         if any(call.is_carried for call in calls):
             return
         left = turn.max_sub_runs - turn.result.sub_runs
@@ -188,7 +188,7 @@ class SubAgents(Feature):
         try:
             run_input = _input_of(call, prompt, depth - 1, budget)
             for feature in self.agent.linked("hand_down"):
-                run_input = feature.hand_down(run_input)
+                run_input = feature.hand_down(call.request, run_input)
         except ValidationError as error:
             # A worker of another version has declared the sub-agent, or has divided the budget.
             fault = error.errors(include_url=False)[0]

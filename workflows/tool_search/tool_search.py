@@ -51,9 +51,9 @@ class ToolSearch(Feature):
         said = SearchState(found=self._known()).model_dump(mode="json")
         return await then(call.model_copy(update={"features": {**call.features, self.name(): said}}))
 
-    def begin_calls(self) -> None:
+    def begin_calls(self, calls: Sequence[StepCall]) -> None:
         """A tool that the model calls counts as found: its schema is in the call's error, or was guessed."""
-        on_demand = [call.call.name for call in self.agent.calls if call.facts is not None and call.facts.on_demand]
+        on_demand = [call.call.name for call in calls if call.facts is not None and call.facts.on_demand]
         self._add(on_demand)
 
     async def run_call(self, call: StepCall, then: Callable[[StepCall], Awaitable[ToolOutcome]]) -> ToolOutcome:
