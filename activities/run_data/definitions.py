@@ -16,7 +16,6 @@ from mulligan.activities.tool_running.result_schema import result_schema
 from mulligan.agent import Agent
 from mulligan.client.content_store import ContentStore, MissingContentError
 from mulligan.errors import InvalidRunInputError
-from mulligan.schema.python_stubs import FunctionSchema
 from mulligan.wire.agent_facts import (
     DEFINITION_QUERY,
     Definition,
@@ -196,14 +195,10 @@ def _hidden(agent: Agent, tool: ToolDefinition) -> HiddenTool:
 
 def _described(agent: Agent, tools: Sequence[ToolDefinition], hidden: Sequence[HiddenTool]) -> list[ToolDefinition]:
     """The tools that the model sees: those of features with descriptions that tell of the tools that these hide."""
-    texts: dict[str | None, str] = {}
-    for feature in agent.all_features:
-        functions = [
-            FunctionSchema(each.name, each.description, each.parameters, each.result)
-            for each in hidden
-            if feature.hides(each.name)
-        ]
-        texts[feature.name] = feature.describe(functions)
+    texts: dict[str | None, str] = {
+        feature.name: feature.describe([each for each in hidden if feature.hides(each.name)])
+        for feature in agent.all_features
+    }
     described = {tool.name: text for tool in agent.feature_tools if (text := texts[tool.feature])}
     return [tool.model_copy(update={"description": described.get(tool.name, tool.description)}) for tool in tools]
 

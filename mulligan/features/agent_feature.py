@@ -11,8 +11,8 @@ from mulligan.endpoint_model import Model
 
 if TYPE_CHECKING:
     from mulligan.agent import Agent
-    from mulligan.schema.python_stubs import FunctionSchema
     from mulligan.tool import Tool
+    from mulligan.wire.agent_facts import HiddenTool
 
 
 class AgentFeature:
@@ -62,7 +62,7 @@ class AgentFeature:
         del name
         return False
 
-    def describe(self, functions: Sequence[FunctionSchema]) -> str:
+    def describe(self, functions: Sequence[HiddenTool]) -> str:
         """The description of the tools that it adds, where it depends on the tools that it hides: `functions`."""
         del functions
         return ""

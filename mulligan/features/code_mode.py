@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
@@ -18,6 +18,7 @@ from mulligan.tool import Tool, ToolError, tool
 if TYPE_CHECKING:
     from mulligan.agent import Agent
     from mulligan.mcp import McpServer
+    from mulligan.wire.agent_facts import HiddenTool
 
 RUN_CODE = "run_code"
 MOST_CALLS, LONGEST_TIMEOUT = 1_000, 300.0
@@ -52,7 +53,8 @@ class CodeMode(AgentFeature):
         timeout: Seconds, or a timedelta, of the interpreter's own time for a script; waiting for calls does not count.
     """
 
-    makes_calls: ClassVar[bool] = True
+    makes_calls = True
+    """Its tool does nothing but by the calls that scripts make."""
     tools: Sequence[Tool | str] | None = None
     max_calls: int = 200
     timeout: float | timedelta = 30
@@ -115,9 +117,10 @@ class CodeMode(AgentFeature):
     def _hides_some(self, server: McpServer) -> bool:
         return self.names is None or any(name.startswith(f"{server.name}__") for name in self.names)
 
-    def describe(self, functions: Sequence[FunctionSchema]) -> str:
+    def describe(self, functions: Sequence[HiddenTool]) -> str:
         """The description of `run_code`, with the `functions` that scripts can call."""
-        return DESCRIPTION.format(stubs=stubs_of(functions))
+        schemas = [FunctionSchema(each.name, each.description, each.parameters, each.result) for each in functions]
+        return DESCRIPTION.format(stubs=stubs_of(schemas))
 
 
 def _is_time(timeout: object) -> bool:
