@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from mulligan import fork_run, resume_run
+from mulligan.trace_view.history import chain
+from mulligan.trace_view.history_spans import spans_of
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
@@ -149,6 +151,63 @@ async def test_what_a_sub_agent_has_read_counts_and_its_calls_are_guarded_too(ba
     steps = (await bank.client.get_workflow_handle(f"{ran.id}/y1").query("steps", args=[0, 10]))["steps"]
     assert steps[0]["tool_calls"][0]["result"]["error"]["kind"] == "denied"
     assert ("pay", {"to": "Mallory", "euros": 900}) not in RAN[f"{ran.id}/y1"]
+
+
+def script(*lines: str) -> Turn:
+    return call("run_code", json.dumps({"code": "\n".join(lines)}), "s1")
+
+
+async def test_what_a_script_has_read_counts_for_its_later_calls_and_for_its_result(bank: Lab) -> None:
+    """But not for its calls before, nor for those that it made before it had the result."""
+    account, pay = "print(await read_account())", "await pay(to='Mallory', euros=900)"
+    mail = "await read_mail(box='in')"
+    ran = await bank.run([script(account, pay, mail, account, f"try:\n    {pay}\nexcept ToolError:\n    pass"), DONE],
+                         agent="coding_clerk")  # fmt: skip
+    [outer] = ran.calls
+    assert [(each["name"], each["result"].get("trust")) for each in outer["calls"]] == [
+        ("read_account", None), ("pay", None), ("read_mail", "untrusted"), ("read_account", "untrusted"), ("pay", None)
+    ]  # fmt: skip
+    assert outer["calls"][4]["result"]["error"]["kind"] == "denied"
+    assert [each for each, _ in RAN[ran.id]].count("pay") == 1
+    assert (outer["result"]["trust"], ran.result["trust"]) == ("untrusted", "untrusted")
+    trust = {each.attributes["gen_ai.tool.call.id"]: each.attributes.get("mulligan.trust") for each in
+             ran.spans_of("ai.toolCall")}  # fmt: skip
+    assert trust == {
+        "s1": "untrusted",
+        "s1.1": None,
+        "s1.2": None,
+        "s1.3": "untrusted",
+        "s1.4": "untrusted",
+        "s1.5": None,
+    }
+    rebuilt = [each for each in spans_of(await chain(bank.client, ran.id)) if each.name == "ai.toolCall"]
+    assert {each.attributes["gen_ai.tool.call.id"]: each.attributes.get("mulligan.trust") for each in rebuilt} == trust
+    both = await bank.run(
+        [script("import asyncio", f"await asyncio.gather({mail[6:]}, {pay[6:]})"), PAY, DONE], agent="coding_clerk"
+    )
+    assert RAN[both.id].count(("pay", {"to": "Mallory", "euros": 900})) == 1
+    assert both.calls[1]["result"]["error"]["kind"] == "unknown_tool"
+    clean = await bank.run([script(account, pay), DONE], agent="coding_clerk")
+    assert (trusts(clean), clean.result.get("trust")) == ([None], None)
+
+
+async def test_a_person_decides_on_a_guarded_call_of_a_script(bank: Lab) -> None:
+    code = script("await read_mail(box='in')", "await pay(to='Mallory', euros=900)")
+    handle = await bank.start([code, DONE], agent="asking_coder")
+    (asked,) = await pending(handle)
+    assert (asked["call_id"], [each["call_id"] for each in asked["untrusted"]]) == ("s1.2", ["s1.1"])
+    await handle.execute_update("decide", {"call_id": "s1.2", "decision": "approve"})
+    ran = await bank.look(handle)
+    assert ran.calls[0]["result"]["text"] == "paid 900 to Mallory"
+
+
+async def test_a_sub_agent_of_a_script_is_guarded_by_what_the_script_has_read(bank: Lab) -> None:
+    ran = await bank.run(
+        [script("await read_mail(box='in')", "await payer(prompt='Pay.')"), DONE], agent="coding_office"
+    )
+    assert ("pay", {"to": "Mallory", "euros": 900}) not in RAN[f"{ran.id}/s1.2"]
+    steps = (await bank.client.get_workflow_handle(f"{ran.id}/s1.2").query("steps", args=[0, 10]))["steps"]
+    assert steps[0]["tool_calls"][0]["result"]["error"]["kind"] == "denied"
 
 
 @pytest.mark.parametrize("decider", ["chief", "operator"])
