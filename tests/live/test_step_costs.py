@@ -136,6 +136,7 @@ CASES = {
         "boss", calling("ask_helper", '{"prompt": "Help."}'), ["sub_agents"],
         scripts={"step-cost-helper": lambda _: [DONE]},
     ),
+    "guarded": Case("guarding", calling("look"), ["guarded"]),
     "tool search": Case("searching", calling("look"), ["tool_search"]),
     "skills": Case("skilled", calling("read_skill", '{"name": "looking"}'), ["skills"]),
     "budgets": Case(

@@ -11,6 +11,7 @@ from mulligan import (
     CallsInText,
     ClearToolResults,
     Compaction,
+    Guarded,
     McpServer,
     Skills,
     ToolContext,
@@ -60,6 +61,7 @@ reading = Agent(name="reading", model=CHAT, tools=[read], features=[Compaction(a
 searching = Agent(name="searching", model=CHAT, tools=[tool(on_demand=True)(look.function)])
 forgetting = Agent(name="forgetting", model=CHAT, tools=[read], features=[ClearToolResults(at=1_000, keep_steps=1)])
 remembering = Agent(name="remembering", model=CHAT, tools=[look], features=[ClearToolResults(at=10**6)])
+guarding = Agent(name="guarding", model=CHAT, tools=[tool(trust="untrusted")(look.function)], features=[Guarded()])
 skilled = Agent(name="skilled", model=CHAT, features=[Skills(Path(__file__).with_name("step_cost_skills"))])
 with_room = Agent(name="with_room", model=CHAT, tools=[look], features=[Compaction(at=10**6)])
 writing_calls = Agent(name="writing_calls", model=CHAT, tools=[look], features=[CallsInText()])

@@ -41,7 +41,7 @@ async def decide_on_call(agent: RunningAgent, call: StepCall) -> ToolOutcome | N
         run=is_approved,
         repaired_by=call.repaired_by,
         started=wait.since,
-        with_request=call.prepared.waits_for is None or (call.facts is not None and bool(call.facts.once)),
+        with_request=call.waits_for != call.prepared.waits_for or (call.facts is not None and bool(call.facts.once)),
     )
     summary = f"{call.call.name}: {decision.decision}"
     recorded = await agent.activity(RECORD_DECISION, request, RecordedDecision, summary=summary)
