@@ -15,7 +15,8 @@ from mulligan.activities.tool_search.tool_index import ToolIndex
 from mulligan.observe.spans import ToolCallAttempt
 from mulligan.tool import FIND_TOOLS
 from mulligan.wire.agent_facts import Definition, ToolDefinition
-from mulligan.wire.tool_search import FindTools, FoundTools
+from mulligan.wire.tool_call import ToolOutcome
+from mulligan.wire.tool_search import FindTools
 
 MOST_INDEXES = 50
 """Indexes in a worker's memory; those that were not used for the longest time go first."""
@@ -32,7 +33,7 @@ class FindToolsActivity:
     _indexes: OrderedDict[str, ToolIndex] = field(default_factory=OrderedDict)
 
     @activity.defn(name=FIND_TOOLS)
-    async def find_tools(self, request: FindTools) -> FoundTools:
+    async def find_tools(self, request: FindTools) -> ToolOutcome:
         """Search for tools, and keep the result in this worker's memory for the next model call.
 
         Raises:
@@ -51,12 +52,12 @@ class FindToolsActivity:
         span = services.telemetry.tool_call(request.where, attempt, arguments=request.arguments)
         definition = await services.definitions.find(request.definition, request.where)
         query = request.arguments.get("query") if isinstance(request.arguments, dict) else None
-        names, text = await asyncio.to_thread(self._find, definition, request, str(query or ""))
+        text = await asyncio.to_thread(self._find, definition, request, str(query or ""))
         span.succeed(text)
         services.cache_result(request.where, call, text, None)
-        return FoundTools(text=text, names=names, attempts=info.attempt)
+        return ToolOutcome(text=text, attempts=info.attempt)
 
-    def _find(self, definition: Definition, request: FindTools, query: str) -> tuple[list[str], str]:
+    def _find(self, definition: Definition, request: FindTools, query: str) -> str:
         hidden = {*definition.on_demand}
         tools = {tool.name: tool for tool in definition.tools if tool.name in hidden}
         index = self._indexes.get(request.definition)
@@ -67,8 +68,7 @@ class FindToolsActivity:
             self._indexes.popitem(last=False)
         most = min(MOST_CHARS, (request.max_bytes or MOST_CHARS) // 2)
         found = _entries([tools[name] for name in index.find(query, request.limit)], most)
-        text = json.dumps(found, ensure_ascii=False) if found else NOTHING
-        return [str(entry["name"]) for entry in found], text
+        return json.dumps(found, ensure_ascii=False) if found else NOTHING
 
 
 def _entries(tools: list[ToolDefinition], most: int) -> list[dict[str, object]]:

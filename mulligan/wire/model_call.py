@@ -164,8 +164,6 @@ class ModelAnswer(CheckedResult):
     usage_of_repairs: dict[str, Usage] = optional_field({})
     batched: bool = optional_field(False)
     """Whether the model was called in a batch, at its prices."""
-    features: dict[str, JsonValue] = optional_field({})
-    """What the parts of features on the worker say of the answer to those in the workflow, by their names."""
     hosted_calls: list[HostedCall] = optional_field([])
     citations: list[Citation] = optional_field([])
     reason: WellFormedText | None = optional_field()

@@ -27,12 +27,6 @@ class FindTools(CallTool):
     limit: int
 
 
-class FoundTools(ToolOutcome):
-    """Result of `find_tools`. `names`: the tools that were found, the best first."""
-
-    names: list[str] = optional_field([])
-
-
 class SearchState(BaseModel):
     """What a model call says of tools on demand: the names of those that the model has found, in that order."""
 
@@ -58,4 +52,4 @@ def with_new(found: Sequence[str], names: Sequence[str]) -> list[str]:
     return both if len(both) <= MOST_FOUND else both[-MOST_FOUND // 2 :]
 
 
-ACTIVITIES: Mapping[str, TypesOfActivity] = {FIND_TOOLS: (None, FoundTools)}
+ACTIVITIES: Mapping[str, TypesOfActivity] = {FIND_TOOLS: (None, ToolOutcome)}

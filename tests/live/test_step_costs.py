@@ -58,6 +58,12 @@ def paying(steps: int) -> Script:
     return [*(call("pay", json.dumps({"place": str(n)}), f"c{n}") for n in range(steps)), DONE]
 
 
+def handing_over(steps: int) -> Script:
+    """Two models that hand the conversation to each other."""
+    names = itertools.cycle(["receiving", "handing_over"])
+    return [*(call(f"transfer_to_{next(names)}", "{}", f"c{n}") for n in range(steps)), DONE]
+
+
 def reading(steps: int) -> Script:
     """A model of which a compaction hides its earlier answers: it counts its requests."""
     answers = itertools.count()
@@ -137,6 +143,9 @@ CASES = {
         scripts={"step-cost-helper": lambda _: [DONE]},
     ),
     "guarded": Case("guarding", calling("look"), ["guarded"]),
+    "handoffs, not needed": Case("handing_over", calling("look"), ["handoffs"]),
+    "handoffs": Case("handing_over", handing_over, ["handoffs"]),
+    "code mode": Case("coding", calling("run_code", '{"code": "await look(\'here\')"}'), ["code_mode"]),
     "tool search": Case("searching", calling("look"), ["tool_search"]),
     "skills": Case("skilled", calling("read_skill", '{"name": "looking"}'), ["skills"]),
     "budgets": Case(

@@ -10,6 +10,7 @@ from mulligan import (
     Batch,
     CallsInText,
     ClearToolResults,
+    CodeMode,
     Compaction,
     Guarded,
     McpServer,
@@ -57,6 +58,9 @@ plain = Agent(name="plain", model=CHAT, tools=[look])
 asking = Agent(name="asking", model=CHAT, tools=[leave])
 paying = Agent(name="paying", model=CHAT, tools=[pay])
 ordering = Agent(name="ordering", model=CHAT, tools=[order])
+coding = Agent(name="coding", model=CHAT, tools=[look], features=[CodeMode()])
+receiving = Agent(name="receiving", model=CHAT, tools=[look], handoffs=["handing_over"])
+handing_over = Agent(name="handing_over", model=CHAT, tools=[look], handoffs=[receiving])
 reading = Agent(name="reading", model=CHAT, tools=[read], features=[Compaction(at=1_000)])
 searching = Agent(name="searching", model=CHAT, tools=[tool(on_demand=True)(look.function)])
 forgetting = Agent(name="forgetting", model=CHAT, tools=[read], features=[ClearToolResults(at=1_000, keep_steps=1)])

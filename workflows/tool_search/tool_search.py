@@ -13,7 +13,7 @@ from mulligan.values import AssistantMessage, Message
 from mulligan.wire.model_call import ModelAnswer, ModelCall
 from mulligan.wire.resume_page import ResumeState
 from mulligan.wire.tool_call import ToolOutcome
-from mulligan.wire.tool_search import FindTools, FoundTools, SearchState, names_in, with_new
+from mulligan.wire.tool_search import FindTools, SearchState, names_in, with_new
 from mulligan.workflows import limits
 from mulligan.workflows.feature import Feature
 from mulligan.workflows.scheduling import Schedule
@@ -68,7 +68,7 @@ class ToolSearch(Feature):
             limit=facts.limit,
         )
         with self.agent.running(call):
-            return await self.agent.activity(FIND_TOOLS, request, FoundTools, summary=FIND_TOOLS)
+            return await self.agent.activity(FIND_TOOLS, request, ToolOutcome, summary=FIND_TOOLS)
 
     async def accept(self, answer: ModelAnswer) -> None:  # noqa: ARG002
         """Add what the step's searches have found, whatever has carried them out, in the order of their calls."""
