@@ -315,10 +315,9 @@ class Agent(Generic[OutputT]):
         return "tool" if any(output and output.strategy_for(each) == "tool" for each in models) else "provider"
 
     def callable_names(self, strategy: Strategy) -> list[str]:
-        """The names that the model may call: the tools, and the output types where the strategy is `tool`."""
+        """The names that can be called: the tools, and the output types where the strategy is `tool`."""
         outputs = self.declared_output.types if self.declared_output and strategy == "tool" else ()
-        tools = (each for each in self.listed_tools if not self.hides(each.name))
-        return [*(tool.name for tool in tools), *(kind.name for kind in outputs)]
+        return [*(tool.name for tool in self.listed_tools), *(kind.name for kind in outputs)]
 
     def all_models(self, models: Iterable[str]) -> list[str]:
         """All models that a run may call whose own are `models`: also those that summarize and that repair arguments."""

@@ -71,7 +71,8 @@ class RunTools:
 
     def find(self, name: str) -> Tool | None:
         """The tool of that name; None: it cannot be called here."""
-        if any(each.name == name for each in self.definition.hidden) != self.in_script:
+        hidden = self.definition.hidden
+        if (bool(hidden) and any(each.name == name for each in hidden)) != self.in_script:
             return None
         return self.finder.find(self.agent, name, definition=self.definition)
 
@@ -86,6 +87,9 @@ class RunTools:
         if self.in_script:
             return [tool.name for tool in self.definition.hidden]
         names = self.agent.callable_names(self.output_by)
+        if self.definition.hidden:
+            hidden = {tool.name for tool in self.definition.hidden}
+            names = [name for name in names if name not in hidden]
         more = (tool.name for tool in self.definition.tools if tool.name not in names)
         is_of_run = self.agent.is_of_run  # then the definition has names of tools that may be gone
         return [
@@ -95,4 +99,5 @@ class RunTools:
 
     def is_gone(self, name: str) -> bool:
         """Whether the run had a tool of that name when it opened, and its function of tools does not return it now."""
-        return self.agent.is_of_run and any(tool.name == name for tool in self.definition.tools)
+        tools = self.definition.hidden if self.in_script else self.definition.tools
+        return self.agent.is_of_run and any(tool.name == name for tool in tools)

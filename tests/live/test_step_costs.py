@@ -144,7 +144,7 @@ CASES = {
     ),
     "guarded": Case("guarding", calling("look"), ["guarded"]),
     "handoffs, not needed": Case("handing_over", calling("look"), ["handoffs"]),
-    "handoffs": Case("handing_over", handing_over, ["handoffs"]),
+    "handoffs": Case("handing_over", handing_over, FEATURES),  # each is asked whether the other agent uses it
     "code mode": Case("coding", calling("run_code", '{"code": "await look(\'here\')"}'), ["code_mode"]),
     "tool search": Case("searching", calling("look"), ["tool_search"]),
     "skills": Case("skilled", calling("read_skill", '{"name": "looking"}'), ["skills"]),
