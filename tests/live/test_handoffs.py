@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from mulligan import Agent, connect, fork_run
+from mulligan import Agent, CodeMode, connect, fork_run
 from mulligan.client.resume_run import resume_run
 from mulligan.devserver import DevServer
 from mulligan.trace_view.history import chain, size_of_chain
@@ -72,6 +73,24 @@ async def test_the_agents_models_answer_without_what_is_private_to_another_provi
     )
 
 
+async def test_an_agent_that_writes_scripts_hands_over_by_a_call_of_its_own(lab: Lab) -> None:
+    """No script hands over. The agent that takes over sees its tools, the other's scripts none of them."""
+    back = Agent(name="plain_back", model="openai:nobody", tools=[look_up])
+    front = Agent(name="coder", model="openai:nobody", tools=[look_up], features=[CodeMode()], handoffs=[back])
+    queue = f"coder-{uuid.uuid4().hex[:6]}"
+    at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
+    scripts = [
+        call("run_code", '{"code": "await transfer_to_plain_back()"}', "s1"),
+        call("run_code", '{"code": "await look_up(7)"}', "s2"),
+    ]
+    async with running_worker(lab.client, load_agents([front], []), lab.telemetry, queue):
+        ran = await at.run([*scripts, call("transfer_to_plain_back"), LOOK_UP, DONE], agent="coder")
+    assert [tools_of(ran, nth) for nth in (0, 3)] == [["run_code", "transfer_to_plain_back"], ["look_up"]]
+    assert [(each["result"]["error"] or {}).get("kind") for each in ran.calls] == ["invalid_code", None, None, None]
+    assert [each["result"]["text"] for each in ran.calls][1::2] == ["order 7: 9 EUR", "order 7: 9 EUR"]
+    assert agents(ran) == ["coder", "coder", "coder", "plain_back", "plain_back"]
+
+
 async def test_the_trace_is_the_same_from_history(office: Lab) -> None:
     turns = [Turn(calls=[("transfer_to_desk", "{}", "t1"), ("transfer_to_desk", "{}", "t2")]), DONE]
     ran = await office.run(turns, agent="reception")
@@ -91,7 +110,8 @@ async def test_a_person_decides_while_the_conversation_changes_hands(office: Lab
     both = Turn(calls=[("transfer_to_desk", "{}", "t1"), ("refund", '{"order": 7}', "r1")])
     handle = await office.start([both, DONE], agent="reception")
     await pending(handle)
-    assert (await handle.query("progress"))["status"] == "waiting"
+    while (await handle.query("progress"))["status"] != "waiting":  # the other call may still run
+        await asyncio.sleep(0.02)
     await handle.execute_update("decide", {"call_id": "r1", "decision": "approve"})
     ran = await office.look(handle)
     assert [each["result"]["text"] for each in ran.calls][1] == "order 7 is refunded"
