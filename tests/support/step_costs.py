@@ -49,6 +49,8 @@ REQUESTS = re.compile(r"Start|Signal|Query|Update|Respond|Reset|Terminate|Reques
 """The requests that are counted. The others are polls, heartbeats and looks at the server."""
 CLEARED = frozenset({"identity", "task_id", "request_id", "history_size_bytes", "version", "event_id"})
 """Fields of events whose values differ from run to run in their length."""
+OF_EXPORT = f"{OURS}observe/span_export.py"
+"""Not counted: it does more or less, by how fast the collector answers."""
 CONVERTER = str(ROOT / "mulligan/client/converter.py")
 MOST_TRIES = 10
 
@@ -168,9 +170,9 @@ def _first(code: CodeType) -> int:
 
 
 def _kind(code: CodeType) -> str | None:
-    if code.co_name in INLINED:
-        return None
     name = code.co_filename
+    if code.co_name in INLINED or name == OF_EXPORT:
+        return None
     return MULLIGAN if name.startswith(OURS) else SDK if name.startswith(OF_SDK) else None
 
 
