@@ -49,6 +49,8 @@ REQUESTS = re.compile(r"Start|Signal|Query|Update|Respond|Reset|Terminate|Reques
 """The requests that are counted. The others are polls, heartbeats and looks at the server."""
 CLEARED = frozenset({"identity", "task_id", "request_id", "history_size_bytes", "version", "event_id"})
 """Fields of events whose values differ from run to run in their length."""
+TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+(Z|[+-]\d\d:\d\d)?|-?P(\d+D)?(T[\d.HMS]+)?")
+"""A time or a duration by ISO 8601, of as many digits as it needs."""
 OF_EXPORT = f"{OURS}observe/span_export.py"
 """Not counted: it does more or less, by how fast the collector answers."""
 CONVERTER = str(ROOT / "mulligan/client/converter.py")
@@ -274,10 +276,14 @@ def _normalize_payload(payload: Payload) -> None:
 
 
 def _without_times(value: Any) -> Any:
-    """Times and durations, whose digits differ, are numbers with a fraction in our JSON; in the SDK's they have `nanos`."""
+    """Times and durations, whose digits differ, are numbers with a fraction or ISO 8601 in our JSON; in the SDK's they have
+    `nanos`.
+    """
     match value:
         case float():
             return 0.0
+        case str() if TIME.fullmatch(value):
+            return ""
         case {"nanos": _}:
             return {}
         case dict():
