@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +21,7 @@ from mulligan.activities.mcp.ask_by_update import ask_by_update
 from mulligan.activities.mcp.servers import AsksPerson
 from mulligan.activities.services import Services
 from mulligan.activities.tool_running.isolated import ProcessDied
-from mulligan.activities.tool_running.render_result import UnusableResult, cut
+from mulligan.activities.tool_running.render_result import MAX_BYTES, UnusableResult, cut
 from mulligan.activities.tool_running.thread_bounds import TookTooLong, TooManyThreads
 from mulligan.activities.tool_running.tool_context import tool_context
 from mulligan.activities.tool_running.tool_result import ToolResult, UnusableContent, plain_result, tool_result
@@ -36,6 +37,7 @@ from mulligan.tool import MAX_RESULT_CHARS, Tool, ToolContext, ToolError, UntilT
 from mulligan.values import Decision, ToolCall
 from mulligan.wire.tool_call import CALL_TOOL, CallTool, Deferral, ToolOutcome
 
+_log = logging.getLogger(__name__)
 _SHUT_DOWN = "The tool's worker shut down before it was done."
 
 
@@ -56,8 +58,10 @@ class CallToolActivity:
         outcome = await self._run_attempt(request)
         # A worker that does not know the agent never calls its model, so nothing there would read the result.
         is_settled = outcome.failure_without_policy is None and outcome.questions is None and outcome.deferred is None
-        if is_settled and request.where.agent in self.services.registry.agents:
+        if is_settled and not request.in_script and request.where.agent in self.services.registry.agents:
             self.services.cache_result(request.where, request.call, outcome.text, outcome.error, outcome.content)
+        if is_settled and request.after_untrusted:
+            outcome.untrusted = True
         return outcome
 
     async def _run_attempt(self, request: CallTool) -> ToolOutcome:
@@ -71,15 +75,8 @@ class CallToolActivity:
         span = self._start_span(request, tool, attempt, request.decision)
         try:
             async with heartbeating() as heartbeat:
-                if tool is None and agent is not None and agent.is_of_run:
-                    raise feedback.tool_gone(request.call)
                 if tool is None:
-                    # This worker has other code than the worker that prepared the call: the tool has a task queue
-                    # of its own, or a rolling deploy is under way.
-                    names = [known.name for known in agent.listed_tools] if agent else sorted(services.registry.tools)
-                    raise feedback.tool_missing_on_worker(
-                        request.call, activity.info().task_queue, names, attempt=attempt
-                    )
+                    raise self._tool_gone(request, agent, attempt)
                 result = await self._run(request, agent, tool, heartbeat, span)
         except AsksPerson as asked:
             # No span: the call goes on, and the question has spans of its own (record_decision.py).
@@ -104,7 +101,9 @@ class CallToolActivity:
             # No span: it is written when the call has its result (settle_deferred.py).
             return ToolOutcome(deferred=result, attempts=attempt)
         span.succeed(result.text, media_of(result.content))
-        return ToolOutcome(text=result.text, content=result.content, attempts=attempt)
+        return ToolOutcome(
+            text=result.text, content=result.content, attempts=attempt, untrusted=tool.trust == "untrusted"
+        )
 
     def _record_lost_attempts(self, request: CallTool, tool: Tool | None) -> None:
         """Write the spans of earlier attempts whose workers died before they could write them."""
@@ -112,6 +111,22 @@ class CallToolActivity:
             start = activity.info().scheduled_time.timestamp()
             span = self._start_span(request, tool, attempt, start=start)
             span.lose()
+
+    def _tool_gone(self, request: CallTool, agent: Agent | None, attempt: int) -> ToolCallError:
+        """Log that a valid call cannot run, and return the error for it."""
+        decision, approved = request.decision, ""
+        if decision is not None and decision.decision == "approve":
+            approved = f"approved by {decision.by or 'somebody'}, "
+        _log.warning(
+            "The tool %r is gone: the valid call %s of %s, %swas not run, and the model is told so.",
+            request.call.name, request.call.id, request.where.agent, approved,
+        )  # fmt: skip
+        if agent is not None and agent.is_of_run:
+            return feedback.tool_gone(request.call)
+        # This worker has other code than the worker that prepared the call: the tool has a task queue of its own, or a
+        # rolling deploy is under way.
+        names = [known.name for known in agent.listed_tools] if agent else sorted(self.services.registry.tools)
+        return feedback.tool_missing_on_worker(request.call, activity.info().task_queue, names, attempt=attempt)
 
     def _start_span(
         self,
@@ -128,6 +143,7 @@ class CallToolActivity:
             repaired_by=request.repaired_by,
             mcp_server=tool.mcp_server if tool else None,
             decision=decision,
+            untrusted=request.after_untrusted or (tool is not None and tool.trust == "untrusted"),
         )
         return self.services.telemetry.tool_call(request.where, described, arguments=request.arguments, start=start)
 
@@ -160,7 +176,8 @@ class CallToolActivity:
                 else:
                     value = await services.runtime.run(tool.function, args, kwargs, limit=limit, read=plain_result)
             contents, most_bytes = services.contents_of(request.where), request.max_bytes
-            result = await tool_result(value, contents, max_chars=tool.max_result_chars, max_bytes=most_bytes)
+            most_chars = MAX_BYTES if request.in_script else tool.max_result_chars
+            result = await tool_result(value, contents, max_chars=most_chars, max_bytes=most_bytes)
             return _deferral(value, result) if tool.deferred else result
         except BaseException as error:
             if isinstance(error, AsksPerson):
@@ -185,6 +202,8 @@ class CallToolActivity:
             attempt=activity.info().attempt,
             heartbeat=heartbeat.send_details,
         )
+        if request.pinned:
+            context = replace(context, pinned=request.pinned)
         if tool.deferred:
             context = replace(context, callback_token=await self._callback_token(request))
         if tool.asks:
@@ -208,7 +227,10 @@ class CallToolActivity:
         failure = await apply_policy(error, policy_for(error, agent=agent, tool=tool), self.services.runtime)
         failure.end_span(span)
         text = cut(failure.text, tool.max_result_chars if tool else MAX_RESULT_CHARS, max_bytes)
-        return ToolOutcome(text=text, error=failure.error, failure=failure.failure, attempts=attempts)
+        untrusted = tool is not None and tool.trust == "untrusted"
+        return ToolOutcome(
+            text=text, error=failure.error, failure=failure.failure, attempts=attempts, untrusted=untrusted
+        )
 
 
 async def _validated(tool: Tool, arguments: JsonValue) -> Any:

@@ -15,10 +15,11 @@ import httpx2
 REPLACEMENT = "[key]"
 SHORTEST = 8
 """Characters of a secret."""
-_NAME = re.compile(
+SECRET_NAME = re.compile(
     r"(?<![a-z])((api|access|auth|secret|session)?(key|token)|secret|password|credential|cookie"
     r"|auth(entication|orization)?)s?(?![a-z])"
 )
+"""Finds the names of headers and settings, in lower case, whose values are secrets."""
 _OURS = ("idempotency-key",)
 """Headers whose names look like those of secrets."""
 _WORD = re.compile(r"[a-z]{1,15}\d{0,2}|\d{1,3}[a-z]|\d")
@@ -37,9 +38,9 @@ class EchoedSecrets:
         values = (
             value.partition(" ")[2] or value if name.endswith("authorization") else value
             for name, value in ((name.lower(), value) for name, value in headers.items())
-            if name in names or (_NAME.search(name) and name not in _OURS)
+            if name in names or (SECRET_NAME.search(name) and name not in _OURS)
         )
-        self.values = sorted(filter(_is_secret, set(values)), key=len, reverse=True)
+        self.values = sorted(filter(is_secret, set(values)), key=len, reverse=True)
         """The longest one first: another one may be a part of it."""
         # In JSON, PHP escapes a slash, and .NET a plus sign.
         forms = (
@@ -88,7 +89,7 @@ class EchoedSecrets:
                 headers[name] = self._any.sub(REPLACEMENT.encode(), value.encode()).decode()
 
 
-def _is_secret(value: str) -> bool:
+def is_secret(value: str) -> bool:
     """Whether a key is more than the placeholder that a local server accepts, such as `sk-no-key-required`.
 
     To remove that from answers would change what models write.

@@ -9,8 +9,11 @@ from temporalio import activity
 
 from mulligan.activities.agent_not_served import other_queues
 from mulligan.activities.services import Services
+from mulligan.activities.tool_running.result_schema import result_schema
 from mulligan.agent import Agent, AgentTool
+from mulligan.mcp import McpServer
 from mulligan.schema.plain_function import callable_name
+from mulligan.tool import Tool
 from mulligan.wire.agent_list import LIST_AGENTS, AgentList
 from mulligan.wire.shorten import json_size
 
@@ -34,10 +37,30 @@ class ListAgentsActivity:
         return AgentList(agents=agents, queues=await other_queues(self.services))
 
 
+def _waits(source: Tool | McpServer) -> dict[str, str]:
+    """What a valid call of the tool, or of the server's tools, needs of a person before it runs; {} if nothing."""
+    if isinstance(source, Tool) and source.asks_person:
+        return {"waits": "answer"}
+    if not source.needs_approval:
+        return {}
+    return {"waits": "approval" if isinstance(source.needs_approval, bool | str) else "approval of some calls"}
+
+
+def _labels(source: Tool | McpServer) -> dict[str, Any]:
+    """`trust`, where others may have written the results, and `consequential`, where such results must decide no call."""
+    labels: dict[str, Any] = {"trust": source.trust} if source.trust != "trusted" else {}
+    if source.consequential:
+        patterns = source.consequential
+        labels["consequential"] = patterns if isinstance(patterns, bool) else list(patterns)
+    return labels
+
+
 def agent_json(agent: Agent) -> dict[str, Any]:
     """An agent as JSON: its models, tools with their schemas, MCP servers, and output types.
 
-    `tools_function` is the name of the function that returns the tools, where they are not listed.
+    `tools_function` is the name of the function that returns the tools, where they are not listed. `waits` of a tool, or of
+    a server, says that its calls wait for a person: `approval`, `approval of some calls` (a function decides), `answer`.
+    `has_tools` is also there where a worker serves too many agents to list their tools.
     """
     return {
         "name": agent.name,
@@ -46,6 +69,7 @@ def agent_json(agent: Agent) -> dict[str, Any]:
         "max_steps": agent.max_steps,
         "source": agent.source,
         "client_instructions": agent.client_instructions,
+        "has_tools": agent.has_tools,
         "tools": [
             {
                 "name": tool.name,
@@ -54,10 +78,18 @@ def agent_json(agent: Agent) -> dict[str, Any]:
                 "timeout": tool.timeout.total_seconds(),
                 "attempts": tool.attempts,
                 **({"once": tool.once} if tool.once else {}),
+                **_labels(tool),
+                **({"result": result} if (result := result_schema(tool)) else {}),
+                **_waits(tool),
                 **({"agent": tool.agent.name} if isinstance(tool, AgentTool) else {}),
             }
             for tool in agent.listed_tools
         ],
+        **(
+            {"provider_tools": [{"provider": each.provider, "tool": dict(each.tool)} for each in agent.provider_tools]}
+            if agent.provider_tools
+            else {}
+        ),
         **({"tools_function": callable_name(agent.tools)} if callable(agent.tools) else {}),
         "mcp": [
             {
@@ -65,6 +97,8 @@ def agent_json(agent: Agent) -> dict[str, Any]:
                 "address": server.address,
                 "include": None if server.include is None else list(server.include),
                 "exclude": list(server.exclude),
+                **_waits(server),
+                **_labels(server),
             }
             for server in agent.mcp
         ],

@@ -14,18 +14,23 @@ from mulligan.activities.answers.text_calls import text_calls_of
 from mulligan.activities.heartbeat import attempt_was_abandoned, lost_attempts
 from mulligan.activities.models.estimated_usage import estimated_input, tokens_of
 from mulligan.activities.models.protocol import Reply, Request
+from mulligan.activities.request_draft import draft_of
 from mulligan.activities.run_data.conversation_cache import CachedConversation
+from mulligan.activities.run_data.shown_settings import shown_settings
 from mulligan.activities.services import Services
 from mulligan.activities.spending import attempt_key
 from mulligan.agent import Agent
 from mulligan.content import Media, media_of
 from mulligan.model_name import ModelName
 from mulligan.observe import semconv
+from mulligan.observe.captured_messages import input_messages, output_messages
 from mulligan.observe.spans import ChatAttempt, content_attributes
 from mulligan.values import AssistantMessage, Message, Usage
 from mulligan.wire.agent_facts import Definition
 from mulligan.wire.live_text_in import live_text_in
 from mulligan.wire.model_call import ModelAnswer, ModelCall
+from mulligan.wire.request_labels import prompt_cache_key, safety_identifier
+from mulligan.wire.run_context import RunContext
 
 
 @dataclass(frozen=True)
@@ -57,8 +62,7 @@ class ModelAttempt:
         info, telemetry, request, lost = activity.info(), self.services.telemetry, self.request, lost_attempts()
         at = info.scheduled_time.timestamp()
         if lost or (info.attempt == 1 and not self.failed):
-            telemetry.open_group(request.where, request.step, at)
-            await telemetry.wait_for_parent_spans()
+            await telemetry.open_group(request.where, request.step, at)
         for attempt in lost:
             telemetry.lost_chat(request.where, self.chat(attempt), start=at)
 
@@ -82,17 +86,24 @@ class ModelAttempt:
     ) -> Request:
         """Build the request to the provider."""
         request, text_calls = self.request, text_calls_of(agent)
+        labels = request.where.labels
+        draft = draft_of(definition, conversation, request.features)
         return Request(
             model=ModelName.parse(request.model).name,
-            definition=definition,
-            items=[item for items in conversation.items for item in items],
-            messages=conversation.messages,
+            definition=draft.definition,
+            items=[item for items in draft.items for item in items],
+            messages=draft.messages,
             settings=agent.model_settings,
             parallel_tool_calls=agent.parallel_tool_calls,
             call_as_text=text_calls.as_text if text_calls is not None else None,
             timeout=self.services.providers.timeout(request.model, request.timeout),
+            prompt_cache_key=(labels.cache_key if labels else "") or _cache_key(request.where),
+            safety_identifier=(labels.safety_identifier if labels else "")
+            or safety_identifier(request.where.tenant, request.where.user),
             summarized_answers=request.summarized_answers or 0,
             on_text=on_text,
+            on_demand=draft.on_demand,
+            counted=conversation.counted,
         )
 
     async def take_answer(
@@ -115,8 +126,19 @@ class ModelAttempt:
             answer = await inspect_answer(self.services, request, agent, definition, reply, conversation)
             usage, others = answer.usage, answer.usage_of_repairs
         finally:
-            await self.services.budgets.add(request.where, request.model, usage, others, batched=batched, key=key)
+            budgets = self.services.budgets
+            await budgets.add(request.where, request.model, usage, others, batched=batched, key=key)
+            if reply.hosted_calls:
+                names = [call.name for call in reply.hosted_calls]
+                await budgets.add_hosted(request.where, request.model, names, key)
+        if agent.model_settings or definition.settings:
+            settings = shown_settings(agent.model_settings)
+            answer.settings = settings if settings != definition.settings else None
         conversation.extend([answer.message])
+        tokens, counted = answer.context_tokens, answer.usage
+        tokens = counted.input_tokens + counted.output_tokens if tokens is None else tokens
+        if tokens:
+            conversation.counted = len(conversation.messages), tokens
         # A settled call has its result already: the next model call takes it from this cache.
         for call, prepared in zip(answer.message.tool_calls, answer.prepared, strict=True):
             if prepared.text is not None:
@@ -140,11 +162,13 @@ class ModelAttempt:
         span.set_attributes(content_attributes(_new_media(request.messages)))
         telemetry = self.services.telemetry
         if telemetry.content:
-            messages = [message.model_dump(mode="json") for message in request.messages]
-            telemetry.add_content(span, semconv.INPUT_MESSAGES, messages)
-            calls = [call.model_dump(mode="json") for call in reply.calls]
-            answer = [{"role": "assistant", "text": reply.text, "tool_calls": calls}]
-            telemetry.add_content(span, semconv.OUTPUT_MESSAGES, answer)
+            telemetry.add_content(span, semconv.INPUT_MESSAGES, input_messages(request.messages))
+            answer = AssistantMessage(role="assistant", text=reply.text, tool_calls=[*reply.calls])
+            telemetry.add_content(span, semconv.OUTPUT_MESSAGES, output_messages(answer, reply.finish_reason))
+
+
+def _cache_key(where: RunContext) -> str:
+    return prompt_cache_key(activity.info().workflow_id or "", where.conversation, None)
 
 
 def _new_media(messages: Sequence[Message]) -> list[Media]:

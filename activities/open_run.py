@@ -4,43 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 
 from temporalio import activity
 
 from mulligan.activities.agent_not_served import decline, other_queues, unknown_agent
-from mulligan.activities.mcp.servers import OfferedTools
 from mulligan.activities.models.available_providers import AvailableProviders
-from mulligan.activities.models.resolve_models import model_patience, resolve_models
-from mulligan.activities.run_data.definitions import define
+from mulligan.activities.pin_facts import pin_facts
+from mulligan.activities.run_data.forked_facts import forked_facts
 from mulligan.activities.run_data.query_workflow import QUERY_TIMEOUT, this_workflow
 from mulligan.activities.services import Services
-from mulligan.agent import Agent, AgentTool
-from mulligan.durations import seconds
+from mulligan.agent import Agent
 from mulligan.errors import DeclarationError, InvalidRunInputError
-from mulligan.model_name import ModelName, can_be_batched, check_model
+from mulligan.model_name import ModelName, check_model
 from mulligan.observe.spans import AgentRun
 from mulligan.run_input import RunInput
-from mulligan.schema.well_formed import well_formed
-from mulligan.tool import Tool
-from mulligan.wire.agent_facts import (
-    INPUT_QUERY,
-    OPEN_RUN,
-    AgentFacts,
-    Definition,
-    ModelFacts,
-    OpenedRun,
-    OpenRun,
-    ToolFacts,
-)
+from mulligan.wire.agent_facts import INPUT_QUERY, OPEN_RUN, OpenedRun, OpenRun
 from mulligan.wire.conversation_ref import INPUT_MESSAGES_QUERY, Page, PageRequest
 from mulligan.wire.run_context import AGENT_WORKFLOW
 from mulligan.wire.search_attributes import AGENT_ATTRIBUTE
 
-INSTRUCTIONS_LIMIT = 50.0
-"""Seconds that an `instructions` function may take."""
 INPUT_PAGE = 10_000
 """Messages of a run's input that one query asks for."""
 QUERIED_MESSAGE = 2_096_500
@@ -49,12 +33,6 @@ QUERIED_MESSAGE = 2_096_500
 METADATA_BYTES = 1_200_000
 """Bytes of a run's metadata as JSON. The input of each tool call has it, with up to size_limits.ARGUMENTS_BYTES of
 arguments; the server terminates a run whose input of an activity has more than 2 MB."""
-NO_STORAGE = (
-    '"agent" is "{agent}", whose models are called in batches: its workers need a storage for the requests. Set '
-    "MULLIGAN_CONTENT_DIR, or MULLIGAN_EXTERNAL_STORAGE, on the workers."
-)
-DEFINITION_BYTES = 1_500_000
-"""Bytes of an agent's definition for the provider. It is part of this activity's result, whose limit is 2 MB."""
 
 
 @dataclass(frozen=True)
@@ -76,22 +54,11 @@ class OpenRunActivity:
         declared = await self._agent(request.agent)
         run_input = await self._input(request, declared)
         agent = await services.agents.opened(declared, run_input)
-        model = run_input.model or agent.models[0]
-        has_budget = services.budgets.is_limited(run_input.tenant)
-        models = resolve_models(agent, run_input, services.prices, has_budget=has_budget)
+        resolving = forked_facts if run_input.forked_from and run_input.forked_from.facts else pin_facts
         # Concurrently: each may take most of the time that opening a run has.
-        instructions, offered, attributes = await asyncio.gather(
-            self._instructions(agent, run_input), services.mcp_servers.offer_tools(agent), self._search_attributes()
-        )
-        definition = define(agent, instructions, model, offered, _client_instructions(agent, run_input))
-        own_models = [run_input.model] if run_input.model else agent.models
-        if agent.has_feature("batch") and services.contents is None and can_be_batched(own_models):
-            raise InvalidRunInputError(NO_STORAGE.format(agent=agent.name))
-        if (length := len(definition.model_dump_json().encode())) > DEFINITION_BYTES:
-            raise InvalidRunInputError(
-                f'"agent" is "{agent.name}", whose instructions and tools take {length:,} bytes; a run can carry '
-                f"{DEFINITION_BYTES:,}."
-            )
+        facts, attributes = await asyncio.gather(resolving(services, agent, run_input), self._search_attributes())
+        definition = facts.definition
+        facts.definition = await services.definitions.pinned(definition, agent.name, run_input.tenant)
         run = AgentRun(
             agent=agent.name,
             workflow_id=info.workflow_id or "",
@@ -103,11 +70,17 @@ class OpenRunActivity:
             metadata=run_input.metadata,
             call_id=request.call_id,
             resumed_from=run_input.resumed_from,
+            forked_from=run_input.forked_from,
         )
-        trace = services.telemetry.open_run(run, at=info.scheduled_time.timestamp())
+        trace = services.telemetry.open_run(
+            run,
+            at=info.scheduled_time.timestamp(),
+            instructions=definition.instructions,
+            tools=[*map(dict, definition.visible_tools)] if services.telemetry.content else (),
+        )
         services.agents.keep(trace, agent)
         await services.telemetry.wait_for_parent_spans()
-        facts = _facts(agent, own_models, models, definition, services.definitions.keep(definition), offered)
+        facts.digest = services.definitions.keep(definition)
         facts.carry_bytes = services.carry_bytes
         facts.model_task_queue = services.model_task_queue
         facts.search_attributes = attributes
@@ -134,8 +107,7 @@ class OpenRunActivity:
         Raises:
             InvalidRunInputError: a message or the metadata is too large, or the worker does not know the model.
         """
-        is_limited = self.services.carry_bytes is None
-        if is_limited:
+        if self.services.carry_bytes is None:
             # Before the query for the input, which could not be answered.
             _check_size("a message", request.longest_message or 0, QUERIED_MESSAGE)
         run_input = request.input or await _query_input(
@@ -143,10 +115,7 @@ class OpenRunActivity:
         )
         if run_input.model is not None:
             _check_model(run_input.model, self.services.providers)
-        if is_limited:
-            # A call's input has it twice where any worker must be able to call the function of the tools.
-            most = METADATA_BYTES // 2 if callable(agent.tools) else METADATA_BYTES
-            _check_size("metadata", _json_bytes(run_input.metadata), most)
+        check_metadata(self.services, agent, run_input)
         return run_input
 
     async def _search_attributes(self) -> list[str]:
@@ -158,29 +127,6 @@ class OpenRunActivity:
         if client.data_converter.payload_codec is not None:
             names -= {AGENT_ATTRIBUTE.name}  # Temporal never encrypts search attributes
         return sorted(names)
-
-    async def _instructions(self, agent: Agent, run_input: RunInput) -> str:
-        if isinstance(agent.instructions, str):
-            return agent.instructions
-        limit = INSTRUCTIONS_LIMIT
-        instructions = await self.services.runtime.run(agent.instructions, (run_input,), limit=limit, read=str)
-        return str(well_formed(instructions))
-
-
-def _client_instructions(agent: Agent, run_input: RunInput) -> str:
-    """What the client wants the agent to observe, as far as the agent accepts it.
-
-    Those that a conversation had before its agent began to refuse them are left out.
-
-    Raises:
-        InvalidRunInputError: the agent refuses such instructions.
-    """
-    given = (run_input.client_instructions or "").strip()
-    if given and agent.client_instructions == "refuse" and run_input.resumed_from is None:
-        raise InvalidRunInputError(
-            f'"client_instructions" is refused: the agent "{agent.name}" has its own instructions. Leave it out.'
-        )
-    return given if agent.client_instructions == "context" else ""
 
 
 def _check_model(model: str, providers: AvailableProviders) -> None:
@@ -201,6 +147,18 @@ def _check_model(model: str, providers: AvailableProviders) -> None:
         )
 
 
+def check_metadata(services: Services, agent: Agent, run_input: RunInput) -> None:
+    """Check that the activities of an agent can get the run's metadata.
+
+    Raises:
+        InvalidRunInputError: it is too large.
+    """
+    if services.carry_bytes is None:
+        # A call's input has it twice where any worker must be able to call the function of the tools.
+        most = METADATA_BYTES // 2 if callable(agent.tools) else METADATA_BYTES
+        _check_size("metadata", _json_bytes(run_input.metadata), most)
+
+
 def _json_bytes(metadata: Mapping[str, str]) -> int:
     return len(json.dumps(metadata, ensure_ascii=False).encode(errors="replace"))
 
@@ -216,70 +174,6 @@ def _check_size(what: str, length: int, most: int) -> None:
             f"The run's input: {what} has {length:,} bytes; {most:,} are the most without external storage "
             "(MULLIGAN_EXTERNAL_STORAGE)."
         )
-
-
-def _facts(
-    agent: Agent,
-    own_models: Sequence[str],
-    models: ModelFacts,
-    definition: Definition,
-    digest: str,
-    offered: OfferedTools,
-) -> AgentFacts:
-    tools = [*agent.listed_tools, *offered.tools]
-    return AgentFacts(
-        **dict(models),
-        max_steps=agent.max_steps,
-        max_repeats=agent.max_repeats,
-        max_total_tokens=agent.max_total_tokens,
-        max_sub_runs=agent.max_sub_runs,
-        model_timeout=seconds(agent.model_timeout),
-        model_patience=model_patience(agent),
-        model_attempts=agent.model_attempts,
-        features={each.name: dict(each.facts(own_models)) for each in agent.features},
-        tools={tool.name: _tool_facts(agent, tool, offered.originals.get(tool.name)) for tool in tools},
-        definition=definition,
-        digest=digest,
-        structured=agent.declared_output is not None,
-        tools_by_function=agent.is_of_run,
-        guarded=agent.guard is not None or any(callable(tool.needs_approval) for tool in tools),
-    )
-
-
-def _tool_facts(agent: Agent, tool: Tool, mcp: str | None) -> ToolFacts:
-    defaults = {name: value for each in agent.features for name, value in each.tool_defaults().items()}
-    facts = ToolFacts(
-        timeout=tool.timeout.total_seconds(),
-        queue_timeout=tool.queue_timeout.total_seconds() if tool.task_queue else None,
-        attempts=tool.attempts,
-        task_queue=tool.task_queue,
-        local=tool.local,
-        approval_timeout=_person_limit(tool, tool.approval_timeout, defaults.get("approval_timeout")),
-        approval_reminder=_person_limit(tool, tool.approval_reminder, defaults.get("approval_reminder")),
-        asks_person=bool(tool.needs_approval) or tool.asks_person,
-        mcp=mcp,
-        may_ask_person=tool.asks,
-        once=tool.once,
-        deferred=tool.deferred,
-        deferred_timeout=seconds(tool.deferred_timeout) if tool.deferred_timeout else None,
-        on_cancel=tool.on_cancel is not None,
-    )
-    if isinstance(tool, AgentTool):
-        facts.agent, facts.max_depth, facts.share_budget = tool.agent.name, agent.max_depth, tool.share_budget
-        if tool.share_budget:
-            facts.max_total_tokens, facts.max_cost = tool.agent.max_total_tokens, tool.agent.max_cost
-    return facts
-
-
-def _person_limit(tool: Tool, own: timedelta | None, default: float | timedelta | None) -> float | None:
-    """Seconds of an option about waits for a person: the tool's `own`, or else the agent's `default`.
-
-    None if neither is set, or if the tool's calls never wait for a person.
-    """
-    if not (tool.needs_approval or tool.asks_person or tool.asks):
-        return None
-    limit = default if own is None else own
-    return None if limit is None else seconds(limit)
 
 
 async def _query_input(conversation: str, *, whole: bool) -> RunInput:

@@ -9,12 +9,14 @@ from mulligan.agent import Agent, with_sub_agents
 from mulligan.endpoint import merge_endpoints
 from mulligan.endpoint_model import Model, endpoints_of
 from mulligan.errors import DeclarationError
+from mulligan.mcp import server_name_of
 from mulligan.script import Script
 from mulligan.tool import Tool
 
 
 class Registry:
-    """The agents, scripts and separate tools that a worker serves, and the sub-agents of all of these.
+    """The agents, scripts and separate tools that a worker serves, and the agents that all of these may call or hand
+    conversations to.
 
     Raises:
         DeclarationError: an agent's tools, which may have been added after its declaration, are not valid; or two different
@@ -29,9 +31,14 @@ class Registry:
         models: Iterable[Model] = (),
     ) -> None:
         tools = list(tools)
-        self.agents = _by_name(with_sub_agents(agents, tools), "agents")
+        self.agents = _by_name(with_sub_agents(agents, tools, handoffs=True), "agents")
         for agent in self.agents.values():
             agent.check()
+            if unknown := [name for name in agent.handoff_names if name not in self.agents]:
+                raise DeclarationError(
+                    f"{agent.source}: agent {agent.name!r}: handoffs names {unknown[0]!r}, but no loaded module has an "
+                    "agent of that name; load its module as well, or give the Agent itself."
+                )
         self.scripts = _by_name(scripts, "scripts")
         owned = {id(tool) for agent in self.agents.values() for tool in agent.listed_tools}
         self.tools = _by_name((tool for tool in tools if id(tool) not in owned), "tools")
@@ -39,6 +46,15 @@ class Registry:
         own = [endpoint for agent in self.agents.values() for endpoint in agent.endpoints()]
         self.endpoints = merge_endpoints([*own, *endpoints_of(models)])
         """The endpoints that are declared in code, by their names."""
+
+    def has_tool(self, agent: str, tool: str) -> bool | None:
+        """Whether an agent has a tool; None where that is not known here: another worker serves the agent, or its tools are
+        known to a function or an MCP server.
+        """
+        known = self.agents.get(agent)
+        if known is None or callable(known.tools):
+            return None
+        return known.tool(tool) is not None or (None if known.mcp_server(server_name_of(tool)) else False)
 
 
 _T = TypeVar("_T", Agent, Script, Tool)

@@ -1,4 +1,4 @@
-"""The agents as runs have them: an agent whose tools a function returns has those of the run."""
+"""The agents as runs have them: an agent whose tools a function returns has those of the run; for some runs it has none."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class RunAgents:
     registry: Registry
     runtime: ToolRuntime
     endpoints: Container[str]
-    _kept: OrderedDict[str, Agent] = field(default_factory=OrderedDict)
-    """By the trace of the run, which no other turn of any conversation has."""
-    _failed: OrderedDict[str, float] = field(default_factory=OrderedDict)
-    """When the tools of a run could not be listed, by its trace."""
+    _kept: OrderedDict[tuple[str, str], Agent] = field(default_factory=OrderedDict)
+    """By the trace of the run, which no other turn of any conversation has, and the agent's name."""
+    _failed: OrderedDict[tuple[str, str], float] = field(default_factory=OrderedDict)
+    """When the tools of a run could not be listed, by its trace and its agent."""
 
     async def opened(self, agent: Agent, run_input: RunInput) -> Agent:
         """The agent of a run that opens.
@@ -49,6 +49,8 @@ class RunAgents:
         Raises:
             InvalidRunInputError: the function of its tools failed, or returned tools that cannot be used.
         """
+        if run_input.model_only:
+            return agent.model_only()
         if not callable(agent.tools):
             return agent
         given = (run_input.without_conversation,)
@@ -73,7 +75,7 @@ class RunAgents:
     def keep(self, context_trace: str, agent: Agent) -> None:
         """Keep the agent of a run that was opened, for its activities on this worker."""
         if agent.is_of_run:
-            self._kept[context_trace] = agent
+            self._kept[context_trace, agent.name] = agent
             while len(self._kept) > MOST_KEPT:
                 self._kept.popitem(last=False)
 
@@ -83,20 +85,23 @@ class RunAgents:
         Where they cannot be listed now, the run has none of them until they can: each call is told that its tool is gone.
         """
         agent = self.registry.agents.get(context.agent)
+        if agent is not None and context.input is not None and context.input.model_only:
+            return agent.model_only()
         if agent is None or not callable(agent.tools):
             return agent
-        if (agent_of_run := self._kept.get(context.trace)) is not None:
-            self._kept.move_to_end(context.trace)
+        key = (context.trace, context.agent)
+        if (agent_of_run := self._kept.get(key)) is not None:
+            self._kept.move_to_end(key)
             return agent_of_run
         if context.input is None:
             return agent.with_tools(())  # when the run opened, the agent had a list
-        if time.monotonic() - self._failed.get(context.trace, -math.inf) < SECONDS_BETWEEN_TRIES:
+        if time.monotonic() - self._failed.get(key, -math.inf) < SECONDS_BETWEEN_TRIES:
             return agent.with_tools(())
         try:
             built = await self.opened(agent, context.input)
         except InvalidRunInputError as error:
             logger.warning("A run goes on without its tools. %s", error.message)
-            self._failed[context.trace] = time.monotonic()
+            self._failed[key] = time.monotonic()
             while len(self._failed) > MOST_KEPT:
                 self._failed.popitem(last=False)
             return agent.with_tools(())

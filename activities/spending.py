@@ -36,6 +36,9 @@ class Spending:
     ) -> None:
         """Add the cost of a model call."""
 
+    async def add_hosted(self, context: RunContext, model: str, names: Sequence[str], key: Sequence[object]) -> None:
+        """Add the cost of calls that the model's provider has carried out."""
+
     @asynccontextmanager
     async def void_counted(self, context: RunContext, model: str, request: Request, *part: str) -> AsyncIterator[None]:
         """Count the answer that the block requests, if the block raises instead of taking it."""

@@ -28,11 +28,17 @@ from mulligan.features.approvals import Approvals
 from mulligan.features.background import Background
 from mulligan.features.batch import Batch
 from mulligan.features.calls_in_text import CallsInText
+from mulligan.features.clearing import ClearToolResults
+from mulligan.features.code_mode import CodeMode
 from mulligan.features.compaction import Compaction
+from mulligan.features.guarded import Guarded
+from mulligan.features.skills import Skills
+from mulligan.features.tool_search import ToolSearch
 from mulligan.fixer import InvalidToolInput, ask_model
 from mulligan.mcp import McpServer
 from mulligan.mcp_auth import OAuthClientCredentials, OAuthLogin
 from mulligan.output import ProviderStrategy, ToolStrategy, output_of
+from mulligan.provider_tool import ProviderTool
 from mulligan.run_input import RunInput
 from mulligan.script import Call, Say, Script, last_result
 from mulligan.tool import Tool, ToolContext, ToolError, tool
@@ -57,16 +63,10 @@ if TYPE_CHECKING:
     from mulligan import events
     from mulligan.client.connect import connect
     from mulligan.client.converter import data_converter
+    from mulligan.client.fork_run import ForkError, fork_run
     from mulligan.client.read_run import read_steps
-    from mulligan.client.resume_run import (
-        AlreadyResumedError,
-        NoWorkerError,
-        PromptNeededError,
-        ResumeError,
-        RunNotFoundError,
-        RunOpenError,
-        resume_run,
-    )
+    from mulligan.client.resume_run import AlreadyResumedError, PromptNeededError, RunOpenError, resume_run
+    from mulligan.client.run_state import NoWorkerError, ResumeError, RunNotFoundError
     from mulligan.worker.temporal_plugin import MulliganPlugin
     from mulligan.workflows.durable_agent import DurableAgent
 
@@ -82,6 +82,8 @@ __all__ = [
     "Batch",
     "Call",
     "CallsInText",
+    "ClearToolResults",
+    "CodeMode",
     "Compaction",
     "Consumption",
     "ContentError",
@@ -91,6 +93,8 @@ __all__ = [
     "DurableAgent",
     "ErrorInfo",
     "File",
+    "ForkError",
+    "Guarded",
     "Image",
     "InvalidActivityResultError",
     "InvalidRunInputError",
@@ -112,6 +116,7 @@ __all__ = [
     "Pending",
     "PromptNeededError",
     "ProviderStrategy",
+    "ProviderTool",
     "Repair",
     "ResumeError",
     "RunInput",
@@ -121,6 +126,7 @@ __all__ = [
     "Say",
     "Script",
     "SendMessage",
+    "Skills",
     "Step",
     "StepCompaction",
     "Stop",
@@ -134,6 +140,7 @@ __all__ = [
     "ToolError",
     "ToolExecutionError",
     "ToolMessage",
+    "ToolSearch",
     "ToolStrategy",
     "ToolTimeoutError",
     "UnknownToolError",
@@ -145,6 +152,7 @@ __all__ = [
     "data_converter",
     "error_of",
     "events",
+    "fork_run",
     "last_result",
     "output_of",
     "read_steps",
@@ -155,14 +163,16 @@ __all__ = [
 _LAZY = {
     "AlreadyResumedError": "mulligan.client.resume_run",
     "DurableAgent": "mulligan.workflows.durable_agent",
+    "ForkError": "mulligan.client.fork_run",
     "MulliganPlugin": "mulligan.worker.temporal_plugin",
-    "NoWorkerError": "mulligan.client.resume_run",
+    "NoWorkerError": "mulligan.client.run_state",
     "PromptNeededError": "mulligan.client.resume_run",
-    "ResumeError": "mulligan.client.resume_run",
-    "RunNotFoundError": "mulligan.client.resume_run",
+    "ResumeError": "mulligan.client.run_state",
+    "RunNotFoundError": "mulligan.client.run_state",
     "RunOpenError": "mulligan.client.resume_run",
     "connect": "mulligan.client.connect",
     "data_converter": "mulligan.client.converter",
+    "fork_run": "mulligan.client.fork_run",
     "read_steps": "mulligan.client.read_run",
     "resume_run": "mulligan.client.resume_run",
 }

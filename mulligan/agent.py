@@ -6,8 +6,9 @@ import copy
 import inspect
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Generic, Literal, TypeVar, get_args
 
@@ -17,7 +18,7 @@ from mulligan.durations import as_timedelta
 from mulligan.endpoint import Endpoint
 from mulligan.endpoint_model import Model, endpoints_of, model_name
 from mulligan.errors import DeclarationError
-from mulligan.features import FEATURES
+from mulligan.features import FEATURES, parts
 from mulligan.features.agent_feature import AgentFeature
 from mulligan.fixer import AskModel, Fixer
 from mulligan.mcp import McpServer, check_servers
@@ -25,11 +26,14 @@ from mulligan.model_name import check_model
 from mulligan.once import Once
 from mulligan.output import Output, ProviderStrategy, Strategy, ToolStrategy
 from mulligan.policy import HandleErrors
+from mulligan.provider_tool import ProviderTool
 from mulligan.run_input import RunInput
 from mulligan.schema.arguments_model import arguments_model
 from mulligan.tool import Tool, ToolContext, ToolError
 from mulligan.values import OutputT, ToolCall
 
+Tools = Sequence[Tool | ProviderTool]
+"""Tools that workers run, and tools that providers run."""
 Instructions = str | Callable[[RunInput], str | Awaitable[str]]
 """A system prompt, or a function of the run's input that returns one."""
 F = TypeVar("F", bound=AgentFeature)
@@ -39,6 +43,8 @@ RUNTIME_SETTINGS = frozenset({"model", "messages", "input", "instructions", "too
 """Model settings that the runtime decides: in `model_settings` they would break a run."""
 ClientInstructions = Literal["context", "ignore", "refuse"]
 """What becomes of instructions that a client of the HTTP server sends."""
+LONGEST_HANDOFF = 52
+"""Characters of the name of an agent that another one hands conversations to."""
 NO_LIMIT = timedelta(0)
 """The `timeout` of an AgentTool whose runs have no time limit."""
 
@@ -56,10 +62,13 @@ class Agent(Generic[OutputT]):
             `scripted:NAME`, at an endpoint of the operator's with `provider@endpoint:NAME`; a `Model`, which has an endpoint
             of its own; or a list of them: the next one is called where one refuses a request or is unavailable.
         instructions: The system prompt: a text, or a function of the RunInput, called once a run.
-        tools: The tools that the model may call: a list, or a function, sync or async, of the RunInput without the
-            conversation (`prompt`, `messages`, `resumed_from`) that returns it. The function is called when a run opens, and
-            again on each other worker that works on the run: it must return the same tools for the same input.
+        tools: The tools that the model may call, those that its provider runs (`ProviderTool`) among them: a list, or a
+            function, sync or async, of the RunInput without the conversation (`prompt`, `messages`, `resumed_from`) that
+            returns it. The function is called when a run opens, and again on each other worker that works on the run: it
+            must return the same tools for the same input.
         mcp: Servers of the Model Context Protocol; the model may call their tools too, as `server__tool`.
+        handoffs: Agents, or their names, that the model may hand the conversation to, by the tools `transfer_to_NAME`: the
+            run goes on with the other agent's instructions, tools and model.
         output: The type of its answer: a pydantic model, dataclass, TypedDict, a union of them, a JSON schema as a dict,
             or a `ToolStrategy` or `ProviderStrategy` of one. None: text.
         max_steps: How many model calls a run may make.
@@ -68,8 +77,10 @@ class Agent(Generic[OutputT]):
         max_total_tokens: Input and output tokens after which a run ends with status `max_tokens`.
         max_depth: How many levels of sub-agents (`as_tool`) may be below a run of it.
         max_sub_runs: How many runs of sub-agents may be started below a run of it, at all levels together.
+        max_handoffs: How often a run that begins with it may hand its conversation over.
         max_cost: USD after which a run ends with status `max_cost`. The prices of its models must be known.
-        features: What it does beside that: `Compaction`, `Background`, `Batch`, `Approvals`, `CallsInText`; each class once.
+        features: What it does beside that: `Compaction`, `ClearToolResults`, `ToolSearch`, `Skills`, `CodeMode`,
+            `Guarded`, `Background`, `Batch`, `Approvals`, `CallsInText`; each class once.
         handle_errors: The policy for failures (see `HandleErrors`).
         repair: As a tool's `fix`, for every tool of the agent; called after it.
         client_instructions: What becomes of instructions of clients of the HTTP server (`instructions`, system and developer
@@ -92,8 +103,9 @@ class Agent(Generic[OutputT]):
     name: str
     model: str | Model | Sequence[str | Model]
     instructions: Instructions = ""
-    tools: Sequence[Tool] | Callable[[RunInput], Sequence[Tool] | Awaitable[Sequence[Tool]]] = ()
+    tools: Tools | Callable[[RunInput], Tools | Awaitable[Tools]] = ()
     mcp: Sequence[McpServer] = ()
+    handoffs: Sequence[Agent[Any] | str] = ()
     output: type[OutputT] | ToolStrategy[OutputT] | ProviderStrategy[OutputT] | UnionType | Mapping[str, Any] | None = (
         None
     )
@@ -102,6 +114,7 @@ class Agent(Generic[OutputT]):
     max_total_tokens: int | None = None
     max_depth: int = 5
     max_sub_runs: int = 100
+    max_handoffs: int = 10
     max_cost: float | None = None
     features: Sequence[AgentFeature] = ()
     handle_errors: HandleErrors = True
@@ -119,6 +132,10 @@ class Agent(Generic[OutputT]):
     """`output`, as types with their schemas; None where the answer is text."""
     models: tuple[str, ...] = field(default=(), init=False, repr=False)
     """The names of `model`, as a list in the order in which the models are called."""
+    all_features: tuple[AgentFeature, ...] = field(default=(), init=False, repr=False)
+    """`features`, and those that its tools ask for (`on_demand`), with their defaults."""
+    feature_tools: tuple[Tool, ...] = field(default=(), init=False, repr=False)
+    """The tools that its features add."""
     is_of_run: bool = field(default=False, init=False, repr=False)
     """Whether its tools are those that a function has returned for one run."""
 
@@ -147,21 +164,74 @@ class Agent(Generic[OutputT]):
             DeclarationError: one of them cannot be used with this agent.
         """
         context = f"{self.source}: agent {self.name!r}"
+        object.__setattr__(self, "feature_tools", ())
+        object.__setattr__(self, "all_features", tuple(self.features))
         self._check_models(context)
         self._check_tools(context)
         self._check_features(context)
+        self._check_handoffs(context)
         self._check_needs(context)
+        self._add_features(context)
 
     @property
     def listed_tools(self) -> Sequence[Tool]:
-        """The tools; none where a function returns them, which is called for each run."""
+        """The tools that workers run, those of the agent's features too; none where a function returns them for each run."""
+        tools = [each for each in self._declared_tools if not isinstance(each, ProviderTool)]
+        return [*tools, *self.feature_tools] if self.feature_tools else tools
+
+    @property
+    def handoff_names(self) -> tuple[str, ...]:
+        """The names of the agents that it may hand the conversation to."""
+        return tuple(each.name if isinstance(each, Agent) else each for each in self.handoffs)
+
+    @property
+    def finds_tools(self) -> bool:
+        """Whether the model must find some of the tools before it sees them (`on_demand`)."""
+        return any(tool.on_demand for tool in self.listed_tools) or any(server.on_demand for server in self.mcp)
+
+    @property
+    def may_read_untrusted(self) -> bool:
+        """Whether results of its tools may have been written by others, or of its sub-agents' tools, or of those of agents
+        that it hands the conversation to.
+        """
+        return any(_reads_untrusted(agent) for agent in with_sub_agents([self], handoffs=True))
+
+    @property
+    def provider_tools(self) -> Sequence[ProviderTool]:
+        """The tools that providers run; none where a function returns the tools."""
+        return [each for each in self._declared_tools if isinstance(each, ProviderTool)]
+
+    @property
+    def _declared_tools(self) -> Tools:
         return () if callable(self.tools) else self.tools
 
-    def with_tools(self, tools: Sequence[Tool]) -> Agent[OutputT]:
+    @property
+    def has_tools(self) -> bool:
+        """Whether its model may have tools, of whatever kind."""
+        return bool(self.tools or self.mcp or self.feature_tools)
+
+    def with_tools(self, tools: Tools) -> Agent[OutputT]:
         """The agent for one run, with the tools that the function has returned for it. They are not checked."""
         agent = copy.copy(self)
         object.__setattr__(agent, "tools", tools)
         object.__setattr__(agent, "is_of_run", True)
+        return agent
+
+    def model_only(self) -> Agent[Any]:
+        """The agent for one run that has its model, name and limits alone."""
+        agent = self.with_tools(())
+        nothing: dict[str, Any] = {
+            "mcp": (),
+            "output": None,
+            "declared_output": None,
+            "features": (),
+            "handoffs": (),
+            "all_features": (),
+            "feature_tools": (),
+            "model_settings": {},
+        }
+        for name, value in {**nothing, "instructions": "", "client_instructions": "context"}.items():
+            object.__setattr__(agent, name, value)
         return agent
 
     def feature(self, kind: type[F]) -> F | None:
@@ -176,6 +246,11 @@ class Agent(Generic[OutputT]):
         """The tool of that name, or None."""
         return next((tool for tool in self.listed_tools if tool.name == name), None)
 
+    def hides(self, name: str) -> bool:
+        """Whether the model does not see the tool of a name, as only a feature calls it. It sees the tools of features."""
+        is_hidden = any(each.hides(name) for each in self.all_features)
+        return is_hidden and not any(each.name == name for each in self.feature_tools)
+
     def mcp_server(self, name: str) -> McpServer | None:
         """The MCP server of that name, or None."""
         return next((server for server in self.mcp if server.name == name), None)
@@ -186,12 +261,13 @@ class Agent(Generic[OutputT]):
         description: str,
         name: str | None = None,
         share_budget: bool = False,
-        needs_approval: bool | Callable[..., Any] = False,
+        needs_approval: bool | str | Callable[..., Any] = False,
         approval_timeout: float | timedelta | None = None,
         handle_errors: HandleErrors | None = None,
         task_queue: str | None = None,
         timeout: float | timedelta | None = None,
         once: Once = False,
+        on_demand: bool = False,
     ) -> AgentTool:
         """This agent as a tool of another: each call is a run with a history of its own. It takes {"prompt": text}.
 
@@ -205,6 +281,7 @@ class Agent(Generic[OutputT]):
             task_queue: The task queue of its runs, if not the calling run's.
             timeout: Seconds, or a timedelta, for a whole run; None: no limit.
             once: As a tool's.
+            on_demand: As a tool's.
 
         Raises:
             DeclarationError: an option makes no sense.
@@ -227,6 +304,7 @@ class Agent(Generic[OutputT]):
             approval_timeout=None if approval_timeout is None else as_timedelta(approval_timeout),
             task_queue=task_queue,
             once=once,
+            on_demand=on_demand,
         )
         agent_tool.check()
         return agent_tool
@@ -237,7 +315,7 @@ class Agent(Generic[OutputT]):
         return "tool" if any(output and output.strategy_for(each) == "tool" for each in models) else "provider"
 
     def callable_names(self, strategy: Strategy) -> list[str]:
-        """The names that the model may call: the tools, and the output types where the strategy is `tool`."""
+        """The names that can be called: the tools, and the output types where the strategy is `tool`."""
         outputs = self.declared_output.types if self.declared_output and strategy == "tool" else ()
         return [*(tool.name for tool in self.listed_tools), *(kind.name for kind in outputs)]
 
@@ -290,8 +368,8 @@ class Agent(Generic[OutputT]):
                 check_model(model_name(model), f"{context}, {type(each).__name__}")
 
     def _check_tools(self, context: str) -> None:
-        for index, thing in enumerate(self.listed_tools):
-            if not isinstance(thing, Tool):
+        for index, thing in enumerate(self._declared_tools):
+            if not isinstance(thing, Tool | ProviderTool):
                 what = getattr(thing, "__name__", None) or repr(thing)
                 raise DeclarationError(f"{context}: tools[{index}] ({what}) is not a tool; declare it with @tool.")
         names = [tool.name for tool in self.listed_tools]
@@ -303,6 +381,22 @@ class Agent(Generic[OutputT]):
             raise DeclarationError(f"{context}: {taken[0]!r} is the name of a tool and of its output; rename one.")
         check_servers(self.mcp, names, context)
 
+    def _check_handoffs(self, context: str) -> None:
+        for index, each in enumerate(self.handoffs):
+            if not isinstance(each, Agent | str) or not (name := each if isinstance(each, str) else each.name):
+                raise DeclarationError(
+                    f"{context}: handoffs[{index}] is {each!r}, which is no agent; give an Agent, or the name of one."
+                )
+            if name == self.name:
+                raise DeclarationError(f"{context}: handoffs names the agent itself; leave it out.")
+            if name in self.handoff_names[:index]:
+                raise DeclarationError(f"{context}: handoffs names {name!r} twice; name each agent once.")
+            if len(name) > LONGEST_HANDOFF:
+                raise DeclarationError(
+                    f"{context}: handoffs[{index}] is {name!r}; its tool transfer_to_… may have 64 characters, so the name "
+                    f"may have {LONGEST_HANDOFF}."
+                )
+
     def _check_needs(self, context: str) -> None:
         """Check that the features are installed that the declaration needs."""
         needs = {
@@ -312,13 +406,37 @@ class Agent(Generic[OutputT]):
                 any(map(_waits, self.listed_tools)) or any(each.needs_approval for each in self.mcp),
             ),
             "deferred": ("a deferred tool", any(each.deferred for each in self.listed_tools)),
+            "guarded": ("a tool with consequential", any(each.consequential for each in self.listed_tools)),
             "once": ("a tool with once", any(each.once for each in self.listed_tools)),
+            "tool_search": ("a tool, or an MCP server, with on_demand", self.finds_tools),
+            "handoffs": ("an agent with handoffs", bool(self.handoffs)),
             "sub_agents": ("an agent as a tool", any(isinstance(each, AgentTool) for each in self.listed_tools)),
             "server_questions": ("an MCP server that asks people", any(each.questions for each in self.mcp)),
         }
         for name, (what, is_present) in needs.items():
             if is_present and name not in FEATURES:
                 raise DeclarationError(f"{context}: {what} needs the feature {name!r}, which is not installed.")
+
+    def _add_features(self, context: str) -> None:
+        """Add the features that the tools ask for, and the tools that features add.
+
+        Raises:
+            DeclarationError: another tool, or an output, has the name of one of these.
+        """
+        asked = [each for name, implied in _implied() if not self.has_feature(name) and (each := implied(self))]
+        object.__setattr__(self, "all_features", (*self.features, *asked))
+        names = {*(tool.name for tool in self.listed_tools)}
+        names |= {each.name for each in (self.declared_output.types if self.declared_output else ())}
+        added: list[Tool] = []
+        for feature in self.all_features:
+            for tool in feature.added_tools(self):
+                if tool.name in names:
+                    raise DeclarationError(
+                        f"{context}: {tool.name!r} is the name of a tool that {type(feature).__name__} adds; rename yours."
+                    )
+                names.add(tool.name)
+                added.append(replace(tool, feature=feature.name))
+        object.__setattr__(self, "feature_tools", tuple(added))
 
     def _check_limits(self, context: str) -> None:
         faults = {
@@ -331,6 +449,9 @@ class Agent(Generic[OutputT]):
             ),
             f"max_sub_runs is {self.max_sub_runs!r}; it must be a whole number, 0 or more": (
                 type(self.max_sub_runs) is not int or self.max_sub_runs < 0
+            ),
+            f"max_handoffs is {self.max_handoffs!r}; it must be a whole number, 0 or more": (
+                type(self.max_handoffs) is not int or self.max_handoffs < 0
             ),
             f"max_cost is {self.max_cost!r}; it must be a number of USD above 0, or None": not _is_cost(self.max_cost),
             f"client_instructions is {self.client_instructions!r}; it must be 'context', 'ignore' or 'refuse'": (
@@ -373,12 +494,13 @@ class AgentTool(Tool):
         return others | {"description is empty; say what the agent is good for": not self.description.strip()}
 
 
-def with_sub_agents(agents: Iterable[Agent], tools: Iterable[Tool] = ()) -> list[Agent]:
+def with_sub_agents(agents: Iterable[Agent], tools: Iterable[Tool] = (), *, handoffs: bool = False) -> list[Agent]:
     """The agents, then their sub-agents at all levels; each once. Agents may be sub-agents of each other.
 
     Args:
         agents: Where to begin.
         tools: Tools outside of any agent; the agents of those that are AgentTools count as well.
+        handoffs: Whether those that they hand conversations to count as well.
     """
     reached: dict[int, Agent] = {}
     queue = [*agents, *(each.agent for each in tools if isinstance(each, AgentTool))]
@@ -387,7 +509,14 @@ def with_sub_agents(agents: Iterable[Agent], tools: Iterable[Tool] = ()) -> list
         if id(agent) not in reached:
             reached[id(agent)] = agent
             queue += [each.agent for each in agent.listed_tools if isinstance(each, AgentTool)]
+            if handoffs:
+                queue += [each for each in agent.handoffs if isinstance(each, Agent)]
     return list(reached.values())
+
+
+def _reads_untrusted(agent: Agent) -> bool:
+    sources: list[Tool | McpServer] = [*agent.listed_tools, *agent.mcp]
+    return callable(agent.tools) or bool(agent.provider_tools) or any(each.trust == "untrusted" for each in sources)
 
 
 def _prompt_function(agent: str) -> Callable[..., str]:
@@ -426,6 +555,13 @@ def _parse_models(model: object, context: str) -> tuple[str, ...]:
     if not models:
         raise DeclarationError(f"{context}: model is an empty list; name a model in it.")
     return tuple(models)
+
+
+@cache
+def _implied() -> list[tuple[str, Callable[[Agent], AgentFeature | None]]]:
+    """By the name of a feature, the function that returns it for agents whose tools ask for it."""
+    modules = {module.__name__.rpartition(".")[2]: module for module in parts("features")}
+    return [(name, module.implied_by) for name, module in modules.items() if hasattr(module, "implied_by")]
 
 
 def _waits(tool: Tool) -> bool:

@@ -19,10 +19,18 @@ ENDPOINT_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")
 MAX_FILE_BYTES = 1_000_000
 MAX_ENDPOINTS = 1_000
 """Of one file."""
-FIELDS = ("base_url", "api_key_env", "headers", "timeout")
+FIELDS = ("base_url", "api_key_env", "headers", "timeout", "kind", "api_version", "region", "project")
 """The keys of an endpoint in the operator's file."""
+KINDS = {
+    "azure": ("base_url", ("api_version",)),
+    "bedrock": ("region", ("region",)),
+    "vertex": ("project and region", ("project", "region")),
+}
+"""The kinds of endpoints of clouds: what each needs, as a text, and which fields are only for it."""
 _EXAMPLE = "such as http://localhost:11434/v1"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PLACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
+"""A version, a region or a project of a cloud."""
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """A header's name (RFC 9110, 5.6.2)."""
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -39,6 +47,11 @@ class Endpoint:
         api_key_env: The environment variable of the worker that has the key. None: the endpoint takes no key.
         headers: Sent with each request. `${NAME}` in a value is replaced by that environment variable of the worker.
         timeout: Seconds for one answer at most; the agent's `model_timeout` applies too. None: only the latter.
+        kind: `azure` (OpenAI's models), `bedrock` (Anthropic's) or `vertex` (Google's and Anthropic's): requests are sent
+            and signed as that cloud wants it. Without `api_key_env`, the login is that of the worker's environment.
+        api_version: Azure's, for its older API; None: its API of version 1.
+        region: Of Bedrock or Vertex.
+        project: Of Vertex.
 
     Raises:
         DeclarationError: a value is invalid.
@@ -49,6 +62,10 @@ class Endpoint:
     api_key_env: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     timeout: float | None = None
+    kind: str | None = None
+    api_version: str | None = None
+    region: str | None = None
+    project: str | None = None
 
     def __post_init__(self) -> None:
         context = f"the endpoint {str(self.name)[:80]!r}"
@@ -69,6 +86,25 @@ class Endpoint:
             isinstance(timeout, bool) or not isinstance(timeout, int | float) or not 0 < timeout < math.inf
         ):
             raise DeclarationError(f"{context}: timeout is {timeout!r}; it must be more than 0 seconds.")
+
+        self._check_kind(context)
+
+    def _check_kind(self, context: str) -> None:
+        if self.kind is not None and self.kind not in KINDS:
+            raise DeclarationError(f"{context}: kind is {str(self.kind)[:80]!r}; known are {', '.join(KINDS)}.")
+        needed, own = KINDS[self.kind] if self.kind else ("", ())
+        for name in ("api_version", "region", "project"):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, str) or not _PLACE.fullmatch(value)):
+                raise DeclarationError(f"{context}: {name} has characters that no {name} has, or none.")
+            if value is not None and name not in own:
+                raise DeclarationError(f"{context}: {name} is not for an endpoint of the kind {self.kind!r}.")
+        if self.kind and any(getattr(self, name) is None for name in needed.split(" and ")):
+            raise DeclarationError(f"{context}: an endpoint of the kind {self.kind!r} needs {needed}.")
+        if self.kind == "vertex" and self.api_key_env is not None:
+            raise DeclarationError(
+                f"{context}: Vertex takes no key; leave api_key_env out, and set GOOGLE_APPLICATION_CREDENTIALS."
+            )
 
     def api_key(self) -> str | None:
         """The key, from the environment of this process; "" if the variable is not set. None: no key is needed."""
@@ -152,7 +188,7 @@ def _from_table(name: str, table: Any) -> Endpoint:
         raise DeclarationError(
             f"the endpoint {name[:80]!r} has {unknown[0][:80]!r}; known are {', '.join(FIELDS)}.{hint}"
         )
-    if "base_url" not in table and "api_key_env" not in table:
+    if not {"base_url", "api_key_env", "kind"} & table.keys():
         raise DeclarationError(f"the endpoint {name[:80]!r} has neither base_url nor api_key_env; write it as {form}.")
     return Endpoint(name=name, **table)
 

@@ -213,16 +213,17 @@ class UpdateRefusedError(MulliganError):
     Attributes:
         ended_by: What has ended the wait of the call, as the end of a sentence; "" where the run does not know such a call
             any more. None: the update was refused for another reason.
+        role: The role that is needed to decide on the call, and that whoever has decided does not have.
     """
 
-    fields = ("ended_by",)
+    fields = ("ended_by", "role")
 
-    def __init__(self, message: str, *, ended_by: str | None = None) -> None:
-        self.ended_by = ended_by
+    def __init__(self, message: str, *, ended_by: str | None = None, role: str | None = None) -> None:
+        self.ended_by, self.role = ended_by, role
         super().__init__(message)
 
     def _as_fields(self) -> dict[str, Any]:
-        return {} if self.ended_by is None else super()._as_fields()
+        return {name: value for name, value in super()._as_fields().items() if value is not None}
 
 
 _BY_NAME: dict[str, type[MulliganError]] = {

@@ -8,10 +8,13 @@ from mulligan.errors import DeclarationError
 
 EXTRAS = {
     "anthropic": ("anthropic",),
+    "code": ("pydantic_monty",),
     "google": ("google.genai",),
     "mcp": ("mcp",),
     "s3": ("boto3",),
+    "reload": ("watchfiles",),
     "serve": ("fastapi", "uvicorn", "sse_starlette", "mcp", "jinja2"),
+    "skills": ("yaml",),
     "web": ("bs4", "markdownify"),
 }
 """The packages of each extra, by the names under which they are imported. pyproject.toml has the same extras."""

@@ -17,6 +17,7 @@ from typing import Any, cast
 from mulligan.durations import seconds
 from mulligan.errors import DeclarationError
 from mulligan.extras import require_extra
+from mulligan.foreign_results import Trust
 from mulligan.mcp_auth import OAuthClientCredentials, OAuthLogin
 from mulligan.once import Once
 from mulligan.policy import HandleErrors
@@ -78,6 +79,10 @@ class McpServer:
         questions: Whether the server may ask people something in the middle of a call (the protocol's elicitation). A
             question waits for an answer as a call waits for approval, `approval_timeout` included.
         auth: OAuth for a server with a url: OAuthClientCredentials, or OAuthLogin.
+        on_demand: The model does not see its tools until it has found them with `find_tools` (docs/tool-search.md).
+        trust: Its results count as written by others; "trusted" where you answer for what it returns
+            (docs/hostile-content.md).
+        consequential: As a tool's, for all tools; or patterns of the tools that are.
 
     Raises:
         DeclarationError: an option is invalid; the message says which, and what it must be.
@@ -103,6 +108,9 @@ class McpServer:
     handle_errors: HandleErrors | None = None
     questions: bool = True
     auth: OAuthClientCredentials | OAuthLogin | None = None
+    on_demand: bool = False
+    trust: Trust = "untrusted"
+    consequential: bool | Sequence[str] = False
 
     def __post_init__(self) -> None:
         needs_approval = self.needs_approval
@@ -112,6 +120,7 @@ class McpServer:
             self.pass_env,
             () if isinstance(needs_approval, bool) or callable(needs_approval) else needs_approval,
             () if _is_once(self.once) else self.once,
+            () if isinstance(self.consequential, bool) else self.consequential,
         )
         is_named = is_legal_server_name(self.name)
         faults = {
@@ -128,7 +137,9 @@ class McpServer:
             "headers are for a server with a url": bool(self.headers) and self.url is None,
             "env, pass_env and cwd are for a server with a command": self.command is None
             and bool(self.env or self.pass_env or self.cwd is not None),
-            "include, exclude, pass_env, needs_approval and once must be lists of names": not all(map(_is_list, lists)),
+            "include, exclude, pass_env, needs_approval, once and consequential must be lists of names": not all(
+                map(_is_list, lists)
+            ),
             "env must map names to texts": not (_are_texts(self.env) and _are_texts(self.env.values())),
             "headers must map names to texts or functions": not (
                 _are_texts(self.headers) and all(isinstance(v, str) or callable(v) for v in self.headers.values())
@@ -140,6 +151,8 @@ class McpServer:
             "approval_timeout must be more than 0 seconds": self.approval_timeout is not None
             and seconds(self.approval_timeout) <= 0,
             "attempts must be 1 or more": self.attempts < 1,
+            "on_demand must be True or False": not isinstance(self.on_demand, bool),
+            "trust must be 'trusted' or 'untrusted'": self.trust not in ("trusted", "untrusted"),
             "max_result_chars must be 1 or more": self.max_result_chars < 1,
         }
         if fault := next((text for text, is_so in faults.items() if is_so), None):
@@ -165,6 +178,10 @@ class McpServer:
         """The `needs_approval` of a tool, by the server's own name for it."""
         value = self.needs_approval
         return value if isinstance(value, bool) or callable(value) else matches_any(tool, value)
+
+    def is_consequential(self, tool: str) -> bool:
+        """Whether a tool is consequential, by the server's own name for it."""
+        return matches_any(tool, self.consequential) if not isinstance(self.consequential, bool) else self.consequential
 
     def variables(self) -> set[str]:
         """The worker's environment variables to which the declaration refers by `${NAME}`."""

@@ -36,6 +36,8 @@ class OnceCall(BaseModel):
     """The beginning of its result, where the conversation no longer has that."""
     is_cut: bool = optional_field(False)
     """Whether `text` is not the whole result."""
+    until: int | None = optional_field()
+    """The first step of the turn in which it no longer counts; None: it counts. A fork may begin at a step before."""
 
     @property
     def has_succeeded(self) -> bool:

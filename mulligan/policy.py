@@ -19,7 +19,7 @@ HandleErrors = (
 standard text for those, other errors fail the run. A function of the typed error: its text; if it raises, the run fails."""
 
 MODELS_OWN_MISTAKES = frozenset(
-    {"unknown_tool", "invalid_json", "invalid_arguments", "truncated_call", "duplicate_call"}
+    {"unknown_tool", "invalid_json", "invalid_arguments", "truncated_call", "duplicate_call", "invalid_code"}
 )
 """The kinds that a run's `on_invalid_tool_input` applies to."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
@@ -27,7 +27,8 @@ class Price(BaseModel):
     """USD for a million tokens.
 
     `cached_input` is the price of input that the provider read from its cache, `cache_write` of input that it wrote to its
-    cache; None: the price of other input. `batch` is the part of these prices that a request in a batch costs.
+    cache; None: the price of other input. `batch` is the part of these prices that a request in a batch costs. A tool that a
+    provider runs has a price as `provider:NAME`, of its `calls`.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -37,6 +38,8 @@ class Price(BaseModel):
     cached_input: _Usd | None = optional_field()
     cache_write: _Usd | None = optional_field()
     batch: _Usd = optional_field(0.5)
+    calls: _Usd | None = optional_field()
+    """USD for a thousand calls, of a tool that a provider runs."""
 
     def of(self, usage: Usage, *, batched: bool = False) -> float:
         """USD for a usage. Cached tokens are part of the input, reasoning tokens of the output.
@@ -114,6 +117,19 @@ def cost_of(
         cost += price.of(used)
     price = prices.get(model)
     return None if price is None else cost + price.of(own, batched=batched)
+
+
+def cost_of_hosted(price_of: Callable[[str], Price | None], model: str, names: Iterable[str]) -> float:
+    """The cost in USD of calls that a model's provider carried out; of those whose price is known.
+
+    Args:
+        price_of: The price of a tool, by `provider:NAME`.
+        model: The model, `provider:NAME`.
+        names: The name of each call.
+    """
+    provider = ModelName.parse(model).provider
+    prices = (price_of(f"{provider}:{name}") for name in names)
+    return round_usd(sum((price.calls or 0.0) / 1_000 for price in prices if price is not None))
 
 
 def round_usd(usd: float) -> float:

@@ -6,7 +6,7 @@ import importlib.metadata
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mulligan.endpoint import Endpoint
 from mulligan.errors import DeclarationError
@@ -218,3 +218,13 @@ def _load_entry_point(prefix: str, context: str) -> None:
 def _origin(plugin: ProviderPlugin) -> str:
     create = plugin.create
     return f"{getattr(create, '__module__', '?')}.{getattr(create, '__qualname__', type(create).__name__)}"
+
+
+def settings_of(settings: Mapping[str, Any], provider: str) -> dict[str, Any]:
+    """The settings for a provider: those for all, and over them its own, a table under the provider's prefix.
+
+    So the models of a list may have different settings: `{"temperature": 0, "anthropic": {"thinking": {…}}}`.
+    """
+    of_all = {name: value for name, value in settings.items() if name not in BUILT_IN or not isinstance(value, Mapping)}
+    own = settings.get(provider)
+    return {**of_all, **own} if isinstance(own, Mapping) else of_all

@@ -10,12 +10,13 @@ from mulligan.activities.models.protocol import (
     Reply,
     Request,
     TakesContent,
+    ToolsOnDemand,
     Unavailable,
     Written,
 )
 from mulligan.endpoint import Endpoint
 from mulligan.provider_plugin import ProviderPlugin, register_provider
-from mulligan.wire.agent_facts import Definition, OutputFormat, ToolDefinition
+from mulligan.wire.agent_facts import Definition, HiddenTool, OutputFormat, ProviderToolDefinition, ToolDefinition
 
 __all__ = [
     "AnswersInBackground",
@@ -24,14 +25,17 @@ __all__ = [
     "Definition",
     "Endpoint",
     "FinishReason",
+    "HiddenTool",
     "OutputFormat",
     "Provider",
     "ProviderBatches",
     "ProviderPlugin",
+    "ProviderToolDefinition",
     "Reply",
     "Request",
     "TakesContent",
     "ToolDefinition",
+    "ToolsOnDemand",
     "Unavailable",
     "Written",
     "register_provider",

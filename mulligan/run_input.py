@@ -18,6 +18,7 @@ from pydantic import (
     Discriminator,
     FailFast,
     Field,
+    JsonValue,
     Tag,
     ValidationError,
     field_validator,
@@ -27,6 +28,7 @@ from pydantic_core import PydanticCustomError
 from mulligan.content import Part, Parts
 from mulligan.endpoint_model import Model
 from mulligan.errors import InvalidRunInputError
+from mulligan.foreign_results import ForeignResults
 from mulligan.once import MOST_CALLS, OnceCall
 from mulligan.schema.cut_text import beginning
 from mulligan.schema.fault_text import required_form
@@ -34,10 +36,10 @@ from mulligan.schema.optional_field import optional_field
 from mulligan.schema.well_formed import WellFormedText
 from mulligan.values import AssistantMessage, Message, ToolMessage, UserMessage
 
-RESUMED_FROM_MEMO = "resumed_from"
-"""The key in a run's memo of the run that it continues: `ResumedFrom.identity`."""
+RESUMED_FROM_MEMO, FORKED_FROM_MEMO = "resumed_from", "forked_from"
+"""The keys in a run's memo of the run that it continues, or was forked from: `identity`."""
 USER_CHARS = 128
-CLIENT_INSTRUCTIONS_CHARS = 100_000
+CLIENT_INSTRUCTIONS_CHARS, INSTRUCTIONS_CHARS = 100_000, 1_000_000
 _ROLES = ("user", "assistant", "tool")
 _PARTS = ("text", "image", "file", "audio")
 Prompt = Annotated[
@@ -63,12 +65,65 @@ class ResumedFrom(BaseModel):
     """A digest of the `Idempotency-Key` of the HTTP request that started the continuation; "": it had none."""
     once: list[OnceCall] = optional_field([], max_length=MOST_CALLS)
     """Its calls of tools with `once` that are not executed again."""
+    cache_key: Annotated[str, Field(max_length=64)] = optional_field("")
+    """The key of its conversation for the prompt caches of providers, which the run inherits."""
+    safety_identifier: Annotated[str, Field(max_length=64)] = optional_field("")
+    """The digest of the person for whom it worked, which the run inherits; "": that of the run's own `user`."""
 
     @property
     def identity(self) -> dict[str, str]:
         """What the memo of the run has: by it, others see whether this is the run that they would start."""
         key = {"key": self.key} if self.key else {}
         return {"workflow_id": self.workflow_id, "run_id": self.run_id, "request": self.request, **key}
+
+
+class ForkedFrom(BaseModel):
+    """The run from which another one was forked. `traceparent`: that of its `invoke_agent` span."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    workflow_id: Annotated[str, Field(min_length=1, max_length=1000)]
+    """Its workflow id."""
+    run_id: Annotated[str, Field(min_length=1, max_length=100)]
+    """Temporal's run id of it."""
+    step: Annotated[int, Field(ge=1)]
+    """The first step of the fork; those before are shared."""
+    conversation: Annotated[str, Field(max_length=100)] = "0"
+    """The key of the agent, in a workflow with several."""
+    traceparent: Annotated[str | None, Field(max_length=100)] = None
+    request: Annotated[str, Field(max_length=64)] = ""
+    """A digest of the options with which it was forked: the same request again, with the same id, is the same fork."""
+    tools: Literal["recorded", "live"] = "recorded"
+    """Whether calls get the results of the earlier run's calls, or tools run."""
+    unrecorded: Literal["diverge", "error", "live"] = "diverge"
+    """What becomes of a call of which the earlier run has no record."""
+    model: Annotated[str | None, Field(max_length=1000)] = optional_field()
+    """The model that was chosen for the fork; None: that of the earlier run."""
+    instructions: Annotated[str | None, Field(max_length=INSTRUCTIONS_CHARS)] = optional_field()
+    """Instructions in place of the agent's."""
+    once: list[OnceCall] = optional_field([], max_length=MOST_CALLS)
+    """Its calls of tools with `once` before the step, which are not executed again."""
+    cache_key: Annotated[str, Field(max_length=64)] = optional_field("")
+    """As in `ResumedFrom`; "": the fork has its own."""
+    safety_identifier: Annotated[str, Field(max_length=64)] = optional_field("")
+    """As in `ResumedFrom`."""
+    facts: dict[str, JsonValue] | None = optional_field()
+    """The facts of the agent that the earlier run pinned (`AgentFacts`); None: they are pinned when the fork opens."""
+    state: dict[str, JsonValue] | None = optional_field()
+    """What the earlier run has recorded of the messages (`ForkState`); None: the fork begins like any other run."""
+    records: dict[str, list[JsonValue]] | None = optional_field()
+    """The results of its calls (`RecordedOutcome`, or None) by the calls' digests, in their order. None: the run is read
+    for them."""
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What the memo of the run has."""
+        return {"id": self.workflow_id, "run_id": self.run_id, "step": self.step}
+
+    @property
+    def origin(self) -> ForkedFrom:
+        """What the run needs to know after it has begun."""
+        return self.model_copy(update={"facts": None, "state": None, "once": [], "instructions": None})
 
 
 class RunInput(BaseModel):
@@ -97,7 +152,7 @@ class RunInput(BaseModel):
     """For the model's own mistakes: `feedback` returns them to the model, `throw` fails the run. None: the agent's
     `handle_errors`."""
     metadata: dict[str, str] = {}
-    """Is copied to the root span, and a tool reads it as `ctx.metadata`."""
+    """Is copied to the root span, and a tool reads it as `ctx.metadata`. No secrets: whoever may see traces reads it."""
     traceparent: str | None = None
     """W3C's header of the span that the run's trace continues."""
     max_total_tokens: int | None = optional_field(
@@ -116,6 +171,11 @@ class RunInput(BaseModel):
     """How many runs of sub-agents may be started below the run, at all levels. None: the agent's."""
     resumed_from: ResumedFrom | None = optional_field()
     """Set by `resume_run`: the run whose conversation this one continues. Refused from clients of the HTTP server."""
+    forked_from: ForkedFrom | None = optional_field()
+    """Set by `fork_run`: the run with whose first steps this one begins. Refused from clients of the HTTP server."""
+    foreign_results: ForeignResults | None = optional_field()
+    """Set for a run that continues another one, or works for it: the untrusted results in the context of that run. Refused
+    from clients of the HTTP server."""
     tenant: str | None = optional_field(min_length=1, max_length=64)
     """Temporal's fairness key: workers serve tenants in turn, however much work each of them has. A tool reads it as
     `ctx.tenant`. It is on no span."""
@@ -130,6 +190,10 @@ class RunInput(BaseModel):
     )
     """What the client wants the agent to observe. It stands at the end of the system prompt, marked as the client's, if the
     agent's `client_instructions` is `context`. A run that continues this one has it too, unless it brings its own."""
+    model_only: bool = optional_field(False, strict=True, validation_alias=AliasChoices("model_only", "modelOnly"))
+    """Whether the run has the model alone, without the agent's instructions, tools, MCP servers, output type, features and
+    model settings: for what a program asks beside the conversation, such as a title. Refused from clients of the HTTP
+    server, which sets it for requests that its operator describes."""
 
     @field_validator("model", mode="before")
     @classmethod
@@ -144,8 +208,18 @@ class RunInput(BaseModel):
 
         Each activity of a run whose tools a function returns has it: nothing in it but the metadata may be long.
         """
-        update: dict[str, Any] = {"prompt": None, "messages": [], "resumed_from": None, "client_instructions": None}
+        update: dict[str, Any] = {"prompt": None, "messages": [], "client_instructions": None}
+        update |= {"resumed_from": None, "forked_from": None, "foreign_results": None}
         return self.model_copy(update=update)
+
+    @property
+    def for_opening(self) -> RunInput:
+        """The input as a worker needs it to resolve the agent: without what only the workflow reads of another run."""
+        forked = self.forked_from
+        if forked is None or (forked.state is None and forked.records is None):
+            return self
+        update: dict[str, Any] = {"state": None, "once": [], "records": None}
+        return self.model_copy(update={"forked_from": forked.model_copy(update=update)})
 
     @property
     def new_messages(self) -> list[Message]:
@@ -153,8 +227,9 @@ class RunInput(BaseModel):
         return [*self.messages, *([] if self.prompt is None else [UserMessage.of(self.prompt)])]
 
 
-_FIELDS = [name for name in RunInput.model_fields if name != "resumed_from"]
-"""The fields that an error lists where one is mistyped. `resumed_from` is not written by hand."""
+_OF_DOORS = ("resumed_from", "forked_from", "foreign_results", "model_only")
+_FIELDS = [name for name in RunInput.model_fields if name not in _OF_DOORS]
+"""The fields that an error lists where one is mistyped; without those that are not written by hand."""
 _EXAMPLE = '{"agent": "assistant", "prompt": "…"}'
 FAULTS_SHOWN, MOST_FAULTS = 5, 1000
 """Faults of an input that its error describes, and how many there may be for that; of more, it names the first only."""

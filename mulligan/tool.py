@@ -18,6 +18,7 @@ from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapt
 from mulligan.durations import as_timedelta
 from mulligan.errors import DeclarationError
 from mulligan.fixer import AskModel, Fixer
+from mulligan.foreign_results import Trust
 from mulligan.once import Once
 from mulligan.policy import HandleErrors
 from mulligan.schema.arguments_model import Arguments, ArgumentsModel, arguments_model
@@ -31,8 +32,13 @@ MAX_RESULT_CHARS = 32_768
 DEFAULT_TIMEOUT = timedelta(seconds=60)
 MAX_LOCAL_TIMEOUT = timedelta(seconds=10)
 """While a local activity hangs, no query, signal or update of its run is answered."""
+FIND_TOOLS = "find_tools"
+"""The name of the tool by which a model finds tools that it does not see (`on_demand`)."""
 SHORTEST_REMINDER = timedelta(seconds=1)
 """The least `approval_reminder`."""
+
+
+_ROLE = re.compile(r"[A-Za-z0-9._@+-]{1,64}")
 
 
 class ToolError(Exception):
@@ -62,13 +68,15 @@ class ToolContext:
     callback_token: str | None = field(default=None, repr=False)
     """Of a deferred tool: who has it may end the call, once, by `POST /api/callbacks/{token}`. The same on each attempt."""
     metadata: Mapping[str, str] = field(default_factory=dict)
-    """The `metadata` of the run's input."""
+    """The `metadata` of the run's input. It is on the run's root span: what is secret belongs into `resources`."""
     tenant: str | None = None
     """The run's tenant; None: it has none."""
     user: str | None = None
     """For whom the run works: the `user` of its input; None: nobody has said it."""
     resources: Any = None
     """What `resources()` of the loaded module yields; None without it."""
+    pinned: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """For tools that a feature adds: what was pinned for the feature when the run opened."""
     _heartbeat: Callable[..., None] = field(default=lambda *_: None, repr=False)
     _ask: Any = field(default=None, repr=False)
     """For tools of MCP servers: the function that asks a person, and what people replied before (wire/questions.py)."""
@@ -98,7 +106,7 @@ class ToolOptions(TypedDict, total=False):
     retry_on: type[BaseException] | tuple[type[BaseException], ...]
     fix: Fixer | None
     handle_errors: HandleErrors | None
-    needs_approval: bool | Callable[..., Any]
+    needs_approval: bool | str | Callable[..., Any]
     approval_timeout: float | timedelta | None
     approval_reminder: float | timedelta | None
     asks_person: bool
@@ -113,6 +121,9 @@ class ToolOptions(TypedDict, total=False):
     deferred_timeout: float | timedelta | None
     result_type: Any
     on_cancel: Callable[..., Any] | None
+    on_demand: bool
+    trust: Trust
+    consequential: bool
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -121,7 +132,8 @@ class Tool:
 
     The options of `tool` are fields: `name`, `description`, `timeout`, `attempts`, `retry_on`, `fix`, `handle_errors`,
     `needs_approval`, `approval_timeout`, `approval_reminder`, `task_queue`, `queue_timeout`, `max_result_chars`, `local`,
-    `once`, `isolated_env`, `deferred`, `deferred_timeout`, `result_type`, `on_cancel`.
+    `once`, `isolated_env`, `deferred`, `deferred_timeout`, `result_type`, `on_cancel`, `on_demand`,
+    `trust`, `consequential`.
 
     Attributes:
         function: The function that is called.
@@ -139,7 +151,7 @@ class Tool:
     retry_on: tuple[type[BaseException], ...] = ()
     fix: Fixer | None = None
     handle_errors: HandleErrors | None = None
-    needs_approval: bool | Callable[..., Any] = False
+    needs_approval: bool | str | Callable[..., Any] = False
     approval_timeout: timedelta | None = None
     approval_reminder: timedelta | None = None
     asks_person: bool = False
@@ -154,6 +166,11 @@ class Tool:
     deferred_timeout: timedelta | None = None
     result_type: Any = None
     on_cancel: Callable[..., Any] | None = None
+    on_demand: bool = False
+    trust: Trust = "trusted"
+    consequential: bool = False
+    feature: str | None = None
+    """The name of the feature that adds it to an agent."""
     mcp_server: str | None = None
     """The name of the MCP server that serves it; None for a tool of this process."""
     asks: bool = False
@@ -204,6 +221,12 @@ class Tool:
         """The file that defines the function, for messages to its author."""
         return source_file(self.function)
 
+    @property
+    def role(self) -> str | None:
+        """The role that whoever decides on a call must have at the HTTP door; None: everybody may."""
+        needed = self.needs_approval
+        return needed if isinstance(needed, str) and _ROLE.fullmatch(needed) else None
+
     def check(self) -> None:
         """Check that each option can work, alone and with the others.
 
@@ -234,8 +257,8 @@ class Tool:
                 self.fix is None or isinstance(self.fix, AskModel) or callable(self.fix)
             ),
             # Otherwise a mistyped value would mean that nobody is asked.
-            "needs_approval must be True, False, or a function of (arguments, ToolContext)": not (
-                isinstance(self.needs_approval, bool) or callable(self.needs_approval)
+            "needs_approval must be True, False, the name of a role, or a function of (arguments, ToolContext)": not (
+                isinstance(self.needs_approval, bool) or callable(self.needs_approval) or self.role is not None
             ),
             f"once must be True, False, 'step' or 'conversation', but is {self.once!r}": not (
                 isinstance(self.once, bool) or self.once in ("step", "conversation")
@@ -262,7 +285,17 @@ class Tool:
             "asks_person and needs_approval exclude each other: its call waits for a person anyway": bool(
                 self.asks_person and self.needs_approval
             ),
-            **self._deferral_faults(),
+            **(self._label_faults() | self._deferral_faults()),
+        }
+
+    def _label_faults(self) -> dict[str, bool]:
+        """What may be wrong with the options that say what others may decide."""
+        return {
+            f"trust must be 'trusted' or 'untrusted', but is {self.trust!r}": self.trust
+            not in ("trusted", "untrusted"),
+            f"consequential must be True or False, but is {self.consequential!r}": not isinstance(
+                self.consequential, bool
+            ),
         }
 
     def _deferral_faults(self) -> dict[str, bool]:
@@ -282,6 +315,7 @@ class Tool:
                 self.on_cancel is not None and not callable(self.on_cancel)
             ),
             "result_type must be a type that pydantic can validate": not _is_type(self.result_type),
+            f"on_demand must be True or False, but is {self.on_demand!r}": not isinstance(self.on_demand, bool),
         }
 
 
@@ -391,7 +425,7 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
     retry_on: type[BaseException] | tuple[type[BaseException], ...] = (),
     fix: Fixer | None = None,
     handle_errors: HandleErrors | None = None,
-    needs_approval: bool | Callable[..., Any] = False,
+    needs_approval: bool | str | Callable[..., Any] = False,
     approval_timeout: float | timedelta | None = None,
     approval_reminder: float | timedelta | None = None,
     asks_person: bool = False,
@@ -406,6 +440,9 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
     deferred_timeout: float | timedelta | None = None,
     result_type: Any = None,
     on_cancel: Callable[..., Any] | None = None,
+    on_demand: bool = False,
+    trust: Trust = "trusted",
+    consequential: bool = False,
 ) -> TypedTool[P, R] | Callable[[Callable[P, R]], TypedTool[P, R]]:
     """Declare a function, `def` or `async def`, as a tool.
 
@@ -420,7 +457,8 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
         retry_on: Exception types that are retried.
         fix: A fixer: it gets invalid input and returns corrected arguments, or None.
         handle_errors: What happens on a failure; the agent's policy where None.
-        needs_approval: Whether a person is asked before it runs, or a function, sync or async, of (arguments: the valid ones
+        needs_approval: Whether a person is asked before it runs; or the name of the role that this person must have at the
+            HTTP door; or a function, sync or async, of (arguments: the valid ones
             as JSON values, ToolContext) that returns it; if it raises or hangs, that counts as True.
         approval_timeout: Seconds, or a timedelta, after which a call that waits for a person is `denied`; None: the agent's.
         approval_reminder: Seconds, or a timedelta, after which a call that still waits for a person is reported by the event
@@ -450,6 +488,11 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
         result_type: The type of the result that a deferred call is completed with; another result is an `invalid_result`.
         on_cancel: A function, sync or async, of (what the deferred tool returned, as JSON values; ToolContext). It is called
             if the run is stopped or cancelled while the call waits; what it raises is logged.
+        on_demand: The model does not see the tool until it has found it with `find_tools` (docs/tool-search.md).
+        trust: "untrusted" where results contain what others have written: mails, web pages, documents. The results, and the
+            texts of errors, are labelled so wherever they are shown (docs/hostile-content.md).
+        consequential: A call must not be decided by such content: it pays, deletes, or sends. An agent with the feature
+            `Guarded` asks a person, or denies it, once its context has an untrusted result.
 
     Raises:
         DeclarationError: no schema can be made of the signature, or an option cannot work.

@@ -19,14 +19,17 @@ from mulligan.schema.well_formed import WellFormedText, well_formed
 
 __all__ = [
     "AssistantMessage",
+    "Citation",
     "ConversationInfo",
     "Decision",
     "ErrorInfo",
+    "HostedCall",
     "Message",
     "OutputT",
     "Progress",
     "Repair",
     "RunResult",
+    "Spent",
     "Status",
     "Step",
     "StepCall",
@@ -204,9 +207,13 @@ class RunResult(BaseModel, Generic[OutputT]):
     cost: float | None = optional_field()
     """USD; None where the price of a model that was called is not known."""
     reason: str | None = optional_field()
-    """Why it was stopped, if a reason was given."""
+    """Why it was stopped, if a reason was given; why an answer was refused, in the word of the provider (`cyber`, `SAFETY`);
+    where it diverged, the first call without a record.
+    """
     sub_runs: int = optional_field(0)
     """Runs of sub-agents below it, at all levels. One that ended without its own number counts as many as it was allowed."""
+    trust: Literal["untrusted"] | str | None = optional_field()
+    """`untrusted` if the model has read results that others may have written."""
 
 
 class Repair(BaseModel):
@@ -228,6 +235,8 @@ class StepResult(BaseModel):
     """Why the call failed; None if it did not."""
     content: list[Part] = optional_field([])
     """The parts of the result, if it has others than a text; `data` is left out, and `ref` is the digest of the bytes."""
+    trust: Literal["untrusted"] | str | None = optional_field()
+    """`untrusted` if others may have written it (docs/hostile-content.md)."""
 
 
 class Consumption(BaseModel):
@@ -305,6 +314,11 @@ class Deferred(BaseModel):
     until: str | None = optional_field()
 
 
+def is_inner_call(call_id: str) -> bool:
+    """Whether another call has made it, as a script does: `CALL.n` is number n of `CALL`. Other ids have no full stop."""
+    return "." in call_id
+
+
 class StepCall(BaseModel):
     """A call within a step. `arguments` are the validated ones, after repair; None where they never became valid.
 
@@ -331,6 +345,10 @@ class StepCall(BaseModel):
     """The questions that its MCP server asked people, in their order."""
     deferred: Deferred | None = optional_field()
     """What it has started, of a call of a deferred tool."""
+    recorded: bool = optional_field(False)
+    """Whether its result is that of an equal call of the run that this one was forked from."""
+    calls: list[StepCall] = optional_field([])
+    """The calls that it has made itself, of a script (docs/code-mode.md)."""
 
 
 class StepCompaction(BaseModel):
@@ -344,6 +362,34 @@ class StepCompaction(BaseModel):
     usage: Usage = Usage()
     """Tokens of the call that wrote the summary."""
     error: ErrorInfo | None = None
+
+
+class HostedCall(BaseModel):
+    """A call that the provider carried out itself: a web search, code that ran there. No tool of the agent ran."""
+
+    id: str
+    """The provider's id of the call; "" where it gives none."""
+    name: str
+    """What was called: `web_search`, or the name of a tool of a server that the provider has called."""
+    arguments: str
+    """Its arguments as JSON, cut where they are long."""
+    status: str
+    """`completed`, `failed`, or the provider's own word."""
+
+
+class Citation(BaseModel):
+    """A source that an answer names."""
+
+    url: str
+    """Its address; "" of a document that has none."""
+    title: str
+    """The title of the page, or the name of the file."""
+    text: str | None = optional_field()
+    """The part of the source that is cited, if the provider quotes it."""
+    start: int | None = optional_field()
+    """Where the part of the answer's text that it supports begins, in characters; None where the provider does not say."""
+    end: int | None = optional_field()
+    """Where that part ends."""
 
 
 class Step(BaseModel):
@@ -363,6 +409,14 @@ class Step(BaseModel):
     """How the conversation was compacted before the step."""
     model: str
     """The model that answered, as `provider:NAME`."""
+    agent: str = ""
+    """The name of the agent whose step it is: that of the run, or the one that it was handed over to."""
+    shared: bool = optional_field(False)
+    """Whether it is a step of the run that this one was forked from: nothing of it was repeated."""
+    hosted_calls: list[HostedCall] = optional_field([])
+    """The calls that the provider carried out itself, in their order."""
+    citations: list[Citation] = optional_field([])
+    """The sources that the answer names, in their order."""
 
 
 class WaitingFor(BaseModel):
@@ -401,6 +455,19 @@ class ConversationInfo(BaseModel):
     """As in its own progress; `not_started` before its first turn."""
 
 
+class Spent(BaseModel):
+    """What several turns have used."""
+
+    usage: Usage
+    """Tokens of their model calls."""
+    cost: float | None
+    """USD; None as in the RunResult."""
+
+    def __add__(self, other: Spent) -> Spent:
+        cost = None if self.cost is None or other.cost is None else round(self.cost + other.cost, 12)
+        return Spent(usage=self.usage + other.usage, cost=cost)
+
+
 class Progress(BaseModel):
     """The result of the `progress` query."""
 
@@ -422,5 +489,7 @@ class Progress(BaseModel):
     """USD so far; None as in the RunResult."""
     waiting_for: WaitingFor | None = None
     """What the run waits for; None if it has ended, or only has work of its own to do."""
+    all_turns: Spent | None = optional_field()
+    """What all turns of all agents of the workflow have used so far; None if there was one turn of one agent."""
     conversations: list[ConversationInfo] = optional_field([])
     """The agents of a workflow that has several."""

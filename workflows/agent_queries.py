@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from operator import add
 from typing import Any
 
 from pydantic import BaseModel
 from temporalio import workflow
 
 from mulligan.values import ConversationInfo
+from mulligan.wire.resume_page import RESUME_STATE_QUERY
 from mulligan.workflows import limits
-from mulligan.workflows.agent_progress import agent_progress
+from mulligan.workflows.agent_progress import agent_progress, resume_state
 from mulligan.workflows.conversation.event_page import event_page
 from mulligan.workflows.conversation.records import EarlierPart
+from mulligan.workflows.fork_point import fork_state
 from mulligan.workflows.running_agent import RunningAgent
 
 
@@ -33,6 +37,7 @@ class AgentQueries:
             ("messages", self.messages),
             ("steps", self.steps),
             ("events", self.events),
+            (RESUME_STATE_QUERY, self.resume_state),
         ):
             if workflow.get_query_handler(name) is None:
                 workflow.set_query_handler(name, handler)
@@ -43,6 +48,9 @@ class AgentQueries:
         if agent is None:
             return {"status": "failed"}
         progress = agent_progress(agent)
+        used = [turn for each in self._agents.values() for turn in each.used]
+        if len(used) > 1:
+            progress.all_turns = reduce(add, used)
         if len(self._agents) > 1:
             progress.conversations = [
                 ConversationInfo(
@@ -84,6 +92,21 @@ class AgentQueries:
             page["writing"]["attempt"] = attempts[-1]
         return page
 
+    def resume_state(self, since: int = 0, at: int | None = None, conversation: str | None = None) -> Any:
+        """A page of what another run needs that begins with messages of this one, from message `since` on; None: an agent
+        that never began has none. `at`: as of the query.
+        """
+        agent = self._find(conversation if at is None else self._key_of(conversation))
+        if agent is None:
+            return None
+        state = resume_state(agent, since) if at is None else fork_state(agent, at or None, since)
+        return state.model_dump(mode="json") if state else None
+
+    def _key_of(self, conversation: str | None) -> str | None:
+        """The key of the agent with a name that no other agent has, in place of that name."""
+        keys = [key for key, agent in self._agents.items() if agent.name == conversation]
+        return keys[0] if len(keys) == 1 and conversation not in self._agents else conversation
+
     def _find(self, conversation: str | None) -> RunningAgent | None:
         """The agent with a key, or the first one. None if the workflow has no agent yet."""
         if conversation is None:
@@ -123,7 +146,7 @@ def _page(
     """
     since, total = max(0, since), first + count
     if earlier and since < first:
-        return {name: [], "next": first, "total": total, "earlier": {"run_id": earlier.run_id}}
+        return {name: [], "next": first, "total": total, "earlier": earlier.place}
     items = [item.model_dump(mode="json") for item in read(since, max(1, limit), limits.PAGE_BYTES)]
     end = since + len(items)
     return {name: items, "next": end if end < total else None, "total": total}

@@ -13,11 +13,10 @@ from temporalio.exceptions import FailureError
 
 from mulligan.client.converter import REFUSED
 from mulligan.errors import InvalidRunInputError
-from mulligan.run_input import RESUMED_FROM_MEMO, parse_run_input
+from mulligan.run_input import parse_run_input
 from mulligan.wire.compressed_input import decompress_input
 from mulligan.wire.resume_page import RESUME_STATE_QUERY
-from mulligan.wire.run_priority import TENANT_MEMO
-from mulligan.workflows.agent_progress import resume_state
+from mulligan.wire.start_memo import start_memo
 from mulligan.workflows.conversation.continue_as_new import InvalidStateError, carried_state, continue_as_new
 from mulligan.workflows.durable_agent import DurableAgent
 from mulligan.workflows.people.person_wait import FIRST_AGENT_KEY
@@ -77,10 +76,7 @@ class AgentWorkflow:
                 raise InvalidRunInputError(f"The run's input cannot be read. {start.payload.data.decode()}")
             run_input = parse_run_input(decompress_input(start.payload.data))
             agent = DurableAgent(run_input.agent)
-            resumed_from = run_input.resumed_from
-            memo: dict[str, Any] = {"agent": run_input.agent}
-            memo |= {TENANT_MEMO: run_input.tenant} if run_input.tenant else {}
-            workflow.upsert_memo(memo | ({RESUMED_FROM_MEMO: resumed_from.identity} if resumed_from else {}))
+            workflow.upsert_memo(start_memo(run_input))
             await agent.begin(run_input)
         self._agents.agent(FIRST_AGENT_KEY).may_leave = True
         while not await agent.step():
@@ -114,8 +110,6 @@ class AgentWorkflow:
         return self._queries.events(since, limit, conversation, step)
 
     @workflow.query(name=RESUME_STATE_QUERY)
-    def resume_state(self, since: int = 0) -> dict[str, Any] | None:
-        """A page of what another run needs to resume this one, from message `since` on; None if the run never began."""
-        agent = self._agents.find(FIRST_AGENT_KEY)
-        state = resume_state(agent, since) if agent else None
-        return state.model_dump(mode="json") if state else None
+    def resume_state(self, since: int = 0, at: int | None = None, conversation: str | None = None) -> Any:
+        """A page of what another run needs to begin with messages of this one, from message `since` on."""
+        return self._queries.resume_state(since, at, conversation)

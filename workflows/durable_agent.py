@@ -52,7 +52,7 @@ class DurableAgent(Generic[OutputT]):
 
     def __init__(self, agent: str | Agent[OutputT] = "", *, state: bytes | None = None) -> None:
         self._output = agent.declared_output if isinstance(agent, Agent) else None
-        name = agent.name if isinstance(agent, Agent) else agent
+        self._declared = name = agent.name if isinstance(agent, Agent) else agent
         self._agent: RunningAgent = WorkflowAgents.of_this_workflow().add(name, state)
 
     @property
@@ -133,7 +133,7 @@ class DurableAgent(Generic[OutputT]):
                 raise EndTurn(limit)
             return False
         except EndTurn as end:
-            return self._end_turn(end.status)
+            return self._end_turn(end.status, end.reason)
         except StepAgain:
             return False
         except (FailureError, asyncio.CancelledError) as error:
@@ -174,7 +174,9 @@ class DurableAgent(Generic[OutputT]):
                 conversation.event_log.step_started(conversation.next_step, agent.turn.model)
             agent.is_answering = True
         answer: ModelAnswer = await agent.around("answer", agent.call_model)(agent.model_request())
-        conversation.begin_step(answer.message, answer.prepared, answer.usage, agent.turn.model)
+        conversation.begin_step(answer.message, answer.prepared, answer.usage, agent.turn.model).take(
+            answer, agent.name
+        )
         agent.cached_messages = conversation.ref().count
         agent.turn.add_answer(answer)
         agent.open_step, agent.is_answering = OpenStep(answer=answer), False
@@ -216,7 +218,8 @@ class DurableAgent(Generic[OutputT]):
         self._agent.inbox.end_turn()
         await self._finish(turn, turn.result.status)
         self._log_end(turn, turn.result.status)
-        return with_typed_output(turn.result, self._output)
+        # An agent that has taken the conversation over has another type of output.
+        return with_typed_output(turn.result, self._output if self.agent == self._declared else None)
 
     def is_continue_as_new_suggested(self) -> bool:
         """Whether to call `workflow.continue_as_new` with what `carry()` returns. Call it between two steps or turns.
@@ -249,13 +252,16 @@ class DurableAgent(Generic[OutputT]):
             return False
         return is_cancelled_exception(error) or isinstance(error_of(error), ModelRequestError | ModelUnavailableError)
 
-    def _end_turn(self, status: Status) -> bool:
+    def _end_turn(self, status: Status, reason: str | None = None) -> bool:
         agent = self._agent
         # Messages that arrive after the last step get no answer, but a run that resumes this one has them.
         agent.add_new_messages()
         result, stop = agent.turn.result, agent.inbox.stop
         result.status = agent.status = status
-        result.reason = stop.reason if stop and status == "stopped" else None
+        if stop and status == "stopped":
+            result.reason = stop.reason
+        elif status != "refused":  # the answer has said why
+            result.reason = reason
         return True
 
     async def _close_failed_turn(self, turn: Turn, error: BaseException) -> None:

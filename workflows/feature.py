@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel
 
 from mulligan.run_input import RunInput
-from mulligan.values import Status
+from mulligan.values import Message, Status
 from mulligan.wire.model_call import ModelAnswer, ModelCall, RejectedAnswer
 from mulligan.wire.resume_page import ResumeState
-from mulligan.wire.tool_call import ToolOutcome
+from mulligan.wire.tool_call import CallTool, ToolOutcome
 from mulligan.workflows.scheduling import Schedule
 from mulligan.workflows.waits import Wait
 
@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 
 
 class EndTurn(Exception):
-    """Raised by a feature: the turn ends now, with a status."""
+    """Raised by a feature: the turn ends now, with a status, and perhaps the reason for people."""
 
-    def __init__(self, status: Status) -> None:
+    def __init__(self, status: Status, reason: str | None = None) -> None:
         super().__init__(status)
         self.status: Status = status
+        self.reason = reason
 
 
 class StepAgain(Exception):
@@ -94,8 +95,10 @@ class Feature:
         """
         return await then(call)
 
-    def begin_calls(self) -> None:
-        """The model has answered, or a step with open calls was carried over: the step's calls are about to run."""
+    def begin_calls(self, calls: Sequence[StepCall]) -> None:
+        """Calls are about to run: those of an answer, or of a step that was carried over; or those that one of them makes,
+        whose `of` is set. `agent.calls` has them already.
+        """
 
     async def before_call(self, call: StepCall) -> ToolOutcome | None:  # noqa: ARG002
         """Before a valid call is approved or started. Returns its result if it does not run."""
@@ -120,11 +123,22 @@ class Feature:
         """
         return None
 
+    def keeps(self, message: Message) -> bool:  # noqa: ARG002
+        """Whether requests need a message as it is, so that other features leave nothing of it out."""
+        return False
+
     async def calls_failed(self) -> None:
         """The step's calls were cancelled, or one has failed the run: end what only this feature knows of."""
 
+    def hand_down(self, call: CallTool, run_input: RunInput) -> RunInput:  # noqa: ARG002
+        """A call of the step starts the run of a sub-agent. Returns the input of that run."""
+        return run_input
+
     def for_resume(self, state: ResumeState) -> None:
-        """Add what another run needs that resumes this one."""
+        """Add what another run needs that resumes this one, or with `state.fork`, that begins before that step.
+
+        What a fork's part of the feature is to `load` is added to `state.fork.features`.
+        """
 
     def dump(self) -> Any:
         """The state that continue-as-new carries, as JSON; None if there is none."""

@@ -148,6 +148,16 @@ STEP_RESULTS_BYTES, STEP_LOCAL_RESULTS_BYTES = 6_000_000, 2_500_000
 """Results of all tool calls of a step together; and of local calls, whose results are in one such message. With 50 results
 of 1 MB each, the server terminated a run at once."""
 
+LEAST_SHARE = 8_000
+"""Bytes that a result of a script's call may have in any case: a script may make 1,000 calls."""
+
+SCRIPT_MARGIN = timedelta(seconds=150)
+"""Added to a script's own time: the same activity asks the run for earlier results, and runs fixers and the guard on the
+script's calls (100 s in all)."""
+
+SCRIPT_CALLS = 100
+"""How many calls of a script are scheduled by one workflow task at most."""
+
 COMMANDS_BYTES, COMMAND_BYTES = 2_500_000, 1_000
 """Inputs of all calls that are scheduled at once, without their arguments (size_limits.py bounds those); and the size of
 one such input without its metadata."""
@@ -225,6 +235,14 @@ def tool_retry(attempts: int) -> RetryPolicy:
 def share_of_results(calls: int, *, local: bool) -> int | None:
     """The limit, in bytes, of each result in a step of `calls` calls; None if the limit of a single result is enough."""
     share = (STEP_LOCAL_RESULTS_BYTES if local else STEP_RESULTS_BYTES) // max(1, calls)
+    return share if share < RESULT_BYTES else None
+
+
+def share_of_rest(used: int, calls: int) -> int | None:
+    """The limit, in bytes, of each of `calls` results that come after others of `used` bytes; None if the limit of a single
+    result is enough.
+    """
+    share = max(LEAST_SHARE, (STEP_RESULTS_BYTES - used) // max(1, calls))
     return share if share < RESULT_BYTES else None
 
 

@@ -5,19 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from pydantic import ValidationError
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.exceptions import ActivityError, FailureError
 
-from mulligan.errors import InvalidActivityResultError, InvalidRunInputError, error_of
+from mulligan.errors import InvalidRunInputError, error_of
 from mulligan.run_input import TRACEPARENT, RunInput
 from mulligan.wire.agent_facts import OPEN_RUN, OpenedRun, OpenRun
 from mulligan.wire.compressed_input import LONGEST_MESSAGE
 from mulligan.wire.run_context import CALL_MEMO, TRACE_HEADER
 from mulligan.wire.run_priority import run_priority
+from mulligan.wire.shorten import json_size
 from mulligan.workflows import limits
 from mulligan.workflows.agent_route import is_declined
+from mulligan.workflows.feature_facts import check_feature_facts
+from mulligan.workflows.fork_point import begin_fork
 from mulligan.workflows.memo import memo_json
 from mulligan.workflows.running_agent import RunningAgent
 from mulligan.workflows.shown_wait import WorkerWait
@@ -30,7 +32,8 @@ async def open_turn(agent: RunningAgent, run_input: RunInput) -> Turn:
     """Add the messages of a turn's input to the conversation, and open the turn.
 
     Raises:
-        InvalidRunInputError: there is no such agent, its model is not a valid one, or a part of the input is too large.
+        InvalidRunInputError: there is no such agent, its model is not a valid one, a part of the input is too large, or what
+            it says of another run is not true.
     """
     agent.input = run_input
     for feature in agent.with_method("begin_turn"):
@@ -46,13 +49,17 @@ async def open_turn(agent: RunningAgent, run_input: RunInput) -> Turn:
         with agent.waits.entered(WorkerWait(key="", agent=agent.name, opens=True)):
             opened = await agent.activity(OPEN_RUN, request, OpenedRun, summary=run_input.agent)
             agent.take_features(opened.facts)
-            _check_features(agent, opened)
+            check_feature_facts(agent.features, opened.facts, OPEN_RUN)
+        turn = Turn.opened(number, run_input, opened)
+        turn.first_step = agent.conversation.next_step
+        if run_input.forked_from is not None:
+            begin_fork(agent, turn, run_input.forked_from)
     except FailureError as error:
         agent.add_new_messages()
         agent.status, agent.inbox.is_closed = "failed", True
         _raise_typed(error)
         raise
-    turn = agent.turn = Turn.opened(number, run_input, opened)
+    agent.turn = turn
     return turn
 
 
@@ -61,37 +68,19 @@ def _request(agent: RunningAgent, run_input: RunInput, number: int, first_new: i
     conversation, info = agent.conversation, workflow.info()
     added = range(first_new, len(conversation.messages))
     longest = max((conversation.size(index, index + 1) for index in added), default=0)
-    is_inline = conversation.size(first_new) + limits.bytes_of(run_input.metadata) <= limits.INLINE_BYTES
+    forked = run_input.forked_from
+    size = conversation.size(first_new) + limits.bytes_of(run_input.metadata)
+    size += json_size(forked.facts) if forked and forked.facts else 0
     return OpenRun(
         agent=run_input.agent,
         conversation=agent.key,
         turn=number,
-        input=run_input if is_inline else None,
+        input=run_input.for_opening if size <= limits.INLINE_BYTES else None,
         first_run_id=info.first_execution_run_id,
         parent=run_input.traceparent or _traceparent_in(info.headers),
         call_id=_call_id_in_memo() if info.parent else None,
         longest_message=longest if longest > LONGEST_MESSAGE else None,
     )
-
-
-def _check_features(agent: RunningAgent, opened: OpenedRun) -> None:
-    """Check what was pinned for features.
-
-    Raises:
-        InvalidActivityResultError: a worker of another version has written it.
-    """
-    for feature in agent.features:
-        facts = opened.facts.features.get(feature.name())
-        try:
-            if facts is not None and feature.facts_type is not None:
-                feature.facts_type.model_validate(facts)
-        except ValidationError as error:
-            fault = error.errors(include_url=False)[0]
-            where = ".".join(map(str, (feature.name(), *fault["loc"])))
-            raise InvalidActivityResultError(
-                f"The result of the activity {OPEN_RUN!r} cannot be used: {where}: {fault['msg']}. A worker of another "
-                "version, or another program, has written it."
-            ) from None
 
 
 def _raise_typed(error: FailureError) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from pydantic import BaseModel
 from temporalio import workflow
@@ -14,9 +14,10 @@ from temporalio.exceptions import ActivityError
 
 from mulligan.run_input import RunInput
 from mulligan.schema.optional_field import optional_field
+from mulligan.values import Spent
 from mulligan.wire.agent_facts import AgentFacts
 from mulligan.wire.model_call import CALL_MODEL, ConversationRequest, ModelAnswer, ModelCall
-from mulligan.wire.run_context import RunContext
+from mulligan.wire.run_context import InheritedLabels, RunContext
 from mulligan.wire.run_priority import run_priority
 from mulligan.wire.run_status import RunStatus, open_status
 from mulligan.workflows import limits
@@ -32,6 +33,7 @@ from mulligan.workflows.conversation.continue_as_new import (
 from mulligan.workflows.conversation.conversation import Conversation
 from mulligan.workflows.feature import Feature
 from mulligan.workflows.features import FEATURE_CLASSES, installed
+from mulligan.workflows.former_turns import FormerTurns
 from mulligan.workflows.model_errors import raise_model_error
 from mulligan.workflows.people.inbox import Inbox
 from mulligan.workflows.scheduling import Schedule, run_activity
@@ -39,6 +41,9 @@ from mulligan.workflows.shown_wait import ModelWait, RunningCall, WorkerWait
 from mulligan.workflows.step_call import StepCall
 from mulligan.workflows.turn import Turn
 from mulligan.workflows.waits import Waits
+
+if TYPE_CHECKING:
+    from mulligan.workflows.step_calls import StepCalls
 
 Result = TypeVar("Result", bound=BaseModel)
 F = TypeVar("F", bound=Feature)
@@ -70,7 +75,8 @@ class RunningAgent:
         open_step: The step whose calls have not all ended.
         is_answering: Whether the model of a step was called, and has not answered.
         cached_messages: How many messages are in the cache of the worker that called the model last, counted in the view.
-        calls: The calls of the open step.
+        calls: The calls of the open step, those that calls make included.
+        step_calls: What runs the calls of the open step: a feature whose call makes calls settles them by it.
         may_leave: Whether the workflow may continue as new while the agent waits. For `AgentWorkflow` only, as the state
             must be the workflow's only argument.
     """
@@ -84,15 +90,16 @@ class RunningAgent:
         self.status: RunStatus = carried.get("status", "running")
         self.conversation = Conversation.load(carried["conversation"]) if carried else Conversation()
         self._turn = Turn.model_validate(carried["turn"]) if carried.get("turn") else None
+        self._former_turns = FormerTurns()
         self.cached_messages = self.conversation.count_at_answer
         self.open_step: OpenStep | None = None
         self.calls: list[StepCall] = []
+        self.step_calls: StepCalls | None = None
         self.is_answering = False
         self.may_leave = False
         self._policy = ContinueAsNewPolicy(is_carried=state is not None)
         self._worker_waits = 0
-        self.route = AgentRoute(lambda: inbox.stop is not None, self._waiting_for_worker)
-        self.route.priority = run_priority(self._turn.input if self._turn else None)
+        self.route = self.new_route()
         self._installed = installed()
         self.features: list[Feature] = [each(self) for each in FEATURE_CLASSES]
         self._used: list[Feature] = []
@@ -111,6 +118,8 @@ class RunningAgent:
         self.inbox.load(carried["inbox"])
         self.waits.load(carried["waits"], self._installed.waits)
         self.is_answering = carried["answering"]
+        if former := carried.get("former_turns"):
+            self._former_turns.load(former, self.turn)
         states = carried["features"]
         for feature in self.features:
             if (name := feature.name()) in states:
@@ -124,12 +133,16 @@ class RunningAgent:
         step, states = self.open_step, {each.name(): each.dump() for each in self.features}
         # The conversation has the message, and its records have the arguments.
         elsewhere: Any = {"answer": {"message": True, "prepared": {"__all__": {"arguments"}}}}
+        conversation = self.conversation.dump(workflow.info().run_id)
+        first_step = conversation.get("earlier", {}).get("steps", 0)
+        former = self._former_turns.dump(self._turn, first_step) if self._turn else None
         return encode_state(
             {
                 "agent": self.name,
                 "status": self.status,
                 "turn": self._turn.model_dump(mode="json") if self._turn else None,
-                "conversation": self.conversation.dump(workflow.info().run_id),
+                **({"former_turns": former} if former else {}),
+                "conversation": conversation,
                 "inbox": self.inbox.dump(),
                 "waits": self.waits.dump(),
                 "answering": self.is_answering,
@@ -153,8 +166,20 @@ class RunningAgent:
 
     @turn.setter
     def turn(self, turn: Turn) -> None:
+        if self._turn is not None:
+            self._former_turns.add(self._turn, turn)
         self._turn = turn
         self._link_features(turn)
+
+    @property
+    def used(self) -> list[Spent]:
+        """What its turns in this workflow have used; several of the oldest ones in one sum."""
+        return [*self._former_turns.used, *([self._turn.used] if self._turn is not None else [])]
+
+    def turn_of(self, step: int) -> Turn:
+        """The turn that a step of the conversation belongs to, if this run has the step."""
+        turns = [*self._former_turns.turns, self.turn]
+        return next((each for each in reversed(turns) if each.first_step <= step), turns[0])
 
     @property
     def has_turn(self) -> bool:
@@ -186,12 +211,17 @@ class RunningAgent:
         """What identifies the turn in the inputs of its activities."""
         turn = self.turn
         given = turn.input
+        source = given.resumed_from or given.forked_from
+        labels = None
+        if source is not None:
+            labels = InheritedLabels(cache_key=source.cache_key, safety_identifier=source.safety_identifier)
         return RunContext(
             agent=self.name,
             conversation=self.key,
             trace=turn.trace,
             tenant=given.tenant,
             user=given.user,
+            labels=labels,
             input=given.without_conversation if turn.facts.tools_by_function else None,
         )
 
@@ -200,17 +230,44 @@ class RunningAgent:
         """Whether somebody has requested the turn to stop."""
         return self.inbox.stop is not None
 
-    # Features
+    def new_route(self) -> AgentRoute:
+        """A route that begins at the run's own task queue."""
+        route = AgentRoute(lambda: self.inbox.stop is not None, self._waiting_for_worker)
+        route.priority = run_priority(self._turn.input if self._turn else None)
+        return route
 
-    def take_features(self, facts: AgentFacts) -> None:
-        """Add the features of loaded modules that a turn's agent is declared with. They are the innermost of each chain.
+    def hand_over(self, name: str, facts: AgentFacts, route: AgentRoute) -> None:
+        """From the next step on, the turn is another agent's. `route`: where that one is served.
 
         Raises:
             MissingFeatureError: this worker lacks one of its features.
         """
+        self.take_features(facts)
+        self.turn.hand_over(name, facts)
+        if self.input is not None:
+            self.input = self.input.model_copy(update={"agent": name})
+        self.name, self.route = name, route
+        self._link_features(self.turn)
+
+    # Features
+
+    def take_features(self, facts: AgentFacts) -> None:
+        """Add the features of loaded modules that a turn's agent is declared with.
+
+        Raises:
+            MissingFeatureError: this worker lacks one of its features.
+        """
+        self.features = self.features_for(facts)
+
+    def features_for(self, facts: AgentFacts) -> list[Feature]:
+        """The features of a turn with these facts. Those of loaded modules are the innermost of each chain.
+
+        Raises:
+            MissingFeatureError: this worker lacks one of them.
+        """
         former = {type(each): each for each in self.features}
         declared = self._installed.declared(facts.features)
-        self.features = [former.get(each) or each(self) for each in (*FEATURE_CLASSES, *declared)]
+        return [former.get(each) or each(self) for each in (*FEATURE_CLASSES, *declared)]
 
     def feature(self, kind: type[F]) -> F:
         """The agent's feature of a class."""
@@ -363,7 +420,8 @@ class RunningAgent:
     def _open_threads(self) -> int:
         if self.open_step is None:
             return 1
-        return len(self.open_step.answer.message.tool_calls) - len(self.conversation.early_results)
+        calls = len(self.open_step.answer.message.tool_calls) - len(self.conversation.early_results)
+        return calls + sum(each.result is None for _, each in self.conversation.inner_calls())
 
 
 def _overrides(feature: Feature, method: str) -> bool:

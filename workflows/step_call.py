@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
+from mulligan.foreign_results import ForeignResults
 from mulligan.values import Decision, ToolCall
 from mulligan.wire.agent_facts import ToolFacts
 from mulligan.wire.model_call import PreparedCall
@@ -18,13 +20,17 @@ class StepCall:
     """One call of the agent's newest step.
 
     Attributes:
-        index: Its place among the step's calls.
+        index: Its place among the step's calls; those that calls make come after the calls of the answer.
+        of: The index of the call that makes it, as a script does; None: it is a call of the answer.
         call: The call as the model reads it.
         prepared: What the inspection of the answer says of it.
         record: What its step shows of it. A person may have edited its arguments.
         facts: How its tool is scheduled; None if the tool was added to the agent after the turn had opened.
         is_carried: Whether its step began in an earlier workflow run.
+        after_untrusted: Whether what makes it had read a result that others may have written, in the same step.
         is_stopped: Whether a request to stop has ended it: the model has made no mistake.
+        waits_for: What it waits for before it can run: a person's approval, or answer. Features may add that.
+        foreign_results: The untrusted results that whoever approves it is shown.
         request: The input of its activity, as soon as the call runs. Features may change it before.
     """
 
@@ -34,8 +40,15 @@ class StepCall:
     record: CallRecord
     facts: ToolFacts | None
     is_carried: bool
+    of: int | None = None
+    after_untrusted: bool = False
     is_stopped: bool = False
+    waits_for: Literal["approval", "question"] | None = field(init=False)
+    foreign_results: ForeignResults | None = None
     request: CallTool | None = None
+
+    def __post_init__(self) -> None:
+        self.waits_for = self.prepared.waits_for
 
     @property
     def decision(self) -> Decision | None:

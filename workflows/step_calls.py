@@ -9,7 +9,8 @@ from temporalio import workflow
 from temporalio.exceptions import FailureError
 
 from mulligan.errors import ToolCallError, from_json
-from mulligan.values import ToolMessage
+from mulligan.values import ToolCall, ToolMessage
+from mulligan.wire.model_call import PreparedCall
 from mulligan.wire.tool_call import CallTool, ToolOutcome, tool_message
 from mulligan.workflows import limits
 from mulligan.workflows.people.decided_call import decide_on_call, refuse_if_stopped
@@ -25,7 +26,7 @@ class StepCalls:
         assert agent.open_step is not None
         self._agent, self._step = agent, agent.open_step
         self._calls = [*_calls(agent, agent.open_step)]
-        agent.calls = self._calls
+        agent.calls, agent.step_calls = [*self._calls], self
         self._run_call = agent.around("run_call", self._call_tool)
 
     async def run(self) -> None:
@@ -41,7 +42,7 @@ class StepCalls:
         if not self._step.is_carried:
             result.tool_calls += len(self._calls)
         for feature in agent.linked("begin_calls"):
-            feature.begin_calls()
+            feature.begin_calls(self._calls)
         settled = dict(agent.conversation.early_results)
         settled |= await self._run_side_by_side([each for each in self._calls if each.call.id not in settled])
         messages = [settled[each.call.id] for each in self._calls]
@@ -63,12 +64,12 @@ class StepCalls:
         # A rejected answer may have no calls.
         batch_size = max(1, limits.max_scheduled_at_once(len(calls), turn.input.metadata, copies=copies))
         if batch_size < len(calls):  # people are asked at once
-            calls = sorted(calls, key=lambda each: each.prepared.waits_for is None)
+            calls = sorted(calls, key=lambda each: each.waits_for is None)
         tasks: dict[str, asyncio.Task[ToolMessage]] = {}
         try:
             for start in range(0, len(calls), batch_size):
                 batch = [each.call.id for each in calls[start : start + batch_size]]
-                tasks |= {each.call.id: asyncio.create_task(self._settle(each)) for each in calls[start:][:batch_size]}
+                tasks |= {each.call.id: asyncio.create_task(self.settle(each)) for each in calls[start:][:batch_size]}
                 await self._until_ended(tasks, batch, or_waiting=True)
             await self._until_ended(tasks, tasks)
         except (FailureError, asyncio.CancelledError):
@@ -105,7 +106,53 @@ class StepCalls:
         for feature in self._agent.linked("calls_failed"):
             await feature.calls_failed()
 
-    async def _settle(self, call: StepCall) -> ToolMessage:
+    def add(
+        self, of: StepCall, calls: Iterable[tuple[ToolCall, PreparedCall]], *, after_untrusted: bool
+    ) -> list[StepCall]:
+        """Calls that another call makes, which its feature then settles. They count as calls of the run.
+
+        `after_untrusted`: as of a StepCall.
+
+        Raises:
+            MulliganError: the policy for a mistake in one of them is to fail the run.
+        """
+        conversation = self._agent.conversation
+        indexes = [conversation.add_inner_call(of.index, call, prepared) for call, prepared in calls]
+        self._agent.turn.result.tool_calls += len(indexes)
+        return self._begin_inner(of, indexes, is_carried=False, after_untrusted=after_untrusted)
+
+    def carried(self, of: StepCall, *, after_untrusted: bool) -> list[StepCall]:
+        """The calls without a result that another call has made in an earlier workflow run."""
+        open_calls = [n for n, each in self._agent.conversation.inner_calls(of.index) if each.result is None]
+        return self._begin_inner(of, open_calls, is_carried=True, after_untrusted=after_untrusted)
+
+    def _begin_inner(
+        self, of: StepCall, indexes: Sequence[int], *, is_carried: bool, after_untrusted: bool
+    ) -> list[StepCall]:
+        agent, known = self._agent, dict(self._agent.conversation.inner_calls(of.index))
+        begun = []
+        for index in indexes:
+            inner = known[index]
+            assert inner.prepared is not None
+            if inner.prepared.failure is not None:
+                raise from_json(inner.prepared.failure)
+            facts = agent.facts.tools.get(inner.call.name)
+            call = StepCall(
+                index=index, of=of.index, call=inner.call, prepared=inner.prepared, record=inner.record, facts=facts,
+                is_carried=is_carried, after_untrusted=after_untrusted,
+            )  # fmt: skip
+            begun.append(call)
+        agent.calls += begun
+        for feature in agent.linked("begin_calls") if begun else ():
+            feature.begin_calls(begun)
+        return begun
+
+    async def settle(self, call: StepCall) -> ToolMessage:
+        """Run a call, with all features around it; returns its result, which its step then has.
+
+        Raises:
+            MulliganError: the policy for a failure (`handle_errors`) is to fail the run.
+        """
         agent = self._agent
         outcome = await self._outcome(call)
         for feature in agent.linked("settled"):
@@ -118,8 +165,13 @@ class StepCalls:
             raise error
         call.record.attempts = outcome.attempts
         message = tool_message(call.call, outcome.text, outcome.error, outcome.content)
-        agent.conversation.record_early_result(message)
+        agent.conversation.record_early_result(call.index, message)
         agent.conversation.event_log.tool_call_settled(call.index)
+        if call.of is not None:
+            # The calls of the answer are counted when all of them have their results.
+            agent.turn.result.recovered_failures += message.error is not None and not call.is_stopped
+            agent.turn.result.repairs += len(call.record.repairs)
+            agent.calls.remove(call)
         return message
 
     async def _outcome(self, call: StepCall) -> ToolOutcome:
@@ -142,7 +194,7 @@ class StepCalls:
             if (refused := await feature.before_call(call)) is not None:
                 return refused
         decision = call.record.decision
-        if call.prepared.waits_for is not None and (decision is None or decision.decision != "approve"):
+        if call.waits_for is not None and (decision is None or decision.decision != "approve"):
             # Whatever features there are, nothing runs that people must be asked about.
             return await decide_on_call(self._agent, call) or await self._refusal(call)
         if (stopped := await refuse_if_stopped(self._agent, call)) is not None:
@@ -163,11 +215,22 @@ class StepCalls:
             metadata=agent.turn.input.metadata,
             decision=call.decision,
             digest=call.digest,
+            pinned=agent.facts.features.get(call.facts.feature, {}) if call.facts and call.facts.feature else {},
+            in_script=call.of is not None,
+            after_untrusted=call.after_untrusted,
         )
 
     async def _call_tool(self, call: StepCall) -> ToolOutcome:
         with self._agent.running(call):
-            return await call_tool(self._agent, call, len(self._calls))
+            return await call_tool(self._agent, call, self._most_bytes(call))
+
+    def _most_bytes(self, call: StepCall) -> int | None:
+        """The limit of a result, where all results of the step together would be too much; None: that of any result."""
+        if call.of is None:
+            return limits.share_of_results(len(self._calls), local=call.facts is not None and call.facts.local)
+        inner = self._agent.conversation.inner_calls()
+        used = sum(len(each.result.text) for _, each in inner if each.result is not None)
+        return limits.share_of_rest(used, sum(each.result is None for _, each in inner))
 
 
 def _calls(agent: RunningAgent, step: OpenStep) -> Iterable[StepCall]:

@@ -21,12 +21,15 @@ from mulligan.workflows.step_call import StepCall
 _FACTS_OF_UNKNOWN_TOOL = ToolFacts(timeout=limits.UNKNOWN_TOOL_TIMEOUT)
 
 
-async def call_tool(agent: RunningAgent, call: StepCall, calls_in_step: int) -> ToolOutcome:
-    """Run one tool call. A tool that fails is an outcome, and so is one whose worker was lost."""
+async def call_tool(agent: RunningAgent, call: StepCall, most_bytes: int | None) -> ToolOutcome:
+    """Run one tool call. A tool that fails is an outcome, and so is one whose worker was lost.
+
+    `most_bytes`: the limit of its result, if it is less than usual.
+    """
     request, facts = call.request, call.facts or _FACTS_OF_UNKNOWN_TOOL
     assert request is not None
     name = request.call.name
-    request.max_bytes = limits.share_of_results(calls_in_step, local=facts.local)
+    request.max_bytes = most_bytes
     request.mcp = facts.mcp
     request.has_own_queue = facts.task_queue is not None
     started = workflow.time()

@@ -8,10 +8,10 @@ from typing import cast
 
 from pydantic import BaseModel, JsonValue
 
-from mulligan.prices import cost_of, round_usd
+from mulligan.prices import cost_of, cost_of_hosted, round_usd
 from mulligan.run_input import RunInput
 from mulligan.schema.optional_field import optional_field
-from mulligan.values import Consumption, RunResult, Status, Usage
+from mulligan.values import Consumption, RunResult, Spent, Status, Usage
 from mulligan.wire.agent_facts import AgentFacts, OpenedRun
 from mulligan.wire.model_call import GuardContext, ModelAnswer, ModelCall
 from mulligan.wire.run_context import RunContext
@@ -48,6 +48,15 @@ class Turn(BaseModel):
     task: str = optional_field("")
     """What the turn was asked for, in one line."""
 
+    first_step: int = optional_field(1)
+    """The number of its first step, counted over all turns of the conversation."""
+
+    handoffs: int = optional_field(0)
+    """How often its conversation was handed over; the agent of `input` has it now."""
+
+    pinned: dict[str, AgentFacts] = optional_field({})
+    """The facts of the agents that had it, by their names: an agent that gets it again is the one that it was."""
+
     @classmethod
     def opened(cls, number: int, run_input: RunInput, run: OpenedRun) -> Turn:
         """A turn that has just been opened. Its messages are in the conversation, so they are left out here."""
@@ -63,6 +72,32 @@ class Turn(BaseModel):
         if run.facts.prices:
             turn.result.cost = 0.0
         return turn
+
+    def hand_over(self, agent: str, facts: AgentFacts) -> None:
+        """The conversation is another agent's from now on."""
+        self.handoffs += 1
+        self.pinned[self.input.agent] = self.facts
+        self.pinned.pop(agent, None)
+        self.input, self.facts, self.at = self.input.model_copy(update={"agent": agent}), facts, 0
+
+    def facts_of(self, agent: str) -> AgentFacts | None:
+        """The facts of an agent that has, or had, the conversation; None if it did not have it in this turn."""
+        return self.facts if agent == self.input.agent else self.pinned.get(agent)
+
+    @property
+    def all_facts(self) -> list[AgentFacts]:
+        """The facts of the agents that have, or had, the conversation in this turn."""
+        return [self.facts, *self.pinned.values()]
+
+    def input_of(self, agent: str) -> RunInput:
+        """The turn's input for an agent that takes the conversation over: without the conversation, with the run's limit."""
+        update = {"agent": agent, "max_cost": self.max_cost, "client_instructions": self.input.client_instructions}
+        return self.input.without_conversation.model_copy(update=update)
+
+    @property
+    def used(self) -> Spent:
+        """What it has used so far."""
+        return Spent(usage=self.result.usage, cost=self.result.cost)
 
     @property
     def max_steps(self) -> int:
@@ -142,9 +177,10 @@ class Turn(BaseModel):
     def add_answer(self, answer: ModelAnswer) -> None:
         """Count a step and the tokens of its answer."""
         self.result.steps += 1
-        self.add_usage(
-            answer.usage, self.cost_of(self.model, answer.usage, answer.usage_of_repairs, batched=answer.batched)
-        )
+        cost = self.cost_of(self.model, answer.usage, answer.usage_of_repairs, batched=answer.batched)
+        if cost is not None and answer.hosted_calls:
+            cost += cost_of_hosted(self.facts.prices.get, self.model, [call.name for call in answer.hosted_calls])
+        self.add_usage(answer.usage, cost)
 
     def take_output(self, answer: ModelAnswer, record: StepRecord) -> bool:
         """Set the result's output from an answer. Returns whether the answer is a final one.
@@ -159,6 +195,7 @@ class Turn(BaseModel):
         is_final = not answer.message.tool_calls and answer.rejected is None
         is_output = answer.rejected is None and (is_final or not self.facts.structured)
         result.output = answer.message.text if is_output else None
+        result.reason = answer.reason if is_final else None
         return is_final
 
     def model_request(self, context: RunContext, conversation: Conversation, cached_messages: int) -> ModelCall:

@@ -29,6 +29,8 @@ class Wait:
     """The class of waits, in the state that is carried over."""
     is_carried_over: ClassVar[bool] = True
     """Whether the next workflow run needs it to go on."""
+    leaves_first: ClassVar[bool] = False
+    """Whether the run may continue as new although what is waited for has come: the next workflow run goes on with it."""
 
     key: str
     since: float = field(default_factory=workflow.time)
@@ -167,7 +169,7 @@ class Waits:
         self._idle[key] = is_over
         is_in_time = True
         try:
-            while not is_over() and self._leave is None and is_in_time:
+            while self._goes_on(wait, is_over) and self._leave is None and is_in_time:
                 if self._is_due():
                     self._leave = self.leave()
                 else:
@@ -178,6 +180,9 @@ class Waits:
             self._leave()
         # What came in the same moment as the timer was accepted.
         return is_in_time or is_over()
+
+    def _goes_on(self, wait: Wait, is_over: Callable[[], bool]) -> bool:
+        return not is_over() or (wait.leaves_first and self._is_due())
 
     async def _sleep(self, is_over: Callable[[], bool], at: float | None, summary: str | None) -> bool:
         # At least a millisecond, as the time may have come between two workflow runs.
@@ -195,7 +200,10 @@ class Waits:
         return (
             self.is_due()
             and len(self._idle) == self.open_threads()
-            and all(self.open[key].may_leave and not is_over() for key, is_over in self._idle.items())
+            and all(
+                self.open[key].may_leave and (self.open[key].leaves_first or not is_over())
+                for key, is_over in self._idle.items()
+            )
         )
 
     def stop(self, stop: Stop) -> None:

@@ -78,6 +78,7 @@ class WorkflowAgents:
         """The input of an agent's newest turn. Without its messages if they are large: `input_messages` has them."""
         run_input = self._agents[key].input
         assert run_input is not None
+        run_input = run_input.for_opening
         is_small = len(messages_that_fit(run_input.messages, limits.INPUT_BYTES)) == len(run_input.messages)
         return run_input if is_small else run_input.model_copy(update={"messages": []})
 

@@ -31,8 +31,12 @@ from mulligan.schema.error_text import error_text, type_name
 from mulligan.values import ToolCall
 
 SCHEMA_SHOWN, INPUT_SHOWN, TOOLS_SHOWN, FAULTS_SHOWN, PATH_SHOWN = 2_000, 500, 50, 20, 200
+NEAREST = 3
+"""Names that are near to one that does not exist, where the model does not see all tools."""
 FAULTS_READ = 1_000
 """Faults of one value that are described, before equal ones are left out; half a megabyte may have 100,000."""
+MOST_SHOWN = 20_000
+"""Characters of the schema of a tool that the model has not seen."""
 _PLAIN = {
     "missing": "is required, but missing",
     "model_type": "should be an object",
@@ -53,11 +57,15 @@ _PYDANTICS = frozenset(get_args(ErrorType))
 _MAY_HAVE_RUN = "This call was started before, and may or may not have done its work."
 
 
-def unknown_tool(call: ToolCall, available: Sequence[str]) -> UnknownToolError:
-    """No such tool: the names of the tools, and the nearest name."""
+def unknown_tool(call: ToolCall, available: Sequence[str], hidden: Sequence[str] = ()) -> UnknownToolError:
+    """No such tool: the names of the tools, and the nearest name.
+
+    `hidden`: tools that the model does not see now; of these, the nearest three are named at most.
+    """
     name = beginning(call.name, 100)
-    near = difflib.get_close_matches(call.name[:100], available, n=1, cutoff=0.5)
-    meant = f" Did you mean `{near[0]}`?" if near else ""
+    most = NEAREST if hidden else 1
+    near = difflib.get_close_matches(call.name[:100], [*available, *hidden], n=most, cutoff=0.5)
+    meant = f" Did you mean {' or '.join(f'`{each}`' for each in near)}?" if near else ""
     names = ", ".join(f"`{tool}`" for tool in available[:TOOLS_SHOWN])
     there_are = f" The tools are: {names}." if available else " There are no tools; answer in plain text."
     return UnknownToolError(
@@ -80,6 +88,8 @@ class Target:
     name: str
     accepts: JsonType
     is_output: bool = False
+    is_hidden: bool = False
+    """Whether the model has not seen its schema: then feedback contains all of it."""
 
     def not_json(self, call: ToolCall, error: NotJson) -> InvalidInput:
         """The arguments are not JSON."""
@@ -92,7 +102,7 @@ class Target:
             "What you wrote ends too early, and nothing was added to it: write all of it." if error.is_cut_off else ""
         )
         sent = _sent(call.arguments, error.position)
-        detail = "\n".join(filter(None, (sent, excerpt, _takes(self.accepts), whole, self._again)))
+        detail = "\n".join(filter(None, (sent, excerpt, self._takes, whole, self._again)))
         return self._error(call, "invalid_json", message, detail, error)
 
     def not_valid(self, call: ToolCall, value: JsonValue, error: Exception, *, attempt: int = 1) -> InvalidInput:
@@ -110,8 +120,12 @@ class Target:
         elif self.is_output:
             message = f"Your output is not a valid `{self.name}`, so it was not accepted:\n{faults}"
         sent = f"You sent: {cut_text(json.dumps(value, ensure_ascii=False, default=str), INPUT_SHOWN)}"
-        detail = "\n".join([sent, *quoting, _takes(self.accepts), self._again])
+        detail = "\n".join([sent, *quoting, self._takes, self._again])
         return self._error(call, "invalid_arguments", message, detail, error)
+
+    @property
+    def _takes(self) -> str:
+        return _takes(self.accepts, MOST_SHOWN if self.is_hidden else SCHEMA_SHOWN)
 
     @property
     def _again(self) -> str:
@@ -255,16 +269,15 @@ def premature_output(name: str) -> StructuredOutputValidationError:
     )
 
 
-def missing_output(targets: Sequence[Target], *, by_call: bool) -> StructuredOutputValidationError:
+def missing_output(targets: Sequence[Target], text: str, *, by_call: bool) -> StructuredOutputValidationError:
     """Plain text, or nothing, where the output was expected."""
     names = " or ".join(f"`{target.name}`" for target in targets)
+    answered = "You answered in plain text" if text.strip() else "Your answer has no text and no call"
     if by_call:
-        message = f"You answered in plain text, but your final answer must be given by calling {names}. Do that now."
+        message = f"{answered}, but your final answer must be given by calling {names}. Do that now."
         detail = ""
     else:
-        message = (
-            f"You answered in plain text, but your final answer must be {names}: JSON alone, without any other text."
-        )
+        message = f"{answered}, but your final answer must be {names}: JSON alone, without any other text."
         detail = "\n".join(_takes(target.accepts) for target in targets)
     return StructuredOutputValidationError(
         message, detail=detail, kind="missing_output", tool_name=targets[0].name if len(targets) == 1 else ""
@@ -278,9 +291,9 @@ def empty_answer() -> StructuredOutputValidationError:
     )
 
 
-def _takes(accepts: JsonType) -> str:
+def _takes(accepts: JsonType, most: int = SCHEMA_SHOWN) -> str:
     schema = json.dumps(accepts.schema, ensure_ascii=False)
-    if len(schema) <= SCHEMA_SHOWN:
+    if len(schema) <= most:
         return f"It takes a JSON object of this schema: {schema}"
     required = ", ".join(f"`{name}`" for name in accepts.required) or "nothing"
     known = ", ".join(f"`{name}`" for name in accepts.schema.get("properties", {}))

@@ -23,7 +23,10 @@ from mulligan.activities.answers.parsed_arguments import ParsedArguments, parse_
 from mulligan.activities.answers.prepare_call import ValidArguments, duplicates, prepare
 from mulligan.activities.answers.text_calls import text_calls_of
 from mulligan.activities.answers.user_functions import UserFunctions
+from mulligan.activities.models._hosted_work import MOST_CALLS, MOST_CITATIONS, fit_call, fit_citation
+from mulligan.activities.models.fit_provider_data import fit_provider_data
 from mulligan.activities.models.protocol import Reply
+from mulligan.activities.request_draft import draft_of
 from mulligan.activities.run_data.conversation_cache import CachedConversation
 from mulligan.activities.services import Services
 from mulligan.activities.tool_running.find_tool import RunTools
@@ -33,7 +36,8 @@ from mulligan.observe.spans import ToolCallAttempt
 from mulligan.output import OutputType, unwrap
 from mulligan.policy import MISTAKES, Mistake
 from mulligan.schema.arguments_model import JsonType
-from mulligan.values import AssistantMessage, Message, Repair, ToolCall
+from mulligan.schema.cut_text import beginning
+from mulligan.values import AssistantMessage, Message, Repair, ToolCall, Usage
 from mulligan.wire.agent_facts import Definition
 from mulligan.wire.model_call import (
     AcceptedOutput,
@@ -91,17 +95,13 @@ async def inspect_answer(
     raw_calls = calls[: size_limits.MOST_CALLS + 1]
     # After a compaction, ids of removed calls could be repeated.
     digest = request.conversation.digest if request.summarized_answers else ""
-    with_ids = _with_unique_ids(raw_calls, conversation.call_ids, request.step, digest)
-    renamed = _renamed(with_ids, tools.names)
-    with_ids = [
-        call.model_copy(update={"name": renamed[call.id].after}) if call.id in renamed else call for call in with_ids
-    ]
+    with_ids, renamed = _renamed(_with_unique_ids(raw_calls, conversation.call_ids, request.step, digest), tools.names)
     oversized = size_limits.oversized_calls(with_ids)
     message = AssistantMessage(
         role="assistant",
         text=size_limits.fit_text(text),
         tool_calls=[size_limits.fit_call(call) if n in oversized else call for n, call in enumerate(with_ids)],
-        provider_data=size_limits.fit_provider_data(reply),
+        provider_data=fit_provider_data(reply.provider_data, size_limits.PROVIDER_BYTES),
     )
     functions = UserFunctions(request, agent, services)
     inspection = _Inspection(
@@ -118,6 +118,7 @@ async def inspect_answer(
         oversized=oversized,
         finish_reason=reply.finish_reason,
         earlier=conversation.messages,
+        sent=lambda: draft_of(definition, conversation, request.features).definition,
     )
     findings = await inspection.inspect_calls()
     text_finding = await inspection.inspect_text(text)
@@ -126,6 +127,43 @@ async def inspect_answer(
         if write_span is not None:
             write_span()
     return size_limits.fit_answer(_model_answer(inspection, reply, findings, text_finding))
+
+
+async def inspect_calls_of_script(
+    services: Services, request: ModelCall, agent: Agent, definition: Definition, calls: Sequence[ToolCall]
+) -> tuple[list[tuple[ToolCall, PreparedCall]], Mapping[str, Usage]]:
+    """Inspect calls that a script makes, as those of an answer: at most `size_limits.MOST_CALLS`, whose ids are set.
+
+    Returns each call as it is executed, with what history has beside it; and the tokens of second models, by model.
+    """
+    functions, oversized = UserFunctions(request, agent, services), size_limits.oversized_calls(calls)
+    fitting = [size_limits.fit_call(call) if n in oversized else call for n, call in enumerate(calls)]
+    inspection = _Inspection(
+        services=services,
+        request=request,
+        agent=agent,
+        tools=services.tools.of_run(agent, definition, in_script=True),
+        functions=functions,
+        message=AssistantMessage(role="assistant", tool_calls=fitting),
+        parsed=[await parse_arguments(call.arguments) for call in fitting],
+        raw_calls=calls,
+        renamed={},
+        call_count=len(calls),
+        oversized=oversized,
+        finish_reason="tool_calls",
+        earlier=(),
+        sent=lambda: definition,
+    )
+    findings = await inspection.inspect_calls()
+    for finding in findings:
+        if finding.write_span is not None:
+            finding.write_span()
+    executed = [
+        as_executed(call, finding.prepared, parsed)
+        for call, finding, parsed in zip(fitting, findings, inspection.parsed, strict=True)
+    ]
+    prepared = size_limits.fit_prepared([each for _, each in executed])
+    return list(zip((call for call, _ in executed), prepared, strict=True)), functions.usage_by_model
 
 
 def _model_answer(
@@ -148,7 +186,17 @@ def _model_answer(
         if rejected
         else None,
         usage_of_repairs=dict(usage_by_model),
+        hosted_calls=[fit_call(call) for call in reply.hosted_calls[:MOST_CALLS]],
+        citations=[fit_citation(cited, len(message.text)) for cited in reply.citations[:MOST_CITATIONS]],
+        reason=beginning(reply.reason, size_limits.NAME_CHARS) or None,
+        context_tokens=_context_tokens(reply, usage_by_model),
     )
+
+
+def _context_tokens(reply: Reply, usage_by_model: Mapping[str, Usage]) -> int | None:
+    """The tokens of the newest request and its answer, where the answer's usage has others too."""
+    counted = reply.last_usage or reply.usage
+    return counted.total_tokens if counted.total_tokens and (reply.last_usage or usage_by_model) else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +205,8 @@ class _Inspection:
 
     `raw_calls` are the calls as the model wrote them: those of `message` have unique ids, the tools' names, and shortened
     arguments where the arguments are oversized; `parsed` are its calls' arguments. `renamed`: the repairs of names, by the
-    calls' ids. `call_count` also counts the calls beyond the limit. `earlier` is the conversation before it.
+    calls' ids. `call_count` also counts the calls beyond the limit. `earlier` is the conversation before it. `sent` returns
+    the definition as the request had it.
     """
 
     services: Services
@@ -173,6 +222,14 @@ class _Inspection:
     oversized: set[int]
     finish_reason: str
     earlier: Sequence[Message]
+    sent: Callable[[], Definition]
+
+    @cached_property
+    def _hidden(self) -> set[str]:
+        """The tools that were not in the request."""
+        if not self.tools.definition.on_demand:
+            return set()
+        return {*self.tools.definition.on_demand} - {tool.name for tool in self.sent().tools}
 
     @cached_property
     def _duplicates(self) -> set[int]:
@@ -230,8 +287,11 @@ class _Inspection:
         if index in self.oversized:
             raise feedback.too_long(call, len(self.raw_calls[index].arguments), size_limits.ARGUMENTS_BYTES)
         if self._output_type(call.name) is None and self.tools.find(call.name) is None:
-            gone = self.tools.is_gone(call.name)
-            raise feedback.tool_gone(call) if gone else feedback.unknown_tool(call, self.tools.names)
+            if self.tools.is_gone(call.name):
+                raise feedback.tool_gone(call)
+            names, hidden = self.tools.names, self._hidden
+            available = [name for name in names if name not in hidden]
+            raise feedback.unknown_tool(call, available, [name for name in names if name in hidden])
         is_last = index == len(self.message.tool_calls) - 1
         # A whole object was written before the answer was cut off.
         if is_last and self.finish_reason in _CUT_OFF and not self.parsed[index].is_whole_object:
@@ -253,7 +313,8 @@ class _Inspection:
         tool = self.tools.find(call.name)
         assert tool is not None
         fixers = [("fix", tool.fix), ("repair", self.agent.repair)]
-        target, run_fixer = Target(tool.name, tool.arguments), self.functions.fixer_of(call)
+        target = Target(tool.name, tool.arguments, is_hidden=tool.on_demand and tool.name in self._hidden)
+        run_fixer = self.functions.fixer_of(call)
         valid = await prepare(call, self.parsed[index], target, fixers, run_fixer)
         await self.functions.check_guard(call, valid.arguments)
         waits_for = await self.functions.waits_for(tool, call, valid.arguments)
@@ -307,13 +368,13 @@ class _Inspection:
             await self._check_no_output_beside_calls(text, declared.whole)
         elif is_final:
             raise feedback.missing_output(
-                [Target(each.name, each, is_output=True) for each in declared.types], by_call=True
+                [Target(each.name, each, is_output=True) for each in declared.types], text, by_call=True
             )
         return None
 
     async def _written_output(self, text: str, output_type: OutputType) -> AcceptedOutput:
         if not text.strip() or not _looks_like_json(text):
-            raise feedback.missing_output([Target(output_type.name, output_type, is_output=True)], by_call=False)
+            raise feedback.missing_output([Target(output_type.name, output_type, is_output=True)], text, by_call=False)
         if json_size(text) > size_limits.ARGUMENTS_BYTES:
             raise feedback.too_long_output(output_type.name, len(text), size_limits.ARGUMENTS_BYTES)
         call = ToolCall(id="", name=output_type.name, arguments=text)
@@ -402,12 +463,13 @@ def as_executed(call: ToolCall, prepared: PreparedCall, parsed: ParsedArguments)
     return executed, prepared.model_copy(update={"raw": call.arguments})
 
 
-def _renamed(calls: Sequence[ToolCall], names: Sequence[str]) -> dict[str, Repair]:
-    """The repairs of the names that differ only in their spelling from a tool's, by the calls' ids."""
+def _renamed(calls: Sequence[ToolCall], names: Sequence[str]) -> tuple[list[ToolCall], dict[str, Repair]]:
+    """The calls with the names of the tools that they mean, and the repairs of these names, by the calls' ids."""
     meant = meant_names((call.name for call in calls), names)
-    return {
+    repairs = {
         call.id: Repair(by="name", before=call.name, after=meant[call.name]) for call in calls if call.name in meant
     }
+    return [call.model_copy(update={"name": meant.get(call.name, call.name)}) for call in calls], repairs
 
 
 def meant_names(written: Iterable[str], names: Sequence[str]) -> dict[str, str]:

@@ -8,14 +8,11 @@ and the feedback for the model. Each part has a limit, so that all of them toget
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from pydantic import JsonValue
 
-from mulligan.activities.models.protocol import Reply
 from mulligan.activities.tool_running.render_result import cut
 from mulligan.schema.cut_text import beginning
-from mulligan.schema.json_limits import is_deeper
 from mulligan.values import Repair, ToolCall
 from mulligan.wire.model_call import ModelAnswer, PreparedCall
 from mulligan.wire.shorten import json_size, shorten
@@ -31,7 +28,7 @@ NAME_CHARS = 200
 ARGUMENTS_BYTES = 500_000
 """Bytes of arguments of all calls of a step together, raw or repaired: about 128,000 output tokens."""
 PROVIDER_BYTES = 300_000
-"""Bytes of the provider's own items of an answer. The provider accepts the message without them too."""
+"""Bytes of the provider's own items of an answer: larger ones are described to it in text."""
 REPAIR_BYTES = 10_000
 """Bytes of each side of a recorded repair."""
 REPAIRS_BYTES = 150_000
@@ -44,12 +41,6 @@ ANSWER_BYTES = 1_900_000
 def fit_text(text: str) -> str:
     """The answer's text, cut to its limit."""
     return cut(text, TEXT_CHARS, TEXT_BYTES)
-
-
-def fit_provider_data(reply: Reply) -> dict[str, Any] | None:
-    """The provider's own items of an answer; None where they exceed their limit, or are nested too deep."""
-    data = reply.provider_data
-    return data if not is_deeper(data) and json_size(data) <= PROVIDER_BYTES else None
 
 
 def oversized_calls(calls: Sequence[ToolCall]) -> set[int]:
@@ -81,7 +72,7 @@ def fit_name(name: str) -> str:
 
 def fit_answer(answer: ModelAnswer) -> ModelAnswer:
     """The answer with repairs, feedback and provider items shortened where all calls together exceed the limits."""
-    prepared = _with_short_feedback(_with_short_repairs(answer.prepared))
+    prepared = fit_prepared(answer.prepared)
     rejected = answer.rejected
     if rejected is not None:
         text = cut(rejected.text, FEEDBACK_BYTES, FEEDBACK_BYTES)
@@ -89,8 +80,13 @@ def fit_answer(answer: ModelAnswer) -> ModelAnswer:
     fitting = answer.model_copy(update={"prepared": prepared, "rejected": rejected})
     if answer.message.provider_data is not None and len(fitting.model_dump_json().encode()) > ANSWER_BYTES:
         message = answer.message.model_copy(update={"provider_data": None})
-        return fitting.model_copy(update={"message": message})
+        return fitting.model_copy(update={"message": message, "hosted_calls": [], "citations": []})
     return fitting
+
+
+def fit_prepared(calls: list[PreparedCall]) -> list[PreparedCall]:
+    """What history has of calls, with repairs and feedback shortened where all of them together exceed the limits."""
+    return _with_short_feedback(_with_short_repairs(calls))
 
 
 def fit_repairs(repairs: Sequence[Repair], most: int = REPAIR_BYTES) -> list[Repair]:

@@ -22,7 +22,7 @@ from mulligan.activities.models.protocol import Request
 from mulligan.activities.spending import Spending, attempt_key
 from mulligan.client.budget_file import BudgetFile
 from mulligan.client.worker_versions import unpinned
-from mulligan.prices import Prices, cost_of
+from mulligan.prices import Prices, cost_of, cost_of_hosted
 from mulligan.values import Usage
 from mulligan.wire.budgets import (
     ADD_COST,
@@ -122,16 +122,31 @@ class TenantBudgets(Spending):
         if tenant is None or not self.is_limited(tenant):
             return
         prices = self._prices.of_all([model, *(others or {})])
-        cost = cost_of(prices, model, usage, others, batched=batched)
-        if not cost:
+        if cost := cost_of(prices, model, usage, others, batched=batched):
+            digest = _digest(context, *(key or attempt_key()))
+            await self._add(tenant, Cost(usd=cost, key=digest, estimated=estimated))
+
+    async def add_hosted(self, context: RunContext, model: str, names: Sequence[str], key: Sequence[object]) -> None:
+        """Add the cost of calls that the model's provider has carried out, as `add` does.
+
+        Args:
+            context: Of the run.
+            model: `provider:NAME`.
+            names: Of the provider's tools, one for each call. Those without a price cost nothing.
+            key: That of the model call.
+        """
+        tenant = context.tenant
+        if tenant is None or not self.is_limited(tenant):
             return
+        if cost := cost_of_hosted(self._prices.of, model, names):
+            await self._add(tenant, Cost(usd=cost, key=_digest(context, "hosted", *(key or attempt_key()))))
+
+    async def _add(self, tenant: str, cost: Cost) -> None:
         try:
             async with asyncio.timeout(SECONDS_TO_ADD):
-                await self._signal(
-                    tenant, Cost(usd=cost, key=_digest(context, *(key or attempt_key())), estimated=estimated)
-                )
+                await self._signal(tenant, cost)
         except TimeoutError:
-            _log.warning("%s USD of the tenant %r are not counted: Temporal did not take them.", cost, tenant)
+            _log.warning("%s USD of the tenant %r are not counted: Temporal did not take them.", cost.usd, tenant)
 
     @asynccontextmanager
     async def void_counted(self, context: RunContext, model: str, request: Request, *part: str) -> AsyncIterator[None]:

@@ -20,9 +20,10 @@ from mulligan.activities.services import Services
 from mulligan.errors import ModelRequestError, ModelUnavailableError
 from mulligan.model_name import ModelName
 from mulligan.observe import semconv
+from mulligan.observe.captured_messages import input_messages, output_messages
 from mulligan.observe.spans import ChatAttempt
 from mulligan.provider_plugin import BUILT_IN
-from mulligan.values import ErrorInfo, Message, Usage, UserMessage
+from mulligan.values import AssistantMessage, ErrorInfo, Message, Usage, UserMessage
 from mulligan.wire.agent_facts import Definition
 from mulligan.wire.compaction import COMPACT_CONVERSATION, CompactConversation, Compacted
 
@@ -104,8 +105,10 @@ class CompactConversationActivity:
                 async with services.budgets.void_counted(request.where, request.model, provider_request):
                     reply = await call_provider(provider, provider_request, telemetry, span, endpoint)
                 services.retry_budget.record_success(request)
-                telemetry.add_content(span, semconv.INPUT_MESSAGES, [message.model_dump(mode="json")])
-                telemetry.add_content(span, semconv.OUTPUT_MESSAGES, [{"role": "assistant", "text": reply.text}])
+                if telemetry.content:
+                    telemetry.add_content(span, semconv.INPUT_MESSAGES, input_messages([message]))
+                    answer = AssistantMessage(role="assistant", text=reply.text)
+                    telemetry.add_content(span, semconv.OUTPUT_MESSAGES, output_messages(answer, reply.finish_reason))
                 return Compacted(heading=HEADING, summary=_summary(reply, messages), usage=reply.usage)
         except (ModelRequestError, NoSummary):
             raise

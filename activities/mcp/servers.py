@@ -48,6 +48,10 @@ MAX_TOOLS = 128
 """OpenAI's limit for a request, with the agent's own tools: one more would fail every request of the run."""
 MAX_DEFINITION_BYTES = 700_000
 """Bytes of the tools' definitions: about half of what a run can carry (open_run.DEFINITION_BYTES)."""
+FOUND_ROOM = 20
+"""Of these, so many are for tools that the model finds."""
+MAX_ON_DEMAND, STORED_DEFINITION_BYTES = 5_000, 15_000_000
+"""Tools that the model finds on demand, and bytes of their definitions where there is a content storage."""
 MAX_PROGRESS_CHARS = 200
 """Characters of a progress message that a heartbeat carries."""
 LIST_TIMEOUT = 50.0
@@ -99,11 +103,17 @@ class McpServers:
         """Check a value by a server's schema; return each fault as (path, what is wrong), nothing where it is valid."""
         return await isolated_faults(self._children, schema, value)
 
-    async def offer_tools(self, agent: Agent) -> OfferedTools:
-        """List the tools of all of an agent's servers at once. For those that do not answer, the model gets a note."""
+    async def offer_tools(self, agent: Agent, *, stored: bool = False) -> OfferedTools:
+        """List the tools of all of an agent's servers at once. For those that do not answer, the model gets a note.
+
+        `stored`: whether definitions of tools on demand may be in the content storage, so that there may be more of them.
+        """
         offered = OfferedTools()
         listings = await asyncio.gather(*(self._list_tools(server) for server in agent.mcp))
-        room, size = MAX_TOOLS - len(agent.listed_tools), 0
+        names: set[str] = set()
+        most_bytes = STORED_DEFINITION_BYTES if stored else MAX_DEFINITION_BYTES
+        seen = sum(not tool.on_demand for tool in agent.listed_tools) + (FOUND_ROOM if agent.finds_tools else 0)
+        room = {False: [MAX_TOOLS - seen, MAX_DEFINITION_BYTES], True: [MAX_ON_DEMAND, most_bytes]}
         for server, listing in zip(agent.mcp, listings, strict=True):
             if isinstance(listing, Exception):
                 why = "it did not answer"
@@ -114,15 +124,17 @@ class McpServers:
                     "do without them, and say so where it matters."
                 )
                 continue
-            left_out = 0
+            left_out, left = 0, room[server.on_demand]
             for original, tool, checked_by in listing:
                 length = len(tool.model_dump_json().encode()) + (len(json.dumps(checked_by)) if checked_by else 0)
-                if any(tool.name == other.name for other in offered.definitions):
+                if tool.name in names:
                     continue
-                if len(offered.definitions) >= room or size + length > MAX_DEFINITION_BYTES:
+                if left[0] < 1 or length > left[1]:
                     left_out += 1
                     continue
-                size += length
+                names.add(tool.name)
+                left[0] -= 1
+                left[1] -= length
                 if not tool.name.endswith(SEPARATOR + original):
                     offered.originals[tool.name] = original
                 if checked_by is not None:
@@ -175,6 +187,9 @@ class McpServers:
             max_result_chars=server.max_result_chars,
             local=False,
             arguments=self._arguments(definition, checked_by) if definition else ANY_OBJECT,
+            on_demand=server.on_demand,
+            trust=server.trust,
+            consequential=server.is_consequential(original),
             mcp_server=server.name,
             asks=server.questions,
         )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from mulligan.activities.models._anthropic_blocks import continues_text
 from mulligan.activities.models._json_fields import MOST_TOKENS, token_count
+from mulligan.activities.models._legal_calls import legal_object
 from mulligan.activities.models._read_response import StreamAssembler, check_parts
 from mulligan.activities.models.protocol import Unavailable, Written
 from mulligan.values import Usage
@@ -23,37 +25,55 @@ STATUS_OF_ERROR = {
     "overloaded_error": 529,
 }
 """The HTTP status of each type of error: in a stream an error has its type only."""
-_ENDS = ("stop_reason", "stop_sequence", "stop_details")
+_ENDS = ("stop_reason", "stop_sequence", "stop_details", "container")
 _COUNTS = (
     *("input_tokens", "output_tokens", "output_tokens_details"),
-    *("cache_read_input_tokens", "cache_creation_input_tokens"),
+    *("cache_read_input_tokens", "cache_creation_input_tokens", "server_tool_use"),
 )
 """The fields of a message and of its usage that are read: others of a stream are not kept."""
-_DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
-"""The field of a block that a delta continues. Both have the same name."""
+_DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "input"}
+"""The field of a block that the pieces of a delta continue."""
 
 
 class AnthropicAssembler(StreamAssembler):
-    """A `StreamAssembler` for the Messages API."""
+    """A `StreamAssembler` for the Messages API.
 
-    def __init__(self, on_text: Callable[[str], None], written: Written | None = None) -> None:
+    Args:
+        on_text: Called with each piece of the answer's text.
+        written: What has arrived is added to it.
+        before: The blocks of an answer that this one continues.
+        spent: The tokens of those.
+    """
+
+    def __init__(
+        self,
+        on_text: Callable[[str], None],
+        written: Written | None = None,
+        *,
+        before: Sequence[dict[str, Any]] = (),
+        spent: Usage | None = None,
+    ) -> None:
         super().__init__(on_text, written)
         self._message: dict[str, Any] = {}
-        self._blocks: dict[Any, dict[str, Any]] = {}
+        self._spent = spent or Usage()
+        self._blocks: dict[Any, dict[str, Any]] = {number - len(before): block for number, block in enumerate(before)}
+        """The blocks by their indexes, which are negative before the answer."""
+        texts = [number for number, block in self._blocks.items() if block.get("type") == "text" and block.get("text")]
+        self._text_part = self._first_text(texts[-1]) if texts else None
         self._pieces: dict[Any, dict[str, list[str]]] = {}
         self._is_done = False
 
     @property
     def has_begun(self) -> bool:
         """Whether a part of the answer has arrived."""
-        return bool(self._blocks)
+        return any(index >= 0 for index in self._blocks)
 
     def add(self, event: dict[str, Any]) -> None:
         """Add an event of the stream to the answer."""
         kind = event.get("type")
         if kind == "message_start" and isinstance(message := event.get("message"), dict):
             self._message = {**message, "usage": _counts(message.get("usage"))}
-            self._written.usage = usage_of(self._message["usage"])
+            self._written.usage = self._spent + usage_of(self._message["usage"])
         elif kind == "content_block_start" and isinstance(block := event.get("content_block"), dict):
             self._blocks[_index(event)] = dict(block)
             check_parts(len(self._blocks))
@@ -64,7 +84,7 @@ class AnthropicAssembler(StreamAssembler):
             delta = event.get("delta")
             self._message.update({n: delta[n] for n in _ENDS if n in delta} if isinstance(delta, dict) else {})
             self._message["usage"] = {**self._message.get("usage", {}), **_counts(event.get("usage"))}
-            self._written.usage = usage_of(self._message["usage"])
+            self._written.usage = self._spent + usage_of(self._message["usage"])
         elif kind == "message_stop":
             self._is_done = True
         elif kind == "error":
@@ -82,23 +102,44 @@ class AnthropicAssembler(StreamAssembler):
             return self._message
         if not self._is_done:
             raise Unavailable("the endpoint's answer broke off in the middle")
-        return {**self._message, "content": [self._block(index) for index in self._blocks]}
+        return {**self._message, "content": [self._block(index) for index in self._blocks if index >= 0]}
 
     def _add_delta(self, index: Any, delta: dict[str, Any]) -> None:
         kind = str(delta.get("type"))
-        field = "input" if kind == "input_json_delta" else _DELTAS.get(kind)
-        piece = delta.get("partial_json" if field == "input" else field or "")
-        if field is None or not isinstance(piece, str) or not piece:
+        field = _DELTAS.get(kind)
+        if field is None:
+            self._set_fields(self._blocks.setdefault(index, {}), kind, delta)
+            return
+        piece = delta.get("partial_json" if field == "input" else field)
+        if not isinstance(piece, str) or not piece:
             return
         self._pieces.setdefault(index, {}).setdefault(field, []).append(piece)
-        if field != "signature":
-            self._written.add(piece)
+        self._written.add(piece)
         if field == "text":
-            self._add_text(piece, index)
+            self._add_text(piece, self._first_text(index))
+
+    def _set_fields(self, block: dict[str, Any], kind: str, delta: dict[str, Any]) -> None:
+        """Add a citation to its block, or set the fields of a block that a delta of another type has."""
+        if kind == "citations_delta":
+            block["citations"] = [*(block.get("citations") or []), delta.get("citation")]
+            check_parts(len(block["citations"]))
+        else:
+            block |= {name: value for name, value in delta.items() if name != "type"}
+
+    def _first_text(self, index: Any) -> Any:
+        """The first of the blocks of text that are one text together with this one."""
+        blocks = list(self._blocks.values())
+        number = list(self._blocks).index(index) if index in self._blocks else 0
+        while continues_text(number, blocks):
+            number -= 1
+        return number
 
     def _block(self, index: Any) -> dict[str, Any]:
-        written = {field: "".join(pieces) for field, pieces in self._pieces.get(index, {}).items()}
-        return {**self._blocks[index], **written}
+        block = self._blocks[index]
+        written: dict[str, Any] = {field: "".join(pieces) for field, pieces in self._pieces.get(index, {}).items()}
+        if "input" in written and block.get("type") != "tool_use":
+            written["input"] = legal_object(written["input"]) or block.get("input") or {}
+        return {**block, **written}
 
 
 def _index(event: dict[str, Any]) -> int:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 from mulligan.activities.models._sdk_client import SdkClient
+from mulligan.endpoint import Endpoint
 from mulligan.errors import ModelRequestError
+from mulligan.schema.error_text import type_name
+
+NO_LOGIN = "There is no login for {cloud} in the worker's environment."
 
 
 class AnthropicClient(SdkClient):
@@ -15,8 +21,65 @@ class AnthropicClient(SdkClient):
     default_key_variable = "ANTHROPIC_API_KEY"
     url_variable = "ANTHROPIC_BASE_URL"
     models_path = "/v1/models"
+    kinds = ("bedrock", "vertex")
+
+    @property
+    def is_of_cloud(self) -> bool:
+        """Whether the endpoint is that of a cloud, which has no automatic cache, and no list of models."""
+        return self._endpoint is not None and self._endpoint.kind is not None
+
+    async def _models(self) -> dict[str, Any]:
+        if self._endpoint is None or self._endpoint.kind is None:
+            return await super()._models()
+        client = await self._client()
+        try:
+            if self._endpoint.kind == "vertex":
+                await client._ensure_access_token()
+            elif client.api_key is None:
+                import boto3
+
+                if await asyncio.to_thread(boto3.Session().get_credentials) is None:
+                    raise ModelRequestError(NO_LOGIN.format(cloud="AWS"))
+        except ImportError as missing:
+            raise ModelRequestError(f"The package {missing.name} is not installed; install mulligan[s3].") from None
+        except Exception as error:
+            if isinstance(error, ModelRequestError):
+                raise
+            raise ModelRequestError(f"{NO_LOGIN.format(cloud='Google')} ({type_name(error)})") from None
+        return {}
+
+    def _events(self, stream: Any) -> AsyncIterator[str] | None:
+        if self._endpoint is None or self._endpoint.kind != "bedrock":
+            return None
+        return _data(stream._iter_events())
+
+    def _new_cloud_client(self, endpoint: Endpoint) -> Any:
+        from anthropic import AnthropicError, AsyncAnthropicBedrock, AsyncAnthropicVertex, DefaultAsyncHttpxClient
+
+        from mulligan.activities._answer_limit import event_hooks
+
+        key = endpoint.api_key()
+        if key == "":
+            raise self._no_key()
+        common: dict[str, Any] = {
+            "max_retries": 0,
+            "base_url": endpoint.base_url,
+            "http_client": DefaultAsyncHttpxClient(event_hooks=event_hooks(endpoint)),
+            "open_telemetry": False,
+        }
+        try:
+            if endpoint.kind == "bedrock":
+                client: Any = AsyncAnthropicBedrock(aws_region=endpoint.region, api_key=key, **common)
+            else:
+                client = AsyncAnthropicVertex(region=endpoint.region or "", project_id=endpoint.project or "", **common)
+        except (AnthropicError, ValueError, ImportError) as error:
+            raise ModelRequestError(f"The client of {endpoint.kind} cannot be created: {error}") from None
+        client._custom_headers = endpoint.resolved_headers()
+        return client
 
     def _new_client(self) -> Any:
+        if self._endpoint is not None and self._endpoint.kind:
+            return self._new_cloud_client(self._endpoint)
         from anthropic import AnthropicError, AsyncAnthropic, DefaultAsyncHttpxClient
 
         from mulligan.activities._answer_limit import event_hooks
@@ -40,3 +103,10 @@ class AnthropicClient(SdkClient):
             # ANTHROPIC_CUSTOM_HEADERS are for the default endpoint, not for this one.
             client._custom_headers = endpoint.resolved_headers()
         return client
+
+
+async def _data(events: AsyncIterator[Any]) -> AsyncIterator[str]:
+    """The data of the events of AWS's binary streams, as the package decodes them."""
+    async for event in events:
+        if event.data:
+            yield event.data

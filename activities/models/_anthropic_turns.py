@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from mulligan.activities.models._anthropic_blocks import more_of_call, sent_block
+from mulligan.activities.models._hosted_work import text_with_description
 from mulligan.activities.models._json_fields import to_json
 from mulligan.activities.models._legal_calls import legal_id, legal_name, legal_object
 from mulligan.content import Media, Part
@@ -96,12 +98,32 @@ def merge(items: Sequence[str], *, with_thinking: bool = True) -> list[Anthropic
     return turns
 
 
+def paused_turn(blocks: Sequence[dict[str, Any]]) -> AnthropicTurn:
+    """The turn of an answer that the API has paused, and continues where it is the last turn of a request.
+
+    Args:
+        blocks: The blocks of the answer.
+    """
+    sent = (
+        {name: value for name, value in block.items() if value is not None or name not in ("citations", "caller")}
+        for block in blocks
+        if block.get("type") != "text" or block.get("text")
+    )
+    return AnthropicTurn("assistant", [to_json(block) for block in sent])
+
+
 def mark_for_cache(turns: list[AnthropicTurn]) -> None:
     """Mark where the previous request ended, if the API would not look back so far for what it has cached."""
     users = [turn for turn in turns if turn.role == "user"]
     if len(users) > 1 and len(users[-1].parts) >= LOOK_BACK:
         parts = users[-2].parts
         parts[-1] = parts[-1][:-1] + _CACHED
+
+
+def mark_end(turns: Sequence[AnthropicTurn], mark: Any) -> None:
+    """Mark the end of the request for the cache, where the API does not do so itself."""
+    parts = turns[-1].parts
+    parts[-1] = f'{parts[-1][:-1]},"cache_control":{to_json(mark)}}}'
 
 
 def called_tools(items: Sequence[str]) -> list[str]:
@@ -153,14 +175,14 @@ def _result(message: ToolMessage) -> dict[str, Any]:
 
 
 def _answer(message: AssistantMessage, data_key: str) -> list[dict[str, Any]]:
-    """The text and the calls of an answer, with its thinking, in the order of the blocks in `provider_data`.
+    """The text and the calls of an answer, with its thinking and its other blocks, in the order of those in `provider_data`.
 
     Text and calls that have no place there follow after them.
     """
     data = (message.provider_data or {}).get(data_key)
     calls = _calls(message)
     blocks: list[dict[str, Any]] = []
-    remaining_text = message.text
+    remaining_text = text_with_description(message, data_key)
     layout: list[Any] = data if isinstance(data, list) else []
     for block in layout:
         match block:
@@ -169,12 +191,17 @@ def _answer(message: AssistantMessage, data_key: str) -> list[dict[str, Any]]:
                 "data": str(),
             }:
                 blocks.append(block)
+            case {"type": "thinking" | "redacted_thinking"}:
+                pass
             case {"type": "text"}:
                 text = block.get("text", remaining_text)
-                blocks += _texts(text if isinstance(text, str) else "")
+                more = {name: value for name, value in block.items() if name not in ("type", "text")}
+                blocks += [{**each, **more} for each in _texts(text if isinstance(text, str) else "")]
                 remaining_text = ""
             case {"type": "tool_use"}:
-                blocks += islice(calls, 1)
+                blocks += [{**more_of_call(block), **call} for call in islice(calls, 1)]
+            case {"type": str()} if (sent := sent_block(block)) is not None:
+                blocks.append(sent)
     blocks += [*_texts(remaining_text), *calls]
     while blocks and blocks[-1]["type"] in THINKING:
         blocks.pop()  # the answer was cut off after it: the API refuses thinking that nothing follows

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+from mulligan.activities.models._chat_fields import is_text_part, join_deltas
 from mulligan.activities.models._json_fields import as_text, token_count
 from mulligan.activities.models._read_response import StreamAssembler, check_parts
 from mulligan.activities.models.protocol import Unavailable, Written
 from mulligan.values import Usage
 
 _TEXT_FIELDS = ("content", "refusal", "reasoning_content")
+_OWN_FIELDS = (*_TEXT_FIELDS, "role", "tool_calls", "function_call")
+_OF_CALL = ("id", "index", "type", "function")
 
 
 class ChatAssembler(StreamAssembler):
@@ -22,6 +25,10 @@ class ChatAssembler(StreamAssembler):
         super().__init__(on_text, written)
         self._top_level: dict[str, Any] = {}
         self._texts: dict[str, list[str]] = {}
+        self._fields: dict[str, Any] = {}
+        """The fields that are only kept."""
+        self._parts: list[Any] = []
+        """The parts of the content: each text as a list of its pieces, and others as they came."""
         self._calls: list[_CallAssembler] = []
         self._calls_by_index: dict[Any, _CallAssembler] = {}
         self._function_call: _CallAssembler | None = None
@@ -60,7 +67,12 @@ class ChatAssembler(StreamAssembler):
             return {"error": self._top_level["error"]}
         if self._finish_reason is None and not self._is_done:
             raise Unavailable("the endpoint's answer broke off in the middle")
-        message: dict[str, Any] = {name: "".join(pieces) for name, pieces in self._texts.items()}
+        message: dict[str, Any] = {name: "".join(pieces) for name, pieces in self._texts.items()} | self._fields
+        if not all(isinstance(part, list) for part in self._parts):
+            texts = [
+                {"type": "text", "text": "".join(part)} if isinstance(part, list) else part for part in self._parts
+            ]
+            message["content"] = texts
         if self._calls:
             message["tool_calls"] = [call.result() for call in self._calls]
         elif self._function_call is not None:
@@ -77,12 +89,27 @@ class ChatAssembler(StreamAssembler):
                 self._written.add(text)
                 if name == "content" or (name == "refusal" and "content" not in self._texts):
                     self.on_text(text)
+        content = delta.get("content")
+        for part in content if isinstance(content, list) else [content] if content else []:
+            self._add_part(part)
+        fields = {name: value for name, value in delta.items() if name not in _OWN_FIELDS and value is not None}
+        if fields:
+            join_deltas(self._fields, fields)
         calls = delta.get("tool_calls")
         for call in calls if isinstance(calls, list) else ():
             self._written.add(self._call_of(call if isinstance(call, dict) else {}).add(call))
         if delta.get("function_call"):
             self._function_call = self._function_call or _CallAssembler("")
             self._written.add(self._function_call.add({"function": delta["function_call"]}))
+
+    def _add_part(self, part: Any) -> None:
+        if is_text_part(part):
+            if not self._parts or not isinstance(self._parts[-1], list):
+                self._parts.append([])
+            self._parts[-1].append(content_text([part]))
+        else:
+            self._parts.append(part)
+        check_parts(len(self._parts))
 
     def _call_of(self, delta: dict[str, Any]) -> _CallAssembler:
         """The call that a delta belongs to, by its index.
@@ -109,12 +136,21 @@ class _CallAssembler:
         self.id = call_id
         self._name: list[str] = []
         self._arguments: list[str] = []
+        self._kind = "function"
+        self._fields: dict[str, Any] = {}
+        self._function_fields: dict[str, Any] = {}
 
     def add(self, delta: Any) -> str:
         """Add a piece of the call, and return its arguments."""
-        function = delta.get("function") if isinstance(delta, dict) else None
+        if not isinstance(delta, dict):
+            return ""
+        self._kind = as_text(delta.get("type")) or self._kind
+        join_deltas(self._fields, {name: value for name, value in delta.items() if name not in _OF_CALL})
+        function = delta.get("function")
         if not isinstance(function, dict):
             return ""
+        more = {name: value for name, value in function.items() if name not in ("name", "arguments")}
+        join_deltas(self._function_fields, more)
         name = as_text(function.get("name"))
         if name and self._name != [name]:  # some servers repeat the whole name in each delta
             self._name.append(name)
@@ -122,8 +158,11 @@ class _CallAssembler:
         return self._arguments[-1]
 
     def result(self) -> dict[str, Any]:
-        function = {"name": "".join(self._name), "arguments": "".join(self._arguments)}
-        return {"id": self.id, "type": "function", "function": function}
+        call = {"id": self.id, "type": self._kind, **self._fields}
+        if self._kind != "function" and not self._name and not self._arguments:
+            return call
+        function = {"name": "".join(self._name), "arguments": "".join(self._arguments), **self._function_fields}
+        return {**call, "type": "function", "function": function}
 
 
 def usage_of(usage: object) -> Usage:

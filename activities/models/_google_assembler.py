@@ -12,8 +12,8 @@ from mulligan.activities.models.protocol import Unavailable, Written
 from mulligan.values import Usage
 
 _TOP_LEVEL = ("usageMetadata", "modelVersion", "responseId", "promptFeedback", "error")
-_OF_CANDIDATE = ("finishReason", "finishMessage")
-"""The fields that are read: others of a stream are not kept."""
+_OF_CANDIDATE = ("finishReason", "finishMessage", "groundingMetadata", "citationMetadata", "urlContextMetadata")
+"""The fields that are read: others of a stream are not kept. Of each, the last chunk that has it counts."""
 
 
 class GoogleAssembler(StreamAssembler):

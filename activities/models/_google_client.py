@@ -17,6 +17,7 @@ from mulligan.activities.models._sdk_client import (
 )
 from mulligan.activities.models.protocol import Unavailable
 from mulligan.errors import ModelRequestError
+from mulligan.schema.error_text import type_name
 
 
 class GoogleClient(SdkClient):
@@ -31,6 +32,7 @@ class GoogleClient(SdkClient):
     url_variable = "GOOGLE_GEMINI_BASE_URL"
     models_path = "models?pageSize=1000"
     models_fields = ("models", "name")
+    kinds = ("vertex",)
 
     async def _send(self, request: HttpRequest, assembler: StreamAssembler | None = None) -> dict[str, Any]:
         method = "streamGenerateContent?alt=sse" if assembler else "generateContent"
@@ -46,6 +48,12 @@ class GoogleClient(SdkClient):
         return names and [name.removeprefix("models/") for name in names]
 
     async def _models(self) -> dict[str, Any]:
+        if self._endpoint is not None and self._endpoint.kind:
+            try:
+                await (await self._client())._api_client._async_access_token()
+            except Exception as error:  # noqa: BLE001 - Google's authentication has no common class of errors
+                raise ModelRequestError(f"There is no login for Google here ({type_name(error)}).") from None
+            return {}
         return await self._request("get", self.models_path, None, LIST_TIMEOUT, None)
 
     async def is_vertex(self) -> bool:
@@ -86,7 +94,7 @@ class GoogleClient(SdkClient):
 
         from mulligan.activities._answer_limit import event_hooks
 
-        endpoint, key = self._endpoint, self._key()
+        endpoint, key = self._endpoint, None if self._endpoint and self._endpoint.kind else self._key()
         # The package appends the version to the address. It uses a given client of httpx2 as it is, without retries.
         url, version = _split_version(endpoint.base_url) if endpoint and endpoint.base_url else (None, None)
         options = HttpOptions(
@@ -96,7 +104,12 @@ class GoogleClient(SdkClient):
             httpx_async_client=httpx2.AsyncClient(event_hooks=event_hooks(endpoint)),
         )
         try:
-            client = genai.Client(api_key=key, vertexai=False if endpoint else None, http_options=options)
+            if endpoint is not None and endpoint.kind:
+                client = genai.Client(
+                    vertexai=True, http_options=options, project=endpoint.project, location=endpoint.region
+                )
+            else:
+                client = genai.Client(api_key=key, vertexai=False if endpoint else None, http_options=options)
         except Exception as error:  # noqa: BLE001 - its exceptions, and those of Google's authentication, have no common class
             if type(error) is ValueError:
                 raise self._no_key() from None

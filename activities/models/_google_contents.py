@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+from mulligan.activities.models._google_parts import sent_part
+from mulligan.activities.models._hosted_work import text_with_description
 from mulligan.activities.models._json_fields import to_json
 from mulligan.activities.models._legal_calls import MAX_NAME_CHARS, legal_id, legal_name, legal_object
 from mulligan.content import Media, Text, media_of
@@ -26,6 +28,8 @@ _UNSIGNED = f'"thoughtSignature":"{NO_SIGNATURE}",'
 _SIGNATURE = re.compile(r'"thoughtSignature":"[^"\\]*"')
 _USER, _MODEL, _END = '{"role":"user","parts":[', '{"role":"model","parts":[', "]}"
 _RESULT = '{"functionResponse":'
+_OF_TEXT = frozenset({"text", "thought", "thoughtSignature"})
+"""The fields of a part that is a text or a thought."""
 
 
 def google_name(name: str) -> str:
@@ -139,11 +143,13 @@ def _answer(message: AssistantMessage, data_key: str) -> list[dict[str, Any]]:
     data = (message.provider_data or {}).get(data_key)
     calls = _calls(message)
     parts: list[dict[str, Any]] = []
-    remaining_text = message.text
+    remaining_text = text_with_description(message, data_key)
     layout: list[Any] = data if isinstance(data, list) else []
     for place in layout:
-        signature = place.get("signature") if isinstance(place, dict) else None
-        signed = {"thoughtSignature": signature} if isinstance(signature, str) else {}
+        if not isinstance(place, dict):
+            continue
+        signature, more = place.get("signature"), _more(place)
+        signed = {**more, "thoughtSignature": signature} if isinstance(signature, str) else more
         match place:
             case {"type": "text"}:
                 text = place.get("text", remaining_text)
@@ -153,16 +159,30 @@ def _answer(message: AssistantMessage, data_key: str) -> list[dict[str, Any]]:
             case {"type": "thought", "text": str(thought)}:
                 parts.append({**signed, "text": thought, "thought": True})
             case {"type": "call"}:
-                parts += [{**signed, **call} for call in islice(calls, 1)]
+                parts += [_with_more_of_call(signed, call) for call in islice(calls, 1)]
+            case _ if (sent := sent_part(place)) is not None:
+                parts.append(sent)
     parts += [{"text": remaining_text}] if remaining_text else []
     parts += calls
-    if not any("functionCall" in part or part.get("text", "").strip() for part in parts):
+    if not any("functionCall" in part or part.get("text", "").strip() or part.keys() - _OF_TEXT for part in parts):
         return []
     first = next((part for part in parts if "functionCall" in part), None)
     if first is not None and "thoughtSignature" not in first:
         call = first.pop("functionCall")
         first |= {"thoughtSignature": NO_SIGNATURE, "functionCall": call}
     return parts
+
+
+def _more(place: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a part that Mulligan does not interpret, none of which are its data."""
+    more = place.get("more")
+    return {name: value for name, value in more.items() if name not in _OF_TEXT} if isinstance(more, dict) else {}
+
+
+def _with_more_of_call(more: dict[str, Any], call: dict[str, Any]) -> dict[str, Any]:
+    of_call = more.get("functionCall")
+    function = {**of_call, **call["functionCall"]} if isinstance(of_call, dict) else call["functionCall"]
+    return {**more, "functionCall": function}
 
 
 def _calls(message: AssistantMessage) -> Iterator[dict[str, Any]]:

@@ -52,7 +52,7 @@ def shorten_layout(layout: list[Any], texts: int, *, text: str, call: str) -> li
     `text`, `call`: the types of the parts of an answer that are its texts, and its calls.
     """
     if texts == 1:
-        layout = [{k: v for k, v in part.items() if k != "text" or part["type"] != text} for part in layout]
+        layout = [{k: v for k, v in part.items() if k != "text" or part.get("type") != text} for part in layout]
     while layout and layout[-1] == {"type": call}:
         layout.pop()
     return layout[:-1] if layout and layout[-1] == {"type": text} else layout

@@ -6,18 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from mulligan.activities.models.protocol import Request
-from mulligan.provider_plugin import BUILT_IN
+from mulligan.provider_plugin import settings_of
 
 
 def settings_for(request: Request, provider: str) -> dict[str, Any]:
-    """The settings for a provider: those for all, and over them its own, a table under the provider's prefix.
-
-    So the models of a list may have different settings: `{"temperature": 0, "anthropic": {"thinking": {…}}}`.
-    """
-    settings = {name: value for name, value in request.settings.items() if not _is_table(name, value)}
-    own = request.settings.get(provider)
-    if isinstance(own, Mapping):
-        settings.update(own)
+    """The request's settings for a provider, with the extra fields of its body among them."""
+    settings = settings_of(request.settings, provider)
     extra = settings.pop("extra_body", None)  # the packages' name for fields that their types do not know
     if isinstance(extra, Mapping):
         settings.update(extra)
@@ -36,7 +30,3 @@ def tool_choice_of(settings: Mapping[str, Any]) -> tuple[str, str] | Any:
         named = choice.get("function")
         return "function", str((named if isinstance(named, Mapping) else choice).get("name", ""))
     return choice
-
-
-def _is_table(name: str, value: object) -> bool:
-    return name in BUILT_IN and isinstance(value, Mapping)

@@ -2,14 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import importlib
+import os
+from collections.abc import Container, Mapping
 from typing import Any, ClassVar
 
 from mulligan.activities.models._model_settings import settings_for
 from mulligan.activities.models._sdk_client import SdkClient
 from mulligan.activities.models._strict_schema import strict
 from mulligan.activities.models.protocol import Request
+from mulligan.endpoint import Endpoint
+from mulligan.errors import ModelRequestError
 from mulligan.wire.agent_facts import OutputFormat
+
+ENTRA_SCOPE = "https://cognitiveservices.azure.com/.default"
+LABELS = ("prompt_cache_key", "safety_identifier")
+"""Fields of requests that name their conversation and their user. Compatible servers may refuse them."""
+
+
+class AcceptedLabels:
+    """Which of `LABELS` the models of an endpoint accept: a refusal that names one says that it does not.
+
+    Args:
+        is_own: Whether the endpoint is the package's default one.
+    """
+
+    def __init__(self, *, is_own: bool) -> None:
+        self._default = frozenset(LABELS if is_own else ())
+        self._refused: dict[str, frozenset[str]] = {}
+
+    def of(self, model: str) -> frozenset[str]:
+        """Those that a model accepts."""
+        return self._default - self._refused.get(model, frozenset())
+
+    def learn(self, model: str, refused: ModelRequestError) -> bool:
+        """Whether a refusal names some that were not known to be refused."""
+        named = frozenset(name for name in self.of(model) if name in refused.message)
+        if refused.status not in (400, 422) or not named:
+            return False
+        self._refused[model] = self._refused.get(model, frozenset()) | named
+        return True
 
 
 class OpenAIClient(SdkClient):
@@ -19,10 +51,44 @@ class OpenAIClient(SdkClient):
     default_key_variable = "OPENAI_API_KEY"
     url_variable = "OPENAI_BASE_URL"
     models_path = "/models"
+    kinds = ("azure",)
     options: ClassVar[Mapping[str, Any]] = {"security": {"bearer_auth": True}}
     """Never the admin key, which requests would have as well."""
 
+    def accepted_labels(self) -> AcceptedLabels:
+        """What is known of the labels that the endpoint accepts: at first only that OpenAI's own does."""
+        return AcceptedLabels(is_own=self._endpoint is None)
+
+    def _new_azure_client(self, endpoint: Endpoint) -> Any:
+        """Create the client of Azure: for its API of version 1 the ordinary one, otherwise the one that knows its paths."""
+        from openai import AsyncAzureOpenAI, AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
+
+        from mulligan.activities._answer_limit import event_hooks
+
+        key = endpoint.api_key()
+        if key == "":
+            raise self._no_key()
+        token, address = key or _entra_token(), (endpoint.base_url or "").rstrip("/")
+        common: dict[str, Any] = {
+            "max_retries": 0,
+            "http_client": DefaultAsyncHttpxClient(event_hooks=event_hooks(endpoint)),
+        }
+        try:
+            if endpoint.api_version is None:
+                client: Any = AsyncOpenAI(api_key=token, base_url=address, **common)
+            else:
+                login = {"api_key": key} if key else {"azure_ad_token_provider": token}
+                address = address.removesuffix("/openai")
+                client = AsyncAzureOpenAI(azure_endpoint=address, api_version=endpoint.api_version, **login, **common)
+        except OpenAIError as error:
+            raise ModelRequestError(f"The client of Azure cannot be created: {error}") from None
+        client.organization = client.project = None
+        client._custom_headers = endpoint.resolved_headers()
+        return client
+
     def _new_client(self) -> Any:
+        if self._endpoint is not None and self._endpoint.kind == "azure":
+            return self._new_azure_client(self._endpoint)
         from openai import AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
 
         from mulligan.activities._answer_limit import event_hooks
@@ -47,10 +113,39 @@ class OpenAIClient(SdkClient):
         return client
 
 
-def settings_of(request: Request, provider: str) -> dict[str, Any]:
-    """The agent's model settings as fields of the body, without those about tools where the agent has none."""
-    settings = settings_for(request, provider)
-    if not request.definition.tools:
+def _entra_token() -> Any:
+    """A function that returns a token of Microsoft Entra: that of the environment, or by the package azure-identity.
+
+    Raises:
+        ModelRequestError: there is neither.
+    """
+    if token := os.environ.get("AZURE_OPENAI_AD_TOKEN", "").strip():
+
+        async def given() -> str:
+            return token
+
+        return given
+    try:
+        identity = importlib.import_module("azure.identity.aio")
+    except ImportError:
+        raise ModelRequestError(
+            "There is no login for Azure: name the variable of a key (api_key_env), set AZURE_OPENAI_AD_TOKEN, or install "
+            "the package azure-identity for a login by the worker's environment."
+        ) from None
+    return identity.get_bearer_token_provider(identity.DefaultAzureCredential(), ENTRA_SCOPE)
+
+
+def settings_of(request: Request, provider: str, labels: Container[str] = LABELS) -> dict[str, Any]:
+    """The agent's model settings as fields of the body, without those about tools where the agent has none.
+
+    Args:
+        request: The request.
+        provider: The provider's prefix.
+        labels: Those of `LABELS` that the endpoint accepts. The agent's own come first.
+    """
+    own = {name: getattr(request, name) for name in LABELS if name in labels and getattr(request, name)}
+    settings = {**own, **settings_for(request, provider)}
+    if not request.definition.tools and not request.definition.tools_of(provider):
         settings.pop("tool_choice", None)
         settings.pop("parallel_tool_calls", None)
     elif not request.parallel_tool_calls:

@@ -89,14 +89,21 @@ def read_json(text: str) -> dict[str, Any]:
     return _replace_uncarriable(data) if "\\u" in text else data
 
 
-async def read_stream(response: httpx2.Response, assembler: StreamAssembler) -> dict[str, Any]:
+async def read_stream(
+    response: httpx2.Response, assembler: StreamAssembler, events: AsyncIterator[str] | None = None
+) -> dict[str, Any]:
     """Read a streamed response. A server may ignore that streaming was requested: then its one object is read.
+
+    Args:
+        response: The response.
+        assembler: What puts the answer together.
+        events: The data of its events; None: they are server-sent events.
 
     Raises:
         Unavailable: the stream ended early, or an event is too large, or is not a JSON object.
         httpx2.HTTPError: the connection broke.
     """
-    if EVENT_STREAM not in response.headers.get("content-type", "").lower():
+    if events is None and EVENT_STREAM not in response.headers.get("content-type", "").lower():
         await response.aread()
         if not response.text.startswith(("data:", "event:", ":")):  # some servers declare their events as JSON
             return read_json(response.text)
@@ -105,7 +112,7 @@ async def read_stream(response: httpx2.Response, assembler: StreamAssembler) -> 
     write = None
     if secrets is not None and secrets.values:
         assembler.on_text = write = secrets.clean_pieces(assembler.on_text)
-    async for data in _event_data(response):
+    async for data in events or _event_data(response):
         if data == DONE:
             assembler.mark_done()
             continue  # read to the end, so that the connection can be used again

@@ -44,6 +44,8 @@ ANTHROPIC_THINKING = re.compile(r"\bthinking\b|\bsignature\b", re.IGNORECASE)
 ANTHROPIC_FORMAT = re.compile(r"output_config|output format|structured output|\bschema\b", re.IGNORECASE)
 """"… does not support output format", "Schema is too complex"."""
 ANTHROPIC_SAMPLING = re.compile(r"\b(?:temperature|top_p|top_k)\b")
+DEFERRED_TOOLS = re.compile(r"defer.?loading|tool.?reference|tool.?search|deferred", re.IGNORECASE)
+"""Tools that are deferred: "… does not support tool reference blocks", "Invalid value: 'tool_search'"."""
 GOOGLE_SIGNATURE = re.compile(r"thought.?signature", re.IGNORECASE)
 GOOGLE_FORMAT = re.compile(r"response.?mime.?type|response.?(?:json.?)?schema|json mode", re.IGNORECASE)
 """"Function calling with a response mime type: 'application/json' is unsupported"."""

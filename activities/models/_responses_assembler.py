@@ -52,7 +52,10 @@ class ResponsesAssembler(StreamAssembler):
         if self._response is None:
             raise Unavailable("the endpoint's answer broke off in the middle")
         if not self._response.get("output") and self._items:
-            return {**self._response, "output": list(self._items.values())}
+            items = sorted(
+                self._items.items(), key=lambda item: item[0] if isinstance(item[0], int) else len(self._items)
+            )
+            return {**self._response, "output": [item for _, item in items]}
         return self._response
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -94,6 +95,8 @@ class SdkClient:
     """The path of the list of models."""
     models_fields: ClassVar[tuple[str, str]] = ("data", "id")
     """The fields with that list, and with the name of a model."""
+    kinds: ClassVar[tuple[str, ...]] = ()
+    """The kinds of endpoints of clouds that serve this provider's models."""
     options: ClassVar[Mapping[str, Any]] = {}
     """Options of the package for each request."""
 
@@ -109,6 +112,11 @@ class SdkClient:
     def key_variable(self) -> str:
         """The environment variable with the key, for texts that say what to change."""
         return self._endpoint.api_key_env or "headers" if self._endpoint else self.default_key_variable
+
+    @property
+    def is_default(self) -> bool:
+        """Whether the endpoint is the provider's default one."""
+        return self._endpoint is None
 
     def data_key(self, provider: str) -> str:
         """The key in a message's `provider_data` for what only this endpoint understands."""
@@ -169,16 +177,27 @@ class SdkClient:
         return answer
 
     async def _send(self, request: HttpRequest, assembler: StreamAssembler | None = None) -> dict[str, Any]:
-        content = request.content(assembler.request_fields if assembler else {})
+        body = self._body(request, assembler.request_fields if assembler else {})
         async with self._client_with_our_errors() as client:
             options = {**self.options, "timeout": _timeout(request.timeout), "headers": dict(request.headers)}
             if assembler is None:
-                return read_json(await client.post(request.path, cast_to=str, content=content, options=options))
+                return read_json(await client.post(request.path, cast_to=str, options=options, **body))
             kind = importlib.import_module(self.package).AsyncStream[object]
             async with await client.post(
-                request.path, cast_to=object, content=content, options=options, stream=True, stream_cls=kind
+                request.path, cast_to=object, options=options, stream=True, stream_cls=kind, **body
             ) as stream:
-                return await read_stream(stream.response, assembler)
+                return await read_stream(stream.response, assembler, self._events(stream))
+
+    def _body(self, request: HttpRequest, more: Mapping[str, Any]) -> dict[str, Any]:
+        """The body of a request, as the arguments of the package's `post`. For an endpoint of a cloud it is an object:
+        the package reads the model from it, which is part of the path there.
+        """
+        content = request.content(more)
+        return {"body": json.loads(content)} if self._endpoint and self._endpoint.kind else {"content": content}
+
+    def _events(self, stream: Any) -> AsyncIterator[str] | None:  # noqa: ARG002 - for subclasses
+        """The data of a stream's events, where they are not server-sent events."""
+        return None
 
     async def call(self, method: Literal["get", "post", "delete"], path: str, timeout: float) -> dict[str, Any]:
         """Send a request without a body, and return the JSON object of the response.
@@ -283,8 +302,15 @@ class SdkClient:
             # Imported in a thread: it takes 0.8 s, and the event loop serves other runs meanwhile.
             await asyncio.to_thread(importlib.import_module, self.package)
             if self._client_of_loop is None or self._client_of_loop[0] is not loop:
+                self._check_kind()
                 self._client_of_loop = loop, self._new_client()
         return self._client_of_loop[1]
+
+    def _check_kind(self) -> None:
+        kind = self._endpoint.kind if self._endpoint else None
+        if kind is not None and kind not in self.kinds:
+            name = self._endpoint.name if self._endpoint else ""
+            raise ModelRequestError(f"The endpoint {name!r} is of the kind {kind!r}, which serves no such models.")
 
     def _key(self) -> str | None:
         """The key that the package's client is created with; None: the package reads the variable of the default endpoint.

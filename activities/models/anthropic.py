@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import JsonValue
-
 from mulligan.activities.models import _refusals
 from mulligan.activities.models._anthropic_assembler import AnthropicAssembler, usage_of
+from mulligan.activities.models._anthropic_blocks import (
+    CONTAINER,
+    citations_of,
+    container_of,
+    continues_text,
+    hosted_work,
+    is_plain_text,
+    more_of_call,
+)
 from mulligan.activities.models._anthropic_client import AnthropicClient
 from mulligan.activities.models._anthropic_turns import (
     THINKING,
     AnthropicTurn,
     called_tools,
     encode,
+    mark_end,
     mark_for_cache,
     merge,
+    paused_turn,
 )
+from mulligan.activities.models._deferred_tools import deferred_tools, with_references
+from mulligan.activities.models._hosted_work import hosted_calls
 from mulligan.activities.models._http_errors import error_in
 from mulligan.activities.models._json_fields import MOST_TOKENS, as_text, finish_reason, shorten_layout, to_json
 from mulligan.activities.models._model_settings import settings_for, tool_choice_of
-from mulligan.activities.models._read_response import wrong_types_are_unavailable
+from mulligan.activities.models._read_response import check_parts, wrong_types_are_unavailable
 from mulligan.activities.models._sdk_client import HttpRequest, SdkProvider
 from mulligan.activities.models._strict_schema import schema_in_words, strict
 from mulligan.activities.models.fit_content import without_content
@@ -30,15 +44,16 @@ from mulligan.activities.models.protocol import Reply, Request
 from mulligan.content import Media
 from mulligan.endpoint import Endpoint
 from mulligan.errors import ModelRequestError
-from mulligan.values import Message, ToolCall
-from mulligan.wire.agent_facts import OutputFormat
+from mulligan.values import AssistantMessage, Citation, Message, ToolCall, Usage
+from mulligan.wire.agent_facts import OutputFormat, ToolDefinition
 
 if TYPE_CHECKING:
     from mulligan.activities.models.available_providers import AvailableProviders
 
 DATA_KEY = "anthropic"
 """The key of this provider in a message's `provider_data` (that of an endpoint has its name as well): the answer's blocks,
-in their order. Thinking is complete, with its signature; of text and calls only the place is noted."""
+in their order. Thinking is complete, with its signature, and so is what Mulligan does not interpret; of text and calls only
+the place is noted, and the fields that are not interpreted."""
 MAX_TOKENS = 32_000
 """Tokens of an answer unless the agent's settings say otherwise: the API requires a number. Models with a lower limit name
 it in their refusal, and are asked again."""
@@ -53,7 +68,14 @@ FIELDS = ("type", "thinking", "signature", "data")
 """The fields of thinking that the API takes back."""
 SAMPLING = ("temperature", "top_p", "top_k")
 """Settings that newer models refuse. An agent that may call other models as well can still have them."""
-_CUT_OFF = ("max_tokens", "model_context_window_exceeded")
+MOST_PAUSES = 10
+"""How often an answer that the API has paused is continued within a step. After that it is taken as cut off."""
+CONTAINER_MARGIN = 30
+"""Seconds before its end from which on a container is not named any more."""
+_PAUSED = "pause_turn"
+_CUT_OFF = ("max_tokens", "model_context_window_exceeded", _PAUSED)
+_LENGTH = {"text": 2, "tool_use": 1}
+"""The number of fields of a place that has nothing to be sent back."""
 
 
 class Anthropic(SdkProvider[AnthropicClient]):
@@ -69,6 +91,8 @@ class Anthropic(SdkProvider[AnthropicClient]):
         """The largest `max_tokens` of models that named it."""
         self._without_format: set[tuple[str, str]] = set()
         """The formats, with their models, that were refused."""
+        self._without_deferred: set[str] = set()
+        """The models that refused deferred tools."""
         self._without_sampling: set[str] = set()
         """The models that refused settings of sampling."""
 
@@ -84,7 +108,8 @@ class Anthropic(SdkProvider[AnthropicClient]):
         """Request an answer.
 
         What a model refuses and the conversation can do without is left out, and the model asked again at once: a larger
-        `max_tokens` than it has, another model's thinking, settings of sampling, and a format that it does not support.
+        `max_tokens` than it has, another model's thinking, settings of sampling, deferred tools, and a format that it does
+        not support.
         The schema is then part of the instructions; answers are validated in either case. Images and files that it
         refuses are described in text.
 
@@ -117,24 +142,64 @@ class Anthropic(SdkProvider[AnthropicClient]):
         if _refusals.ANTHROPIC_SAMPLING.search(message) and model not in self._without_sampling:
             self._without_sampling.add(model)
             return bool(settings_for(request, DATA_KEY).keys() & set(SAMPLING))
+        if self._defers(request) and _refusals.DEFERRED_TOOLS.search(message):
+            self._without_deferred.add(model)
+            return True
         if format_key and format_key not in self._without_format and _refusals.ANTHROPIC_FORMAT.search(message):
             self._without_format.add(format_key)
             return True
         return False
 
+    def _defers(self, request: Request) -> bool:
+        is_possible = self._client.is_default and request.model not in self._without_deferred
+        return request.on_demand is not None and is_possible
+
     async def _request(self, request: Request, *, with_thinking: bool) -> Reply:
-        turns = merge(request.items, with_thinking=with_thinking)
+        items = with_references(request, self.encode) if self._defers(request) else request.items
+        turns = merge(items, with_thinking=with_thinking)
         mark_for_cache(turns)
-        http_request = HttpRequest(
-            path="/v1/messages",
-            body=self._body(request, turns),
-            items_field="messages",
-            items=[turn.to_json() for turn in turns],
-            timeout=request.timeout,
-            new_assembler=partial(AnthropicAssembler, request.on_text, request.written) if request.on_text else None,
+        body = self._body(request, turns)
+        if self._client.is_of_cloud and "cache_control" in body:
+            mark_end(turns, body.pop("cache_control"))
+        answer = await self._post(request, body, turns)
+        blocks, usage = _blocks(answer), usage_of(answer.get("usage"))
+        last_usage, pauses = None, 0
+        while answer.get("stop_reason") == _PAUSED and blocks and not _calls_tools(blocks) and pauses < MOST_PAUSES:
+            pauses += 1
+            if (container := _container(answer.get("container"))) is not None:
+                body["container"] = container["id"]
+            answer = await self._post(request, body, [*turns, paused_turn(blocks)], before=blocks, spent=usage)
+            check_parts(len(blocks := [*blocks, *_blocks(answer)]))
+            last_usage = usage_of(answer.get("usage"))
+            usage += last_usage
+        if pauses and not answer.get("error"):
+            answer = {**answer, "content": blocks}
+        reply = _reply(answer, self._data_key, self._client.key_variable)
+        return replace(reply, usage=usage, last_usage=last_usage)
+
+    async def _post(
+        self,
+        request: Request,
+        body: Mapping[str, Any],
+        turns: Sequence[AnthropicTurn],
+        *,
+        before: Sequence[dict[str, Any]] = (),
+        spent: Usage | None = None,
+    ) -> dict[str, Any]:
+        """The answer to turns. `before`: the blocks that it continues, for which the tokens `spent` were counted."""
+        on_text, written = request.on_text, request.written
+        return await self._client.post(
+            HttpRequest(
+                path="/v1/messages",
+                body=body,
+                items_field="messages",
+                items=[turn.to_json() for turn in turns],
+                timeout=request.timeout,
+                new_assembler=partial(AnthropicAssembler, on_text, written, before=before, spent=spent)
+                if on_text
+                else None,
+            )
         )
-        answer = await self._client.post(http_request)
-        return _reply(answer, self._data_key, self._client.key_variable)
 
     def _body(self, request: Request, turns: list[AnthropicTurn]) -> dict[str, Any]:
         body: dict[str, Any] = {"model": request.model, "cache_control": CACHED, **settings_for(request, DATA_KEY)}
@@ -147,6 +212,10 @@ class Anthropic(SdkProvider[AnthropicClient]):
             stop = body.pop("stop")
             body["stop_sequences"] = [stop] if isinstance(stop, str) else stop
         _set_tools(body, request)
+        if request.on_demand is not None and self._defers(request):
+            body["tools"] = deferred_tools(body["tools"], request.on_demand, _tool)
+        if container := self._container_of(request, body):
+            body.setdefault("container", container)
         instructions = request.definition.instructions
         if (output := request.definition.output) is not None:
             schema = None if _format_key(request) in self._without_format else _format_of(output)
@@ -160,10 +229,29 @@ class Anthropic(SdkProvider[AnthropicClient]):
             body["system"] = [{"type": "text", "text": instructions, "cache_control": CACHED}]
         return body
 
+    def _container_of(self, request: Request, body: Mapping[str, Any]) -> str | None:
+        """The container of the newest answer that names one, if a tool of the provider is there and it has not expired."""
+        tools = body.get("tools")
+        if not any(tool.get("type", "custom") != "custom" for tool in tools or () if isinstance(tool, Mapping)):
+            return None
+        for message in reversed(request.messages):
+            data = message.provider_data if isinstance(message, AssistantMessage) else None
+            if data and (named := container_of(data.get(self._data_key))):
+                return named[0] if _is_ahead(named[1]) else None
+        return None
+
 
 def create(_worker: AvailableProviders, endpoint: Endpoint | None) -> Anthropic:
     """The provider of an endpoint; None: the default one."""
     return Anthropic(AnthropicClient(endpoint))
+
+
+def _is_ahead(at: str) -> bool:
+    """Whether a time (ISO 8601) is in the future, or not known."""
+    try:
+        return datetime.fromisoformat(at).timestamp() > time.time() + CONTAINER_MARGIN
+    except ValueError:
+        return True
 
 
 def _set_max_tokens(body: dict[str, Any], limit: int) -> None:
@@ -192,16 +280,14 @@ def _set_tools(body: dict[str, Any], request: Request) -> None:
     choice = tool_choice_of(body)
     body.pop("tool_choice", None)
     parallel = body.pop("parallel_tool_calls", None) is not False and request.parallel_tool_calls
-    if not request.definition.tools:
+    hosted = request.definition.tools_of(DATA_KEY)
+    if not request.definition.tools and not hosted:
         if gone := called_tools(request.items):
             schema = {"type": "object"}
             body["tools"] = [{"name": name, "description": GONE_TOOL, "input_schema": schema} for name in gone]
             body["tool_choice"] = {"type": "none"}
         return
-    body["tools"] = [
-        {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
-        for tool in request.definition.tools
-    ]
+    body["tools"] = [*map(_tool, request.definition.tools), *hosted]
     if isinstance(choice, tuple):
         kinds = {"required": {"type": "any"}, "function": {"type": "tool", "name": choice[1]}}
         choice = kinds.get(choice[0], {"type": choice[0]})
@@ -211,6 +297,10 @@ def _set_tools(body: dict[str, Any], request: Request) -> None:
             choice = {**choice, "disable_parallel_tool_use": True}
     if choice is not None:
         body["tool_choice"] = choice
+
+
+def _tool(tool: ToolDefinition) -> dict[str, Any]:
+    return {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
 
 
 def _has_thinking(request: Request) -> bool:
@@ -235,37 +325,74 @@ def _reply(answer: dict[str, Any], data_key: str, key_variable: str) -> Reply:
     content = answer.get("content")
     if answer.get("error") or not isinstance(content, list):
         raise error_in(answer, "content", key_variable)
-    texts: list[str] = []
-    calls: list[ToolCall] = []
-    layout: list[Any] = []
-    reason = answer.get("stop_reason")
-    is_cut_off = reason in _CUT_OFF
-    for number, block in enumerate(block for block in content if isinstance(block, dict)):
-        kind = block.get("type")
-        if kind in THINKING:
-            layout.append({name: value for name, value in block.items() if name in FIELDS})
-        elif kind == "text" and (text := as_text(block.get("text"))):
-            texts.append(text)
-            layout.append({"type": "text", "text": text})
-        elif kind == "tool_use":
-            arguments = _arguments(block.get("input"), is_cut_off=is_cut_off and number == len(content) - 1)
-            calls.append(ToolCall(id=as_text(block.get("id")), name=as_text(block.get("name")), arguments=arguments))
-            layout.append({"type": "tool_use"})
-    refusal = answer.get("stop_details")
-    explanation = as_text(refusal.get("explanation")) if isinstance(refusal, dict) else ""
-    has_thinking = any(block["type"] in THINKING for block in layout)
-    data: dict[str, JsonValue] | None = (
-        {data_key: shorten_layout(layout, len(texts), text="text", call="tool_use")} if has_thinking else None
-    )
+    reason, blocks = answer.get("stop_reason"), _blocks(answer)
+    if reason == _PAUSED and _calls_tools(blocks):
+        reason = "tool_use"
+    text, calls, layout, citations = _read_blocks(blocks, is_cut_off=reason in _CUT_OFF)
+    if container := _container(answer.get("container")):
+        layout.append(container)
+    details = answer.get("stop_details")
+    details = details if isinstance(details, dict) else {}
     return Reply(
-        text="\n\n".join(texts) or explanation,
+        text=text or as_text(details.get("explanation")),
         calls=calls,
         finish_reason=finish_reason(reason, bool(calls), _CUT_OFF, is_refused=reason == "refusal"),
         usage=usage_of(answer.get("usage")),
         response_id=as_text(answer.get("id")),
         model=as_text(answer.get("model")),
-        provider_data=data,
+        provider_data={data_key: layout} if layout else None,
+        hosted_calls=hosted_calls(hosted_work(blocks)),
+        citations=citations,
+        reason=as_text(details.get("category")),
     )
+
+
+def _read_blocks(
+    blocks: list[dict[str, Any]], *, is_cut_off: bool
+) -> tuple[str, list[ToolCall], list[Any], list[Citation]]:
+    """The text, the calls, the places of what has to be sent back, and the citations of an answer."""
+    text, texts = "", 0
+    calls: list[ToolCall] = []
+    layout: list[Any] = []
+    cited: list[tuple[int, dict[str, Any]]] = []
+    for number, block in enumerate(blocks):
+        kind = block.get("type")
+        if kind in THINKING:
+            layout.append({name: value for name, value in block.items() if name in FIELDS})
+        elif kind == "text" and (written := as_text(block.get("text"))):
+            text += "" if not text or continues_text(number, blocks) else "\n\n"
+            cited.append((len(text), block))
+            text += written
+            texts += 1
+            layout.append({"type": "text", "text": written} if is_plain_text(block) else block)
+        elif kind == "tool_use":
+            arguments = _arguments(block.get("input"), is_cut_off=is_cut_off and number == len(blocks) - 1)
+            calls.append(ToolCall(id=as_text(block.get("id")), name=as_text(block.get("name")), arguments=arguments))
+            layout.append({"type": "tool_use", **more_of_call(block)})
+        elif kind != "text":
+            layout.append(block)
+    is_needed = any(
+        place["type"] not in ("text", "tool_use") or len(place) > _LENGTH[place["type"]] for place in layout
+    )
+    layout = shorten_layout(layout, texts, text="text", call="tool_use") if is_needed else []
+    citations = [each for start, block in cited for each in citations_of(block, start, len(text))]
+    return text, calls, layout, citations
+
+
+def _blocks(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
+    content = answer.get("content")
+    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+
+
+def _calls_tools(blocks: Sequence[Mapping[str, Any]]) -> bool:
+    return any(block.get("type") == "tool_use" for block in blocks)
+
+
+def _container(container: object) -> dict[str, Any] | None:
+    """The place of the container in which the provider ran code; None if the answer names none."""
+    if not isinstance(container, dict) or not isinstance(container.get("id"), str):
+        return None
+    return {"type": CONTAINER, "id": container["id"], "expires_at": as_text(container.get("expires_at"))}
 
 
 def _arguments(written: object, *, is_cut_off: bool) -> str:

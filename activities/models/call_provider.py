@@ -47,4 +47,5 @@ def record_reply(provider: Provider, request: Request, reply: Reply, telemetry: 
         finish_reason=reply.finish_reason,
         usage=reply.usage,
     )
+    telemetry.add_hosted_work(span, [f"{call.name} {call.status}" for call in reply.hosted_calls], reply.reason)
     return reply

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import get_args
 
 from mulligan.activities.models.protocol import FinishReason, Reply, Unavailable
-from mulligan.values import ToolCall, Usage
+from mulligan.values import Citation, HostedCall, ToolCall, Usage
 
 MOST_ID_CHARS = 1_000
 """Characters of an id, or of a model's name, that a provider gives. Ids go into addresses, history and updates."""
@@ -43,8 +43,11 @@ def checked_reply(reply: Reply) -> Reply:
     Raises:
         Unavailable: a field has a wrong type.
     """
-    texts = (reply.text, reply.response_id, reply.model)
+    texts = (reply.text, reply.response_id, reply.model, reply.reason)
     is_valid = all(isinstance(each, str) for each in texts) and all(isinstance(each, ToolCall) for each in reply.calls)
-    if not is_valid or reply.finish_reason not in _REASONS or not isinstance(reply.usage, Usage):
+    is_valid = is_valid and all(isinstance(each, HostedCall) for each in reply.hosted_calls)
+    is_valid = is_valid and all(isinstance(each, Citation) for each in reply.citations)
+    is_valid = is_valid and isinstance(reply.usage, Usage) and isinstance(reply.last_usage, Usage | None)
+    if not is_valid or reply.finish_reason not in _REASONS:
         raise Unavailable("the provider's reply has a field of a wrong type, and cannot be used")
     return replace(reply, response_id=reply.response_id[:MOST_ID_CHARS], model=reply.model[:MOST_ID_CHARS])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from mulligan.activities.models.protocol import Request
 from mulligan.content import media_of
@@ -24,13 +25,20 @@ def estimated_usage(request: Request) -> Usage:
 
 
 def estimated_input(request: Request) -> int:
-    """An estimate of the tokens of a request."""
+    """An estimate of the tokens of a request: what the provider has counted last, and what was added since by its size."""
+    if request.counted is not None and request.counted[0] <= len(request.messages):
+        count, tokens = request.counted
+        return tokens + _estimated(request.messages[count:])
     definition = request.definition
     tools = json.dumps([tool.model_dump(mode="json") for tool in definition.tools], ensure_ascii=False)
     texts = [definition.instructions, tools] if definition.tools else [definition.instructions]
-    size = sum(len(text.encode(errors="replace")) for text in texts) + sum(map(_size, request.messages))
-    count = sum(len(media_of(each.content)) for each in request.messages if not isinstance(each, AssistantMessage))
-    return tokens_of(size) + count * CONTENT_TOKENS
+    return _estimated(request.messages, sum(len(text.encode(errors="replace")) for text in texts))
+
+
+def _estimated(messages: Sequence[Message], size: int = 0) -> int:
+    """An estimate of the tokens of messages, and of other texts with a size in bytes."""
+    count = sum(len(media_of(each.content)) for each in messages if not isinstance(each, AssistantMessage))
+    return tokens_of(size + sum(map(_size, messages))) + count * CONTENT_TOKENS
 
 
 def tokens_of(size: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,7 +14,15 @@ from mulligan.activities.models import _refusals
 from mulligan.activities.models._google_assembler import GoogleAssembler, usage_of
 from mulligan.activities.models._google_client import GoogleClient
 from mulligan.activities.models._google_contents import encode, google_name, has_signature, merge
+from mulligan.activities.models._google_parts import (
+    PART,
+    candidate_place,
+    citations_of,
+    hosted_work,
+    more_of_part,
+)
 from mulligan.activities.models._google_schema import google_schema
+from mulligan.activities.models._hosted_work import LEFT_OUT, hosted_calls
 from mulligan.activities.models._http_errors import error_in
 from mulligan.activities.models._json_fields import as_text, finish_reason, to_json
 from mulligan.activities.models._model_settings import settings_for, tool_choice_of
@@ -32,7 +41,7 @@ if TYPE_CHECKING:
 
 DATA_KEY = "google"
 """The key of this provider in a message's `provider_data` (that of an endpoint has its name as well): the answer's parts, in
-their order, with their thought signatures."""
+their order, with their thought signatures and all that is not interpreted; then what the API says of the whole answer."""
 OTHER_NAMES = {
     "max_tokens": "maxOutputTokens",
     "max_completion_tokens": "maxOutputTokens",
@@ -154,8 +163,8 @@ class Google(SdkProvider[GoogleClient]):
             body["generationConfig"] = config
         if instructions.strip():
             body["systemInstruction"] = {"parts": [{"text": instructions}]}
-        if request.definition.tools:
-            body |= _tools(request, choice)
+        if request.definition.tools or request.definition.tools_of(DATA_KEY):
+            body |= _tools(request, choice, body.get("toolConfig"))
         return body
 
 
@@ -164,7 +173,8 @@ def create(_worker: AvailableProviders, endpoint: Endpoint | None) -> Google:
     return Google(GoogleClient(endpoint))
 
 
-def _tools(request: Request, choice: Any) -> dict[str, Any]:
+def _tools(request: Request, choice: Any, config: Any) -> dict[str, Any]:
+    """The fields about tools. `config`: the `toolConfig` of the settings."""
     declarations = [
         {
             "name": google_name(tool.name),
@@ -173,13 +183,18 @@ def _tools(request: Request, choice: Any) -> dict[str, Any]:
         }
         for tool in request.definition.tools
     ]
-    body: dict[str, Any] = {"tools": [{"functionDeclarations": declarations}]}
-    if isinstance(choice, tuple):
-        config: dict[str, Any] = {"mode": MODES[choice[0]]}
+    hosted = [_camel_keys(tool) for tool in request.definition.tools_of(DATA_KEY)]
+    body: dict[str, Any] = {"tools": [*([{"functionDeclarations": declarations}] if declarations else []), *hosted]}
+    config = dict(config) if isinstance(config, Mapping) else {}
+    if isinstance(choice, tuple) and declarations:
+        calling: dict[str, Any] = {"mode": MODES[choice[0]]}
         if choice[0] == "function":
-            config["allowedFunctionNames"] = [google_name(choice[1])]
-        body["toolConfig"] = {"functionCallingConfig": config}
-    return body
+            calling["allowedFunctionNames"] = [google_name(choice[1])]
+        config["functionCallingConfig"] = calling
+    if hosted and declarations:
+        # Without it the API refuses tools of its own beside functions, and does not say what they did.
+        config.setdefault("includeServerSideToolInvocations", True)
+    return {**body, "toolConfig": config} if config else body
 
 
 def _format_key(request: Request) -> tuple[str, str, bool] | None:
@@ -204,7 +219,8 @@ def _reply(answer: dict[str, Any], request: Request, data_key: str, key_variable
     candidates = answer.get("candidates")
     candidate = candidates[0] if isinstance(candidates, list) and candidates else None
     feedback = answer.get("promptFeedback")
-    is_blocked = isinstance(feedback, dict) and bool(feedback.get("blockReason"))
+    block_reason = feedback.get("blockReason") if isinstance(feedback, dict) else None
+    is_blocked = bool(block_reason)
     if answer.get("error") or (not isinstance(candidate, dict) and not is_blocked):
         raise error_in(answer, "candidates", key_variable)
     candidate = candidate if isinstance(candidate, dict) else {}
@@ -216,9 +232,11 @@ def _reply(answer: dict[str, Any], request: Request, data_key: str, key_variable
         raise Unavailable(f"the endpoint's answer has no content, and ended with {reason}")
     if reason == "MISSING_THOUGHT_SIGNATURE":
         raise ModelRequestError(f"The model's endpoint refused the request ({reason}): a thought signature", status=400)
-    text, calls, layout = _read_parts(parts, request, is_cut_off=reason in _CUT_OFF)
+    read = _read_parts(parts, request, is_cut_off=reason in _CUT_OFF)
+    text, calls = "".join(read.texts), read.calls
     if reason in INVALID_CALL:
         calls.append(_invalid_call(as_text(candidate.get("finishMessage")), request))
+    layout = read.layout_to_send() + candidate_place(candidate)
     data: dict[str, JsonValue] | None = {data_key: layout} if layout else None
     return Reply(
         text=text,
@@ -228,38 +246,57 @@ def _reply(answer: dict[str, Any], request: Request, data_key: str, key_variable
         response_id=as_text(answer.get("responseId")),
         model=as_text(answer.get("modelVersion")),
         provider_data=data,
+        hosted_calls=hosted_calls(hosted_work(layout)),
+        citations=citations_of(candidate, read.texts, read.places),
+        reason=as_text(block_reason or (reason if reason in BLOCKED else "")),
     )
 
 
-def _read_parts(
-    parts: list[dict[str, Any]], request: Request, *, is_cut_off: bool
-) -> tuple[str, list[ToolCall], list[Any]]:
-    """The text and the calls of an answer, and their places with signatures; no places where there is no signature."""
-    texts: list[str] = []
-    calls: list[ToolCall] = []
-    layout: list[Any] = []
+@dataclass
+class _Parts:
+    """The texts and the calls of an answer, and the places of all of its parts.
+
+    `places`: which of the texts each part is, by the part's number.
+    """
+
+    texts: list[str] = field(default_factory=list)
+    calls: list[ToolCall] = field(default_factory=list)
+    layout: list[dict[str, Any]] = field(default_factory=list)
+    places: dict[int, int] = field(default_factory=dict)
+
+    def layout_to_send(self) -> list[Any]:
+        """The places, where any of them has something to be sent back: a signature, or what Mulligan does not interpret."""
+        if not any(place.keys() - {"type", "text"} or place["type"] == LEFT_OUT for place in self.layout):
+            return []
+        if len(self.texts) > 1:
+            return self.layout
+        return [{n: v for n, v in place.items() if n != "text" or place["type"] == "thought"} for place in self.layout]
+
+
+def _read_parts(parts: list[dict[str, Any]], request: Request, *, is_cut_off: bool) -> _Parts:
+    read = _Parts()
     for number, part in enumerate(parts):
         signed = {"signature": part["thoughtSignature"]} if isinstance(part.get("thoughtSignature"), str) else {}
-        called, text = part.get("functionCall"), as_text(part.get("text"))
+        called, text, more = part.get("functionCall"), as_text(part.get("text")), more_of_part(part)
+        marked = {**signed, **({"more": more} if more else {})}
         if isinstance(called, dict):
             arguments = called.get("args")
             written = arguments if isinstance(arguments, str) else as_text(arguments or {})
             # A call at which the answer was cut off is an object all the same: without its end it is not executed.
             written = written[:-1] if is_cut_off and number == len(parts) - 1 else written
             name = _own_name(as_text(called.get("name")), request)
-            calls.append(ToolCall(id=as_text(called.get("id")), name=name, arguments=written))
-            layout.append({"type": "call", **signed})
+            read.calls.append(ToolCall(id=as_text(called.get("id")), name=name, arguments=written))
+            read.layout.append({"type": "call", **marked})
         elif part.get("thought"):
-            if signed:
-                layout.append({"type": "thought", "text": text, **signed})
+            if marked:
+                read.layout.append({"type": "thought", "text": text, **marked})
+        elif more and "text" not in part:
+            read.layout.append({"type": PART, "part": part})
         elif text or signed:
-            texts.append(text)
-            layout.append({"type": "text", "text": text, **signed})
-    if not any("signature" in place for place in layout):
-        return "".join(texts), calls, []
-    if len(texts) == 1:
-        layout = [{n: v for n, v in place.items() if n != "text" or place["type"] == "thought"} for place in layout]
-    return "".join(texts), calls, layout
+            read.places[number] = len(read.texts)
+            read.texts.append(text)
+            read.layout.append({"type": "text", "text": text, **marked})
+    return read
 
 
 def _own_name(name: str, request: Request) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,6 +13,16 @@ from pydantic import JsonValue
 
 from mulligan.activities.models import _refusals
 from mulligan.activities.models._chat_assembler import ChatAssembler, content_text, usage_of
+from mulligan.activities.models._chat_fields import (
+    citations_of,
+    extra_fields,
+    hosted_work,
+    is_custom,
+    kept_fields,
+    with_kept_fields,
+    without_fields,
+)
+from mulligan.activities.models._hosted_work import hosted_calls, text_with_description
 from mulligan.activities.models._http_errors import error_of_status, has_permanent_code
 from mulligan.activities.models._json_fields import as_text, finish_reason, to_json
 from mulligan.activities.models._legal_calls import legal_arguments, legal_id, legal_name
@@ -30,10 +41,9 @@ if TYPE_CHECKING:
     from mulligan.activities.models.available_providers import AvailableProviders
 
 DATA_KEY = "openai-chat"
-"""The key of this provider in a message's `provider_data`; that of an endpoint has its name as well."""
-REASONING = "reasoning_content"
-"""DeepSeek's and Moonshot's field. A server that sends it refuses a conversation from which it is missing
-(MoonshotAI/kimi-cli#2141, earendil-works/pi#3636), so it is sent back to this provider, and to no other."""
+"""The key of this provider in a message's `provider_data`; that of an endpoint has its name as well. It has the fields that
+`_chat_fields` keeps. A server that sends `reasoning_content` refuses a conversation from which it is missing
+(MoonshotAI/kimi-cli#2141, earendil-works/pi#3636), so all of them are sent back to this provider, and to no other."""
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 """The names of audio formats in a request, by media type."""
@@ -52,7 +62,10 @@ class OpenAIChat(SdkProvider[OpenAIClient]):
         self._client = client or OpenAIClient()
         self._data_key = self._client.data_key(DATA_KEY)
         self._models_without_tools: set[str] = set()
+        self._refused_fields: dict[str, set[str]] = {}
+        """The fields of answers that models refuse in requests."""
         self._refused_content = RefusedContent()
+        self._labels = self._client.accepted_labels()
 
     @property
     def batch(self) -> AnswersInBatches:
@@ -68,7 +81,7 @@ class OpenAIChat(SdkProvider[OpenAIClient]):
             case ToolMessage():
                 return [to_json(item) for item in _tool_items(message)]
             case AssistantMessage():
-                return [to_json(_assistant_item(message, self._data_key))]
+                return [to_json(item) for item in _assistant_items(message, self._data_key)]
 
     def takes(self, part: Media, role: Literal["user", "tool"]) -> bool:  # noqa: ARG002 - both alike
         """Whether a part is an image of a common format, WAV or MP3, or a PDF; the latter three by their bytes only."""
@@ -81,7 +94,7 @@ class OpenAIChat(SdkProvider[OpenAIClient]):
 
         With `call_as_text`, a server that refuses tools is asked again at once without them: the calls and results of the
         conversation are then sent as text, in the form that the instructions describe. Where it refuses images, files or
-        audio, they are described in text.
+        audio, they are described in text; fields of its own answers that it refuses in a request are left out.
 
         Raises:
             ModelRequestError: the endpoint refuses the request, and would refuse it again.
@@ -137,20 +150,40 @@ class OpenAIChat(SdkProvider[OpenAIClient]):
         return _reply(response, self._data_key, self._client.key_variable)
 
     async def _request(self, request: Request, *, with_tools: bool) -> Reply:
-        return self.reply_of(await self._client.post(self._http_request(request, with_tools=with_tools)))
+        while True:
+            try:
+                return self.reply_of(await self._client.post(self._http_request(request, with_tools=with_tools)))
+            except ModelRequestError as refused:
+                if not self._labels.learn(request.model, refused) and not self._has_learned(request, refused):
+                    raise
+
+    def _has_learned(self, request: Request, refused: ModelRequestError) -> bool:
+        """Whether a refusal names fields of answers that the endpoint has sent itself."""
+        known = self._refused_fields.setdefault(request.model, set())
+        if refused.status not in (400, 422):
+            return False
+        named = {
+            name
+            for name in extra_fields(request.items) - known
+            if re.search(rf"\b{re.escape(name)}\b", refused.message)
+        }
+        known |= named
+        return bool(named)
 
     def _http_request(self, request: Request, *, with_tools: bool) -> HttpRequest:
-        body = {"model": request.model, **settings_of(request, DATA_KEY)}
+        body = {"model": request.model, **settings_of(request, DATA_KEY, self._labels.of(request.model))}
         items = _results_first(request.items)
+        if refused := self._refused_fields.get(request.model):
+            items = without_fields(items, refused)
         if not with_tools and (write_call := request.call_as_text) is not None:
             body.pop("tool_choice", None)
             body.pop("parallel_tool_calls", None)
             messages = _without_tool_messages([json.loads(item) for item in items], write_call)
             items = [to_json(message) for message in messages]
-        elif request.definition.tools:
-            body["tools"] = [
-                {"type": "function", "function": tool.model_dump(mode="json")} for tool in request.definition.tools
-            ]
+        elif request.definition.tools or request.definition.tools_of(DATA_KEY):
+            functions = (tool.model_dump(mode="json") for tool in request.definition.tools)
+            hosted = request.definition.tools_of(DATA_KEY)
+            body["tools"] = [*({"type": "function", "function": each} for each in functions), *hosted]
             choice = body.get("tool_choice")
             if isinstance(choice, Mapping) and choice.get("type") == "function" and "name" in choice:
                 # The Responses API's form is accepted too, so that an agent's settings work with either provider.
@@ -249,12 +282,10 @@ def _results_first(items: Sequence[str]) -> list[str]:
     return [*ordered, *later]
 
 
-def _assistant_item(message: AssistantMessage, data_key: str) -> dict[str, Any]:
+def _assistant_items(message: AssistantMessage, data_key: str) -> list[dict[str, Any]]:
     # OpenAI itself sends null beside calls; with neither text nor calls, servers accept only a text.
-    item: dict[str, Any] = {"role": "assistant", "content": message.text or (None if message.tool_calls else "")}
-    data = (message.provider_data or {}).get(data_key)
-    if isinstance(data, dict) and isinstance(data.get(REASONING), str):
-        item[REASONING] = data[REASONING]
+    text = text_with_description(message, data_key)
+    item: dict[str, Any] = {"role": "assistant", "content": text or (None if message.tool_calls else "")}
     if message.tool_calls:
         item["tool_calls"] = [
             {
@@ -264,7 +295,7 @@ def _assistant_item(message: AssistantMessage, data_key: str) -> dict[str, Any]:
             }
             for call in message.tool_calls
         ]
-    return item
+    return with_kept_fields(item, (message.provider_data or {}).get(data_key))
 
 
 @wrong_types_are_unavailable()
@@ -277,12 +308,12 @@ def _reply(
     if not isinstance(choice, dict) or not isinstance(message, dict):
         raise _error_without_message(answer, key_variable)
     text, refusal = content_text(message.get("content")), as_text(message.get("refusal"))
-    calls = _calls(message)
-    reasoning = message.get(REASONING)
-    has_reasoning = isinstance(reasoning, str) and bool(reasoning)
-    data: dict[str, JsonValue] | None = {data_key: {REASONING: reasoning}} if has_reasoning else None
+    audio = message.get("audio")
+    text = text or refusal or (as_text(audio.get("transcript")) if isinstance(audio, dict) else "")
+    calls, kept = _calls(message), kept_fields(message)
+    data: dict[str, JsonValue] | None = {data_key: kept} if kept else None
     return Reply(
-        text=text or refusal,
+        text=text,
         calls=calls,
         finish_reason=finish_reason(
             choice.get("finish_reason"), bool(calls), _CUT_OFF, ("content_filter",), is_refused=bool(refusal)
@@ -291,6 +322,8 @@ def _reply(
         response_id=as_text(answer.get("id")),
         model=as_text(answer.get("model")),
         provider_data=data,
+        hosted_calls=hosted_calls(hosted_work(kept)),
+        citations=citations_of(message, text),
     )
 
 
@@ -315,6 +348,8 @@ def _calls(message: dict[str, Any]) -> list[ToolCall]:
         items = [{"function": function_call}] if isinstance(function_call, dict) else []
     calls = []
     for item in items:
+        if is_custom(item):
+            continue
         function = item.get("function") if isinstance(item, dict) else None
         if not isinstance(item, dict) or not isinstance(function, dict):
             item, function = {}, {}  # still a call: the model gets the feedback that there is no such tool

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import quote
 
 from mulligan.activities.models import _refusals
+from mulligan.activities.models._deferred_tools import deferred_tools, search_tool, with_searches
+from mulligan.activities.models._hosted_work import hosted_calls, text_with_description
 from mulligan.activities.models._http_errors import has_permanent_code
 from mulligan.activities.models._json_fields import as_text, shorten_layout, to_json
 from mulligan.activities.models._legal_calls import legal_arguments, legal_id, legal_name
@@ -19,6 +22,14 @@ from mulligan.activities.models._openai_client import OpenAIClient, json_schema_
 from mulligan.activities.models._read_response import wrong_types_are_unavailable
 from mulligan.activities.models._refused_content import RefusedContent, without_content
 from mulligan.activities.models._responses_assembler import ResponsesAssembler, usage_of
+from mulligan.activities.models._responses_items import (
+    citations_in,
+    hosted_work,
+    includes_of,
+    is_plain_message,
+    more_of_call,
+    sent_items,
+)
 from mulligan.activities.models._sdk_client import HttpRequest, SdkProvider
 from mulligan.activities.models.protocol import (
     AnswersInBackground,
@@ -32,12 +43,17 @@ from mulligan.activities.models.protocol import (
 from mulligan.content import Media, Part, Text
 from mulligan.endpoint import Endpoint
 from mulligan.errors import ModelRequestError
+from mulligan.tool import FIND_TOOLS
 from mulligan.values import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
+from mulligan.wire.agent_facts import ToolDefinition
 
 if TYPE_CHECKING:
     from mulligan.activities.models.available_providers import AvailableProviders
 
 T = TypeVar("T")
+MOST_TOOLS = 128
+"""Tools of a request, those that are deferred included."""
+_CALL, _OUTPUT = '{"type":"function_call","', '{"type":"function_call_output","'
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 DATA_KEY = "openai"
 """The key of this provider in a message's `provider_data` (that of an endpoint has its name as well): a list of the
@@ -81,7 +97,10 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
         self._data_key = self._client.data_key(DATA_KEY)
         self._models_without_reasoning: set[str] = set()
         self._not_streamed_in_background: set[str] = set()
+        self._without_deferred: set[str] = set()
+        """The models that refused deferred tools."""
         self._refused_content = RefusedContent()
+        self._labels = self._client.accepted_labels()
 
     @property
     def background(self) -> AnswersInBackground:
@@ -201,6 +220,7 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
 
     def batch_body(self, request: Request, *, plain: bool) -> bytes:
         """The body of the request as part of a batch. `plain`: without reasoning."""
+        request = replace(request, on_demand=None)  # a refusal could not be learned from at once
         if refused := self._refused_content.of(request.model):
             request = replace(request, items=without_content(request.items, refused))
         reasoning = not plain and request.model not in self._models_without_reasoning
@@ -232,12 +252,25 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
 
         Reasoning is always requested and sent back. A model without reasoning refuses the request for it, and a model
         refuses the reasoning of another (a run's model can change): then it is asked again at once without reasoning. Where
-        it refuses images or files, they are described in text.
+        it refuses images or files, they are described in text; where it refuses deferred tools, it gets those that were
+        found.
 
         Raises:
             ModelRequestError: the endpoint refuses the request, and would refuse it again.
             Unavailable: the request may be retried.
         """
+        if not self._client.is_default or request.model in self._without_deferred:
+            request = replace(request, on_demand=None)
+        try:
+            return await self._with_or_without_content(request, send)
+        except ModelRequestError as error:
+            is_refusal = error.status in (400, 422) and _refusals.DEFERRED_TOOLS.search(error.message)
+            if request.on_demand is None or not is_refusal:
+                raise
+        self._without_deferred.add(request.model)
+        return await self._with_or_without_content(replace(request, on_demand=None), send)
+
+    async def _with_or_without_content(self, request: Request, send: Callable[[Request, bool], Awaitable[T]]) -> T:
         refused = self._refused_content.of(request.model)
         if refused:
             request = replace(request, items=without_content(request.items, refused))
@@ -250,6 +283,14 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
         return await self._with_or_without_reasoning(request, send)
 
     async def _with_or_without_reasoning(self, request: Request, send: Callable[[Request, bool], Awaitable[T]]) -> T:
+        try:
+            return await self._try_reasoning(request, send)
+        except ModelRequestError as refused:
+            if not self._labels.learn(request.model, refused):
+                raise
+        return await self._with_or_without_reasoning(request, send)
+
+    async def _try_reasoning(self, request: Request, send: Callable[[Request, bool], Awaitable[T]]) -> T:
         has_no_reasoning = False
         if request.model not in self._models_without_reasoning:
             try:
@@ -264,10 +305,13 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
         return reply
 
     def _http_request(self, request: Request, reasoning: bool) -> HttpRequest:
-        items = [item for item in request.items if reasoning or not _is_reasoning(item)]
+        items = list(request.items if reasoning else filter(None, map(_without_reasoning, request.items)))
+        items = _with_callers(items)
+        if request.on_demand is not None:
+            items = with_searches(items, request.on_demand, _tool)
         return HttpRequest(
             path="/responses",
-            body=_body(request, reasoning=reasoning),
+            body=_body(request, self._labels.of(request.model), reasoning=reasoning),
             items_field="input",
             items=items,
             timeout=request.timeout,
@@ -311,20 +355,25 @@ def _media_part(part: Media) -> dict[str, Any]:
     return {"type": "input_file", "filename": part.name or "file.pdf", "file_data": part.data_url}
 
 
-def _body(request: Request, *, reasoning: bool) -> dict[str, Any]:
-    body = {"model": request.model, "store": False, **settings_of(request, DATA_KEY)}
+def _body(request: Request, labels: Container[str], *, reasoning: bool) -> dict[str, Any]:
+    body = {"model": request.model, "store": False, **settings_of(request, DATA_KEY, labels)}
+    hosted = request.definition.tools_of(DATA_KEY)
     include = [name for name in body.pop("include", None) or [] if name != ENCRYPTED_REASONING]
+    include += [name for name in includes_of(hosted) if name not in include]
     if reasoning:
         include.append(ENCRYPTED_REASONING)
     if include:
         body["include"] = include
     if request.definition.instructions:
         body["instructions"] = request.definition.instructions
-    if request.definition.tools:
+    if request.definition.tools or hosted:
         # Strict mode is this API's default; it refuses every schema with an optional parameter.
-        body["tools"] = [
-            {"type": "function", **tool.model_dump(mode="json"), "strict": False} for tool in request.definition.tools
-        ]
+        body["tools"] = [*map(_tool, request.definition.tools), *hosted]
+        if request.on_demand is not None:
+            deferred = deferred_tools(body["tools"], request.on_demand, _tool)
+            plain = [tool for tool in deferred if "defer_loading" not in tool]
+            # A search's result has the tools that it has found, so that more than a request may have need not be in it.
+            body["tools"] = [*map(search_tool, deferred if len(deferred) <= MOST_TOOLS else plain)]
         choice = body.get("tool_choice")
         if isinstance(choice, Mapping) and isinstance(named := choice.get("function"), Mapping):
             # Chat Completions' form is accepted too, so that an agent's settings work with either provider.
@@ -336,16 +385,47 @@ def _body(request: Request, *, reasoning: bool) -> dict[str, Any]:
     return body
 
 
+def _tool(tool: ToolDefinition) -> dict[str, Any]:
+    return {"type": "function", **tool.model_dump(mode="json"), "strict": False}
+
+
 def _is_reasoning(item: str) -> bool:
     return item.startswith('{"type":"reasoning"')
 
 
+def _with_callers(items: list[str]) -> list[str]:
+    """The items, with the program that made a call on its output too, as the API wants it."""
+    calls = [json.loads(item) for item in items if item.startswith(_CALL) and '"caller":' in item]
+    callers = {call["call_id"]: call["caller"] for call in calls if "caller" in call}
+    if not callers:
+        return items
+    return [
+        to_json({**output, "caller": callers[output["call_id"]]})
+        if item.startswith(_OUTPUT) and (output := json.loads(item))["call_id"] in callers
+        else item
+        for item in items
+    ]
+
+
+def _without_reasoning(item: str) -> str | None:
+    """The item for a request without reasoning; None for reasoning itself.
+
+    A hosted call has an id, by which the API wants the reasoning that it followed: it is described in text instead.
+    """
+    if _is_reasoning(item):
+        return None
+    if item.startswith(('{"role":', '{"type":"function_call')):
+        return item
+    work = [each.describe() for each in hosted_work([json.loads(item)])]
+    return to_json({"role": "assistant", "content": "\n".join(work)}) if work else item
+
+
 def _assistant_items(message: AssistantMessage, data_key: str) -> list[dict[str, Any]]:
-    """The message's text and calls, with its reasoning, in the order of the items in `provider_data`.
+    """The message's text and calls, with its reasoning and its hosted items, in the order of the items in `provider_data`.
 
     Text and calls that have no place there follow after them.
     """
-    data = (message.provider_data or {}).get(data_key)
+    layout = _objects((message.provider_data or {}).get(data_key))
     calls = iter(
         {
             "type": "function_call",
@@ -356,16 +436,21 @@ def _assistant_items(message: AssistantMessage, data_key: str) -> list[dict[str,
         for call in message.tool_calls
     )
     items: list[dict[str, Any]] = []
-    remaining_text = message.text
-    for item in _objects(data):
+    remaining_text = text_with_description(message, data_key)
+    for item in layout:
         match item:
             case {"type": "reasoning"}:
                 items += _reasoning_items(item)
+            case {"type": "message", "content": list()}:
+                items += sent_items(item, layout)
+                remaining_text = ""
             case {"type": "message"}:
                 items += _text_items(as_text(item.get("text", remaining_text)), item.get("phase"))
                 remaining_text = ""
             case {"type": "function_call"}:
-                items += islice(calls, 1)
+                items += [{**call, **more_of_call(item)} for call in islice(calls, 1)]
+            case _:
+                items += sent_items(item, layout)
     items += [*_text_items(remaining_text), *calls]
     while items and items[-1].get("type") == "reasoning":
         items.pop()  # the answer was cut off after it: the server refuses reasoning that nothing follows
@@ -387,6 +472,7 @@ def _reply(answer: dict[str, Any], data_key: str = DATA_KEY) -> Reply:
     texts: list[str] = []
     calls: list[ToolCall] = []
     layout: list[Any] = []
+    contents: list[tuple[int, Any]] = []
     is_refused = False
     for item in _objects(output):
         match item:
@@ -396,22 +482,35 @@ def _reply(answer: dict[str, Any], data_key: str = DATA_KEY) -> Reply:
                 text, has_refusal = _read_content(content)
                 is_refused = is_refused or has_refusal
                 if text:
+                    contents.append((sum(map(len, texts)) + 2 * len(texts), content))
                     texts.append(text)
+                if not is_plain_message(item):
+                    layout.append(item)
+                elif text:
                     phase = {"phase": item["phase"]} if item.get("phase") else {}
                     layout.append({"type": "message", **phase, "text": text})
             case {"type": "function_call"}:
                 call_id, name, arguments = (as_text(item.get(key)) for key in ("call_id", "name", "arguments"))
                 calls.append(ToolCall(id=call_id, name=name, arguments=arguments))
+                layout.append({"type": "function_call", **more_of_call(item)})
+            case {"type": "tool_search_call", "execution": "client"}:
+                call_id, arguments = as_text(item.get("call_id")), as_text(item.get("arguments") or {})
+                calls.append(ToolCall(id=call_id, name=FIND_TOOLS, arguments=arguments))
                 layout.append({"type": "function_call"})
+            case _:
+                layout.append(item)
+    text = "\n\n".join(texts)
     layout = shorten_layout(layout, len(texts), text="message", call="function_call")
     return Reply(
-        text="\n\n".join(texts),
+        text=text,
         calls=calls,
         finish_reason=_finish_reason(answer, bool(calls), is_refused),
         usage=usage_of(answer.get("usage")),
         response_id=as_text(answer.get("id")),
         model=as_text(answer.get("model")),
         provider_data={data_key: layout} if layout else None,
+        hosted_calls=hosted_calls(hosted_work(output)),
+        citations=[each for start, content in contents for each in citations_in(content, start, len(text))],
     )
 
 

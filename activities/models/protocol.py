@@ -12,8 +12,8 @@ from pydantic import JsonValue
 
 from mulligan.content import Media
 from mulligan.errors import ModelRequestError, truncated
-from mulligan.values import Message, ToolCall, Usage
-from mulligan.wire.agent_facts import Definition
+from mulligan.values import Citation, HostedCall, Message, ToolCall, Usage
+from mulligan.wire.agent_facts import Definition, ToolDefinition
 
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "refusal"]
 """Why an answer ended."""
@@ -38,6 +38,16 @@ class Written:
 
 
 @dataclass(frozen=True)
+class ToolsOnDemand:
+    """The tools that the model finds by calling `find_tools`, for a provider whose API can defer tools."""
+
+    tools: Sequence[ToolDefinition]
+    """All of them, in an order that stays."""
+    finds: Mapping[str, Sequence[str]]
+    """The names of the tools that a call has found, by the call's id. The conversation has these calls."""
+
+
+@dataclass(frozen=True)
 class Request:
     """One model call."""
 
@@ -58,12 +68,21 @@ class Request:
     server without tools can be used. None: they are not read from it."""
     timeout: float = 300.0
     """Seconds for the whole answer."""
+    prompt_cache_key: str = ""
+    """The same for all requests of a conversation, for a provider's cache. "": the request is of none."""
+    safety_identifier: str = ""
+    """Names the person for whom the run works by a digest; "": nobody is named."""
     summarized_answers: int = 0
     """How many of the model's answers a summary has replaced: they came before these messages."""
     on_text: Callable[[str], None] | None = None
     """Called with each piece of the answer's text as the model writes it. None: the answer need not be streamed."""
     written: Written = field(default_factory=Written)
     """A provider that streams adds what arrives."""
+    on_demand: ToolsOnDemand | None = None
+    """Where tools are found on demand: `definition` has those that were found, after the others, so that a provider may
+    ignore this. A provider whose API can defer tools sends all of them, deferred: then a find changes nothing before it."""
+    counted: tuple[int, int] | None = None
+    """How many of the first messages a provider has counted, and their tokens, with the instructions and tools."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +104,14 @@ class Reply:
     """The name of the model that answered, by the provider."""
     provider_data: dict[str, JsonValue] | None = None
     """JSON that must be sent back to this provider with the message."""
+    hosted_calls: Sequence[HostedCall] = ()
+    """The calls that the provider carried out itself."""
+    citations: Sequence[Citation] = ()
+    """The sources that the answer names, with their places in `text`."""
+    last_usage: Usage | None = None
+    """The tokens of the last request, where the answer took several; None: they are `usage`."""
+    reason: str = ""
+    """Why the provider refused or withheld the answer, in its own word: `cyber`, `SAFETY`. "" if it does not say."""
 
 
 class Unavailable(Exception):

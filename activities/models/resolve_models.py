@@ -31,13 +31,14 @@ def resolve_models(agent: Agent, run_input: RunInput, prices: Prices, *, has_bud
         # What sub-agents spend counts as well.
         sub_agents = with_sub_agents([agent])[1:]
         _check_prices([*own, *(model for sub in sub_agents for model in sub.all_models(sub.models))], prices, limit)
+    hosted = [f"{tool.provider}:{tool.name}" for tool in agent.provider_tools]
     is_stated = agent.model_patience is not None
     return ModelFacts(
         model=agent.models[0],
         fallbacks=list(agent.models[1:]),
         fallback_patience=None if is_stated or len(agent.models) == 1 else FALLBACK_PATIENCE,
         max_cost=agent.max_cost,
-        prices=prices.of_all(own),
+        prices=prices.of_all([*own, *hosted]),
     )
 
 

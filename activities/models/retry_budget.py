@@ -98,8 +98,8 @@ class RetryBudget:
         """
         if isinstance(error, TimeoutError):
             error = Unavailable(str(error) or f"no answer within {request.timeout:g} s")
-        now = time.time()
         first, failures = _failures_so_far(heartbeat)
+        now = time.time()
         heartbeat.send_details(first, failures + 1)
         message = truncated(
             str(error) if isinstance(error, Unavailable) else f"{type_name(error)}: {error_text(error)}"

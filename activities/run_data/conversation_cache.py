@@ -47,6 +47,8 @@ class CachedConversation:
     sizes: list[int] = field(default_factory=list)
     size: int = 0
     """Bytes of memory of all messages; `sizes` has those of each."""
+    counted: tuple[int, int] | None = None
+    """How many messages there were with the newest answer that was counted, and their tokens by the model's provider."""
 
     def extend(self, messages: Sequence[Message]) -> int:
         """Add messages at the end; returns their bytes as JSON."""
@@ -67,6 +69,7 @@ class CachedConversation:
             self.size -= sum(self.sizes[count:])
             del self.messages[count:], self.digests[count + 1 :], self.items[count:], self.sizes[count:]
             self.unread = {index: parts for index, parts in self.unread.items() if index < count}
+            self.counted = self.counted if self.counted and self.counted[0] <= count else None
             self.call_ids = set().union(*map(_calls, self.messages))
 
     def encode_for(self, provider: Provider) -> None:

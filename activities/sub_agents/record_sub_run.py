@@ -61,6 +61,7 @@ class RecordSubRunActivity:
             started=ended.started,
             repaired_by=ended.repaired_by,
             sub_run=ended.run.id if ended.run.run_id else "",
+            untrusted=ended.untrusted,
         )
         span = self._span(ended, outcome)
         if ended.run.status in ("too_deep", "too_many"):
@@ -92,6 +93,7 @@ class RecordSubRunActivity:
             repaired_by=ended.repaired_by,
             decision=ended.decision,
             sub_run=outcome.sub_run,
+            untrusted=ended.untrusted,
         )
         return self.services.telemetry.tool_call(ended.where, attempt, arguments=ended.arguments, start=ended.started)
 

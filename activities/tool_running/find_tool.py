@@ -38,7 +38,7 @@ class ToolFinder:
             return own and self._isolated(own)
         pinned = checked_by = None
         if definition is not None:
-            pinned = next((tool for tool in definition.tools if tool.name == name), None)
+            pinned = definition.tool(name)
             if pinned is None:
                 return None
             mcp = definition.mcp.get(name)
@@ -52,21 +52,28 @@ class ToolFinder:
             return tool
         return replace(tool, arguments=replace(arguments, check_isolated=self.servers.check_isolated))
 
-    def of_run(self, agent: Agent, definition: Definition) -> RunTools:
-        """The tools of one run."""
-        return RunTools(self, agent, definition)
+    def of_run(self, agent: Agent, definition: Definition, *, in_script: bool = False) -> RunTools:
+        """The tools of one run, or those that its scripts may call."""
+        return RunTools(self, agent, definition, in_script)
 
 
 @dataclass(frozen=True)
 class RunTools:
-    """The tools that the model of one run may call, as they were when it opened."""
+    """The tools that the model of one run may call, as they were when it opened.
+
+    `in_script`: those that its scripts may call, instead.
+    """
 
     finder: ToolFinder
     agent: Agent
     definition: Definition
+    in_script: bool = False
 
     def find(self, name: str) -> Tool | None:
-        """The tool of that name."""
+        """The tool of that name; None: it cannot be called here."""
+        hidden = self.definition.hidden
+        if (bool(hidden) and any(each.name == name for each in hidden)) != self.in_script:
+            return None
         return self.finder.find(self.agent, name, definition=self.definition)
 
     @property
@@ -77,7 +84,12 @@ class RunTools:
     @property
     def names(self) -> list[str]:
         """The names that the model may call: its tools, and its types of output if the output is a call."""
+        if self.in_script:
+            return [tool.name for tool in self.definition.hidden]
         names = self.agent.callable_names(self.output_by)
+        if self.definition.hidden:
+            hidden = {tool.name for tool in self.definition.hidden}
+            names = [name for name in names if name not in hidden]
         more = (tool.name for tool in self.definition.tools if tool.name not in names)
         is_of_run = self.agent.is_of_run  # then the definition has names of tools that may be gone
         return [
@@ -87,4 +99,5 @@ class RunTools:
 
     def is_gone(self, name: str) -> bool:
         """Whether the run had a tool of that name when it opened, and its function of tools does not return it now."""
-        return self.agent.is_of_run and any(tool.name == name for tool in self.definition.tools)
+        tools = self.definition.hidden if self.in_script else self.definition.tools
+        return self.agent.is_of_run and any(tool.name == name for tool in tools)

@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from mulligan.cli._steps import DECISIONS, call_lines, compaction_line, error_line, short
+from mulligan.cli._steps import DECISIONS, call_lines, compaction_line, error_line, hosted_lines, short
 from mulligan.content import described
 from mulligan.run_view import changes
 from mulligan.run_view.run_view import RunView
@@ -43,6 +43,8 @@ class LiveView:
                 case changes.StepAnswered(step):
                     self.last_answer = step.text
                     self._finish(step.number, printable_lines(step.text))
+                    for line in hosted_lines(step):
+                        self._print_line(line)
                 case changes.CallSettled(call):
                     for line in call_lines(call):
                         self._print_line(line)
@@ -118,6 +120,8 @@ def _event_line(event: events.Event) -> Text | None:
         case events.ModelFallback():
             reason = f" ({event.error.kind}: {short(event.error.message)})" if event.error else ""
             return Text(f"  ↻ the model failed{reason}; the next model is {short(event.model)}", "yellow")
+        case events.HandedOver():
+            return Text(f"  → {short(event.agent)} has the conversation now ({short(event.model)})", "cyan")
         case events.ToolCallDeferred():
             what = "waits until" if event.deferred.kind == "timer" else "waits to be completed"
             until = f" {event.deferred.until}" if event.deferred.kind == "timer" else ""

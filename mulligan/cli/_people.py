@@ -10,7 +10,7 @@ import typer
 
 from mulligan.cli._runs import fail_as_ended, find_open_run
 from mulligan.cli._terminal import OK, connect_or_fail, err, fail, print_json, print_line, print_progress
-from mulligan.schema.printable import json_line, printable
+from mulligan.schema.printable import json_line, printable, printable_lines
 
 if TYPE_CHECKING:
     from temporalio.client import Client
@@ -133,8 +133,13 @@ def print_call(call: dict[str, Any], arguments: Any = None) -> None:
             err.print(Text(_shortened(line)), soft_wrap=True)
         return
     err.print(Text.assemble((printable(call["tool"]), "bold"), f"  {printable(call['call_id'])}"))
+    if call.get("warning"):
+        err.print(Text(f"warning: {printable(call['warning'])}", "bold red"), soft_wrap=True)
     written = json.dumps(call["arguments"] if arguments is None else arguments, indent=2, ensure_ascii=False)
     err.print(Text(_shortened(written)), soft_wrap=True)
+    if call.get("untrusted"):
+        what = call["text"].partition("\n")[2]
+        err.print(Text(printable_lines(_shortened(what)), "bold red"), soft_wrap=True)
 
 
 async def send_update(

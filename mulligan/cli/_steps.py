@@ -14,7 +14,7 @@ from mulligan.schema.printable import json_line, printable, printable_lines
 
 if TYPE_CHECKING:
     from mulligan.client.read_run import RunEnd
-    from mulligan.run_view.step_view import CallView
+    from mulligan.run_view.step_view import CallView, StepView
     from mulligan.values import Decision, ErrorInfo, Step, StepCall, StepCompaction, SubRun
     from mulligan.wire.event_types import Compacted
 
@@ -27,14 +27,20 @@ SIGNS = {"ok": ("✓", "green"), "failed": ("✗", "red"), "repaired": ("↻", "
 def step_view(step: Step, below: Callable[[str], Iterable[RenderableType]] | None = None) -> RenderableType:
     """Render a step: the model's text, and each call with its result. `below` renders what belongs to a call's id."""
     head = Text(f"step {step.step}", style="bold")
+    if step.shared:
+        head.append("  (shared)", style="not bold dim")
     if step.text:
         head.append(f"  {short(step.text)}", style="not bold italic")
     lines: list[RenderableType] = [compaction_line(step.compaction), head] if step.compaction else [head]
+    lines += hosted_lines(step)
     for call in step.tool_calls:
         decided = call.decision if call.decision and call.decision.decision in ("approve", "answer") else None
         details = [decision_line(call, decided)] if decided else []
         lines += call_lines(call, [*details, run_line(call.run)] if call.run else details)
         lines += below(call.id) if below else ()
+        for inner in call.calls:  # of a script
+            lines += [Padding(line, (0, 0, 0, 2), expand=False) for line in call_lines(inner)]
+            lines += below(inner.id) if below else ()
     if step.error:
         lines.append(Padding(error_line(step.error), (0, 0, 0, 2), expand=False))
     return Group(*lines)
@@ -43,6 +49,21 @@ def step_view(step: Step, below: Callable[[str], Iterable[RenderableType]] | Non
 def error_line(error: ErrorInfo, indent: str = "") -> Text:
     """The line for an answer that was rejected."""
     return Text(f"{indent}✗ {error.kind}: {short(error.message)}", "red")
+
+
+def hosted_lines(step: Step | StepView) -> list[RenderableType]:
+    """The calls that the provider carried out itself, and the sources that the answer names, a line each."""
+    lines = []
+    for call in step.hosted_calls:
+        sign, colour = SIGNS["ok" if call.status == "completed" else "failed" if call.status == "failed" else "running"]
+        name = (f"{short(call.name, 100)} ", "bold")
+        lines.append(
+            Text.assemble((f"{sign} ", colour), name, short(call.arguments, 100), ("  by the provider", "dim"))
+        )
+    for cited in step.citations:
+        title = f"{short(cited.title, 100)}  " if cited.title else ""
+        lines.append(Text(f"↗ {title}{short(cited.url)}", "dim"))
+    return [Padding(line, (0, 0, 0, 2), expand=False) for line in lines]
 
 
 def compaction_line(compaction: StepCompaction | Compacted) -> Text:
@@ -65,6 +86,8 @@ def call_lines(call: StepCall | CallView, details: Iterable[Text] = ()) -> list[
         lines.append(Text.assemble(("repaired by ", "yellow"), (repair.by, "yellow bold"), f": {changed}"))
     lines += details
     attempts = f" (attempt {call.attempts})" if call.attempts > 1 else ""
+    attempts += " (recorded)" if getattr(call, "recorded", False) else ""
+    attempts += " (untrusted)" if result is not None and result.trust else ""
     if result is not None and result.error:
         text = Text.assemble((f"returned to the model{attempts}: ", "red"), (result.error.kind, "red bold"), " ")
         lines.append(text.append(short(result.error.message)))
@@ -90,8 +113,9 @@ def run_line(run: SubRun) -> Text:
     colour = {"completed": "green", "running": "cyan"}.get(run.status, "red")
     usage, steps = run.usage, counted(run.steps, "step")
     tokens = f", {usage.input_tokens} + {usage.output_tokens} tokens" if usage.input_tokens else ""
+    cost = cost_text(run.cost, tokens=usage.input_tokens + usage.output_tokens)
     agent = f" {short(run.agent)} " if run.agent else " "
-    numbers = f", {steps}{tokens}{cost_text(run.cost)}" if run.steps else ""
+    numbers = f", {steps}{tokens}{cost}" if run.steps else ""
     return Text.assemble("↳", (agent, "bold"), (run.status, colour), numbers, (f"  {short(run.id)}", "dim"))
 
 
@@ -111,6 +135,8 @@ def end_view(end: RunEnd) -> RenderableType:
                 f"{usage['input_tokens']} + {usage['output_tokens']} tokens{cost_of(result)}"
             )
             lines.append(Text.assemble((end.status, f"bold {colour}"), f": {numbers}; trace {result['trace_id']}"))
+            if reason := result.get("reason"):
+                lines.append(Text(printable_lines(reason)))
         else:  # a workflow of a user's own
             lines.append(Text(end.status, style=f"bold {colour}"))
     elif end.error is not None:
@@ -124,13 +150,16 @@ def end_view(end: RunEnd) -> RenderableType:
 
 
 def cost_of(result: dict[str, Any]) -> str:
-    """The cost of a result or a progress in US dollars, as `, $1.25`. Empty if it is unknown or zero."""
-    return cost_text(result.get("cost"))
+    """The cost of a result or a progress in US dollars, as `, $1.25`; or that its price is unknown. Empty if it is zero."""
+    usage = result.get("usage") or {}
+    return cost_text(result.get("cost"), tokens=usage.get("input_tokens", 0) + usage.get("output_tokens", 0))
 
 
-def cost_text(cost: float | None) -> str:
-    """US dollars as in `cost_of`."""
-    return "" if not cost else f", ${cost:.6f}".rstrip("0").rstrip(".")
+def cost_text(cost: float | None, *, tokens: int) -> str:
+    """US dollars as in `cost_of`. `tokens`: those that were used."""
+    if cost is None:
+        return ", price unknown" if tokens else ""
+    return f", ${cost:.6f}".rstrip("0").rstrip(".") if cost else ""
 
 
 def as_text(value: Any) -> str:

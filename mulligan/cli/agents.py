@@ -8,8 +8,16 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from mulligan.cli._steps import counted
+from mulligan.cli._steps import counted, short
 from mulligan.cli._terminal import AsJson, Modules, out, print_json, print_progress
+from mulligan.schema.printable import json_line
+
+WAITS = {
+    "approval": "needs approval  ",
+    "approval of some calls": "may need approval  ",
+    "answer": "asks a person  ",
+}
+"""What is said of a tool whose calls wait for a person, by `waits` in its JSON."""
 
 
 def agents(
@@ -62,14 +70,24 @@ def _print_agent(agent: dict[str, Any]) -> None:
         fields = ", ".join(_field_label(name, tool["parameters"]) for name in tool["parameters"].get("properties", {}))
         first_line = tool["description"].split("\n")[0]
         runs = f"→ agent {tool['agent']}  " if "agent" in tool else ""
-        out.print(Text.assemble("  ", (tool["name"], "cyan"), f"({fields})  ", runs, (first_line, "dim")))
+        out.print(Text.assemble("  ", (tool["name"], "cyan"), f"({fields})  ", _waits(tool), runs, (first_line, "dim")))
+    for hosted in agent.get("provider_tools", []):
+        definition = short(json_line(hosted["tool"]), 100)
+        out.print(Text.assemble("  ", (f"{hosted['provider']}: ", "cyan"), definition, "  run by the provider"))
     if "tools_function" in agent:
         out.print(Text.assemble("  ", (agent["tools_function"], "cyan"), "  returns the tools of each run"))
     for server in agent["mcp"]:
-        out.print(Text.assemble("  ", (f"{server['name']}__…", "cyan"), f"  MCP: {server['address']}"))
+        out.print(
+            Text.assemble("  ", (f"{server['name']}__…", "cyan"), "  ", _waits(server), f"MCP: {server['address']}")
+        )
     for kind in agent["output"]:
         fields = ", ".join(_field_label(name, kind["schema"]) for name in kind["schema"].get("properties", {}))
         out.print(Text.assemble("  → ", (kind["name"], "green"), f"({fields})"))
+
+
+def _waits(source: dict[str, Any]) -> tuple[str, str]:
+    """The mark of a tool or a server whose calls wait for a person, with its colour."""
+    return WAITS.get(source.get("waits", ""), ""), "yellow"
 
 
 def _endpoints_json(agent: Any, endpoints: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,10 +13,13 @@ from mulligan.cli.demo import demo
 from mulligan.cli.deny import deny
 from mulligan.cli.dev import dev
 from mulligan.cli.doctor import doctor
+from mulligan.cli.export import export
+from mulligan.cli.fork import fork
 from mulligan.cli.list_runs import list_runs
 from mulligan.cli.mcp import mcp
 from mulligan.cli.new import new
 from mulligan.cli.pending import pending
+from mulligan.cli.rerun import rerun
 from mulligan.cli.resume import resume
 from mulligan.cli.schedule import schedule
 from mulligan.cli.send import send
@@ -37,7 +40,25 @@ app = CommandApp(
     rich_markup_mode="markdown",
 )
 for each in (
-    *(demo, new, dev, doctor, worker, start, resume, show, tail, list_runs, pending, approve, deny, answer),
+    *(
+        demo,
+        new,
+        dev,
+        doctor,
+        worker,
+        start,
+        resume,
+        fork,
+        rerun,
+        export,
+        show,
+        tail,
+        list_runs,
+        pending,
+        approve,
+        deny,
+        answer,
+    ),
     *(send, stop, cancel, agents, serve, codec_server, *(part.COMMAND for part in parts("cli"))),
 ):
     app.command("list" if each is list_runs else None)(each)

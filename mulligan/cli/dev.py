@@ -9,7 +9,16 @@ from typing import Annotated
 
 import typer
 
-from mulligan.cli._terminal import OK, AsJson, fail, print_json, print_line, print_progress
+from mulligan.cli._terminal import (
+    NOT_COMPLETED,
+    OK,
+    WRONG_USE,
+    AsJson,
+    fail,
+    print_json,
+    print_line,
+    print_progress,
+)
 
 
 async def dev(
@@ -28,8 +37,10 @@ async def dev(
     """Run Temporal's dev server with its web UI until Ctrl-C. Only this machine can reach it.
 
     Example: `mulligan dev --db runs.db`
+
+    Exit code: 0 after Ctrl-C or SIGTERM; 1 if the server ended by itself; 2 if it did not start.
     """
-    from mulligan.devserver import DevServerError
+    from mulligan.devserver import DevServerError, ServerEndedError
 
     ui_port = (port + 1000 if port else 0) if ui_port is None else ui_port
     stop = asyncio.Event()
@@ -44,7 +55,7 @@ async def dev(
     try:
         await serving
     except DevServerError as error:
-        fail(str(error))
+        fail(str(error), NOT_COMPLETED if isinstance(error, ServerEndedError) else WRONG_USE)
     except asyncio.CancelledError:
         print_progress("stopped")
     return OK
@@ -60,4 +71,4 @@ async def _serve(port: int, ui_port: int, db: Path | None, *, as_json: bool) -> 
             lines = f"Temporal: {running.address}  (namespace {running.namespace})\nUI:       {running.ui_url}"
             print_line(lines)
         print_progress("Ctrl-C stops it." + ("" if db else " Runs are in memory only; --db FILE stores them."))
-        await asyncio.Event().wait()
+        await running.until_ended()

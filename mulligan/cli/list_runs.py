@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
+from mulligan.cli._print_rows import print_rows
 from mulligan.cli._terminal import (
     OK,
     AsJson,
     connect_or_fail,
     fail,
-    out,
     print_json,
-    print_line,
     print_progress,
 )
 from mulligan.schema.printable import printable
@@ -30,6 +28,7 @@ MOST_WAITS = 100
 """Open runs for which it is read what they wait for."""
 MOST_SUB_RUNS = 5
 """Runs of sub-agents that are looked at for one of them."""
+HEADINGS = ("id", "agent", "status", "started", "seconds")
 
 
 async def list_runs(
@@ -51,7 +50,8 @@ async def list_runs(
 
     The status of a run that has ended is that of its result.
 
-    Below the table: what open runs wait for. A workflow of your own has its type in place of an agent.
+    Below the table: what open runs wait for. In a terminal that is too narrow for the table, the id of a run stands above
+    the rest. A workflow of your own has its type in place of an agent.
     `mulligan show` shows the runs of sub-agents below the run that called them.
 
     Examples: `mulligan list --status waiting`, `mulligan list --agent support --status stopped`
@@ -83,11 +83,12 @@ async def list_runs(
     elif not runs:
         print_progress('no runs yet; start one with: mulligan start assistant "What is in the workspace?"')
     else:
-        out.print(_table(runs))
-        # Below the table: a cell would break the commands that they end with.
-        for run in runs:
-            if "waiting_for" in run:
-                print_line(f"… {printable(run['id'])}: {printable(run['waiting_for']['detail'])}")
+        waits = [run.get("waiting_for") for run in runs]
+        notes = [
+            (printable(run["id"]), printable(wait["detail"])) if wait else None
+            for run, wait in zip(runs, waits, strict=True)
+        ]
+        print_rows(HEADINGS, [_cells(each) for each in runs], notes)
     return OK
 
 
@@ -107,18 +108,13 @@ async def _add_waits(client: Client, runs: list[dict[str, Any]]) -> None:
     await asyncio.gather(*(add(run) for run in [run for run in runs if is_open(run["status"])][:MOST_WAITS]))
 
 
-def _table(runs: list[dict[str, Any]]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("id", "agent", "status", "started", "seconds"):
-        justify: Literal["left", "right"] = "right" if heading == "seconds" else "left"
-        table.add_column(heading, no_wrap=heading == "id", overflow="fold", justify=justify)
+def _cells(run: dict[str, Any]) -> list[Text]:
+    """The cells of a run, in the order of `HEADINGS`."""
     colours = {"completed": "green", "running": "cyan", "waiting": "magenta", "failed": "red"}
-    for each in runs:
-        table.add_row(
-            Text(printable(each["id"])),
-            Text(printable(each["agent"] or each.get("type") or "")),
-            Text(printable(each["status"]), style=colours.get(each["status"], "yellow")),
-            each["started"][:19].replace("T", " "),
-            f"{each['seconds']:.1f}",
-        )
-    return table
+    return [
+        Text(printable(run["id"])),
+        Text(printable(run["agent"] or run.get("type") or "")),
+        Text(printable(run["status"]), style=colours.get(run["status"], "yellow")),
+        Text(run["started"][:19].replace("T", " ")),
+        Text(f"{run['seconds']:.1f}", justify="right"),
+    ]

@@ -5,15 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from mulligan.cli._people import read_pending_calls
+from mulligan.cli._print_rows import print_rows
 from mulligan.cli._runs import is_open_run
-from mulligan.cli._terminal import OK, AsJson, connect_or_fail, fail, out, print_json, print_progress
+from mulligan.cli._terminal import OK, AsJson, connect_or_fail, fail, print_json, print_progress
+from mulligan.schema.printable import printable
 
 if TYPE_CHECKING:
     from temporalio.client import Client
+
+HEADINGS = ("run", "waits", "call", "since (UTC)", "what")
+KINDS = {"approval": "needs approval", "question": "asks"}
+"""What a waiting call needs of a person, by its kind."""
 
 
 async def pending(
@@ -47,7 +52,7 @@ async def pending(
     elif not waits:
         print_progress(none_waits)
     else:
-        out.print(_table(waits))
+        print_rows(HEADINGS, [_cells(each) for each in waits], [_note(each) for each in waits])
     return OK
 
 
@@ -70,22 +75,28 @@ async def _read_all(client: Client) -> list[dict[str, Any]]:
     return pending_calls.calls
 
 
-def _table(waits: list[dict[str, Any]]) -> Table:
+def _note(wait: dict[str, Any]) -> tuple[str, str] | None:
+    """What a person must know of a call before the decision: that its tool is gone, or what the agent has read."""
+    notes = [f"! {wait['warning']}"] if wait.get("warning") else []
+    if untrusted := wait.get("untrusted"):
+        tools = ", ".join(dict.fromkeys(each["tool"] for each in untrusted))
+        notes.append(f"! the agent has read what others may have written, in results of: {printable(tools)}")
+    return (wait["call_id"], " ".join(notes)) if notes else None
+
+
+def _cells(wait: dict[str, Any]) -> list[Text]:
+    """The cells of a call, in the order of `HEADINGS`."""
     from mulligan.cli._steps import short
 
-    table = Table(box=None, pad_edge=False)
-    for heading in ("run", "kind", "call", "since (UTC)", "what"):
-        table.add_column(heading, no_wrap=heading in ("kind", "since (UTC)"), overflow="fold")
-    for wait in waits:
-        is_question = wait["kind"] == "question"
-        # The text of an approval begins with the tool's name.
-        text = f"{wait['tool']}: {wait['text']}" if is_question else wait["text"]
-        agent = f"{wait['agent']}: " if wait.get("agent") else ""
-        table.add_row(
-            Text(short(wait["id"])),
-            Text(short(wait["kind"])),
-            Text(short(wait["call_id"])),
-            Text(short(str(wait["since"])[5:16].replace("T", " "))),
-            Text(short(agent + text), style="cyan" if is_question else "yellow"),
-        )
-    return table
+    is_question = wait["kind"] == "question"
+    # The text of an approval begins with the tool's name.
+    text = f"{wait['tool']}: {wait['text']}" if is_question else wait["text"].partition("\n")[0]
+    agent = f"{wait['agent']}: " if wait.get("agent") else ""
+    style = "cyan" if is_question else "yellow"
+    return [
+        Text(printable(wait["id"])),
+        Text(short(KINDS.get(wait["kind"], wait["kind"])), style=style),
+        Text(short(wait["call_id"])),
+        Text(short(str(wait["since"])[5:16].replace("T", " "))),
+        Text(short(agent + text), style=style),
+    ]

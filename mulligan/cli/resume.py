@@ -42,7 +42,8 @@ async def resume(
     from temporalio.exceptions import WorkflowAlreadyStartedError
     from temporalio.service import RPCError
 
-    from mulligan.client.resume_run import PromptNeededError, ResumeError, resume_run
+    from mulligan.client.resume_run import PromptNeededError, resume_run
+    from mulligan.client.run_state import ResumeError
 
     client = await connect_or_fail()
     try:

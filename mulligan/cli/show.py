@@ -1,4 +1,4 @@
-"""`mulligan show`: a run's steps, and its progress or its end; or its trace."""
+"""`mulligan show`: a run's steps, and its progress or its end; or its trace, or what its model was sent in a step."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mulligan.cli._context import show_context
+from mulligan.cli._people import Conversation
 from mulligan.cli._runs import find_run
 from mulligan.cli._terminal import (
     NOT_COMPLETED,
@@ -36,24 +38,37 @@ async def show(
     trace: Annotated[bool, typer.Option("--trace", help="Draw the run's trace: a tree with a time line.")] = False,
     whole: Annotated[bool, typer.Option("--all", help="With --trace: show all spans of a long trace.")] = False,
     deep: Annotated[bool, typer.Option("--deep", help="Show the steps of the sub-agents' runs, too.")] = False,
+    context: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="STEP", help="Show what the model was sent in that step, as it was sent.", show_default=False
+        ),
+    ] = None,
+    conversation: Conversation = None,
     as_json: AsJson = False,
 ) -> int:
     """Show a run's steps: the model's text, each tool call with its repairs, and its result or error.
 
     Below a call of a sub-agent are the runs that it started.
 
-    Examples: `mulligan show my-run`, `mulligan show my-run --trace`
+    Examples: `mulligan show my-run`, `mulligan show my-run --trace`, `mulligan show my-run --context 7`
 
     A trace comes from Jaeger (`MULLIGAN_JAEGER_URL`, or http://localhost:16686 if it answers). Otherwise it is rebuilt from
     Temporal's history, which has the times of all calls and every error that was returned to the model, but no attempts
     that were retried, and no token counts.
 
-    Exit code: 0 completed or still open, 1 it did not complete, 2 no such run or no server.
+    Exit code: 0 completed or still open, 1 it did not complete, 2 no such run or step, or no server.
     """
+    if context is not None and (trace or deep):
+        fail("--context does not go together with --trace or --deep: it shows one request.")
+    if conversation is not None and context is None:
+        fail("--conversation needs --context.")
     if whole and not trace:
         fail("--all needs --trace.")
     if deep and trace:
         fail("--deep and --trace do not go together: a trace contains the runs of sub-agents anyway.")
+    if context is not None:
+        return await show_context(id, context, conversation, as_json=as_json)
     return await (_show_trace(id, whole=whole, as_json=as_json) if trace else _show(id, deep=deep, as_json=as_json))
 
 
@@ -71,7 +86,8 @@ class _RunState:
     end: RunEnd
     sub_runs: list[SubRun]
     size: ChainSize
-    resumed_from: str | None
+    origin: dict[str, Any]
+    """The run that it continues (`resumed_from`: its id), or was forked from (`forked_from`: `id`, `run_id`, `step`)."""
     start: dict[str, Any]
     """How it was started, as far as known: `agent`, `model`, `prompt` (its first line), `by` (the client's identity)."""
     query_error: str
@@ -91,7 +107,7 @@ class _RunState:
             "error": self.end.error,
             "history": asdict(self.size),
             **sub_agents,
-            "resumed_from": self.resumed_from,
+            **self.origin,
             "start": self.start,
         }
 
@@ -128,7 +144,7 @@ async def _read_state(client: Client, handle: WorkflowHandle[Any, Any], *, deep:
     query_error = ""
     try:
         if is_without_worker(waiting):
-            query_error = "none of the run's workers answers (no worker polls its task queue)"
+            query_error = "none of the run's workers answers"
         else:
             progress = await query_run(handle, "progress")
             agents = await _read_agents(client, handle, progress)
@@ -151,7 +167,7 @@ async def _read_state(client: Client, handle: WorkflowHandle[Any, Any], *, deep:
         end=end,
         sub_runs=await read_sub_runs(client, description.root_id or handle.id, steps, deep=deep),
         size=await size_of_chain(client, handle.id),
-        resumed_from=await _resumed_from(description),
+        origin=await _origin(description),
         start=await _read_start(client, description, steps),
         query_error=query_error,
     )
@@ -182,8 +198,10 @@ def _print_state(state: _RunState) -> None:
 
     for name, value in state.start.items():
         out.print(f"{name}: {short(value)}", style="dim", soft_wrap=True)
-    if state.resumed_from:
-        out.print(f"resumed from {state.resumed_from}", style="dim", soft_wrap=True)
+    if before := state.origin["resumed_from"]:
+        out.print(f"resumed from {printable(before)}", style="dim", soft_wrap=True)
+    if forked := state.origin.get("forked_from"):
+        out.print(f"forked from {printable(forked['id'])} at step {forked['step']}", style="dim", soft_wrap=True)
     for agent, steps in state.agents:
         if agent:
             out.print(printable(agent), style="bold cyan")
@@ -191,6 +209,8 @@ def _print_state(state: _RunState) -> None:
             below = partial(sub_run_views, state.sub_runs, step["step"])
             out.print(step_view(Step.model_validate(step), below))
     out.print(end_view(state.end), soft_wrap=True)
+    if not state.is_open and "usage" not in (state.end.result or {}):  # a workflow of a user's own, or one that failed
+        _print_spent(state)
     if state.is_open:
         parts = []
         if (progress := state.progress) is not None and "step" in progress:
@@ -201,6 +221,17 @@ def _print_state(state: _RunState) -> None:
     size = state.size
     chained = f" in {size.runs} workflow runs" if size.runs > 1 else ""
     out.print(f"history: {counted(size.events, 'event')}, {size.bytes / 1000:,.0f} KB{chained}", style="dim")
+
+
+def _print_spent(state: _RunState) -> None:
+    """Print what all agents of the run have used, which is not in its result."""
+    from mulligan.cli._steps import cost_of, counted
+
+    spent = (state.progress or {}).get("all_turns") or state.progress or {}
+    if usage := spent.get("usage"):
+        steps = counted(sum(len(steps) for _, steps in state.agents), "step")
+        tokens = f"{usage['input_tokens']} + {usage['output_tokens']} tokens"
+        out.print(f"{steps}, {tokens}{cost_of(spent)}", style="dim")
 
 
 def _without_final_answer(state: _RunState, steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -238,18 +269,19 @@ async def _read_start(client: Client, description: Any, steps: list[dict[str, An
     return {name: value for name, value in start.items() if value}
 
 
-async def _resumed_from(description: Any) -> str | None:
-    """The id of the run that this one was resumed from."""
+async def _origin(description: Any) -> dict[str, Any]:
+    """The run that this one was resumed or forked from, as of `_RunState.origin`."""
     from mulligan.client.connect import explain_unreadable_data
+    from mulligan.run_input import FORKED_FROM_MEMO, RESUMED_FROM_MEMO
 
     try:
         memo = await description.memo()
     except (KeyError, ValueError) as error:
         if not explain_unreadable_data(error):
             raise
-        return None
-    earlier: str | None = (memo.get("resumed_from") or {}).get("workflow_id")
-    return earlier
+        return {"resumed_from": None}
+    forked = {"forked_from": memo[FORKED_FROM_MEMO]} if FORKED_FROM_MEMO in memo else {}
+    return {"resumed_from": (memo.get(RESUMED_FROM_MEMO) or {}).get("workflow_id"), **forked}
 
 
 async def _show_trace(run_id: str, *, whole: bool, as_json: bool) -> int:

@@ -99,10 +99,11 @@ async def _start(
     from temporalio.exceptions import WorkflowAlreadyStartedError
     from temporalio.service import RPCError
 
-    from mulligan.client.start_run import start_memo
     from mulligan.wire.run_priority import run_priority
+    from mulligan.wire.start_memo import start_memo
 
     client = await connect_or_fail()
+    await _check_agent(client, queue, parsed.agent)
     ended = await _ended_run(client, run_id)
     try:
         handle = await client.start_workflow(
@@ -125,6 +126,25 @@ async def _start(
     traceparent = str(run_input.get("traceparent") or "").split("-")
     trace_id = traceparent[1] if len(traceparent) == 4 else ""
     return await report_start(client, handle, trace_id, wait=wait, as_json=as_json)
+
+
+async def _check_agent(client: Client, queue: str, agent: str) -> None:
+    """End the command where the workers of the queue answer that they serve no agent of this name."""
+    from temporalio.api.enums.v1 import TaskQueueType
+    from temporalio.service import RPCError
+
+    from mulligan.client.pollers import recent_pollers
+    from mulligan.client.read_agents import WORKER_TIMEOUT, AgentReader, unknown_agent
+
+    workflows = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
+    try:
+        if not await recent_pollers(client, queue, workflows, WORKER_TIMEOUT):
+            return  # the run waits for a worker
+        agents = await AgentReader(client, queue).read()
+    except RPCError:  # the start says what is wrong
+        return
+    if agents is not None and agent not in agents:
+        fail(f"{unknown_agent(agent, agents)} These are the agents of task queue {queue!r}.")
 
 
 async def _ended_run(client: Client, run_id: str) -> str:

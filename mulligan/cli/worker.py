@@ -24,6 +24,10 @@ def worker(
             show_default="MULLIGAN_PROCESSES; one, without a supervisor",
         ),
     ] = None,
+    reload: Annotated[
+        bool,
+        typer.Option("--reload", help="For development: start again when a Python file below this folder changes."),
+    ] = False,
 ) -> None:
     """Serve all agents, workflows and activities of the loaded modules until Ctrl-C.
 
@@ -32,7 +36,10 @@ def worker(
     With `--processes N`, N processes serve them. If one dies, a supervisor tells Temporal at once which calls were lost, so
     that their runs continue in another process, and starts a new one.
 
-    Example: `mulligan worker --load shop.agents --processes 4`
+    With `--reload`, open runs continue with the changed code; calls that are running get 2 s to end
+    (`MULLIGAN_GRACE_SECONDS`). It needs the extra `reload`.
+
+    Examples: `mulligan worker --load shop.agents --processes 4`, `mulligan worker --load shop.agents --reload`
 
     Exit code: 2 if a declaration or a setting is invalid, or no Temporal server answers; 1 if the worker stopped because of
     an error. One sentence on stderr says why.
@@ -40,6 +47,8 @@ def worker(
     from mulligan.worker.supervisor_link import is_supervised
 
     leave_output()
+    if reload:
+        raise typer.Exit(_reload(load or [], task_queue, processes, with_shipped=with_shipped))
     chosen = None if is_supervised() else _processes(processes)
     if chosen is None:
         from mulligan.worker.process import main
@@ -51,6 +60,19 @@ def worker(
         code = supervise(chosen)
     if code:
         raise typer.Exit(code)
+
+
+def _reload(load: list[str], task_queue: str | None, processes: int | None, *, with_shipped: bool) -> int:
+    from mulligan.extras import require_extra
+
+    if processes is not None:
+        fail("--reload and --processes do not go together: the one is for development, the other for production.")
+    require_extra("reload", "mulligan worker --reload")
+    from mulligan.supervisor.reload_on_change import reload_on_change
+
+    options = [word for module in load for word in ("--load", module)]
+    options += ["--with-shipped"] if with_shipped else []
+    return reload_on_change([*options, *(["--task-queue", task_queue] if task_queue is not None else [])])
 
 
 def _processes(option: int | None) -> int | None:

@@ -11,17 +11,22 @@ from datetime import UTC, datetime
 from typing import Any, get_args
 
 from temporalio.client import Client, WorkflowContinuedAsNewError, WorkflowExecution, WorkflowExecutionStatus
+from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError
 
 from mulligan.client.connect import explain_unreadable_data
 from mulligan.client.read_run import UNDECODABLE
 from mulligan.client.registered_attributes import RegisteredAttributes
+from mulligan.run_input import USER_CHARS
+from mulligan.schema.cut_text import beginning
 from mulligan.values import Status
 from mulligan.wire.agent_list import AGENTS_WORKFLOW
 from mulligan.wire.run_context import AGENT_WORKFLOW
 from mulligan.wire.run_priority import TENANT_MEMO
 from mulligan.wire.run_status import PENDING_MEMO, STATUS_MEMO, STATUSES, OpenStatus, status_in_temporal
 from mulligan.wire.search_attributes import AGENT_ATTRIBUTE, STATUS_ATTRIBUTE
+from mulligan.wire.start_memo import PROMPT_MEMO, USER_MEMO
+from mulligan.wire.ui_summary import first_line
 
 _IN_TEMPORAL = {
     **dict.fromkeys(get_args(OpenStatus), "Running"),
@@ -31,7 +36,12 @@ _IN_TEMPORAL = {
 """Temporal's status of the runs with a status of ours."""
 _LISTED_STATUSES = {*get_args(OpenStatus), *get_args(Status)}
 """The statuses that runs have as a search attribute, and not or not only as Temporal's status."""
-_MEMO_TYPES: dict[str, type] = {"agent": str, TENANT_MEMO: str, STATUS_MEMO: str, PENDING_MEMO: int}
+_MEMO_TYPES: dict[str, type] = {
+    **dict.fromkeys(("agent", TENANT_MEMO, STATUS_MEMO, PROMPT_MEMO, USER_MEMO), str),
+    PENDING_MEMO: int,
+}
+SCHEDULED_BY = SearchAttributeKey.for_keyword("TemporalScheduledById")
+"""The schedule that started a workflow: Temporal sets it."""
 _FIRST, _LAST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2200, 1, 1, tzinfo=UTC)
 """Times of the server are nanoseconds in 64 bits."""
 PARALLEL_READS = 20
@@ -166,14 +176,19 @@ async def find_runs(client: Client, query: RunQuery, *, limit: int, cursor: str 
 
 
 async def describe_run(client: Client, execution: WorkflowExecution) -> dict[str, Any]:
-    """A run as JSON: its id, agent, status, start and duration."""
+    """A run as JSON: its id, agent, status, start and duration; the first line of its task; and who started it, as far as
+    that is known: its user, the run that called it, or a schedule.
+    """
     memo = await memo_of(execution)
     return {
         "id": execution.id,
         "agent": memo.get("agent"),
         **({"tenant": memo["tenant"]} if memo.get("tenant") else {}),
+        **({"prompt": first_line(memo[PROMPT_MEMO])} if memo.get(PROMPT_MEMO) else {}),
+        **({"user": beginning(memo[USER_MEMO], USER_CHARS)} if memo.get(USER_MEMO) else {}),
         **({"type": execution.workflow_type} if execution.workflow_type != AGENT_WORKFLOW else {}),
         **({"parent": execution.parent_id} if execution.parent_id else {}),
+        **({"schedule": schedule} if (schedule := execution.typed_search_attributes.get(SCHEDULED_BY)) else {}),
         "status": await _status(client, execution, memo),
         "started": execution.start_time.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
         "seconds": ((execution.close_time or datetime.now(UTC)) - execution.start_time).total_seconds(),

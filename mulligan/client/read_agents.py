@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import secrets
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -15,6 +17,14 @@ WORKER_TIMEOUT = timedelta(seconds=5)
 """How long the workers may take to answer."""
 VALID_SECONDS, RECENT_SECONDS = 60.0, 2.0
 """How long an answer is used; and how long for an agent that is not in it, which a new worker may serve by now."""
+
+
+def unknown_agent(name: str, known: Iterable[str]) -> str:
+    """The sentence for an agent that no worker serves, with the nearest name of those that are known."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name[:80], names, n=1)
+    meant = f" Did you mean {near[0]!r}?" if near else ""
+    return f"There is no agent {name[:80]!r}; there are: {(', '.join(names) or 'none')[:1_000]}.{meant}"
 
 
 class AgentReader:

@@ -135,19 +135,26 @@ class ChainPage:
 
 
 async def chain_pages(
-    query: Query, name: str, since: int, *, end: int | None = None, size: int = PAGE_SIZE
+    query: Query,
+    name: str,
+    since: int,
+    *,
+    end: int | None = None,
+    size: int = PAGE_SIZE,
+    origin: Callable[[dict[str, str]], Query] | None = None,
 ) -> AsyncIterator[ChainPage]:
     """Yield the pages of the query `name` (`steps`, `messages` or `events`) from number `since` on, counted from 0.
 
-    Entries before a compaction are read from earlier workflow runs of the chain.
+    Entries before a compaction are read from earlier workflow runs of the chain; those of the run that it was forked from,
+    by the query that `origin` returns for it.
 
     Raises:
         RPCError: no worker answers.
     """
-    ranges: list[tuple[str | None, int, int | None]] = [(None, since, end)]
+    ranges: list[tuple[Query, str | None, int, int | None]] = [(query, None, since, end)]
     """The ranges of numbers to read, each with the run to query; the next one is last."""
     while ranges:
-        run_id, start, end = ranges.pop()
+        query, run_id, start, end = ranges.pop()
         answering = query(run_id, name, start, size if end is None else min(size, end - start))
         page = await (unless_missing(answering) if run_id else answering)
         yield ChainPage(run_id, end, page)
@@ -155,18 +162,22 @@ async def chain_pages(
             continue
         following = page["next"]
         if following is not None and (end is None or following < end):
-            ranges.append((run_id, following, end))
+            ranges.append((query, run_id, following, end))
         if earlier := page.get("earlier"):
-            ranges.append((earlier["run_id"], start, following if end is None else min(following, end)))
+            until = following if end is None else min(following, end)
+            of = origin(earlier) if origin and "id" in earlier else query
+            ranges.append((of, earlier["run_id"], start, until))
 
 
-async def read_pages(query: Query, name: str, since: int = 0) -> list[Any]:
+async def read_pages(
+    query: Query, name: str, since: int = 0, origin: Callable[[dict[str, str]], Query] | None = None
+) -> list[Any]:
     """All entries of the query `name` from number `since` on. Those of a run whose retention is over are left out.
 
     Raises:
         RPCError: no worker answers.
     """
-    pages = [page.answer async for page in chain_pages(query, name, since)]
+    pages = [page.answer async for page in chain_pages(query, name, since, origin=origin)]
     return [entry for page in pages if page is not None for entry in page[name]]
 
 
@@ -194,17 +205,24 @@ async def read_steps(
     Raises:
         RPCError: no worker answers, or there is no such run.
     """
-    selected = [] if conversation is None else [conversation]
-    return await read_pages(query_of_chain(client, handle, *selected), "steps", since)
+    return await _read_all(client, handle, "steps", since, conversation)
 
 
-async def read_messages(client: Client, handle: Handle) -> list[dict[str, Any]]:
-    """The messages of a run, as JSON values.
+async def read_messages(client: Client, handle: Handle, conversation: str | None = None) -> list[dict[str, Any]]:
+    """The messages of a run, as JSON values. `conversation`: as for `read_steps`.
 
     Raises:
         RPCError: no worker answers, or there is no such run.
     """
-    return await read_pages(query_of_chain(client, handle), "messages")
+    return await _read_all(client, handle, "messages", 0, conversation)
+
+
+async def _read_all(client: Client, handle: Handle, name: str, since: int, conversation: str | None) -> list[Any]:
+    def of_origin(earlier: dict[str, str]) -> Query:
+        return query_of_chain(client, client.get_workflow_handle(earlier["id"]), earlier["conversation"])
+
+    selected = [] if conversation is None else [conversation]
+    return await read_pages(query_of_chain(client, handle, *selected), name, since, of_origin)
 
 
 async def follow_steps(client: Client, handle: Handle) -> AsyncIterator[dict[str, Any] | RunEnd]:

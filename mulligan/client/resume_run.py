@@ -7,21 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from temporalio.api.history.v1 import WorkflowExecutionStartedEventAttributes
 from temporalio.client import (
     Client,
     WorkflowExecutionDescription,
     WorkflowExecutionStatus,
     WorkflowFailureError,
     WorkflowHandle,
-    WorkflowQueryFailedError,
 )
 from temporalio.exceptions import WorkflowAlreadyStartedError
-from temporalio.service import RPCError
 
-from mulligan.client.read_run import query_run
 from mulligan.client.resumed_run import MOST_TAKEN_IDS, ResumedRun, Source, continuation_ids, request_digest
-from mulligan.client.start_run import StartedRun, begin_run, decode_start_input, read_input
+from mulligan.client.run_state import ResumeError, RunNotFoundError, read_run_state
+from mulligan.client.start_run import StartedRun, begin_run, read_input
 from mulligan.client.store_content import store_content
 from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
 from mulligan.content import Part
@@ -35,20 +32,12 @@ from mulligan.values import (
     ToolMessage,
     UserMessage,
 )
-from mulligan.wire.resume_page import RESUME_STATE_QUERY, ResumeState
+from mulligan.wire.request_labels import MAIN_CONVERSATION, inherited_identifier, prompt_cache_key
 from mulligan.wire.run_status import status_of_cause
 from mulligan.wire.ui_summary import run_summary, task_of
 
 WORKFLOW = "AgentWorkflow"
 Handle = WorkflowHandle[Any, Any]
-
-
-class ResumeError(Exception):
-    """A run cannot be resumed. The message says why, and what to do."""
-
-
-class RunNotFoundError(ResumeError):
-    """There is no such run on this server. Its retention may be over."""
 
 
 class RunOpenError(ResumeError):
@@ -57,10 +46,6 @@ class RunOpenError(ResumeError):
 
 class PromptNeededError(ResumeError):
     """The agent has nothing to do without a prompt."""
-
-
-class NoWorkerError(ResumeError):
-    """No worker answers for the run. A worker has to replay it to return its conversation."""
 
 
 class AlreadyResumedError(ResumeError):
@@ -284,7 +269,7 @@ class _Continuing:
         workflow_id, run_id = self._earlier.source
         earlier = self._client.get_workflow_handle(workflow_id, run_id=run_id)
         status, error = await _read_end(earlier)
-        state, messages = await _read_state(self._client, earlier, self._earlier.description)
+        state, messages = await read_run_state(self._client, earlier, self._earlier.description)
         messages = _with_all_results(messages, error, state.undecided)
         options = {name: value for name, value in self._options.items() if name != "task_queue"}
         if "prompt" not in options:
@@ -298,8 +283,17 @@ class _Continuing:
             request=self._request,
             key=self._key,
             once=state.once,
+            cache_key=prompt_cache_key(workflow_id, MAIN_CONVERSATION, state.input),
+            safety_identifier=inherited_identifier(state.input, options.get("user", state.input.user)),
         )
-        update = {"messages": messages, "traceparent": None, "resumed_from": resumed_from, **options}
+        update = {
+            "messages": messages,
+            "traceparent": None,
+            "forked_from": None,
+            "resumed_from": resumed_from,
+            "foreign_results": state.foreign_results,
+            **options,
+        }
         return state.input.model_copy(update=update)
 
 
@@ -338,61 +332,6 @@ async def _read_end(earlier: Handle) -> tuple[str, MulliganError | None]:
     except WorkflowFailureError as failure:
         return status_of_cause(failure.cause), error_of(failure)
     return (str(result.get("status", "completed")) if isinstance(result, dict) else "completed"), None
-
-
-async def _read_state(
-    client: Client, earlier: Handle, description: WorkflowExecutionDescription
-) -> tuple[ResumeState, list[Message]]:
-    """The state that a run left, and all messages of its conversation.
-
-    A run of the chain that ended before a worker began it has none: its state is in the run before it, or, for the first
-    run, in its input.
-    """
-    messages: list[Message] = []
-    since: int | None = 0
-    while since is not None:
-        try:
-            page = await query_run(earlier, RESUME_STATE_QUERY, since)
-        except RPCError as error:
-            start = await _read_start_if_unserved(earlier)
-            if start is None:
-                raise NoWorkerError(
-                    f"The conversation of {earlier.id!r} cannot be read now: no worker of the task queue "
-                    f"{description.task_queue!r} answers ({error.message})."
-                ) from None
-            if not start.continued_execution_run_id:
-                return await _state_of_input(client, start)
-            earlier = client.get_workflow_handle(earlier.id, run_id=start.continued_execution_run_id)
-            continue
-        except WorkflowQueryFailedError as error:
-            raise ResumeError(f"The conversation of {earlier.id!r} cannot be read: {error}.") from error
-        if page is None:
-            raise ResumeError(f"The run {earlier.id!r} never began: its input was refused. Start another one.")
-        state = ResumeState.model_validate(page)
-        messages += state.messages
-        since = state.next
-    return state, messages
-
-
-async def _state_of_input(
-    client: Client, start: WorkflowExecutionStartedEventAttributes
-) -> tuple[ResumeState, list[Message]]:
-    """The state of a run that no worker began: its input, and the messages in it."""
-    run_input = await decode_start_input(client, start)
-    once = run_input.resumed_from.once if run_input.resumed_from else []
-    state = ResumeState(input=run_input.model_copy(update={"prompt": None}), once=once)
-    return state, run_input.new_messages
-
-
-async def _read_start_if_unserved(earlier: Handle) -> WorkflowExecutionStartedEventAttributes | None:
-    """The start event of a run that ended before any worker began it: no query can read it. None: a worker began it."""
-    started = None
-    async for event in earlier.fetch_history_events():
-        if event.HasField("workflow_task_completed_event_attributes"):
-            return None
-        if event.HasField("workflow_execution_started_event_attributes"):
-            started = event.workflow_execution_started_event_attributes
-    return started
 
 
 def _with_all_results(messages: list[Message], error: MulliganError | None, undecided: Sequence[str]) -> list[Message]:

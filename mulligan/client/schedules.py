@@ -21,11 +21,12 @@ from temporalio.client import (
 )
 
 from mulligan.client.callback_tokens import KEY_SCHEDULE
-from mulligan.client.start_run import start_argument, start_memo
+from mulligan.client.start_run import start_argument
 from mulligan.errors import DeclarationError
 from mulligan.run_input import RunInput
 from mulligan.wire.run_context import AGENT_WORKFLOW
 from mulligan.wire.run_priority import run_priority
+from mulligan.wire.start_memo import start_memo
 from mulligan.wire.ui_summary import task_of
 
 OVERLAPS = {policy.name.lower().replace("_", "-"): policy for policy in ScheduleOverlapPolicy}

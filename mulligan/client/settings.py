@@ -95,6 +95,10 @@ class Settings(BaseSettings):
     """`name:token`, `name:token:agent|agent` or `name:token:agents:roles`, separated by commas: who may call `mulligan
     serve`. Not set: only this machine."""
 
+    side_requests: str = ""
+    """A TOML file that describes what chat front ends ask for beside a conversation, and what serves it. Not set: nothing is
+    told apart."""
+
     callback_keys: SecretStr = SecretStr("")
     """Secrets of 32 characters or more, separated by commas: the first makes the tokens of deferred calls, all read them.
     Workers and `mulligan serve` need the same. Not set: the Temporal namespace keeps a random one."""
@@ -124,9 +128,14 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _strict_needs_keys(self) -> Settings:
-        if self.encryption_strict and not self.encryption_keys.get_secret_value():
+        if self.encryption_strict and not self.is_encrypted:
             raise DeclarationError("MULLIGAN_ENCRYPTION_STRICT is set, but MULLIGAN_ENCRYPTION_KEYS is not; set both.")
         return self
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether payloads are encrypted."""
+        return bool(self.encryption_keys.get_secret_value())
 
     @property
     def limits_activities(self) -> bool:

@@ -17,10 +17,11 @@ from temporalio.service import RPCError, RPCStatusCode
 from mulligan.client.external_storage import CARRY_BYTES
 from mulligan.client.store_content import store_content
 from mulligan.errors import InvalidRunInputError
-from mulligan.run_input import RESUMED_FROM_MEMO, RunInput, parse_run_input
+from mulligan.run_input import RunInput, parse_run_input
 from mulligan.wire.compressed_input import LONGEST_MESSAGE, PACKED_BYTES, compress_input, decompress_input
 from mulligan.wire.run_context import AGENT_WORKFLOW
-from mulligan.wire.run_priority import TENANT_MEMO, run_priority
+from mulligan.wire.run_priority import run_priority
+from mulligan.wire.start_memo import start_memo
 
 Handle = WorkflowHandle[Any, Any]
 
@@ -122,13 +123,6 @@ def start_argument(client: Client, run_input: RunInput) -> Any:
         most=CARRY_BYTES if is_stored else PACKED_BYTES,
         longest_message=None if is_stored else LONGEST_MESSAGE,
     )
-
-
-def start_memo(run_input: RunInput) -> dict[str, Any]:
-    """The memo with which a run is started: lists show it, and filter by it, before a worker has begun the run."""
-    tenant = {TENANT_MEMO: run_input.tenant} if run_input.tenant else {}
-    before = {RESUMED_FROM_MEMO: run_input.resumed_from.identity} if run_input.resumed_from else {}
-    return {"agent": run_input.agent, **tenant, **before}
 
 
 async def decode_start_input(client: Client, start: WorkflowExecutionStartedEventAttributes) -> RunInput:

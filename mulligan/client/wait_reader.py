@@ -90,7 +90,7 @@ class WaitReader:
         self._most_sub_runs = most_sub_runs
         self.last_progress: dict[str, Any] | None = None
         """The answer of the query `progress` that was read last."""
-        self._last_polls: dict[tuple[str, TaskQueueType.ValueType], tuple[float, datetime | None]] = {}
+        self._polls: dict[tuple[str, TaskQueueType.ValueType], tuple[float, list[datetime]]] = {}
 
     async def read(self, workflow_id: str, conversation: str | None = None) -> WaitingFor | None:
         """What the run waits for; None if it is closed, has only work of its own to do, or Temporal does not answer.
@@ -118,12 +118,12 @@ class WaitReader:
             run = await handle.describe(rpc_timeout=REQUEST_TIMEOUT)
             if run.status != WorkflowExecutionStatus.RUNNING:
                 return None, None
-            last_poll = await self._last_poll(run.task_queue, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW)
+            polls = await self._polls_of(run.task_queue, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW)
             # A worker may poll another partition of the queue than the described one, so that the query decides.
-            patience = REQUEST_TIMEOUT if last_poll is not None else UNPOLLED_QUERY_TIMEOUT
+            patience = REQUEST_TIMEOUT if polls else UNPOLLED_QUERY_TIMEOUT
             progress = await _progress(handle, conversation, patience.total_seconds())
             if progress is None:
-                return no_worker(run.task_queue, last_poll, run.start_time), None
+                return no_worker(run.task_queue, polls, run.start_time), None
             if not isinstance(progress.get("waiting_for"), dict):
                 return None, progress
             waiting = await self._merged(run, WaitingFor.model_validate(progress["waiting_for"]))
@@ -142,10 +142,10 @@ class WaitReader:
         calls = [await self._pending_call(activity) for activity in raw.pending_activities]
         call = _find(waiting, calls)
         if call is not None and not call.is_started and call.next_attempt is None and call.task_queue:
-            last_poll = await self._last_poll(call.task_queue, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY)
+            polls = await self._polls_of(call.task_queue, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY)
             is_new = datetime.now(UTC) - call.scheduled < UNPOLLED_QUERY_TIMEOUT
-            if not is_new and not _is_recent(last_poll):
-                return no_worker(call.task_queue, last_poll, call.scheduled)
+            if not is_new and not _recent(polls):
+                return no_worker(call.task_queue, polls, call.scheduled)
         return merge(waiting, calls)
 
     async def _with_sub_runs(
@@ -175,16 +175,15 @@ class WaitReader:
         is_alone = len(looked_at) == len(children) >= len(progress.get("running") or ())
         return merge_sub_runs(waiting, dict(zip(looked_at, waits, strict=True)), is_alone=is_alone)
 
-    async def _last_poll(self, queue: str, kind: TaskQueueType.ValueType) -> datetime | None:
-        """When a worker polled the queue last, as far as Temporal remembers; None if it remembers no poll."""
+    async def _polls_of(self, queue: str, kind: TaskQueueType.ValueType) -> list[datetime]:
+        """When each worker polled the queue last, as far as Temporal remembers; the latest first."""
         now = asyncio.get_running_loop().time()
-        cached = self._last_polls.get((queue, kind))
+        cached = self._polls.get((queue, kind))
         if cached is not None and now - cached[0] < QUEUE_CACHE_SECONDS:
             return cached[1]
-        polls = await last_polls(self._client, queue, kind, REQUEST_TIMEOUT)
-        last_poll = max(polls.values(), default=None)
-        self._last_polls[queue, kind] = now, last_poll
-        return last_poll
+        polls = list((await last_polls(self._client, queue, kind, REQUEST_TIMEOUT)).values())
+        self._polls[queue, kind] = now, polls
+        return polls
 
     async def _pending_call(self, activity: PendingActivityInfo) -> PendingCall:
         details = await self._heartbeat_details(activity)
@@ -302,20 +301,40 @@ class _Allowance:
 
 
 class _WithoutWorker(WaitingFor):
-    """The wait of a run whose task queue no worker polls."""
+    """The wait of a run for which no worker of its task queue answers."""
 
 
-def no_worker(task_queue: str, last_poll: datetime | None, since: datetime) -> WaitingFor:
-    """The wait for a worker of a queue. `last_poll`: of the queue; None if there was none. `since`: if there was none."""
-    seen = f" (the last one was seen at {_clock(last_poll)})" if last_poll is not None else ""
+def no_worker(task_queue: str, polls: Sequence[datetime], since: datetime) -> WaitingFor:
+    """The wait for a worker of a queue.
+
+    Args:
+        task_queue: the queue.
+        polls: when each of its workers polled last, the latest first. A worker that was killed is among them for minutes.
+        since: since when the run waits, if no worker has polled.
+    """
     queue = without_tag(task_queue)
     option = f" --task-queue {shlex.quote(queue)}" if queue != "agents" else ""
+    start = f"start one: mulligan worker{option} --load …"
     is_own = queue == task_queue
-    what = f"no worker polls task queue {queue!r}" if is_own else f"no worker that serves the agent polls {queue!r}"
+    of_queue = f"task queue {queue!r}" if is_own else repr(queue)
+    of_agent = "" if is_own else " that serves the agent"
+    last = _clock(polls[0]) if polls else ""
+    recent = len(_recent(polls))
+    if recent > 1:
+        detail = (
+            f"no worker{of_agent} has answered yet, but {recent} have polled {of_queue} within the last "
+            f"{RECENT_POLL.total_seconds():.0f} s: if one of them has died, another takes its runs over within about 10 s"
+        )
+    elif recent:
+        detail = (
+            f"no worker{of_agent} answers; the only one of {of_queue} polled at {last}, and is busy, or has ended; "
+            f"if it has ended, {start}"
+        )
+    else:
+        seen = f" (the last one was seen at {last})" if last else ""
+        detail = f"no worker{of_agent} polls {of_queue}{seen}; {start}"
     return (_WithoutWorker if is_own else WaitingFor)(
-        kind="worker",
-        since=iso(last_poll or since),
-        detail=f"{what}{seen}; start one: mulligan worker{option} --load …",
+        kind="worker", since=iso(polls[0] if polls else since), detail=detail
     )
 
 
@@ -354,8 +373,10 @@ async def _progress(
         return None
 
 
-def _is_recent(last_poll: datetime | None) -> bool:
-    return last_poll is not None and datetime.now(UTC) - last_poll < RECENT_POLL
+def _recent(polls: Sequence[datetime]) -> list[datetime]:
+    """The last polls of the workers that may still poll."""
+    oldest = datetime.now(UTC) - RECENT_POLL
+    return [each for each in polls if each > oldest]
 
 
 def _time(message: PendingActivityInfo, field: str) -> datetime | None:

@@ -8,9 +8,9 @@ import os
 import socket
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
@@ -58,8 +58,16 @@ class PortInUseError(DevServerError):
         self.port = port
 
 
+class ServerEndedError(DevServerError):
+    """The dev server ended by itself while it was used. The message ends with the last lines of its output."""
+
+
 class ServerStartError(DevServerError):
     """The dev server ended, or did not answer, while it started. The message ends with the last lines of its output."""
+
+
+async def _forever() -> None:
+    await asyncio.Event().wait()
 
 
 @dataclass(frozen=True)
@@ -70,6 +78,8 @@ class DevServer:
     namespace: str
     ui_url: str | None
     embedded: bool = True
+    until_ended: Callable[[], Awaitable[None]] = field(default=_forever, compare=False, repr=False)
+    """Waits until the server that this process started has ended by itself, and then raises a `ServerEndedError`."""
 
 
 def _ignore(_: str) -> None:
@@ -110,7 +120,14 @@ async def temporal_server(
         reading = asyncio.create_task(_read_output(process, last_lines))
         try:
             await _wait_until_it_answers(server, process, reading, last_lines)
-            yield server
+
+            async def until_ended() -> None:
+                await asyncio.wait({reading})
+                raise ServerEndedError(
+                    f"Temporal's dev server has ended ({await process.wait()}): {_joined(last_lines)}"
+                )
+
+            yield replace(server, until_ended=until_ended)
         finally:
             # With runs in memory there is nothing to save: it is killed, which takes 2 s less than a graceful stop.
             if db is not None and process.returncode is None:
@@ -171,8 +188,11 @@ async def _wait_until_it_answers(
             problem = "ended while starting"
     except TimeoutError:
         problem = f"did not answer at {server.address} within {_SECONDS_TO_START} s"
-    output = " / ".join(line for line in last_lines if line) or "it printed nothing"
-    raise ServerStartError(f"Temporal's dev server {problem}: {output}")
+    raise ServerStartError(f"Temporal's dev server {problem}: {_joined(last_lines)}")
+
+
+def _joined(last_lines: Iterable[str]) -> str:
+    return " / ".join(line for line in last_lines if line) or "it printed nothing"
 
 
 async def _configured_server(progress: Callable[[str], None]) -> DevServer | None:

@@ -6,12 +6,19 @@ from importlib.util import find_spec
 from types import ModuleType
 
 FEATURES = (
+    "handoffs",
+    "recorded_tools",
     "once",
+    "guarded",
     "approvals",
     "deferred",
     "server_questions",
     "sub_agents",
+    "tool_search",
+    "skills",
+    "code_mode",
     "budgets",
+    "clearing",
     "compaction",
     "fallback",
     "background",

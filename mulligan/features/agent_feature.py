@@ -11,6 +11,8 @@ from mulligan.endpoint_model import Model
 
 if TYPE_CHECKING:
     from mulligan.agent import Agent
+    from mulligan.tool import Tool
+    from mulligan.wire.agent_facts import HiddenTool
 
 
 class AgentFeature:
@@ -23,10 +25,12 @@ class AgentFeature:
         in_workflow: A subclass of `mulligan.feature.Feature`: what a feature of your own does in the workflow
             (docs/features.md). Mulligan's own are found by their names.
         activities: The activities of a feature of your own: functions `async def` with `@activity.defn`.
+        makes_calls: Whether calls of the tools that it adds do nothing but by calls of other tools, which they make.
     """
 
     in_workflow: ClassVar[type[Any] | None] = None
     activities: ClassVar[Sequence[Callable[..., Any]]] = ()
+    makes_calls: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
@@ -47,6 +51,30 @@ class AgentFeature:
         """What a run is scheduled by: pinned when it opens, for its whole life. `models`: the run's (`provider:NAME`)."""
         del models
         return {}
+
+    def added_tools(self, agent: Agent) -> Sequence[Tool]:
+        """The tools that the feature adds to those of `agent`. In their calls, `ctx.pinned` is what `facts` has returned."""
+        del agent
+        return ()
+
+    def hides(self, name: str) -> bool:
+        """Whether the model does not see one of the agent's tools, as only the feature calls it. `name`: the tool's."""
+        del name
+        return False
+
+    def describe(self, functions: Sequence[HiddenTool]) -> str:
+        """The description of the tools that it adds, where it depends on the tools that it hides: `functions`."""
+        del functions
+        return ""
+
+    def instructions(self) -> str:
+        """A text that is added to the instructions when a run opens."""
+        return ""
+
+    def needs_storage(self, models: Sequence[str]) -> bool:
+        """Whether the workers of a run with these `models` need a storage for content."""
+        del models
+        return False
 
     def tool_defaults(self) -> Mapping[str, float | None]:
         """Options of the agent's tools, for those that do not have them: `approval_timeout` … Times are seconds."""

@@ -33,6 +33,10 @@ class Batch(AgentFeature):
             "Batch out": not can_be_batched(agent.models),
         }
 
+    def needs_storage(self, models: Sequence[str]) -> bool:
+        """Whether calls of the run's `models` are written to the storage: those that are called in batches."""
+        return can_be_batched(models)
+
     def facts(self, models: Sequence[str]) -> Mapping[str, JsonValue]:
         """Pin which of the run's `models` are called in batches."""
         return {"models": [model for model in models if can_be_batched([model])]}

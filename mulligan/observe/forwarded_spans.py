@@ -39,6 +39,8 @@ class ForwardedSpans(SpanProcessor):
         self._unacknowledged: OrderedDict[int, ReadableSpan] = OrderedDict()
         self._parents: dict[int, asyncio.Event] = {}
         self._own: DelayedSpanProcessor | None = None
+        self._acknowledges = False
+        """Whether the supervisor exports, as far as is known: the last span that was waited for was exported in time."""
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         """Do nothing: a span is sent when it ends."""
@@ -56,13 +58,14 @@ class ForwardedSpans(SpanProcessor):
             self._unacknowledged[number] = span
             if len(self._unacknowledged) > MAX_UNACKNOWLEDGED:
                 self._unacknowledged.popitem(last=False)
-            if is_parent_span(span):
+            if self._acknowledges and is_parent_span(span):
                 self._parents[number] = asyncio.Event()
             self._send(number, span_to_json(span))
 
     def acknowledge(self, number: int) -> None:
         """The supervisor has exported this span, or never will. On the event loop."""
         with self._lock:
+            self._acknowledges = True
             self._unacknowledged.pop(number, None)
             if exported := self._parents.pop(number, None):
                 exported.set()
@@ -80,11 +83,17 @@ class ForwardedSpans(SpanProcessor):
             self._parents.clear()
 
     async def wait_for_parent_spans(self) -> None:
-        """Wait until the parent spans that have ended are exported, at most `PARENT_EXPORT_SECONDS`."""
+        """Wait until the parent spans that have ended are exported, at most `PARENT_EXPORT_SECONDS`. Return at once while
+        the collector does not answer.
+        """
         if waiting := [asyncio.ensure_future(exported.wait()) for exported in tuple(self._parents.values())]:
-            await asyncio.wait(waiting, timeout=PARENT_EXPORT_SECONDS)
-            for each in waiting:
+            _, late = await asyncio.wait(waiting, timeout=PARENT_EXPORT_SECONDS)
+            for each in late:
                 each.cancel()
+            if late:
+                with self._lock:
+                    self._acknowledges = False
+                    self._parents.clear()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         """Export now what has ended, if this process exports."""

@@ -12,7 +12,10 @@ from typing import Any, Literal
 
 from opentelemetry.sdk.resources import HOST_NAME, SERVICE_NAME, SERVICE_VERSION, Resource
 
+from mulligan.schema.url_parts import url_parts
+
 Signal = Literal["TRACES", "METRICS"]
+CONNECT_SECONDS = 1.0
 HOST_ADDRESS = "ip"
 """Jaeger compares the clocks of spans unless they have the same `ip`, and then warns of each span that is not within its
 parent's time: nearly all of a run's are not, as `invoke_agent` ends when the run begins."""
@@ -33,6 +36,17 @@ def captures_content(environ: Mapping[str, str] = os.environ) -> bool:
 def endpoint_of(environ: Mapping[str, str], signal: Signal) -> str:
     """The URL that the signal is exported to; "" if none is set."""
     return environ.get(f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT") or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "")
+
+
+def is_reachable(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether something accepts TCP connections at the endpoint of traces. Nothing is sent."""
+    endpoint = endpoint_of(environ, "TRACES")
+    url = url_parts(endpoint if "://" in endpoint else f"//{endpoint}")
+    with suppress(OSError, ValueError):  # ValueError: the port is no number
+        address = (url.hostname or "", url.port or (443 if url.scheme == "https" else 80))
+        socket.create_connection(address, CONNECT_SECONDS).close()
+        return True
+    return False
 
 
 def over_http(environ: Mapping[str, str], signal: Signal) -> bool:

@@ -18,9 +18,14 @@ SECONDS_BETWEEN = 1.0
 
 
 class RetryingExporter(SpanExporter):
-    """Exports by `exporter`, which tries for ten seconds (`OTEL_EXPORTER_OTLP_TIMEOUT`), again and again for a minute."""
+    """Exports by `exporter`, which tries for ten seconds (`OTEL_EXPORTER_OTLP_TIMEOUT`), again and again for a minute.
+
+    Attributes:
+        answers: Whether the collector answers, as far as is known: it was reached, and the last export succeeded.
+    """
 
     def __init__(self, exporter: SpanExporter) -> None:
+        self.answers = False
         self._exporter = exporter
         self._stopping = threading.Event()
 
@@ -31,7 +36,8 @@ class RetryingExporter(SpanExporter):
             began = time.monotonic()
             result = self._exporter.export(spans)
             ended = time.monotonic()
-            if result is SpanExportResult.SUCCESS or ended - began < REFUSED_WITHIN or ended > until:
+            self.answers = result is SpanExportResult.SUCCESS
+            if self.answers or ended - began < REFUSED_WITHIN or ended > until:
                 return result
             if self._stopping.wait(SECONDS_BETWEEN):
                 return result

@@ -7,7 +7,6 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Protocol
 
@@ -20,8 +19,9 @@ from mulligan.observe.retrying_export import RetryingExporter
 from mulligan.observe.semconv import AGENT_STEPS, EXCEPTION_TYPE, INVOKE_AGENT, WORKER_LOST
 
 DELAY_SECONDS = 0.5
-PARENT_EXPORT_SECONDS = 1.0
-"""How long a run waits for the export of a parent span, which goes on after that."""
+PARENT_EXPORT_SECONDS = 0.25
+"""How long a run waits for the export of a parent span, which goes on after that. The next runs do not wait until an export
+has succeeded: a collector that is down costs them nothing."""
 _BATCH_MILLISECONDS = 200
 _CHECK_SECONDS = 0.1
 
@@ -30,7 +30,9 @@ class ParentSpans(Protocol):
     """A span processor that can wait for the export of the spans that are parents of others."""
 
     async def wait_for_parent_spans(self) -> None:
-        """Wait until the parent spans that have ended are exported, at most `PARENT_EXPORT_SECONDS`."""
+        """Wait until the parent spans that have ended are exported, at most `PARENT_EXPORT_SECONDS`. Return at once while
+        the collector does not answer.
+        """
 
 
 def is_parent_span(span: ReadableSpan) -> bool:
@@ -53,7 +55,7 @@ def otlp_processor(exporter: SpanExporter | None = None, *, seconds: float = DEL
     retrying = RetryingExporter(exporter or otlp.span_exporter())
     schedule = None if os.environ.get("OTEL_BSP_SCHEDULE_DELAY") else _BATCH_MILLISECONDS
     batches = BatchSpanProcessor(retrying, schedule_delay_millis=schedule)
-    return DelayedSpanProcessor(batches, seconds, on_shutdown=retrying.stop_retrying)
+    return DelayedSpanProcessor(batches, seconds, retrying)
 
 
 class DelayedSpanProcessor(SpanProcessor):
@@ -66,19 +68,18 @@ class DelayedSpanProcessor(SpanProcessor):
     Args:
         processor: Exports spans in batches.
         seconds: The delay.
-        on_shutdown: Called when the shutdown begins, before the last spans are exported.
+        exporter: The exporter of `processor`. Without it, a run always waits for the export of parent spans.
     """
 
     def __init__(
         self,
         processor: SpanProcessor,
         seconds: float = DELAY_SECONDS,
-        *,
-        on_shutdown: Callable[[], None] | None = None,
+        exporter: RetryingExporter | None = None,
     ) -> None:
         self._processor = processor
         self._seconds = seconds
-        self._on_shutdown = on_shutdown
+        self._exporter = exporter
         self._delayed: deque[tuple[float, ReadableSpan]] = deque()
         self._stopped = threading.Event()
         self._passing_on = threading.Lock()
@@ -97,16 +98,24 @@ class DelayedSpanProcessor(SpanProcessor):
         if is_parent_span(span) or is_of_lost_attempt(span):
             # With the batch, not by an exporter of its own: a receiver that is slow must not get it from both.
             self._processor.on_end(span)
-            export = self._executor.submit(self._processor.force_flush)
-            self._exports.add(export)
-            export.add_done_callback(self._exports.discard)
+            # While the collector does not answer, the next batch has it: flushes would pile up.
+            if self._exporter is None or self._exporter.answers:
+                export = self._executor.submit(self._processor.force_flush)
+                self._exports.add(export)
+                export.add_done_callback(self._exports.discard)
         else:
             self._delayed.append((time.monotonic() + self._seconds, span))
 
     async def wait_for_parent_spans(self) -> None:
-        """Wait until the parent spans that have ended are exported, at most `PARENT_EXPORT_SECONDS`."""
+        """Wait until the parent spans that have ended are exported, at most `PARENT_EXPORT_SECONDS`. Return at once while
+        the collector does not answer.
+        """
+        if self._exporter is not None and not self._exporter.answers:
+            return
         if exports := [asyncio.wrap_future(export) for export in tuple(self._exports)]:
-            await asyncio.wait(exports, timeout=PARENT_EXPORT_SECONDS)
+            _, late = await asyncio.wait(exports, timeout=PARENT_EXPORT_SECONDS)
+            if late and self._exporter is not None:
+                self._exporter.answers = False
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         """Export now what has ended."""
@@ -116,13 +125,16 @@ class DelayedSpanProcessor(SpanProcessor):
     def shutdown(self) -> None:
         """Export what has ended, and stop."""
         self._stopped.set()
-        if self._on_shutdown is not None:
-            self._on_shutdown()
+        if self._exporter is not None:
+            self._exporter.stop_retrying()
         self._executor.shutdown()
         self._pass_on(float("inf"))
         self._processor.shutdown()
 
     def _run_until_stopped(self) -> None:
+        # Without this, a worker that is killed during its first run could lose the run's parent span.
+        if self._exporter is not None and otlp.is_reachable():
+            self._exporter.answers = True
         while not self._stopped.wait(_CHECK_SECONDS):
             self._pass_on(time.monotonic())
 

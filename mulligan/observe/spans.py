@@ -24,7 +24,7 @@ from mulligan.observe.trace_ids import (
     parent_of_step,
     trace_id_of_run,
 )
-from mulligan.run_input import ResumedFrom
+from mulligan.run_input import ForkedFrom, ResumedFrom
 from mulligan.schema.cut_text import cut_text
 from mulligan.schema.well_formed import well_formed
 from mulligan.values import Decision, ToolCall, Usage
@@ -91,6 +91,7 @@ class AgentRun:
     metadata: Mapping[str, str] = field(default_factory=dict)
     call_id: str | None = None
     resumed_from: ResumedFrom | None = None
+    forked_from: ForkedFrom | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +119,11 @@ class ChatAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCallAttempt:
-    """One attempt of a tool call, or a mistake in a call. `sub_run`: the workflow id of the sub-agent's run."""
+    """One attempt of a tool call, or a mistake in a call. `sub_run`: the workflow id of the sub-agent's run.
+
+    `handed_to`: the agent that the call has handed the conversation over to. `recorded`: whether no tool ran, as the call
+    has the result of an equal call of another run. `untrusted`: whether others may have written the result.
+    """
 
     call: ToolCall
     step: int
@@ -127,6 +132,9 @@ class ToolCallAttempt:
     mcp_server: str | None = None
     decision: Decision | None = None
     sub_run: str = ""
+    handed_to: str = ""
+    recorded: bool = False
+    untrusted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,10 +166,10 @@ def invoke_agent(run: AgentRun) -> SpanDefinition:
             semconv.WORKFLOW_ID: run.workflow_id,
             semconv.RUN_ID: run.run_id,
             **({semconv.TOOL_CALL_ID: run.call_id} if run.call_id else {}),
-            **_resumption(run.resumed_from),
+            **_origin(run),
             **{f"{semconv.METADATA}{key}": value for key, value in run.metadata.items()},
         },
-        links=_links_to(run.resumed_from),
+        links=_links_to(run.resumed_from or run.forked_from),
     )
 
 
@@ -226,6 +234,12 @@ def chat_response(*, response_id: str, model: str, finish_reason: str, usage: Us
     }
 
 
+def hosted_work(calls: Sequence[str], reason: str) -> Attributes:
+    """The attributes of `chat` for what the provider did itself, and for why it refused or withheld the answer."""
+    hosted: Attributes = {semconv.HOSTED_CALLS: [cut(call) for call in calls]} if calls else {}
+    return {**hosted, semconv.REFUSAL_REASON: cut(reason)} if reason else hosted
+
+
 def tool_call(trace: str, attempt: ToolCallAttempt) -> SpanDefinition:
     """`ai.toolCall`: an attempt of a tool call, or a mistake in one."""
     call, server = attempt.call, attempt.mcp_server
@@ -242,10 +256,22 @@ def tool_call(trace: str, attempt: ToolCallAttempt) -> SpanDefinition:
         semconv.REPAIRS: list(attempt.repaired_by),
         **({semconv.MCP_METHOD: semconv.TOOLS_CALL, semconv.MCP_SERVER: server} if server else {}),
         **({semconv.SUB_RUN: attempt.sub_run} if attempt.sub_run else {}),
+        **({semconv.HANDED_TO: cut(attempt.handed_to)} if attempt.handed_to else {}),
+        **({semconv.RECORDED: True} if attempt.recorded else {}),
+        **({semconv.TRUST: "untrusted"} if attempt.untrusted else {}),
         **(_decision(attempt.decision) if attempt.decision is not None else {}),
     }
     key = ("tool", call.id, attempt.step, attempt.attempt)
-    return _child(semconv.TOOL_CALL, parent_of_step(trace, attempt.step), key, attributes)
+    return _child(semconv.TOOL_CALL, _parent_of_call(trace, call, attempt.step), key, attributes)
+
+
+def _parent_of_call(trace: str, call: ToolCall, step: int) -> str:
+    """The parent of a call's span: the step's, or for call `CALL.n` the span of the script that makes it."""
+    parent, (script, is_inner, _) = parent_of_step(trace, step), call.id.rpartition(".")
+    if not is_inner:
+        return parent
+    version, trace_id, _, flags = parent.split("-")
+    return f"{version}-{trace_id}-{derive(64, parent, 'tool', script, step, 1):016x}-{flags}"
 
 
 def content_attributes(media: Sequence[Media]) -> Attributes:
@@ -314,9 +340,8 @@ def _beside_call(
 ) -> SpanDefinition:
     """A span about a call that is a sibling of the call's own span. `number` tells several of a name apart."""
     about_call: Attributes = {semconv.TOOL_NAME: cut(call.name), semconv.TOOL_CALL_ID: call.id, semconv.STEP: step}
-    return _child(
-        name, parent_of_step(trace, step), (name, call.id, step, *[number][: number > 0]), {**about_call, **attributes}
-    )
+    parent, key = _parent_of_call(trace, call, step), (name, call.id, step, *[number][: number > 0])
+    return _child(name, parent, key, {**about_call, **attributes})
 
 
 def _decision(decision: Decision) -> Attributes:
@@ -338,16 +363,20 @@ def _usage(usage: Usage) -> Attributes:
     }
 
 
-def _resumption(resumed_from: ResumedFrom | None) -> Attributes:
-    """The attributes that name the run from which another one was resumed."""
-    if resumed_from is None:
-        return {}
-    return {semconv.RESUMED_WORKFLOW: resumed_from.workflow_id, semconv.RESUMED_RUN: resumed_from.run_id}
+def _origin(run: AgentRun) -> Attributes:
+    """The attributes that name the run from which a run was resumed or forked."""
+    attributes: Attributes = {}
+    if (before := run.resumed_from) is not None:
+        attributes |= {semconv.RESUMED_WORKFLOW: before.workflow_id, semconv.RESUMED_RUN: before.run_id}
+    if (forked := run.forked_from) is not None:
+        attributes |= {semconv.FORKED_WORKFLOW: forked.workflow_id, semconv.FORKED_RUN: forked.run_id}
+        attributes[semconv.FORKED_STEP] = forked.step
+    return attributes
 
 
-def _links_to(resumed_from: ResumedFrom | None) -> list[Link]:
+def _links_to(origin: ResumedFrom | ForkedFrom | None) -> list[Link]:
     """The link to the `invoke_agent` of that run."""
-    before = get_current_span(context_of_caller(resumed_from.traceparent if resumed_from else None))
+    before = get_current_span(context_of_caller(origin.traceparent if origin else None))
     return [Link(before.get_span_context())] if before.get_span_context().is_valid else []
 
 

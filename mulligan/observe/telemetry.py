@@ -7,7 +7,7 @@ span knows its parent's id, and a span that is written again is the same span.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from typing import Any
@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.trace import Span
 
 from mulligan.observe import otlp, semconv, spans
+from mulligan.observe.captured_messages import system_instructions, tool_definitions
 from mulligan.observe.forwarded_spans import ForwardedSpans
 from mulligan.observe.metrics import UNKNOWN_TOOL, Metrics
 from mulligan.observe.span_export import ParentSpans, otlp_processor
@@ -69,7 +70,9 @@ class Telemetry:
         self._tracer = source.get_tracer("mulligan", version("mulligan"))
 
     async def wait_for_parent_spans(self) -> None:
-        """Wait, for a second at most, until `invoke_agent` and `agent.steps` are exported: no child lacks its parent."""
+        """Wait shortly until `invoke_agent` and `agent.steps` are exported, if the collector answers: no child lacks its
+        parent.
+        """
         if self._parents is not None:
             await self._parents.wait_for_parent_spans()
 
@@ -85,14 +88,23 @@ class Telemetry:
             self._provider.shutdown()
         self.metrics.shutdown()
 
-    def open_run(self, run: AgentRun, *, at: float) -> str:
+    def open_run(
+        self, run: AgentRun, *, at: float, instructions: str = "", tools: Sequence[Mapping[str, Any]] = ()
+    ) -> str:
         """Write the run's `invoke_agent` span, a millisecond long, and return its traceparent.
+
+        `instructions`, `tools`: what each request of the run has, for a span that may carry content.
 
         `at`: seconds since the epoch, the same on each attempt. If a worker is killed after the export, the next attempt
         then writes the very same span, and Jaeger shows it once.
         """
         definition = spans.invoke_agent(run)
-        span = self._write_short(definition, at)
+        span = self._start(definition, at)
+        if self.content and instructions:
+            add_content(span, semconv.SYSTEM_INSTRUCTIONS, system_instructions(instructions))
+        if self.content and tools:
+            add_content(span, semconv.TOOL_DEFINITIONS, tool_definitions(tools))
+        span.end(nanoseconds(at + _SHORT))
         written = span.get_span_context()
         flags = 1 if written.trace_flags.sampled or not written.is_valid else 0
         return f"00-{definition.trace_id:032x}-{definition.span_id:016x}-{flags:02x}"
@@ -114,10 +126,14 @@ class Telemetry:
             mark_failed(span, spans.finish_failure(finished.error_type))
         span.end()
 
-    def open_group(self, context: RunContext, step: int, at: float) -> None:
-        """Write the `agent.steps` span of the hundred steps that begin with `step`, if one does. `at`: as for `open_run`."""
+    async def open_group(self, context: RunContext, step: int, at: float) -> None:
+        """Write the `agent.steps` span of the hundred steps that begin with `step`, if one does, and wait for its export.
+
+        `at`: as for `open_run`.
+        """
         if begins_group(step):
             self._write_short(spans.agent_steps(context.trace, step), at)
+            await self.wait_for_parent_spans()
 
     @contextmanager
     def chat(
@@ -182,6 +198,10 @@ class Telemetry:
         self.metrics.count_tokens(usage, provider=provider, model=requested)
         response = spans.chat_response(response_id=response_id, model=model, finish_reason=finish_reason, usage=usage)
         span.set_attributes(response)
+
+    def add_hosted_work(self, span: Span, calls: Sequence[str], reason: str) -> None:
+        """Add the calls that the provider carried out to the `chat` span, and why it refused or withheld the answer."""
+        span.set_attributes(spans.hosted_work(calls, reason))
 
     def add_content(self, span: Span, attribute: str, value: Any) -> None:
         """Set an attribute to content, if spans may carry content."""

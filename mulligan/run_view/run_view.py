@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
-from mulligan.prices import Price
+from mulligan.prices import Price, cost_of_hosted
 from mulligan.run_view import changes
 from mulligan.run_view.step_view import CallView, StepView, WaitView
-from mulligan.values import Usage
+from mulligan.values import Usage, is_inner_call
 from mulligan.wire import event_types as events
 from mulligan.wire.run_status import open_status
 
@@ -138,8 +140,7 @@ class RunView:
                 self.below.clear()
                 yield changes.Ended(event)
             case _ if hasattr(event, "call_id"):
-                step = self._step(event.step)
-                yield from self._of_call(step, step.call(event.call_id, event.name), event)
+                yield from self._of_any_call(self._step(event.step), event)
 
     def _step(self, number: int) -> StepView:
         """The step with a number. Where the reading began in the middle of it, its beginning stays unknown."""
@@ -190,8 +191,11 @@ class RunView:
             yield from self._void()
         self._answers += 1
         step.answered, step.text, step.usage = event.at, event.text, event.usage
+        step.hosted_calls, step.citations = event.hosted_calls, event.citations
         price = self._price_of(step.model) if self._price_of else None
         step.cost = price.of(event.usage) if price else None
+        if step.cost is not None and self._price_of and event.hosted_calls:
+            step.cost += cost_of_hosted(self._price_of, step.model, [call.name for call in event.hosted_calls])
         self.usage += event.usage
         self.cost += step.cost or 0.0
         calls = [step.call(call.id, call.name) for call in event.tool_calls]
@@ -227,6 +231,16 @@ class RunView:
         return changes.TextClosed(step, text, is_void)
 
     # Calls
+
+    def _of_any_call(self, step: StepView, event: Any) -> Iterator[changes.Change]:
+        is_new_inner = event.call_id not in step.calls and is_inner_call(event.call_id)
+        call = step.call(event.call_id, event.name)
+        if is_new_inner:
+            # No answer has announced a call that a script makes.
+            arguments = getattr(event, "arguments", None)
+            call.raw_arguments = "{}" if arguments is None else json.dumps(arguments, ensure_ascii=False)
+            yield changes.CallAnnounced(call)
+        yield from self._of_call(step, call, event)
 
     def _of_call(self, step: StepView, call: CallView, event: events.Event) -> Iterator[changes.Change]:
         match event:

@@ -6,11 +6,27 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar
 
-from mulligan.values import ErrorInfo, Repair, StepResult, SubRun, Usage
+from mulligan.values import Citation, ErrorInfo, HostedCall, Repair, StepResult, SubRun, Usage
 from mulligan.wire.event_types import Compacted, Decided, ModelFallback, ToolCallDeferred, Waiting
 
 DENIED = "denied"
-"""The kind of a call's error where a person, or the guard, refused it: that is no mistake of the model."""
+"""The kind of a call's error where a person, or the guard, refused it."""
+_MISTAKES_BEFORE = frozenset(
+    {"unknown_tool", "invalid_json", "invalid_arguments", "truncated_call", "duplicate_call", "invalid_code"}
+)
+_MISTAKES_SEEN_BY_TOOLS = frozenset({"tool_error"})
+"""With these, a tool says what was wrong with the call."""
+
+
+def is_models_mistake(kind: str, attempts: int) -> bool:
+    """Whether a call's error is a mistake of the model. Otherwise a tool, its worker or a person let the call fail.
+
+    Args:
+        kind: The error's kind.
+        attempts: How often the call's tool was started. A call that was started was valid: a worker that does not know its
+            tool any more is no mistake of the model.
+    """
+    return kind in (_MISTAKES_SEEN_BY_TOOLS if attempts else _MISTAKES_BEFORE)
 
 
 @dataclass(eq=False)
@@ -45,8 +61,7 @@ class CallView:
     attempts: int = 0
     run: SubRun | None = None
     corrects: CallView | None = field(default=None, repr=False)
-    """The mistake that this call corrects: the newest one of an earlier step in the same tool, or after a call of a tool
-    that does not exist."""
+    """The mistake that this call corrects: the newest one of an earlier step in the same tool."""
     corrected_by: CallView | None = field(default=None, repr=False)
 
     @property
@@ -56,8 +71,19 @@ class CallView:
 
     @property
     def is_mistake(self) -> bool:
-        """Whether it failed, other than by a person's decision."""
-        return self.error is not None and self.error.kind != DENIED
+        """Whether it failed by a mistake of the model."""
+        return self.error is not None and is_models_mistake(self.error.kind, self.attempts)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it failed without anybody's mistake or decision: as its tool, or its worker, did."""
+        return self.error is not None and self.error.kind != DENIED and not self.is_mistake
+
+    @property
+    def is_question(self) -> bool:
+        """Whether its only argument is the question that it asks a person."""
+        asked = [wait.asked.text for wait in self.waits if wait.asked.kind == "question"]
+        return isinstance(self.arguments, dict) and [*self.arguments.values()] == asked[:1] != []
 
     @property
     def open_wait(self) -> WaitView | None:
@@ -82,8 +108,7 @@ class CallView:
 
     def could_correct(self, mistake: CallView) -> bool:
         """Whether its success corrects a mistake of an earlier step."""
-        is_next = mistake.error is not None and mistake.error.kind == "unknown_tool" and mistake.step == self.step - 1
-        return mistake.step < self.step and (mistake.name == self.name or is_next)
+        return mistake.step < self.step and mistake.name == self.name
 
 
 @dataclass(eq=False)
@@ -101,6 +126,8 @@ class StepView:
     text: str = ""
     usage: Usage | None = None
     cost: float | None = None
+    hosted_calls: list[HostedCall] = field(default_factory=list)
+    citations: list[Citation] = field(default_factory=list)
     calls: dict[str, CallView] = field(default_factory=dict)
     rejected: ErrorInfo | None = None
     corrected_in: StepView | None = field(default=None, repr=False)
@@ -110,7 +137,7 @@ class StepView:
 
     @property
     def is_mistaken(self) -> bool:
-        """Whether anything in it failed."""
+        """Whether the model has made a mistake in it."""
         return self.rejected is not None or any(call.is_mistake for call in self.calls.values())
 
     def call(self, call_id: str, name: str) -> CallView:

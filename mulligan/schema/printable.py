@@ -23,6 +23,7 @@ _LONE_JOINER = re.compile(f"(?<!{_NEIGHBOUR})[{_JOINERS}](?!{_NEIGHBOUR})")
 _ON_ONE_LINE = re.compile(rf"{_FLAG}|[^\x20-\x7e{_JOINERS}]")
 _IN_LINES = re.compile(f"{_FLAG}|[{_CONTROLS}]")
 _IN_JSON = re.compile(rf"[{_CONTROLS}\t\n]")
+_IN_PAGE = re.compile(rf"[{_CONTROLS}]")
 
 
 def printable(text: str) -> str:
@@ -50,7 +51,20 @@ def json_line(value: object) -> str:
     """
     # Without indentation, such characters are in the strings of JSON only.
     written = json.dumps(value, ensure_ascii=False)
-    return _IN_JSON.sub(lambda char: "\\u007f" if char[0] == "\x7f" else json.dumps(char[0])[1:-1], written)
+    return _IN_JSON.sub(_escaped_in_json, written)
+
+
+def json_page(value: object) -> str:
+    """The value as indented JSON, for people and for files, with JSON's escapes for control characters in its strings.
+
+    Raises:
+        TypeError, ValueError: it cannot be written as JSON.
+    """
+    return _IN_PAGE.sub(_escaped_in_json, json.dumps(value, ensure_ascii=False, indent=1))
+
+
+def _escaped_in_json(char: re.Match[str]) -> str:
+    return "\\u007f" if char[0] == "\x7f" else json.dumps(char[0])[1:-1]
 
 
 def _escaped(match: re.Match[str]) -> str:

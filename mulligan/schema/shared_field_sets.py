@@ -23,7 +23,8 @@ def share_field_sets(stored: Any) -> None:
             shared = _OF_TYPE[kind] = set(kind.model_fields)
         object.__setattr__(stored, "__pydantic_fields_set__", shared)
         for value in stored.__dict__.values():
-            share_field_sets(value)
+            if isinstance(value, BaseModel | list):  # most are neither, and a call for each would be what a step costs
+                share_field_sets(value)
     elif isinstance(stored, list):
         for value in stored:
             share_field_sets(value)

@@ -25,7 +25,6 @@ _NOT_MONOTONE = frozenset(
 )
 """Keywords by which a schema may accept less where a part of it accepts more."""
 _PLAIN_POINTER = re.compile(r"#(/(?!\d+(/|$))[^%~/]*)*")
-"""A reference that providers follow: they follow no index of a list, and no escaped name."""
 _BASES = ("$id", "$anchor", "$dynamicAnchor")
 
 
@@ -132,6 +131,7 @@ class _Converter:
     def _resolves(self, reference: Any) -> bool:
         if self._has_all_references:
             return True
+        # Providers follow no index of a list, and no escaped name.
         is_plain = _PLAIN_POINTER.fullmatch(str(reference)) is not None
         return is_plain and isinstance(self._references.target(reference), dict | bool)
 

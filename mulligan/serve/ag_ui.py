@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -21,14 +22,16 @@ from mulligan.run_input import RunInput
 from mulligan.run_view import changes
 from mulligan.run_view.run_view import RunView
 from mulligan.run_view.step_view import CallView, StepView
+from mulligan.serve.caller import Caller
 from mulligan.serve.client_parts import as_prompt, joined_instructions, media_part
-from mulligan.serve.http_protocol import STREAM, Calling, EventStream, Protocol, Serving
+from mulligan.serve.http_protocol import STREAM, Calling, EventStream, Protocol, Serving, problem_body, problems
 from mulligan.serve.json_body import MOST_MESSAGES, JsonRoute, check_count
 from mulligan.serve.problems import Problem
 from mulligan.serve.replies import PersonReply, send_replies
+from mulligan.serve.runs import Runs
 from mulligan.serve.threads import MESSAGE_ID, Thread, ThreadTurn, UserMessage
 from mulligan.serve.turn_stream import TurnStream, Wait, open_turn, turn_frames
-from mulligan.values import AssistantMessage, ErrorInfo, Message, ToolMessage
+from mulligan.values import AssistantMessage, Citation, ErrorInfo, Message, ToolMessage
 from mulligan.wire.event_types import Event, MessageReceived, RunEnded
 
 PREFIX = "/ag-ui"
@@ -42,6 +45,8 @@ TOLD |= {"run_started", "run_ended"}
 """The events that AG-UI has events of its own for; RUN_STARTED, the call and the interrupt stand for some of them."""
 
 Json = dict[str, Any]
+PROBLEM = problem_body("code", "message")
+OF_RUN = problems(404, 409, body=PROBLEM)
 router = APIRouter(prefix=PREFIX, tags=["ag-ui"], route_class=JsonRoute)
 
 
@@ -60,46 +65,46 @@ class ResumeEntry(_FromClient):
 
 
 class RunAgentInput(_FromClient):
-    """The input of a run. Of `messages` only a new one of the user at the end is read; `tools` and `state` are not."""
+    """The input of a run. Of `messages` only the user's at the end is read, and what system messages say."""
 
     thread_id: str
     run_id: Annotated[str, Field(min_length=1, max_length=1000)]
     messages: Annotated[list[Json], Field(max_length=MOST_MESSAGES, fail_fast=True)] = []
     resume: Annotated[list[ResumeEntry] | None, Field(max_length=MOST_REPLIES)] = None
+    forwarded_props: Any = None
+    """{`regenerate`: true}: the user's message is to have another answer."""
 
 
-@router.post("/{agent}", response_class=Response, responses=STREAM)
+@router.post("/{agent}", response_class=Response, responses={**STREAM, **OF_RUN})
 async def run(
     agent: str,
     body: RunAgentInput,
     runs: Serving,
     caller: Calling,
 ) -> Response:
-    """Send the user's message, or the answers to interrupts; with neither, return to the thread."""
+    """Send the user's message, or the answers to interrupts; or have a message answered again; else return to the thread."""
     thread = Thread(runs, caller, agent, body.thread_id)
     runs.take_place(caller)
-    message = _new_message(body.messages)
+    message, said = _last_message(body.messages), sum(each.get("role") == "user" for each in body.messages)
     body.messages.clear()  # a client sends the whole conversation: a stream of hours would keep it in memory
-    newest = await thread.newest()
-    if body.resume and newest is not None:
-        since, decided = await send_replies(runs, caller, newest.run_id, [_reply(each) for each in body.resume])
-        stream = await open_turn(runs, caller, newest.run_id, since=since, decided=decided, interrupts=True)
-        return _respond(body, Translator(body, newest), stream)
     if body.resume:
-        raise Problem(
-            409, "no_such_thread", f"The thread {body.thread_id[:80]!r} has no interrupt: nobody has used it."
-        )
-    if message is not None and not (newest is not None and newest.answers(message)):
-        turn = await thread.reply(message)
-        stream = await open_turn(runs, caller, turn.run_id, interrupts=True)
-        return _respond(body, Translator(body, turn), stream)
+        return await _answer_interrupts(thread, runs, caller, body)
+    if message is not None and str(message.id).startswith(OWN_ID):
+        message = await _as_sent(thread, message)
+    if message is not None:
+        regenerates = isinstance(body.forwarded_props, dict) and body.forwarded_props.get("regenerate") is True
+        turn = await thread.reply(message, "regenerate" if regenerates else "say", said=said)
+        if turn.is_new:
+            stream = await open_turn(runs, caller, turn.run_id, interrupts=True)
+            return _respond(body, Translator(body, turn), stream)
+    newest = await thread.newest()
     if newest is None:
         return _respond(body, Translator(body, None), None, snapshot=True)
     stream = await open_turn(runs, caller, newest.run_id, since=None, interrupts=True)
     return _respond(body, Translator(body, newest), stream, snapshot=True)
 
 
-@router.get("/{agent}/{thread:path}")
+@router.get("/{agent}/{thread:path}", responses=OF_RUN)
 async def read(agent: str, thread: str, runs: Serving, caller: Calling) -> Json:
     """The messages of a thread. Of a step that is under way it has nothing yet."""
     newest = await Thread(runs, caller, agent, thread).newest()
@@ -111,10 +116,34 @@ async def read(agent: str, thread: str, runs: Serving, caller: Calling) -> Json:
     return {"messages": translator.snapshot()["messages"]}
 
 
-def _new_message(messages: Sequence[Json]) -> UserMessage | None:
-    """The user's message at the end; None: the client sends none, or one that came from here."""
+async def _answer_interrupts(thread: Thread, runs: Runs, caller: Caller, body: RunAgentInput) -> Response:
+    """The rest of the turn after the answers to its interrupts."""
+    newest = await thread.newest()
+    if newest is None:
+        raise Problem(
+            409, "no_such_thread", f"The thread {body.thread_id[:80]!r} has no interrupt: nobody has used it."
+        )
+    replies = [_reply(each) for each in body.resume or ()]
+    since, decided = await send_replies(runs, caller, newest.run_id, replies)
+    stream = await open_turn(runs, caller, newest.run_id, since=since, decided=decided, interrupts=True)
+    return _respond(body, Translator(body, newest), stream)
+
+
+async def _as_sent(thread: Thread, message: UserMessage) -> UserMessage | None:
+    """A message with an id of a snapshot, with the id with which it was sent. None: it joined a turn that was open."""
+    newest = await thread.newest()
+    history = _history(newest.input) if newest else []
+    number = next((number for number, each in enumerate(history) if each["id"] == message.id), None)
+    if number is None:
+        return message  # the client makes ids of this form itself
+    turn = await thread.turn_at(number)
+    return replace(message, id=turn.input.metadata[MESSAGE_ID]) if turn else None
+
+
+def _last_message(messages: Sequence[Json]) -> UserMessage | None:
+    """The user's message at the end; None: the client sends none."""
     last = messages[-1] if messages else {}
-    if last.get("role") != "user" or str(last.get("id", "")).startswith(OWN_ID):
+    if last.get("role") != "user":
         return None
     content, message_id = last.get("content"), last.get("id")
     instructions = joined_instructions(
@@ -191,6 +220,8 @@ class Translator:
         self._history = _history(turn.input) if turn else []
         """The messages before the run's own."""
         self._answers = sum(message["role"] == "assistant" for message in self._history)
+        self._texts: dict[int, int] = {}
+        """The numbers of the steps' newest texts, where an earlier one became void."""
 
     def snapshot(self, before: StepView | None = None) -> Json:
         """The messages so far, or those before a step."""
@@ -240,7 +271,9 @@ class Translator:
         return {"type": "RUN_FINISHED", "threadId": self._body.thread_id, "runId": self._body.run_id, **fields}
 
     def _answer_id(self, step: StepView) -> str:
-        return f"{OWN_ID}answer-{self._answers + step.answer_number}"
+        """The id of a step's message. Clients append to a text with a known id: one that is written again has another."""
+        number = self._texts.get(step.number)
+        return f"{OWN_ID}answer-{self._answers + step.answer_number}" + (f"-{number}" if number else "")
 
     def _sent(self, changed: Sequence[changes.Change]) -> list[Json]:
         return [each for change in changed for each in self._translated(change)]
@@ -251,13 +284,18 @@ class Translator:
                 return [{"type": "STEP_STARTED", "stepName": f"step {step.number}"}]
             case changes.StepClosed(step):
                 return [{"type": "STEP_FINISHED", "stepName": f"step {step.number}"}]
-            case changes.TextOpened(step):
+            case changes.TextOpened(step, number):
+                if number > 1:
+                    self._texts[step.number] = number
                 return [{"type": "TEXT_MESSAGE_START", "messageId": self._answer_id(step), "role": "assistant"}]
             case changes.TextExtended(step, text):
                 return [{"type": "TEXT_MESSAGE_CONTENT", "messageId": self._answer_id(step), "delta": text}]
             case changes.TextClosed(step, is_void=is_void):
                 end = {"type": "TEXT_MESSAGE_END", "messageId": self._answer_id(step)}
                 return [end, self.snapshot(step)] if is_void else [end]
+            case changes.StepAnswered(step) if step.citations:
+                cited = {"messageId": self._answer_id(step), "citations": [_json(each) for each in step.citations]}
+                return [{"type": "CUSTOM", "name": "mulligan.citations", "value": cited}]
             case changes.CallAnnounced(call):
                 return _call(call, self._answer_id(self.view.steps[call.step]))
             case changes.CallSettled(call):
@@ -285,6 +323,10 @@ def _settled(call: CallView) -> list[Json]:
         return [sent]
     recovered = {"call_id": call.id, "name": call.name, "error": call.error.model_dump()}
     return [sent, {"type": "CUSTOM", "name": "mulligan.recovered_failure", "value": recovered}]
+
+
+def _json(citation: Citation) -> Json:
+    return citation.model_dump(mode="json")
 
 
 def _custom(event: Event) -> Json:
@@ -371,4 +413,4 @@ def _refuse(problem: Problem) -> Response:
     return JSONResponse({"code": problem.code, "message": problem.detail}, problem.status, headers=problem.headers)
 
 
-AG_UI = Protocol(prefix=PREFIX, router=router, refuse=_refuse)
+AG_UI = Protocol(prefix=PREFIX, router=router, refuse=_refuse, problem=PROBLEM)

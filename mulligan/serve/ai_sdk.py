@@ -20,13 +20,13 @@ from mulligan.run_view.run_view import RunView
 from mulligan.run_view.step_view import DENIED, CallView
 from mulligan.serve.caller import Caller
 from mulligan.serve.client_parts import as_prompt, joined_instructions, media_part
-from mulligan.serve.http_protocol import STREAM, Calling, EventStream, Protocol, Serving
+from mulligan.serve.http_protocol import ENDED, STREAM, Calling, EventStream, Protocol, Serving, problem_body, problems
 from mulligan.serve.json_body import MOST_MESSAGES, JsonRoute, check_count
 from mulligan.serve.problems import Problem
 from mulligan.serve.replies import PersonReply, send_replies
 from mulligan.serve.runs import Runs
 from mulligan.serve.served_request import IGNORED
-from mulligan.serve.threads import MESSAGE_ID, THREAD_ID, Thread, ThreadTurn, UserMessage
+from mulligan.serve.threads import MESSAGE_ID, THREAD_ID, Intent, Thread, ThreadTurn, UserMessage
 from mulligan.serve.turn_stream import TurnStream, Wait, WaitingCall, open_turn, turn_frames
 from mulligan.serve.ui_message import UIMessage
 from mulligan.wire.event_types import Decided, Event, MessageReceived, RunEnded
@@ -42,8 +42,10 @@ NEWEST, VERSION_6 = 7, 6
 """Versions of npm's `ai`. 6 has no chunks for void text, for decisions of others and for messages that join a run."""
 Version = Annotated[int, Query(ge=VERSION_6, le=NEWEST)]
 VOID = " […] (This text was not completed, and is written again.)"
+NO_RESULT = "There is no result yet."
 FINISH_REASONS = {"completed": "stop", "stopped": "interrupted", "truncated": "length", "refused": "content-filter"}
 
+TRIGGERS: dict[str, Intent] = {"submit-message": "say", "regenerate-message": "regenerate"}
 OWN_METADATA = {THREAD_ID, MESSAGE_ID, IGNORED}
 MOST_METADATA, MOST_NAME_CHARS, MOST_VALUE_CHARS = 16, 64, 512
 """Metadata of a request and its message: OpenAI's limits, as at `/v1`."""
@@ -51,33 +53,38 @@ MOST_TURNS, MOST_CHARS = 100, 8_000_000
 """The newest turns that a page is given, and about how many characters they have together."""
 
 Json = dict[str, Any]
+PROBLEM = problem_body("error", "code")
+OF_RUN = problems(404, 409, body=PROBLEM)
 router = APIRouter(prefix=PREFIX, tags=["ai-sdk"], route_class=JsonRoute)
 
 
 class ChatRequest(BaseModel):
-    """What `DefaultChatTransport` sends. Of `messages` only the last one is read."""
+    """What `DefaultChatTransport` sends. Of `messages` only the last one is read, and what system messages say."""
 
     id: str
     messages: Annotated[list[Json], Field(max_length=MOST_MESSAGES, fail_fast=True)]
     trigger: str = "submit-message"
+    message_id: Annotated[str | None, Field(alias="messageId")] = None
+    """The user's message that the last one takes the place of; or the message whose answer is to be replaced."""
     metadata: Any = None
     """Of the run, beside that of the message: `body: {metadata: …}` of the transport."""
 
 
-@router.post("/{agent}", response_class=Response, responses=STREAM)
+@router.post("/{agent}", response_class=Response, responses={**STREAM, **OF_RUN})
 async def send(agent: str, body: ChatRequest, runs: Serving, caller: Calling, sdk: Version = NEWEST) -> Response:
-    """Send the user's message, or replies to approvals and questions."""
-    if body.trigger != "submit-message":
-        raise Problem(
-            422, "invalid_input", f'"trigger" is {body.trigger[:80]!r}; only "submit-message" is served: what an agent '
-            "has done cannot be generated again. Send a new message.",
-        )  # fmt: skip
+    """Send the user's message, or replies to approvals and questions; or have a message answered again."""
+    if body.trigger not in TRIGGERS:
+        raise Problem(422, "invalid_input", f'"trigger" is {body.trigger[:80]!r}; served are {" and ".join(TRIGGERS)}.')
     thread = Thread(runs, caller, agent, body.id)
     runs.take_place(caller)
     last = body.messages[-1] if body.messages else {}
     check_count("parts", last.get("parts"))
     if last.get("role") == "user":
-        turn = await thread.reply(_user_message(last, _instructions(body.messages), body.metadata))
+        intent = TRIGGERS[body.trigger]
+        if intent == "say" and body.message_id is not None and body.message_id == last.get("id"):
+            intent = "edit"
+        message = _user_message(last, _instructions(body.messages), body.metadata)
+        turn = await thread.reply(message, intent, replaces=body.message_id or "")
         return _respond(await open_turn(runs, caller, turn.run_id), sdk, is_whole=True)
     replies = _replies(last)
     if not replies:
@@ -89,7 +96,7 @@ async def send(agent: str, body: ChatRequest, runs: Serving, caller: Calling, sd
     return _respond(await open_turn(runs, caller, newest.run_id, since=since, decided=decided), sdk, is_whole=False)
 
 
-@router.get("/{agent}/{chat:path}/stream", response_class=Response, responses=STREAM)
+@router.get("/{agent}/{chat:path}/stream", response_class=Response, responses={**STREAM, **ENDED, **OF_RUN})
 async def resume(agent: str, chat: str, runs: Serving, caller: Calling, sdk: Version = NEWEST) -> Response:
     """The newest message from its beginning, while its run is open; 204 if no run is."""
     newest = await Thread(runs, caller, agent, chat).newest()
@@ -105,7 +112,7 @@ async def resume(agent: str, chat: str, runs: Serving, caller: Calling, sdk: Ver
     return _respond(await open_turn(runs, caller, newest.run_id), sdk, is_whole=True)
 
 
-@router.get("/{agent}/{chat:path}")
+@router.get("/{agent}/{chat:path}", response_model=list[Json], responses=OF_RUN)
 async def read(agent: str, chat: str, runs: Serving, caller: Calling, sdk: Version = NEWEST) -> Response:
     """The conversation as UIMessages, without the answer of a turn in flight. One that waits for people is not in flight."""
     messages: list[Json] = []
@@ -285,8 +292,25 @@ class Translator:
                 asked = {"wait": wait.id, "question": fields["text"]}
                 chunk = {"type": "tool-input-available", "toolCallId": wait.call.id, "toolName": fields["tool"]}
                 sent.append({**chunk, "input": fields["arguments"], "toolMetadata": {"mulligan": asked}})
+        sent += self._without_result(waits)
         closed = [each for change in self.view.leave() for each in self._translated(change)]
         return [*sent, *closed, {"type": "finish", "finishReason": "tool-calls"}]
+
+    def _without_result(self, waits: Sequence[Wait]) -> list[Json]:
+        """A result for the time being, for each call of the step that has none and asks nobody itself, as it waits for a
+        sub-agent, or is deferred: pages send a decision once no other call of the step is without a result.
+        """
+        asking = {wait.call.id for wait in waits}
+        is_approval = any(wait.fields["kind"] == "approval" for wait in waits)
+        calls = self.view.newest_step.calls.values() if self.view.newest_step else ()
+        sent: list[Json] = []
+        for call in calls:
+            # For an answer to a question, calls do not count that the page does not run.
+            if not (call.settled or call.id in asking) and (is_approval or call.id not in self._inputs):
+                if call.id not in self._inputs:
+                    sent += self._input(call.id, call.name, _parsed(call.raw_arguments))
+                sent.append({"type": "tool-output-available", "toolCallId": call.id, "output": NO_RESULT})
+        return sent
 
     def failed(self, problem: Problem) -> Json:
         """The end of a stream that cannot go on."""
@@ -309,14 +333,32 @@ class Translator:
                 return [{"type": "reset-step"}]  # a step has no other parts until it is answered
             case changes.TextClosed():
                 return [{"type": "text-end", "id": self._text_id}]
+            case changes.StepAnswered(step):
+                return [
+                    {
+                        "type": "source-url",
+                        "sourceId": f"source-{step.number}-{n}",
+                        "url": each.url,
+                        "title": each.title,
+                    }
+                    for n, each in enumerate({each.url: each for each in step.citations if each.url}.values(), 1)
+                ]
             case changes.Noted(MessageReceived() as message):
                 parts = [{"type": "text", "text": message.text}]
                 return [{"type": "steering-message", "id": f"message-{message.offset}", "parts": parts}]
             case changes.Below():
                 return self._below(change)
             case changes.Ended(end):
-                return [_data(end), _end(end)]
+                return [*self._ended(end), _end(end)]
         return self._of_call(change)
+
+    def _ended(self, end: RunEnded) -> list[Json]:
+        """The event of the end; in a step of its own, where the last step has calls. Pages send the decisions and answers of
+        the last step, and would send them to the ended run again and again. (A step without parts changes no page.)
+        """
+        if self.view.newest_step is None or not self.view.newest_step.calls:
+            return [_data(end)]
+        return [{"type": "start-step"}, _data(end), {"type": "finish-step"}]
 
     def _of_call(self, change: changes.Change) -> list[Json]:
         match change:
@@ -433,4 +475,4 @@ def _refuse(problem: Problem) -> Response:
     return JSONResponse({"error": problem.detail, "code": problem.code}, problem.status, headers=problem.headers)
 
 
-AI_SDK = Protocol(prefix=PREFIX, router=router, refuse=_refuse)
+AI_SDK = Protocol(prefix=PREFIX, router=router, refuse=_refuse, problem=PROBLEM)

@@ -11,23 +11,51 @@ from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Body, Header, Query, Request, Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.json_schema import SkipJsonSchema
 from starlette.responses import JSONResponse
 
 from mulligan.client.find_runs import RunQuery
+from mulligan.client.fork_run import Fork
 from mulligan.client.watch_run import WatchedEvent
 from mulligan.content import Parts
-from mulligan.run_input import RunInput
+from mulligan.context_view.model_context import ModelContext
+from mulligan.foreign_results import ForeignResults
+from mulligan.run_input import ForkedFrom, ResumedFrom, RunInput
+from mulligan.serve.api_answers import (
+    Accepted,
+    EventPage,
+    MessagePage,
+    PendingCall,
+    ReadRun,
+    RunList,
+    ServedAgent,
+    StartedFork,
+    StartedRun,
+    StepPage,
+)
 from mulligan.serve.caller import Caller
-from mulligan.serve.http_protocol import STREAM, Calling, EventStream, Protocol, Serving, frame, refuse_by_rfc_9457
-from mulligan.serve.idempotency import KEYED_PREFIX, StartRequest, read_key, read_update_id
+from mulligan.serve.http_protocol import (
+    ENDED,
+    STREAM,
+    Calling,
+    EventStream,
+    Protocol,
+    Serving,
+    frame,
+    problems,
+    refuse_by_rfc_9457,
+)
+from mulligan.serve.idempotency import KEYED, KEYED_PREFIX, StartRequest, read_key, read_update_id
 from mulligan.serve.json_body import JsonRoute, check_count, json_object, parse_body
 from mulligan.serve.problems import Problem, problem_of
-from mulligan.serve.runs import MOST_ITEMS, RunInfo
+from mulligan.serve.runs import MOST_ITEMS
+from mulligan.wire.checked_result import MOST_INT
 from mulligan.wire.updates import Answer, Decide, SendMessage, Stop
 
 PREFIX = "/api"
 MOST_WAIT_SECONDS = 60
+_LOCATION = {"Location": {"description": "The path of the run.", "schema": {"type": "string"}}}
 
 Since = Annotated[int, Query(ge=0, description="The number of the first entry.")]
 Limit = Annotated[int, Query(ge=1, le=MOST_ITEMS, description="The maximum number of entries.")]
@@ -37,15 +65,20 @@ router = APIRouter(prefix=PREFIX, tags=["runs"], route_class=JsonRoute)
 
 
 class NewRun(RunInput):
-    """The input of a run, and the id that it gets: the same request again is the same run."""
+    """The input of a run, a prompt or messages, and the id that it gets: the same request again is the same run."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [{"required": ["prompt"]}, {"required": ["messages"]}],
+            "examples": [{"agent": "support", "prompt": "Where is order 7?"}],
+        }
+    )
 
     id: str | None = None
-
-
-class RunStarted(BaseModel):
-    """A run that was started."""
-
-    id: str
+    resumed_from: SkipJsonSchema[ResumedFrom | None] = None
+    forked_from: SkipJsonSchema[ForkedFrom | None] = None
+    foreign_results: SkipJsonSchema[ForeignResults | None] = None
+    model_only: SkipJsonSchema[bool] = False
 
 
 class Resume(BaseModel):
@@ -59,30 +92,39 @@ class Resume(BaseModel):
     model: str | None = None
 
 
-class RunList(BaseModel):
-    """A page of runs. `next`: the `cursor` of the next page; null at the end."""
+class NewFork(Fork):
+    """How a run is forked. `id`: the new run's."""
 
-    runs: list[dict[str, Any]]
-    next: str | None
-
-
-class EventPage(BaseModel):
-    """A page of stored events. `next`: the `since` of the next page. `ended`: there will be no more events."""
-
-    events: list[dict[str, Any]]
-    next: str
-    ended: bool
+    id: str | None = None
 
 
-class Accepted(BaseModel):
-    """The run has accepted it."""
+def _started_responses(model: type[StartedRun]) -> dict[int | str, Any]:
+    """The `responses` of routes that start a run, which is described by `model`."""
+    return {
+        200: {"model": model, "description": "An equal request has started the run before.", "headers": _LOCATION},
+        201: {"description": "The run was started.", "headers": _LOCATION},
+        **problems(404, 409),
+    }
 
-    model_config = {"extra": "allow"}
 
-    accepted: bool = True
+STARTED = _started_responses(StartedRun)
+OF_RUN = problems(404, 409)
+"""The `responses` of routes that start a run, and of those that act on one."""
 
 
-@router.post("/runs", status_code=201, response_model=RunStarted, responses={200: {"model": RunStarted}})
+@router.post(
+    "/runs",
+    status_code=201,
+    response_model=StartedRun,
+    responses=STARTED,
+    openapi_extra={
+        **KEYED,
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": {"$ref": "#/components/schemas/NewRun"}}},
+        },
+    },
+)
 async def start(request: Request, runs: Serving, caller: Calling) -> Response:
     """Start a run. 201 for a new one; 200 if an equal request with the same id, or `Idempotency-Key`, has started it."""
     run_id, given, start_request = await parse_body(request, partial(_read_start, request, caller))
@@ -96,6 +138,11 @@ def _read_start(request: Request, caller: Caller, given: Any) -> tuple[str | Non
     run_id = body.pop("id", None)
     if run_id is not None and not isinstance(run_id, str):
         raise Problem(422, "invalid_input", f'"id" is {json.dumps(run_id)[:80]}; it must be a text.')
+    if {"model_only", "modelOnly"} & body.keys():
+        raise Problem(
+            422, "invalid_input", '"model_only" is set by this server alone, for requests that its operator describes '
+            "(MULLIGAN_SIDE_REQUESTS). Leave it out.",
+        )  # fmt: skip
     check_count("messages", body.get("messages"))
     start_request = StartRequest.read(request, caller, KEYED_PREFIX, body)
     return run_id, json.dumps(body).encode(), start_request if start_request.is_repeatable else None
@@ -115,36 +162,51 @@ class RunFilter(BaseModel):
     cursor: Annotated[str | None, Field(description="The `next` of the page before.")] = None
 
 
-@router.get("/runs")
-async def list_runs(runs: Serving, caller: Calling, given: Annotated[RunFilter, Query()]) -> RunList:
+@router.get("/runs", response_model=RunList)
+async def list_runs(runs: Serving, caller: Calling, given: Annotated[RunFilter, Query()]) -> Response:
     """List runs: the open ones, then the others, the one that ended last first.
 
     A page may have fewer than `limit` and still have a next one.
     """
     query = RunQuery(**given.model_dump(exclude={"limit", "cursor"}))
     page = await runs.find(caller, query, limit=given.limit, cursor=given.cursor)
-    return RunList(runs=page.runs, next=page.next)
+    return JSONResponse({"runs": page.runs, "next": page.next})
 
 
-@router.get("/runs/{run_id:path}/steps")
-async def steps(run_id: str, runs: Serving, caller: Calling, since: Since = 0, limit: Limit = 100) -> dict[str, Any]:
+@router.get("/runs/{run_id:path}/steps", response_model=StepPage, responses=OF_RUN)
+async def steps(run_id: str, runs: Serving, caller: Calling, since: Since = 0, limit: Limit = 100) -> Response:
     """A page of the run's steps: {`steps`, `next`, `total`}."""
-    return await runs.steps(caller, run_id, since, limit)
+    return JSONResponse(await runs.steps(caller, run_id, since, limit))
 
 
-@router.get("/runs/{run_id:path}/messages")
-async def messages(run_id: str, runs: Serving, caller: Calling, since: Since = 0, limit: Limit = 100) -> dict[str, Any]:
+@router.get("/runs/{run_id:path}/messages", response_model=MessagePage, responses=OF_RUN)
+async def messages(run_id: str, runs: Serving, caller: Calling, since: Since = 0, limit: Limit = 100) -> Response:
     """A page of the conversation: {`messages`, `next`, `total`}."""
-    return await runs.messages(caller, run_id, since, limit)
+    return JSONResponse(await runs.messages(caller, run_id, since, limit))
 
 
-@router.get("/runs/{run_id:path}/pending")
-async def pending(run_id: str, runs: Serving, caller: Calling) -> list[dict[str, Any]]:
+@router.get("/runs/{run_id:path}/context", response_model=ModelContext, responses=OF_RUN)
+async def context(
+    run_id: str,
+    runs: Serving,
+    caller: Calling,
+    step: Annotated[int, Query(ge=1, le=MOST_INT, description="The number of the step.")],
+    conversation: Annotated[
+        str | None, Query(max_length=1_000, description="The number or the name of the agent; the first if left out.")
+    ] = None,
+) -> Response:
+    """What the model was sent in a step. For operators."""
+    read = await runs.context(caller, run_id, step, conversation)
+    return JSONResponse(read.model_dump(mode="json"))
+
+
+@router.get("/runs/{run_id:path}/pending", response_model=list[PendingCall], responses=OF_RUN)
+async def pending(run_id: str, runs: Serving, caller: Calling) -> Response:
     """The calls that wait for a person."""
-    return await runs.pending(caller, run_id)
+    return JSONResponse(await runs.pending(caller, run_id))
 
 
-@router.get("/runs/{run_id:path}/events", response_model=EventPage, responses=STREAM)
+@router.get("/runs/{run_id:path}/events", response_model=EventPage, responses={**STREAM, **ENDED, **OF_RUN})
 async def events(
     run_id: str,
     request: Request,
@@ -164,28 +226,28 @@ async def events(
     return EventStream(_frames(watched))
 
 
-@router.post("/runs/{run_id:path}/messages")
+@router.post("/runs/{run_id:path}/messages", responses=OF_RUN, openapi_extra=KEYED)
 async def send_message(run_id: str, request: Request, message: SendMessage, runs: Serving, caller: Calling) -> Accepted:
     """Send a message to the agent, which reads it before its next step."""
     update_id = read_update_id(request, caller, message.model_dump(mode="json"))
     return Accepted(**await runs.send_message(caller, run_id, message.model_dump(), update_id))
 
 
-@router.post("/runs/{run_id:path}/decisions")
+@router.post("/runs/{run_id:path}/decisions", responses=OF_RUN, openapi_extra=KEYED)
 async def decide(run_id: str, request: Request, decision: Decide, runs: Serving, caller: Calling) -> Accepted:
     """Approve or deny a call. `by` is the name of the token."""
     update_id = read_update_id(request, caller, decision.model_dump(mode="json"))
     return Accepted(**await runs.decide(caller, run_id, decision.model_dump(), update_id))
 
 
-@router.post("/runs/{run_id:path}/answers")
+@router.post("/runs/{run_id:path}/answers", responses=OF_RUN, openapi_extra=KEYED)
 async def answer(run_id: str, request: Request, answered: Answer, runs: Serving, caller: Calling) -> Accepted:
     """Answer a question of the agent. `by` is the name of the token."""
     update_id = read_update_id(request, caller, answered.model_dump(mode="json"))
     return Accepted(**await runs.answer(caller, run_id, answered.model_dump(), update_id))
 
 
-@router.post("/runs/{run_id:path}/stop")
+@router.post("/runs/{run_id:path}/stop", responses=OF_RUN, openapi_extra=KEYED)
 async def stop(
     run_id: str, request: Request, runs: Serving, caller: Calling, stopping: Annotated[Stop | None, Body()] = None
 ) -> Accepted:
@@ -194,14 +256,18 @@ async def stop(
     return Accepted(**await runs.stop(caller, run_id, fields, read_update_id(request, caller, fields)))
 
 
-@router.post("/runs/{run_id:path}/cancel")
+@router.post("/runs/{run_id:path}/cancel", responses=OF_RUN)
 async def cancel(run_id: str, runs: Serving, caller: Calling) -> Accepted:
     """Cancel the run: its calls are cancelled at once."""
     return Accepted(**await runs.cancel(caller, run_id))
 
 
 @router.post(
-    "/runs/{run_id:path}/resume", status_code=201, response_model=RunStarted, responses={200: {"model": RunStarted}}
+    "/runs/{run_id:path}/resume",
+    status_code=201,
+    response_model=StartedRun,
+    responses=STARTED,
+    openapi_extra=KEYED,
 )
 async def resume(
     run_id: str, request: Request, runs: Serving, caller: Calling, how: Annotated[Resume | None, Body()] = None
@@ -213,24 +279,44 @@ async def resume(
     return _started(started.id, is_new=started.is_new)
 
 
+@router.post(
+    "/runs/{run_id:path}/fork",
+    status_code=201,
+    response_model=StartedFork,
+    responses=_started_responses(StartedFork),
+    openapi_extra=KEYED,
+)
+async def fork(
+    run_id: str, request: Request, runs: Serving, caller: Calling, how: Annotated[NewFork | None, Body()] = None
+) -> Response:
+    """Start a run with the messages that a run had before a step. The same request with an `id` again is the same run."""
+    options = how.model_dump(exclude_unset=True) if how else {}
+    key = read_key(request, caller, KEYED_PREFIX)
+    started = await runs.fork(caller, run_id, options, key=key)
+    handle = started.handle
+    first_run_id = handle.first_execution_run_id or (await handle.describe()).run_id
+    return _started(handle.id, is_new=started.is_new, run_id=first_run_id)
+
+
 # Last, as an id may contain slashes: a sub-agent's is `my-run/call_1`.
-@router.get("/runs/{run_id:path}")
+@router.get("/runs/{run_id:path}", response_model=ReadRun, responses=problems(404))
 async def read(
     run_id: str,
     runs: Serving,
     caller: Calling,
     wait: Annotated[float, Query(ge=0, le=MOST_WAIT_SECONDS, description="Wait so long for its end.")] = 0,
-) -> RunInfo:
+) -> Response:
     """A run: its status, progress, and result."""
     if wait:
         runs.take_place(caller)
-    return await runs.read(caller, run_id, wait=wait)
+    info = await runs.read(caller, run_id, wait=wait)
+    return JSONResponse(info.model_dump(mode="json"))
 
 
-@router.get("/agents", tags=["agents"])
-async def list_agents(runs: Serving, caller: Calling) -> list[dict[str, Any]]:
+@router.get("/agents", response_model=list[ServedAgent])
+async def list_agents(runs: Serving, caller: Calling) -> Response:
     """The agents that the workers serve, and this token may use, with their tools and schemas."""
-    return await runs.agents(caller)
+    return JSONResponse(await runs.agents(caller))
 
 
 async def _frames(watched: AsyncIterator[WatchedEvent]) -> AsyncIterator[bytes]:
@@ -243,9 +329,11 @@ async def _frames(watched: AsyncIterator[WatchedEvent]) -> AsyncIterator[bytes]:
             yield frame(problem_of(error).to_json(), "error")
 
 
-def _started(run_id: str, *, is_new: bool) -> Response:
-    headers = {"Location": f"{PREFIX}/runs/{quote(run_id, safe='')}"}
-    return JSONResponse({"id": run_id}, 201 if is_new else 200, headers=headers)
+def _started(started_id: str, *, is_new: bool, **more: Any) -> Response:
+    headers = {"Location": f"{PREFIX}/runs/{quote(started_id, safe='')}"}
+    return JSONResponse({"id": started_id, **more}, 201 if is_new else 200, headers=headers)
 
 
-API = Protocol(prefix=PREFIX, router=router, refuse=refuse_by_rfc_9457, public=[f"{PREFIX}/openapi.json"])
+API = Protocol(
+    prefix=PREFIX, router=router, refuse=refuse_by_rfc_9457, public=[f"{PREFIX}/openapi.json"], models=[NewRun]
+)

@@ -16,9 +16,11 @@ from mulligan.client.callback_tokens import RESPONSE, DeferredCallId
 from mulligan.client.send_update import RunEndedError, UpdateTimeoutError, send_update
 from mulligan.client.unless_missing import unless_missing
 from mulligan.errors import UpdateRefusedError
+from mulligan.serve.api_answers import Accepted
 from mulligan.serve.arriving_body import read_body
 from mulligan.serve.http_protocol import Protocol, refuse_by_rfc_9457, runs_of
 from mulligan.serve.json_body import read_json
+from mulligan.serve.openapi_document import NO_SECURITY
 from mulligan.serve.problems import Problem
 from mulligan.wire.background import METADATA, RESPONSE_ENDED
 
@@ -29,10 +31,21 @@ MOST_EVENT_BYTES = 16_000
 """Bytes of an event: it has the id of a response, and nothing of its text."""
 TOLERANCE = 300
 """Seconds between the time of a signature and now, at most."""
+SIGNATURE_HEADERS = ("webhook-id", "webhook-timestamp", "webhook-signature")
 router = APIRouter(prefix=PREFIX, tags=["webhooks"])
 
 
-@router.post("/openai")
+@router.post(
+    "/openai",
+    response_model=Accepted,
+    openapi_extra={
+        **NO_SECURITY,
+        "parameters": [
+            {"name": name, "in": "header", "required": True, "schema": {"type": "string"}} for name in SIGNATURE_HEADERS
+        ],
+        "requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}},
+    },
+)
 async def openai(request: Request) -> dict[str, Any]:
     """Take an event of OpenAI. A status of 5xx makes OpenAI send it again, for up to three days."""
     _check_headers(request)

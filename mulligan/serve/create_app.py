@@ -33,8 +33,10 @@ from mulligan.serve.gate import Gate
 from mulligan.serve.http_protocol import Protocol, path_of, refuse_by_rfc_9457
 from mulligan.serve.mcp_api.mcp_endpoint import MCP
 from mulligan.serve.openai_api.openai_protocol import OPENAI
+from mulligan.serve.openai_api.side_requests import side_requests
+from mulligan.serve.openapi_document import DocumentedApplication
 from mulligan.serve.own_sign_in import Authenticate, OwnSignIn
-from mulligan.serve.problems import KNOWN_ERRORS, Problem, after_start, problem_of
+from mulligan.serve.problems import KNOWN_ERRORS, Problem, ProblemDetails, after_start, problem_of
 from mulligan.serve.runs import MOST_WATCHERS, Runs
 from mulligan.serve.security import Access, parse_tokens
 from mulligan.serve.served_request import ServedRequest
@@ -69,9 +71,9 @@ def create_app(  # noqa: PLR0913 - an option is a parameter
     text = configured.serve_tokens.get_secret_value() if tokens is None else tokens
     sign_in = None if authenticate is None else OwnSignIn(authenticate)
     access = Access(parse_tokens(text), hosts, origins, sign_in)
-    app = FastAPI(
-        title="Mulligan",
-        description="Durable agents: start runs, watch them, and reach them.",
+    app = DocumentedApplication(
+        models=[ProblemDetails, *(model for protocol in PROTOCOLS for model in protocol.models)],
+        security="sign-in" if sign_in else "tokens" if access.has_tokens else "anybody",
         openapi_url="/api/openapi.json",
         docs_url=None,  # their pages load scripts from another host
         redoc_url=None,
@@ -86,9 +88,10 @@ def create_app(  # noqa: PLR0913 - an option is a parameter
     )
     connection = _Connection(client, make_runs)
     app.state.connection, app.state.access, app.state.kept = connection, access, {}
+    app.state.side_requests = side_requests(configured.side_requests)
     hide_secrets_in_logs()
     for protocol in PROTOCOLS:
-        app.include_router(protocol.router)
+        app.include_router(protocol.router, responses=protocol.problems)
     app.add_middleware(
         Gate,
         access=access,

@@ -8,9 +8,11 @@ from fastapi import APIRouter, Request
 
 from mulligan.client.send_update import RunEndedError, UpdateTooLargeError, send_update
 from mulligan.errors import UpdateRefusedError
-from mulligan.serve.http_protocol import Protocol, refuse_by_rfc_9457, runs_of
-from mulligan.serve.idempotency import read_update_id
+from mulligan.serve.api_answers import Accepted
+from mulligan.serve.http_protocol import Protocol, problems, refuse_by_rfc_9457, runs_of
+from mulligan.serve.idempotency import KEYED, read_update_id
 from mulligan.serve.json_body import MOST_RESULT_VALUES, json_object, parse_body
+from mulligan.serve.openapi_document import NO_SECURITY
 from mulligan.serve.problems import Problem
 from mulligan.wire.deferred import COMPLETE
 
@@ -20,7 +22,11 @@ router = APIRouter(prefix=PREFIX, tags=["callbacks"])
 
 @router.post(
     "/{token}",
+    response_model=Accepted,
+    responses=problems(404, 409),
     openapi_extra={
+        **NO_SECURITY,
+        **KEYED,
         "requestBody": {
             "required": True,
             "content": {
@@ -34,7 +40,7 @@ router = APIRouter(prefix=PREFIX, tags=["callbacks"])
                     }
                 }
             },
-        }
+        },
     },
 )
 async def complete(token: str, request: Request) -> dict[str, Any]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Request
+from pydantic import BaseModel
 from sse_starlette import EventSourceResponse
 from sse_starlette.sse import SendTimeoutError
 from starlette.responses import JSONResponse, Response
@@ -72,8 +73,38 @@ class EventStream(EventSourceResponse):
         self._is_whole = True
 
 
-STREAM: dict[int | str, Any] = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
+STREAM: dict[int | str, Any] = {200: {"content": {"text/event-stream": {}}}}
 """The `responses` of a route that answers with an `EventStream`."""
+ENDED: dict[int | str, Any] = {204: {"description": "There is nothing to stream: what was to be watched has ended."}}
+"""Those of a route to which a browser's `EventSource` connects again."""
+PROBLEM_JSON = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}}
+"""How the OpenAPI document describes the body of a problem."""
+_PROBLEMS = {
+    400: "The body is not JSON that can be read, or a header is invalid.",
+    401: "The request has no token, or one that is not known.",
+    403: "The caller, or a page of this origin, may not do this.",
+    404: "There is no such run, agent or call, or the caller may not see it.",
+    408: "The body did not arrive in time.",
+    409: "The run is in a state, or has an id, with which this cannot be done; `code` says which.",
+    413: "The body is too large.",
+    415: "The body is compressed.",
+    421: "The server does not serve the host that the request names.",
+    422: "A parameter or a field of the body is invalid, or the key belongs to another request.",
+    502: "Temporal refuses the request.",
+    503: "Temporal, a worker or this server cannot serve it now; `Retry-After` says when to send it again.",
+}
+_OF_ALL_ROUTES = (400, 401, 403, 408, 413, 415, 421, 422, 502, 503)
+
+
+def problems(*statuses: int, body: Mapping[str, Any] = PROBLEM_JSON) -> dict[int | str, Any]:
+    """The `responses` of a route for problems with these statuses, beside those that all routes of its protocol have."""
+    return {status: {"description": _PROBLEMS[status], "content": body} for status in statuses}
+
+
+def problem_body(*fields: str) -> dict[str, Any]:
+    """How the OpenAPI document describes an object with these texts, the problems of a protocol that has its own form."""
+    properties = {field: {"type": "string"} for field in fields}
+    return {"application/json": {"schema": {"type": "object", "required": [*fields], "properties": properties}}}
 
 
 def frame(data: Mapping[str, Any] | bytes, event: str = "", token: str | None = None) -> bytes:
@@ -89,7 +120,8 @@ class Protocol:
 
     `prefix`: its paths begin with it. `router`: its routes, with whole paths. `refuse`: a problem as a response in the
     protocol's own form for errors. `public`: paths that need no token; a slash at the end means all below it.
-    `paths`: those of its paths that do not begin with the prefix.
+    `paths`: those of its paths that do not begin with the prefix. `models`: of bodies that its routes read by themselves.
+    `problem`: how the OpenAPI document describes the body of a refusal.
     """
 
     prefix: str
@@ -97,6 +129,14 @@ class Protocol:
     refuse: Callable[[Problem], Response]
     public: Sequence[str] = ()
     paths: Sequence[str] = ()
+    models: Sequence[type[BaseModel]] = ()
+    problem: Mapping[str, Any] = field(default_factory=lambda: PROBLEM_JSON)
+
+    @property
+    def problems(self) -> dict[int | str, Any]:
+        """The `responses` that all of its routes have: what the server refuses before it calls one."""
+        is_public = f"{self.prefix}/" in self.public
+        return problems(*(each for each in _OF_ALL_ROUTES if not (is_public and each == 401)), body=self.problem)
 
     def has(self, path: str) -> bool:
         """Whether a path is one of the protocol."""

@@ -39,10 +39,21 @@ from mulligan.serve.caller import Caller
 from mulligan.serve.problems import Problem
 
 KEY_HEADER = "Idempotency-Key"
+MOST_KEY_CHARS = 1_000
+KEYED: dict[str, Any] = {
+    "parameters": [
+        {
+            "name": KEY_HEADER,
+            "in": "header",
+            "description": "The same request with the same key is carried out once.",
+            "schema": {"type": "string", "minLength": 1, "maxLength": MOST_KEY_CHARS},
+        }
+    ]
+}
+"""The `openapi_extra` of a route that reads it."""
 RETRY_HEADER = "x-stainless-retry-count"
 """What OpenAI's SDKs send: 0 with the first attempt of a request, 1 with the second."""
 RETRY_SECONDS = 600
-MOST_KEY_CHARS = 1_000
 MOST_KNOWN = 10_000
 """Bodies of requests of which the newest number is remembered."""
 KEYED_PREFIX = "keyed-"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Any
 
+from pydantic import BaseModel
 from temporalio.client import WorkflowQueryFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -29,6 +30,18 @@ _REPEATED = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.CONFLICT, HTTPStatus.TOO_MAN
 """With 5xx, the statuses at which SDKs send a request again by themselves."""
 
 
+class ProblemDetails(BaseModel):
+    """Why a request is not served, by RFC 9457."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+    """A sentence that says what to change."""
+    code: str
+    """A word for programs, such as `run_not_found`."""
+
+
 class Problem(Exception):
     """The reason why a request is not served.
 
@@ -50,13 +63,8 @@ class Problem(Exception):
 
     def to_json(self) -> dict[str, Any]:
         """The problem by RFC 9457, with the extension member `code`."""
-        return {
-            "type": "about:blank",
-            "title": HTTPStatus(self.status).phrase,
-            "status": self.status,
-            "detail": self.detail,
-            "code": self.code,
-        }
+        title = HTTPStatus(self.status).phrase
+        return ProblemDetails(title=title, status=self.status, detail=self.detail, code=self.code).model_dump()
 
 
 def no_such_run(run_id: str) -> Problem:
@@ -87,7 +95,7 @@ def problem_of(error: Exception) -> Problem:
         case UpdateTooLargeError():
             return Problem(413, "too_large", error.message)
         case UpdateRefusedError():
-            return Problem(409, "refused", error.message)
+            return Problem(403, "role_needed", error.message) if error.role else Problem(409, "refused", error.message)
         case RunEndedError():
             return Problem(409, "run_ended", "The run has ended; continue it in a new run: POST /api/runs/{id}/resume.")
         case UpdateTimeoutError():

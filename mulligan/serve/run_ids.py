@@ -17,7 +17,7 @@ parent's."""
 _RESERVED = {
     re.compile("mulligan-.*"): "Mulligan's own workflows",
     re.compile(r".+-resumed(-\d+)?"): "continuations of runs",
-    re.compile(r".*-thread-[0-9a-f]{32}(-\d+)?"): "conversations of chat pages",
+    re.compile(r".*-thread-[0-9a-f]{32}(-branch)?(-\d+)?"): "conversations of chat pages",
     re.compile(r"(resp_|chatcmpl-|keyed-)[0-9a-f]{32}(-\d+)?"): "runs that are started for repeatable requests",
     re.compile(r".*/.*"): "runs of sub-agents",
 }

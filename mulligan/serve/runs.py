@@ -27,28 +27,25 @@ from temporalio.client import (
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
+from mulligan.client.branch_run import branch_run
 from mulligan.client.callback_tokens import callback_tokens
 from mulligan.client.event_feed import EventFeeds
 from mulligan.client.event_position import EventTokenError, StreamPosition
 from mulligan.client.find_runs import CursorError, RunPage, RunQuery, StatusError, describe_run, find_runs, memo_of
 from mulligan.client.follow_events import read_event_page
-from mulligan.client.read_agents import RECENT_SECONDS, AgentReader
+from mulligan.client.fork_run import parse_fork, start_fork
+from mulligan.client.read_agents import RECENT_SECONDS, AgentReader, unknown_agent
 from mulligan.client.read_run import NO_WORKER_STATUSES, query_run, wait_for_end
-from mulligan.client.resume_run import (
-    AlreadyResumedError,
-    NoWorkerError,
-    PromptNeededError,
-    ResumeError,
-    RunNotFoundError,
-    continue_run,
-)
+from mulligan.client.resume_run import AlreadyResumedError, PromptNeededError, continue_run
+from mulligan.client.run_state import NoWorkerError, ResumeError, RunNotFoundError
 from mulligan.client.send_update import RunEndedError, send_update
-from mulligan.client.start_run import IdTakenError, read_input, start_run
+from mulligan.client.start_run import IdTakenError, StartedRun, read_input, start_run
 from mulligan.client.sub_runs import read_pending
 from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
 from mulligan.client.wait_reader import WaitReader
 from mulligan.client.waiting_calls import AllPending, read_all_pending
 from mulligan.client.watch_run import WatchedEvent, watch_run
+from mulligan.context_view.model_context import ModelContext, NoSuchStepError, read_model_context
 from mulligan.errors import UpdateRefusedError
 from mulligan.run_input import RunInput, parse_run_input
 from mulligan.serve.caller import Caller
@@ -60,11 +57,11 @@ from mulligan.serve.problems import Problem, no_such_run
 from mulligan.serve.run_ids import check_chosen_id, check_id
 from mulligan.serve.security import USER_HEADER
 from mulligan.serve.served_request import ServedRequest, WatcherPlaces
-from mulligan.wire.agent_facts import DEFINITION_QUERY, Definition
+from mulligan.wire.agent_facts import DEFINITION_QUERY, Definition, ToolDefinition
 from mulligan.wire.compressed_input import decompress_input
 from mulligan.wire.event_types import Event
 from mulligan.wire.run_priority import TENANT_MEMO
-from mulligan.wire.updates import ANSWER, DECIDE, SEND_MESSAGE, STOP
+from mulligan.wire.updates import ANSWER, DECIDE, MOST_ROLES, SEND_MESSAGE, STOP
 
 MOST_WATCHERS = 5_000
 """Streams that this process serves at the same time."""
@@ -75,6 +72,8 @@ NO_END = 10**15
 """An offset that no event has."""
 MOST_ROOTS, PARALLEL_READS = 10_000, 20
 """Runs with sub-agents whose memo is remembered, and how many are read at the same time."""
+
+FORKS_OF_OPERATORS = "Instructions, a model, results and live tools of a fork are for operators; leave them out."
 
 Handle = WorkflowHandle[Any, Any]
 
@@ -122,6 +121,13 @@ class RunInfo(BaseModel):
     def waits_for_person(self) -> bool:
         """Whether it waits for a person's decision or answer."""
         return self.waiting_for is not None and self.waiting_for["kind"] == "person"
+
+    @property
+    def is_price_unknown(self) -> bool:
+        """Whether it has used tokens of a model whose price is not known, so that it has no cost."""
+        usage = self.number("usage")
+        tokens = isinstance(usage, dict) and (usage.get("input_tokens") or usage.get("output_tokens"))
+        return self.number("cost") is None and bool(tokens)
 
     def number(self, name: str) -> Any:
         """A number of the result, or of the progress of an open run: `steps`, `cost` …; None: it is not known."""
@@ -179,11 +185,12 @@ class Runs:
         again is the same run; without that, a request cannot be recognized. `ignored`: what the agent decides by itself.
         """
         run_input = body if isinstance(body, RunInput) else await off_loop(len(body), partial(_parse_input, body))
-        if run_input.resumed_from is not None:
-            raise Problem(
-                422, "invalid_input", '"resumed_from" is set by this server alone; to continue a run, send '
-                "POST /api/runs/{id}/resume.",
-            )  # fmt: skip
+        for field, path in (("resumed_from", "resume"), ("forked_from", "fork"), ("foreign_results", "resume")):
+            if getattr(run_input, field) is not None:
+                raise Problem(
+                    422, "invalid_input",
+                    f'"{field}" is set by this server alone; to {path} a run, send POST /api/runs/{{id}}/{path}.',
+                )  # fmt: skip
         if run_id is not None:
             check_chosen_id(run_id)
         run_id = run_id or server_id
@@ -191,7 +198,9 @@ class Runs:
         agent = await self.agent(caller, run_input.agent)
         if run_input.client_instructions or ignored.names:
             given = {"metadata": run_input.metadata, "client_instructions": run_input.client_instructions}
-            taken = ignored.accept(agent, given, strict=self._strict)
+            # A model alone has no instructions but the client's, and no output type.
+            decides = {"name": run_input.agent} if run_input.model_only else agent
+            taken = ignored.accept(decides, given, strict=self._strict)
             run_input = run_input.model_copy(update={"client_instructions": None, **taken})
         if run_id is None:
             request = request or StartRequest(f"{run_input.agent[:80]}-")
@@ -222,8 +231,7 @@ class Runs:
         described = await self.describe(caller, run_id)
         if caller.agents is not None or options.get("client_instructions") or ignored.names:
             # A caller who sees a run sees its sub-agents' runs, but may not start such an agent itself.
-            name = (await memo_of(described)).get("agent")
-            agent = {} if name is None and caller.agents is None else await self.agent(caller, str(name))
+            agent = await self._agent_of(caller, described)
             options = ignored.accept(agent, options, strict=self._strict)
         if chosen := options.get("id"):
             check_chosen_id(chosen)
@@ -252,6 +260,56 @@ class Runs:
         except ResumeError as error:
             raise Problem(409, "not_resumable", str(error)) from None
         return Started.noted(started.handle.id, is_new=started.is_new)
+
+    async def fork(
+        self, caller: Caller, run_id: str, options: Mapping[str, Any], *, key: str | None = None
+    ) -> StartedRun:
+        """Fork a run. The fork has the tenant of that run, whoever the caller is.
+
+        `options`: those of `mulligan.client.fork_run.Fork`, and `id`. `key`: as for `resume`.
+        """
+        described = await self.describe(caller, run_id)
+        if caller.agents is not None:
+            await self._agent_of(caller, described)
+        given = dict(options)
+        if chosen := given.pop("id", None):
+            check_chosen_id(chosen)
+        try:
+            fork = parse_fork(given)
+            if fork.is_for_operators and not caller.operator:
+                raise Problem(403, "operators_only", FORKS_OF_OPERATORS)
+            user = caller.other_user
+            started = await start_fork(self.client, run_id, fork, new_id=chosen or key, user=user)
+        except WorkflowAlreadyStartedError as error:
+            if key is not None and chosen is None:
+                raise key_reused(error.workflow_id) from None
+            raise Problem(
+                409, "id_taken", f"There is a run {error.workflow_id!r} already; choose another id."
+            ) from None
+        except RunNotFoundError as error:
+            raise Problem(404, "run_not_found", str(error)) from None
+        except NoWorkerError as error:
+            raise Problem(503, "no_worker", str(error)) from None
+        except ResumeError as error:
+            raise Problem(422, "not_forkable", str(error)) from None
+        ServedRequest.current().started = started.handle.id
+        return started
+
+    async def branch(self, caller: Caller, run_id: str, options: Mapping[str, Any], server_id: str) -> Started:
+        """Answer the message that a run has answered again, or another one in its place, in a run with the id `server_id`.
+
+        The branch begins with the messages and the tenant of the run. `options`: as for `branch_run`, but the user.
+        """
+        run_input = await self.input(caller, run_id)
+        if run_input is None:
+            raise Problem(409, "not_an_agent", f"The workflow {run_id[:80]!r} is not a run of an agent.")
+        options = NOTHING_IGNORED.accept(await self.agent(caller, run_input.agent), options, strict=self._strict)
+        given = {**options, "user": caller.other_user}
+        try:
+            await branch_run(self.client, run_id, run_input, given, server_id)
+        except WorkflowAlreadyStartedError:
+            raise Problem(409, "id_taken", f"There is a run {server_id!r} already.") from None
+        return Started.noted(server_id, is_new=True)
 
     # Reading
 
@@ -304,9 +362,11 @@ class Runs:
         """A page of the query `steps`: {`steps`, `next`, `total`}."""
         return await self._page(caller, run_id, "steps", since, limit)
 
-    async def messages(self, caller: Caller, run_id: str, since: int = 0, limit: int = 100) -> dict[str, Any]:
-        """A page of the query `messages`: {`messages`, `next`, `total`}."""
-        return await self._page(caller, run_id, "messages", since, limit)
+    async def messages(
+        self, caller: Caller, run_id: str, since: int = 0, limit: int = 100, conversation: str | None = None
+    ) -> dict[str, Any]:
+        """A page of the query `messages`: {`messages`, `next`, `total`}. `conversation`: an agent's; None: the first."""
+        return await self._page(caller, run_id, "messages", since, limit, conversation)
 
     async def pending(self, caller: Caller, run_id: str) -> list[dict[str, Any]]:
         """The calls of a run, and of the runs below it, that wait for a person: each has the `id` of its run."""
@@ -324,13 +384,30 @@ class Runs:
         await self.describe(caller, run_id)
         return await unless_missing(read_input(self.client, run_id))
 
-    async def tool_schema(self, caller: Caller, run_id: str, tool: str, conversation: str) -> dict[str, Any] | None:
-        """The JSON schema of a tool's arguments, as the run pinned it; None: the run has no such tool."""
+    async def tool(self, caller: Caller, run_id: str, name: str, conversation: str) -> ToolDefinition | None:
+        """A tool as the run pinned it, with the JSON schema by which its arguments are checked; None: it has none such."""
         await self.describe(caller, run_id)
         pinned = await query_run(self.client.get_workflow_handle(run_id), DEFINITION_QUERY, conversation)
         definition = Definition.model_validate(pinned)
-        parameters = next((each.parameters for each in definition.tools if each.name == tool), None)
-        return definition.mcp_schemas.get(tool, parameters)
+        tool = definition.tool(name)
+        schema = definition.mcp_schemas.get(name)
+        return tool.model_copy(update={"parameters": schema}) if tool and schema else tool
+
+    async def context(self, caller: Caller, run_id: str, step: int, conversation: str | None = None) -> ModelContext:
+        """What the model was sent in a step. `conversation`: an agent's; None: the first. For operators."""
+        await self.describe(caller, run_id)
+        if not caller.operator:
+            raise Problem(403, "operators_only", "What the model was sent is for operators.")
+        try:
+            return await read_model_context(self.client, run_id, step, conversation)
+        except RunNotFoundError as error:
+            raise Problem(404, "run_not_found", str(error)) from None
+        except NoSuchStepError as error:
+            raise Problem(404, "no_such_step", str(error)) from None
+        except NoWorkerError as error:
+            raise Problem(503, "no_worker", str(error)) from None
+        except ResumeError as error:
+            raise Problem(409, "context_unreadable", str(error)) from None
 
     async def agents(self, caller: Caller) -> list[dict[str, Any]]:
         """The agents that the workers serve, and the caller may use, each as `mulligan agents --json` prints it,
@@ -347,9 +424,21 @@ class Runs:
         if agents is not None and name not in agents:
             agents = await self._agents.read(valid_seconds=RECENT_SECONDS)
         if not caller.may_use(name) or (agents is not None and name not in agents):
-            known = ", ".join(each for each in sorted(agents or caller.agents or ()) if caller.may_use(each)) or "none"
-            raise Problem(404, "unknown_agent", f"There is no agent {name[:80]!r}; there are: {known[:1_000]}.")
+            known = [each for each in agents or caller.agents or () if caller.may_use(each)]
+            raise Problem(404, "unknown_agent", unknown_agent(name, known))
         return agents[name] if agents else {"name": name}
+
+    async def _agent_of(self, caller: Caller, described: WorkflowExecution) -> dict[str, Any]:
+        """Return the agent of a run, as `agent`; {} for a workflow without a single agent, if the caller may use all."""
+        if (name := (await memo_of(described)).get("agent")) is not None:
+            return await self.agent(caller, str(name))
+        if caller.agents is None:
+            return {}
+        raise Problem(
+            404, "unknown_agent",
+            f"The workflow {described.id[:80]!r} has no single agent, and this token is for certain agents only; use one "
+            "for all agents.",
+        )  # fmt: skip
 
     # Watching
 
@@ -419,8 +508,9 @@ class Runs:
     async def decide(
         self, caller: Caller, run_id: str, fields: Mapping[str, Any], update_id: str | None = None
     ) -> dict[str, Any]:
-        """Decide on a waiting call. `by` is the caller's name."""
-        return await self._update(caller, run_id, DECIDE, _by(caller, fields), update_id)
+        """Decide on a waiting call. `by` is the caller's name. The run refuses a caller without the role that it needs."""
+        fields = {**_by(caller, fields), "roles": None if caller.operator else sorted(caller.roles)[:MOST_ROLES]}
+        return await self._update(caller, run_id, DECIDE, fields, update_id)
 
     async def answer(
         self, caller: Caller, run_id: str, fields: Mapping[str, Any], update_id: str | None = None
@@ -467,10 +557,12 @@ class Runs:
             raise RunEndedError
         return await send_update(self.client, run_id, update, dict(fields), update_id=update_id)
 
-    async def _page(self, caller: Caller, run_id: str, query: str, since: int, limit: int) -> dict[str, Any]:
+    async def _page(
+        self, caller: Caller, run_id: str, query: str, since: int, limit: int, conversation: str | None = None
+    ) -> dict[str, Any]:
         await self.describe(caller, run_id)
-        handle = self.client.get_workflow_handle(run_id)
-        page: dict[str, Any] = await query_run(handle, query, since, min(limit, MOST_ITEMS))
+        handle, selected = self.client.get_workflow_handle(run_id), [] if conversation is None else [conversation]
+        page: dict[str, Any] = await query_run(handle, query, since, min(limit, MOST_ITEMS), *selected)
         return page
 
     async def _may_see(self, caller: Caller, execution: WorkflowExecution) -> bool:

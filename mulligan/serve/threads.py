@@ -4,6 +4,9 @@ Each turn of a conversation is a run. The first turn's id is made from the tenan
 next turn resumes the run of the one before, so its id follows from that. No server keeps anything, and Temporal starts a
 turn once, however many requests ask for it. The history that a client sends is not read: the run has it.
 
+A message that is answered again begins a branch: its first turn begins as the run did that answered the message before, and
+has the next id of the form `…-branch-N`. The newest branch is the conversation; the turns before it are those of its runs.
+
 Everybody can compute these ids. So a run with such an id is a turn only if it is of the caller's tenant and names the
 conversation; where another run has the id, the conversation goes on under the next one.
 """
@@ -17,14 +20,14 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.client.resumed_run import MOST_TAKEN_IDS, ResumedRun, newest_continuation
 from mulligan.client.start_run import StartUnknownError, read_input
-from mulligan.content import Part, shown_content
+from mulligan.content import Part, described, shown_content
 from mulligan.run_input import RunInput
 from mulligan.serve.caller import Caller
 from mulligan.serve.idempotency import start_unknown
@@ -35,10 +38,15 @@ from mulligan.serve.served_request import IGNORED
 THREAD_ID, MESSAGE_ID = "thread_id", "message_id"
 """Keys in the metadata of a turn's run: the conversation's id, and that of the user's message, as the client names them."""
 MOST_ID_CHARS = 500
+MOST_TURNS_BACK = 100
+"""The newest turns, among which the one is looked for that has answered a message."""
 MOST_TRIES = 3
 """How often a turn is looked for again when another request has started one at the same time."""
 LISTED = 20
 """Runs of a conversation, the newest first, that are read from Temporal's visibility."""
+Intent = Literal["say", "edit", "regenerate"]
+"""What a client does with a message: it says it, unless it has said it before; it puts it in the place of an earlier message
+with the same id; or it wants another answer to it."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +60,17 @@ class UserMessage:
     metadata: dict[str, str] = field(default_factory=dict)
     """Likewise."""
 
+    def check(self) -> None:
+        """Check that there is something to answer.
+
+        Raises:
+            Problem: the message has no text, or no valid id.
+        """
+        if self.id is not None and (not self.id or len(self.id) > MOST_ID_CHARS):
+            raise Problem(422, "invalid_input", f"A message's id must be 1 to {MOST_ID_CHARS} characters.")
+        if not self.prompt or (isinstance(self.prompt, str) and not self.prompt.strip()):
+            raise Problem(422, "invalid_input", "The user's message has no text.")
+
 
 @dataclass(frozen=True)
 class ThreadTurn:
@@ -60,21 +79,23 @@ class ThreadTurn:
     run_id: str
     input: RunInput
     is_open: bool
+    is_new: bool = False
+    """Whether this request has started it."""
+
+    @property
+    def said(self) -> int:
+        """How many messages of the user the turn has begun with."""
+        return sum(each.role == "user" for each in self.input.new_messages)
+
+    def replies_to(self, message: UserMessage) -> bool:
+        """Whether the turn replies to the message with this id, whatever its text was."""
+        return message.id is not None and message.id == self.input.metadata.get(MESSAGE_ID)
 
     def answers(self, message: UserMessage) -> bool:
-        """Whether the turn is the reply to a message.
-
-        Raises:
-            Problem: the message has the id of the turn's, and another text.
-        """
-        if message.id is None or message.id != self.input.metadata.get(MESSAGE_ID):
-            return False
-        if _comparable(message.prompt) != _comparable(self.input.prompt):
-            raise Problem(
-                409, "message_changed", f"The message {message.id[:80]!r} was sent before, with another text. "
-                "A conversation cannot be changed; send a message with a new id.",
-            )  # fmt: skip
-        return True
+        """Whether the turn is the reply to a message, as it was sent or as clients are shown it."""
+        sent, given = self.input.prompt, message.prompt
+        is_shown = isinstance(given, str) and given.split() == described(sent).split()
+        return self.replies_to(message) and (is_shown or _comparable(given) == _comparable(sent))
 
 
 def _comparable(prompt: str | list[Part] | None) -> Any:
@@ -105,12 +126,22 @@ class Thread:
 
     async def newest(self) -> ThreadTurn | None:
         """The newest turn; None: nobody has said anything yet."""
+        return (await self._newest())[1]
+
+    async def _newest(self) -> tuple[str, ThreadTurn | None]:
+        """The id that the next branch would have, and the newest turn of the newest branch."""
         run = await self._listed() or (await self._first_turn())[1]
-        if run is None:
-            return None
-        # Visibility is a little late, so later turns may have been started.
-        run = await newest_continuation(self._runs.client, run)
-        return await self._turn(run.description.id)
+        # Visibility is a little late, so later branches and turns may have been started.
+        number, taken = self._place(run.description.id)[0] if run else 0, 0
+        while taken < MOST_TAKEN_IDS:
+            number += 1
+            branch_id = f"{self._first}-branch-{number}"
+            branch = await ResumedRun.read(self._runs.client, branch_id) if run else None
+            if branch is None:
+                run = run and await newest_continuation(self._runs.client, run)
+                return branch_id, await self._turn(run.description.id) if run else None
+            run, taken = (branch, 0) if await self._is_turn(branch) else (run, taken + 1)
+        raise self._all_taken()
 
     async def turns(self) -> AsyncIterator[ThreadTurn]:
         """The turns, the newest first, as far back as Temporal keeps them."""
@@ -129,38 +160,72 @@ class Thread:
             return None
         return await self._turn(source[0])
 
-    async def reply(self, message: UserMessage) -> ThreadTurn:
+    async def reply(
+        self, message: UserMessage, intent: Intent = "say", *, said: int = 0, replaces: str = ""
+    ) -> ThreadTurn:
         """The turn that replies to a message. It is started, unless an earlier request has done so.
 
+        A message with the id of an earlier one and another text takes its place: its turn begins a branch, without what came
+        after that message. So does a message that is to have another answer.
+
+        Args:
+            message: The message.
+            intent: What the client does with it.
+            said: How many messages of the user the client has: where that are no more than were said, this one may be an
+                earlier one. With another intent than `say` it may be in any case.
+            replaces: The run whose answer is to be replaced, if the client names it: sent again, it gets the new answer.
+
         Raises:
-            Problem: the turn before has not ended; or two messages were sent at the same time, and this is the other one.
+            Problem: the newest turn has not ended; or two messages were sent at the same time, and this is the other one.
         """
-        if message.id is not None and (not message.id or len(message.id) > MOST_ID_CHARS):
-            raise Problem(422, "invalid_input", f"A message's id must be 1 to {MOST_ID_CHARS} characters.")
-        if not message.prompt or (isinstance(message.prompt, str) and not message.prompt.strip()):
-            raise Problem(422, "invalid_input", "The user's message has no text.")
+        message.check()
         is_recognized = message.id is not None
         message = message if is_recognized else replace(message, id=secrets.token_hex(16))
-        for _ in range(MOST_TRIES):
-            newest = await self.newest()
-            if newest is not None and newest.answers(message):
-                return newest
+        for attempt in range(MOST_TRIES):
+            next_branch, newest = await self._newest()
+            looks_back = intent != "say" or (newest is not None and 0 < said <= newest.said)
+            earlier = await self._reply_to(message, newest, looks_back=looks_back)
+            if newest is not None and earlier is not None and earlier.answers(message):
+                is_replacement = earlier.run_id != replaces and (newest.is_open or any(self._place(replaces)))
+                stands = intent == "edit" or attempt > 0 or is_replacement
+                if intent == "say" or (stands and earlier.run_id == newest.run_id):
+                    return earlier
             if newest is not None and newest.is_open:
                 raise Problem(
                     409, "busy", "The agent has not finished its reply to an earlier message. Wait for its end, decide "
                     f"what it waits for, or stop it: POST /api/runs/{newest.run_id}/stop.",
                 )  # fmt: skip
             try:
-                run_id = await self._start(newest, message)
+                if earlier is not None:
+                    run_id = await self._start(earlier, message, branch_id=next_branch)
+                else:
+                    run_id = await self._start(newest, message)
             except StartUnknownError as error:
                 if is_recognized:
                     raise
                 return await self._turn_after_all(message, error.workflow_id)
             if run_id is not None:
-                return await self._turn(run_id)
+                return replace(await self._turn(run_id), is_new=True)
         raise Problem(
             409, "busy", "Another message of this conversation was sent at the same time. Send this one again."
         )
+
+    async def turn_at(self, number: int) -> ThreadTurn | None:
+        """The turn that replies to the user's message before which the conversation has so many messages."""
+        turn, left = await self.newest(), MOST_TURNS_BACK
+        while turn is not None and left and len(turn.input.messages) > number:
+            turn, left = await self._turn_before(turn), left - 1
+        return turn if turn is not None and len(turn.input.messages) == number else None
+
+    async def _reply_to(
+        self, message: UserMessage, newest: ThreadTurn | None, *, looks_back: bool
+    ) -> ThreadTurn | None:
+        """The turn that replies to the message with this id: the newest one, or one before it."""
+        turn, left = newest, MOST_TURNS_BACK if looks_back else 1
+        while turn is not None and not turn.replies_to(message):
+            left -= 1
+            turn = await self._turn_before(turn) if left else None
+        return turn
 
     async def _turn_after_all(self, message: UserMessage, run_id: str) -> ThreadTurn:
         """The turn of a message, if Temporal has started it without an answer.
@@ -175,18 +240,23 @@ class Thread:
                 return newest
         raise start_unknown(run_id, "a message with an id")
 
-    async def _start(self, before: ThreadTurn | None, message: UserMessage) -> str | None:
-        """Start the turn after `before`, and return its id; None: there is a run with another message by now."""
+    async def _start(self, before: ThreadTurn | None, message: UserMessage, *, branch_id: str = "") -> str | None:
+        """Start the turn after `before`, or with a `branch_id` the turn in its place, and return its id.
+
+        None: there is a run with another message by now.
+        """
         metadata = {**message.metadata, THREAD_ID: self._id, MESSAGE_ID: message.id or ""}
         instructions = message.instructions or None
         try:
             if before is not None:
                 kept = {name: value for name, value in before.input.metadata.items() if name != IGNORED}
                 options = {
-                    "prompt": message.prompt,
+                    "prompt": before.input.prompt if branch_id and before.answers(message) else message.prompt,
                     "metadata": {**kept, **metadata},
                     **({"client_instructions": instructions} if instructions else {}),
                 }
+                if branch_id:
+                    return (await self._runs.branch(self._caller, before.run_id, options, branch_id)).id
                 return (await self._runs.resume(self._caller, before.run_id, options)).id
             run_input = RunInput(
                 agent=self._agent, prompt=message.prompt, metadata=metadata, client_instructions=instructions
@@ -212,9 +282,22 @@ class Thread:
             run = await ResumedRun.read(self._runs.client, run_id)
             if run is None or await self._is_turn(run):
                 return run_id, run
-        raise Problem(
+        raise self._all_taken()
+
+    def _all_taken(self) -> Problem:
+        return Problem(
             409, "id_taken", f"Other runs have the ids of the conversation {self._id[:80]!r}; name another one."
         )
+
+    def _place(self, run_id: str) -> tuple[int, int, int]:
+        """The place of an id among those of the conversation: its branch, its number if others have the ids before it, and
+        how often it was resumed. Zeros: it is none of them.
+        """
+        match = re.fullmatch(rf"{re.escape(self._first)}(?:-branch-(\d+)|-(\d+))?(-resumed(?:-(\d+))?)?", run_id)
+        if match is None:
+            return 0, 0, 0
+        resumed = int(match[4] or 1) if match[3] else 0
+        return int(match[1] or 0), int(match[2] or 1), resumed
 
     async def _is_turn(self, run: ResumedRun) -> bool:
         """Whether a run with an id of this conversation is of the caller's tenant, and of this conversation."""
@@ -225,7 +308,6 @@ class Thread:
 
     async def _listed(self) -> ResumedRun | None:
         """The newest turn that Temporal's visibility knows."""
-        pattern = re.compile(rf"{re.escape(self._first)}(?:-(\d+))?(?:-resumed(?:-(\d+))?)?")
         query = f'WorkflowId STARTS_WITH "{self._first}" AND ParentWorkflowId IS NULL'
         pages = self._runs.client.list_workflows(query, page_size=LISTED)
         try:
@@ -234,8 +316,8 @@ class Thread:
             if error.status != RPCStatusCode.INVALID_ARGUMENT:
                 raise
             return None  # an old server, which cannot search for ids
-        ids = {each.id for each in pages.current_page or () if pattern.fullmatch(each.id)}
-        for run_id in sorted(ids, key=lambda each: (len(each), each), reverse=True):
+        ids = {each.id for each in pages.current_page or () if any(self._place(each.id))}
+        for run_id in sorted(ids, key=self._place, reverse=True):
             run = await ResumedRun.read(self._runs.client, run_id)
             if run is not None and await self._is_turn(run):
                 return run

@@ -63,6 +63,7 @@ class AgentsOnTemporal:
         others: Sequence[Agent] = (),
         scripts: Sequence[Script] = (),
         sub_agents: Mapping[str, Script] | None = None,
+        resources: object = None,
         **run_input: Any,
     ) -> AgentRun[OutputT]:
         from mulligan.worker.wiring import running_worker
@@ -71,7 +72,7 @@ class AgentsOnTemporal:
         queue = f"test-{uuid.uuid4().hex[:8]}"
         spans, models = InMemorySpanExporter(), [model, *scripts, *(sub_agents or {}).values()]
         telemetry = Telemetry(SimpleSpanProcessor(spans), content=True, exports=False)
-        loaded = load_for_test([agent, *others], [model, *scripts], sub_agents)
+        loaded = load_for_test([agent, *others], [model, *scripts], sub_agents, resources)
         reset_models(models)
         try:
             async with running_worker(self.client, loaded, telemetry, queue):

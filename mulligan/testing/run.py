@@ -23,11 +23,14 @@ from mulligan.worker.loading import LoadedModules, load_agents
 if TYPE_CHECKING:  # imported when a run begins: pytest imports test modules also when none of their tests is selected
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+    from mulligan.activities.models.available_providers import AvailableProviders
     from mulligan.testing._ordered_run import OrderedRun
     from mulligan.testing.person import Person
 
 _CONVERSATION = "0"
 """The key of the only conversation of an AgentWorkflow."""
+_GIVEN = "resources="
+"""In place of the name of a module, for the resources that a test gives."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ class AgentRun(Generic[OutputT]):
         return self.result.output if self.result else None  # type: ignore[return-value]
 
 
-async def run_agent(
+async def run_agent(  # noqa: PLR0913 - all but two are options, given by name
     agent: Agent[OutputT],
     prompt: str | RunInput,
     *,
@@ -85,6 +88,7 @@ async def run_agent(
     scripts: Sequence[Script] = (),
     sub_agents: Mapping[str, Script] | None = None,
     person: Person | None = None,
+    resources: object = None,
     **run_input: Any,
 ) -> AgentRun[OutputT]:
     """Run an agent in milliseconds: without server, network and API key. Timers and retries do not wait.
@@ -99,27 +103,48 @@ async def run_agent(
             If a sub-agent is called several times at once, a `Script` answers each run the same.
         person: Called for each call that waits for approval or an answer, also of a sub-agent, when nothing else can run. It
             returns a `Decide`, an `Answer`, or None for no reply, so that `approval_timeout` passes.
+        resources: A fake that all tools get as `ctx.resources`, in place of what the `resources()` of the agents' modules
+            yield; those are not opened then. None: they are opened as a worker does it.
         **run_input: Fields of the RunInput: `max_steps`, `metadata`, `on_invalid_tool_input` …
 
     Raises:
         AssertionError: an assertion in a turn failed, or the model was called more or less often than it has turns.
-        DeclarationError: the agents cannot be served together.
+        DeclarationError: the agents cannot be served together, or `model` is the name of a real model.
         ValidationError: a field that RunInput does not have, or an invalid value.
+    """
+    given = make_run_input(agent, prompt, model, run_input)
+    models = [model, *scripts, *(sub_agents or {}).values()]
+    loaded = load_for_test([agent, *others], [model, *scripts], sub_agents, resources)
+    run = await run_loaded(agent, given, loaded, models, person=person)
+    check_models(models, run)
+    return run
+
+
+async def run_loaded(
+    agent: Agent[OutputT],
+    given: RunInput,
+    loaded: LoadedModules,
+    models: Sequence[Script] = (),
+    *,
+    person: Person | None = None,
+    providers: AvailableProviders | None = None,
+) -> AgentRun[OutputT]:
+    """Run an agent that is loaded. `providers`: answer in place of those of its models.
+
+    Raises:
+        BaseException: an assertion in a turn of `models` failed.
     """
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
     from mulligan.workflows.agent_workflow import AgentWorkflow
 
-    spans, models = InMemorySpanExporter(), [model, *scripts, *(sub_agents or {}).values()]
-    loaded = load_for_test([agent, *others], [model, *scripts], sub_agents)
-    async with _ordered_run(AgentWorkflow, loaded, models, spans, person) as ordered:
+    spans = InMemorySpanExporter()
+    async with _ordered_run(AgentWorkflow, loaded, models, spans, person, providers) as ordered:
 
         async def query(_: str | None, name: str, *arguments: Any) -> Any:
             return await ordered.query(name, *arguments)
 
-        run = await read_agent_run(agent, ordered.run(make_run_input(agent, prompt, model, run_input)), query, spans)
-    check_models(models, run)
-    return run
+        return await read_agent_run(agent, ordered.run(given), query, spans)
 
 
 async def run_workflow(
@@ -128,6 +153,7 @@ async def run_workflow(
     agents: Sequence[Agent],
     models: Sequence[Script],
     person: Person | None = None,
+    resources: object = None,
 ) -> Any:
     """Run your own workflow with `DurableAgent`s, and return its result as JSON values.
 
@@ -138,6 +164,7 @@ async def run_workflow(
             the workflow passes `model=`.
         models: The scripted models.
         person: As for `run_agent`.
+        resources: As for `run_agent`.
 
     Raises:
         WorkflowFailureError: the workflow failed.
@@ -146,22 +173,35 @@ async def run_workflow(
     """
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-    async with _ordered_run(workflow, load_for_test(agents, models), models, InMemorySpanExporter(), person) as ordered:
+    loaded = load_for_test(agents, models, resources=resources)
+    async with _ordered_run(workflow, loaded, models, InMemorySpanExporter(), person) as ordered:
         result = await ordered.run(*arguments)
     check_models(models)
     return result
 
 
 def make_run_input(agent: Agent, prompt: str | RunInput, model: ScriptedModel, fields: dict[str, Any]) -> RunInput:
-    """The RunInput of a run of this agent with that model."""
+    """The RunInput of a run of this agent with that model.
+
+    Raises:
+        DeclarationError: `model` is not a scripted model.
+    """
+    if not isinstance(model, Script):
+        raise DeclarationError(
+            f"model={model!r} is no scripted model, but a test without a server calls no real one; give the answers: "
+            'model=ScriptedModel("It is on its way."). A real model is for `mulligan start … --model`.'
+        )
     base = prompt.model_dump(exclude_unset=True) if isinstance(prompt, RunInput) else {"prompt": prompt}
     return RunInput.model_validate({**base, **fields, "agent": agent.name, "model": f"scripted:{model.name}"})
 
 
 def load_for_test(
-    agents: Sequence[Agent], scripts: Sequence[Script], sub_agents: Mapping[str, Script] | None = None
+    agents: Sequence[Agent],
+    scripts: Sequence[Script],
+    sub_agents: Mapping[str, Script] | None = None,
+    resources: object = None,
 ) -> LoadedModules:
-    """The agents and scripts as a worker loads them, with scripted models for some sub-agents.
+    """The agents and scripts as a worker loads them, with scripted models for some sub-agents, and `resources` for all.
 
     Raises:
         DeclarationError: the agents cannot be served together, or `sub_agents` names an agent that is missing.
@@ -175,7 +215,24 @@ def load_for_test(
         key = f"sub_agents[{name!r}]"
         loaded.registry.scripts[key] = script
         known[name] = replace(known[name], model=f"scripted:{key}")
-    return loaded
+    return loaded if resources is None else _with_resources(loaded, resources)
+
+
+def _with_resources(loaded: LoadedModules, resources: object) -> LoadedModules:
+    """What is loaded, with one value as the resources of every agent and tool."""
+
+    @asynccontextmanager
+    async def given() -> AsyncIterator[object]:
+        yield resources
+
+    registry = loaded.registry
+    tools = {*registry.tools, *(tool.name for agent in registry.agents.values() for tool in agent.listed_tools)}
+    return replace(
+        loaded,
+        resources={_GIVEN: given},
+        modules_of_agents=dict.fromkeys(registry.agents, _GIVEN),
+        modules_of_tools=dict.fromkeys(tools, _GIVEN),
+    )
 
 
 def reset_models(models: Sequence[Script]) -> None:
@@ -206,7 +263,12 @@ def check_models(models: Sequence[Script], run: AgentRun | None = None) -> None:
 
 @asynccontextmanager
 async def _ordered_run(
-    workflow: type, loaded: LoadedModules, models: Sequence[Script], spans: InMemorySpanExporter, person: Person | None
+    workflow: type,
+    loaded: LoadedModules,
+    models: Sequence[Script],
+    spans: InMemorySpanExporter,
+    person: Person | None,
+    providers: AvailableProviders | None = None,
 ) -> AsyncIterator[OrderedRun]:
     """A run of a workflow, with its activities open."""
     from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -219,7 +281,8 @@ async def _ordered_run(
 
     reset_models(models)
     telemetry = Telemetry(SimpleSpanProcessor(spans), content=True, exports=False)
-    async with AgentActivities(loaded, telemetry, tokens=CallbackTokens(_random_key)).opened() as activities:
+    created = AgentActivities(loaded, telemetry, tokens=CallbackTokens(_random_key), providers=providers)
+    async with created.opened() as activities:
         driver = PersonDriver(person) if person is not None else None
         features = LoadedFeatures(loaded).classes
         run = OrderedRun(workflow, activities, f"test-{uuid.uuid4().hex[:8]}", person=driver, features=features)

@@ -57,9 +57,13 @@ class _Turns:
     def open(self, trace: str, number: int, facts: AgentFacts) -> None:
         """Note that a turn begins."""
         self.numbers[trace] = number
+        self.take_agent(trace, facts)
+        self.touch(trace)
+
+    def take_agent(self, trace: str, facts: AgentFacts) -> None:
+        """Note which agent has the conversation of a turn from now on."""
         self.outputs[trace] = facts.definition.output.name if facts.definition.output else ""
         self.sub_agents[trace] = {name for name, tool in facts.tools.items() if tool.agent is not None}
-        self.touch(trace)
 
     def touch(self, trace: str) -> None:
         """An activity of the turn follows."""
@@ -84,6 +88,7 @@ class _CallResult:
     failure: SpanFailure | None = None
     message: str = ""
     media: Sequence[Media] = ()
+    untrusted: bool = False
 
 
 class ExecutionSpans:
@@ -130,7 +135,7 @@ class ExecutionSpans:
         elif isinstance(request, ModelCall):
             self._add_model_call(activity, request)
         elif isinstance(request, CallTool):
-            self._add_tool_call(activity, request)
+            self.add_tool_call(activity, request)
         elif activity.type == FINISH_RUN:
             self._add_finish(activity)
         elif isinstance(outcome, RecordedFailure) and self._is_excluded(outcome):
@@ -166,6 +171,7 @@ class ExecutionSpans:
             metadata=request.input.metadata if request.input else {},
             call_id=request.call_id,
             resumed_from=request.input.resumed_from if request.input else None,
+            forked_from=request.input.forked_from if request.input else None,
         )
         at = activity.scheduled
         self.spans["root", trace] = TraceSpan.from_definition(spans.invoke_agent(run), at, at)
@@ -252,6 +258,7 @@ class ExecutionSpans:
             attempt=outcome.attempts or 1,
             repaired_by=outcome.repaired_by,
             decision=outcome.decision,
+            untrusted=outcome.untrusted,
         )
         failure = None
         if (error := outcome.error) is not None:
@@ -268,11 +275,16 @@ class ExecutionSpans:
         elif self.execution.closed is None:
             self._put_call(request, call, repaired_by, _CallResult(start=at, end=None))
 
-    def _add_tool_call(self, activity: Activity, request: CallTool) -> None:
+    def add_agent(self, trace: str, facts: AgentFacts) -> None:
+        """Another agent has taken the conversation over."""
+        self._turns.take_agent(trace, facts)
+
+    def add_tool_call(self, activity: Activity, request: CallTool, **more: Any) -> None:
+        """Add a call that ran as an activity. `more`: further fields of `ToolCallAttempt`."""
         if isinstance(activity.outcome, ToolOutcome) and activity.outcome.questions is not None:
             return  # the activity that continues the call has its span
         result = self._activity_result(activity, request.where.trace, request.call)
-        self._put_call(request, request.call, request.repaired_by, result)
+        self._put_call(request, request.call, request.repaired_by, result, **more)
 
     def _activity_result(self, activity: Activity, trace: str, call: ToolCall) -> _CallResult:
         """How the call of an activity went. If its worker was lost, or did not know the agent, another activity says."""
@@ -301,16 +313,34 @@ class ExecutionSpans:
             kind = str(fatal.get("fields", {}).get("kind") or fatal.get("type"))
             failure = spans.tool_call_failure(kind, str(fatal.get("message", "")), recovered=False)
         media = media_of(outcome.content)
-        return _CallResult(start=start, end=end, attempt=outcome.attempts or 1, failure=failure, media=media)
+        return _CallResult(
+            start=start,
+            end=end,
+            attempt=outcome.attempts or 1,
+            failure=failure,
+            media=media,
+            untrusted=outcome.untrusted,
+        )
 
     def _put_call(
-        self, request: ModelCall | CallTool, call: ToolCall, repaired_by: list[str], result: _CallResult
+        self,
+        request: ModelCall | CallTool,
+        call: ToolCall,
+        repaired_by: list[str],
+        result: _CallResult,
+        **more: Any,
     ) -> None:
         trace = request.where.trace
         recorded = self.decisions.get((trace, call.id))
         decision: Decision | None = recorded.decision if recorded else None
         attempt = ToolCallAttempt(
-            call=call, step=request.step, attempt=result.attempt, repaired_by=repaired_by, decision=decision
+            call=call,
+            step=request.step,
+            attempt=result.attempt,
+            repaired_by=repaired_by,
+            decision=decision,
+            untrusted=result.untrusted,
+            **more,
         )
         self._put_attempt(trace, attempt, result)
 

@@ -40,6 +40,22 @@ class ToolDefinition(BaseModel):
     parameters: dict[str, JsonValue]
 
 
+class ProviderToolDefinition(BaseModel):
+    """A `tool` that a `provider` (its name, such as `openai`) runs itself: its JSON as the provider's API takes it."""
+
+    provider: str
+    tool: dict[str, JsonValue]
+
+
+class HiddenTool(ToolDefinition):
+    """A tool that only a feature calls: no request has it.
+
+    `name`, `description`, `parameters`: as of a ToolDefinition. `result`: the JSON schema of its result, if it is known.
+    """
+
+    result: dict[str, JsonValue] | None = optional_field()
+
+
 class OutputFormat(BaseModel):
     """The schema by which the provider constrains the model's answer: its `name`, `description` and `json_schema`."""
 
@@ -52,16 +68,41 @@ class Definition(BaseModel):
     """The part of an agent in each request to the provider: `instructions`, `tools` (output tools are tools here), and
     `output`, the format of the answer, or None for text.
 
+    `hidden`: tools that only features call.
     `mcp`: the name of a tool at its MCP server, by the tool's name, where the latter does not end with the former.
     `mcp_schemas`: the JSON schema by which the arguments of a server's tool are validated, by the tool's name, where the
     tool's `parameters`, which the model sees, are simpler.
+    `on_demand`: the names of the tools that the model does not see before it has found them.
+    `stored`: where the whole is in the content storage, if it is too large for history: the tools that are found on demand,
+    and those that are hidden, are there only.
+    `provider_tools`: the tools that providers run themselves, of all providers.
+    `settings`: the agent's `model_settings` when the run opened, without secrets, for people. Calls use those of the worker.
     """
 
     instructions: str
     tools: list[ToolDefinition]
+    hidden: list[HiddenTool] = optional_field([])
     output: OutputFormat | None = optional_field()
     mcp: dict[str, str] = optional_field({})
     mcp_schemas: dict[str, dict[str, JsonValue]] = optional_field({})
+    on_demand: list[str] = optional_field([])
+    stored: str | None = optional_field()
+    provider_tools: list[ProviderToolDefinition] = optional_field([])
+    settings: dict[str, JsonValue] = optional_field({})
+
+    @property
+    def visible_tools(self) -> list[ToolDefinition]:
+        """The tools that the model sees from the beginning."""
+        hidden = {*self.on_demand}
+        return [tool for tool in self.tools if tool.name not in hidden]
+
+    def tools_of(self, provider: str) -> list[dict[str, JsonValue]]:
+        """The tools that a provider runs itself. `provider`: its name, such as `openai`."""
+        return [each.tool for each in self.provider_tools if each.provider == provider]
+
+    def tool(self, name: str) -> ToolDefinition | None:
+        """The tool of that `name`, which the model may not see; None if there is none."""
+        return next((each for each in (*self.tools, *self.hidden) if each.name == name), None)
 
 
 class ModelFacts(BaseModel):
@@ -114,8 +155,20 @@ class ToolFacts(SubAgentFacts):
     deferred: bool = optional_field(False)
     """Whether its calls have no result when their body has returned."""
     deferred_timeout: float | None = optional_field()
+    makes_calls: bool = optional_field(False)
+    """Whether its calls do nothing but by calls that they make themselves."""
     on_cancel: bool = optional_field(False)
     """Whether the tool has a function that ends what the body has started."""
+    on_demand: bool = optional_field(False)
+    """Whether the model does not see the tool before it has found it."""
+    feature: str | None = optional_field()
+    """The name of the feature that adds the tool."""
+    role: str | None = optional_field()
+    """The role that whoever decides on its calls must have."""
+    untrusted: bool = optional_field(False)
+    """Whether others may have written its results; of a sub-agent, whether it has such tools."""
+    consequential: bool = optional_field(False)
+    """Whether its calls must not be decided by such results."""
 
 
 class AgentFacts(ModelFacts):
@@ -136,6 +189,8 @@ class AgentFacts(ModelFacts):
     definition: Definition
     digest: str
     structured: bool = optional_field(False)
+    instructions_chars: int | None = optional_field()
+    """How many characters of the definition's instructions are the agent's own, where others follow; None: all."""
     guarded: bool = optional_field(False)
     tools_by_function: bool = optional_field(False)
     """Whether a function has returned the agent's tools for this run."""
@@ -145,6 +200,19 @@ class AgentFacts(ModelFacts):
     """The task queue of model calls, where these have limits of their own; None: the run's."""
     search_attributes: list[str] = optional_field([])
     """Those that the run sets, because the server has them (mulligan/wire/search_attributes.py)."""
+
+    def with_limits_of(self, run: AgentFacts, max_depth: int) -> AgentFacts:
+        """The facts of an agent that takes the conversation of a run over: the limits stay the run's.
+
+        `run`: the facts of the agent that has the conversation. `max_depth`: of the run's sub-agents.
+        """
+        names = ("max_steps", "max_repeats", "max_total_tokens", "max_sub_runs", "max_cost")
+        kept = {name: getattr(run, name) for name in (*names, "carry_bytes", "search_attributes")}
+        tools = {
+            name: tool if tool.agent is None else tool.model_copy(update={"max_depth": max_depth})
+            for name, tool in self.tools.items()
+        }
+        return self.model_copy(update={**kept, "tools": tools, "prices": {**run.prices, **self.prices}})
 
 
 class OpenRun(BaseModel):
@@ -169,10 +237,11 @@ class OpenedRun(CheckedResult):
 
     def fault(self) -> str | None:
         """Why the opened run cannot be used: without a trace, or with facts by which nothing can be scheduled."""
-        return _fault_of_facts(self.facts) if TRACEPARENT.fullmatch(self.trace) else "it has no trace"
+        return fault_of_facts(self.facts) if TRACEPARENT.fullmatch(self.trace) else "it has no trace"
 
 
-def _fault_of_facts(facts: AgentFacts) -> str | None:
+def fault_of_facts(facts: AgentFacts) -> str | None:
+    """Why nothing can be scheduled by the facts; None if it can."""
     tools = facts.tools.values()
     # These are compared only; the others go to Temporal, or are counted down to.
     large = [facts.max_total_tokens, facts.carry_bytes, *(tool.max_total_tokens for tool in tools)]

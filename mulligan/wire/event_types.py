@@ -13,7 +13,18 @@ from pydantic import BaseModel, Field, TypeAdapter
 
 from mulligan.content import Part
 from mulligan.schema.optional_field import optional_field
-from mulligan.values import Deferred, ErrorInfo, Repair, RunResult, StepResult, SubRun, ToolCall, Usage
+from mulligan.values import (
+    Citation,
+    Deferred,
+    ErrorInfo,
+    HostedCall,
+    Repair,
+    RunResult,
+    StepResult,
+    SubRun,
+    ToolCall,
+    Usage,
+)
 
 __all__ = [
     "EVENT",
@@ -26,6 +37,7 @@ __all__ = [
     "Compacted",
     "Decided",
     "Event",
+    "HandedOver",
     "LiveText",
     "MessageReceived",
     "ModelFallback",
@@ -168,6 +180,24 @@ class ModelFallback(_StoredEvent):
     error: ErrorInfo
 
 
+class HandedOver(_StoredEvent):
+    """A call has handed the conversation over: `agent` has it from the next step on, and calls `model`."""
+
+    type: Literal["handed_over"] = "handed_over"
+    step: int
+    """The number of the step with the call, from 1."""
+    call_id: str
+    """The call's id."""
+    name: str
+    """The name of the tool."""
+    from_agent: str
+    """The name of the agent that had the conversation."""
+    agent: str
+    """The name of the agent that has it now."""
+    model: str
+    """The model, as `provider:NAME`."""
+
+
 class TextDelta(_Event):
     """A part of the text that a model is writing, after the first `start` characters (Unicode code points) of `attempt`.
 
@@ -204,6 +234,10 @@ class Answered(_StoredEvent):
     """The calls that it made, in its order."""
     usage: Usage
     """Tokens of the model call."""
+    hosted_calls: list[HostedCall] = optional_field([])
+    """The calls that the provider carried out itself, in their order."""
+    citations: list[Citation] = optional_field([])
+    """The sources that the answer names, in their order."""
 
 
 class ToolCallRepaired(_StoredEvent):
@@ -415,6 +449,7 @@ Event = Annotated[
     | Compacted
     | StepStarted
     | ModelFallback
+    | HandedOver
     | TextDelta
     | TextVoid
     | Answered

@@ -20,8 +20,8 @@ from pydantic import (
 
 from mulligan.schema.optional_field import optional_field
 from mulligan.schema.well_formed import WellFormedText
-from mulligan.values import AssistantMessage, ErrorInfo, Repair, ToolMessage, Usage, UserMessage
-from mulligan.wire.checked_result import CheckedResult, are_tokens
+from mulligan.values import AssistantMessage, Citation, ErrorInfo, HostedCall, Repair, ToolMessage, Usage, UserMessage
+from mulligan.wire.checked_result import MOST_COUNT, CheckedResult, are_between, are_tokens
 from mulligan.wire.conversation_ref import CachedResult, ConversationRef
 from mulligan.wire.run_context import RunContext
 
@@ -80,6 +80,9 @@ class ModelCall(ModelRequest):
     guard: GuardContext | None = optional_field()
     summarized_answers: int | None = optional_field()
     fallback: int = optional_field(0)
+    features: dict[str, JsonValue] = optional_field({})
+    """What the turn's features say of this call to their parts on the worker, by their names. Nothing in it grows with the
+    conversation."""
 
 
 class PreparedCall(BaseModel):
@@ -161,6 +164,14 @@ class ModelAnswer(CheckedResult):
     usage_of_repairs: dict[str, Usage] = optional_field({})
     batched: bool = optional_field(False)
     """Whether the model was called in a batch, at its prices."""
+    hosted_calls: list[HostedCall] = optional_field([])
+    citations: list[Citation] = optional_field([])
+    reason: WellFormedText | None = optional_field()
+    """Why the provider refused or withheld the answer, in its own word."""
+    context_tokens: int | None = optional_field()
+    """The tokens of the conversation up to the answer, as the provider has counted them; None: those of `usage`."""
+    settings: dict[str, JsonValue] | None = optional_field()
+    """The agent's `model_settings` in this call, without secrets, where the worker's code has others than those pinned."""
 
     @model_serializer(mode="wrap")
     def _with_values(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -197,7 +208,9 @@ class ModelAnswer(CheckedResult):
             return "it does not say for each call what came of it"
         if not all(call.id for call in calls) or len({call.id for call in calls}) < len(calls):
             return "two calls have the same id, or one has none"
-        if not all(map(are_tokens, [self.usage, *self.usage_of_repairs.values()])):
+        if not all(map(are_tokens, [self.usage, *self.usage_of_repairs.values()])) or not are_between(
+            0, MOST_COUNT, [self.context_tokens]
+        ):
             return "its usage is no number of tokens"
         if any(prepared.arguments is None and prepared.error is None for prepared in self.prepared):
             return "a call that it calls valid has no arguments"

@@ -1,16 +1,39 @@
-"""The query for the state of a run that has ended, with which another run continues its conversation."""
+"""The query for the state of a run with which another run continues its conversation, or begins before one of its steps."""
 
 from __future__ import annotations
 
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 
+from mulligan.foreign_results import ForeignResults
 from mulligan.once import OnceCall
 from mulligan.run_input import RunInput
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import Message
+from mulligan.wire.agent_facts import AgentFacts
 
 RESUME_STATE_QUERY = "mulligan_resume_state"
-"""The query. `since` is a message's number, counted from 0 in the conversation that the model got last."""
+"""The query: `since`, a message's number, counted from 0 in the conversation that the model got last; `at`, the number of a
+step, for the conversation before its model call, 0 for the newest step, None for that of a run which is resumed; and
+`conversation`, the key or the name of an agent."""
+
+
+class ForkState(BaseModel):
+    """What a run has recorded of the messages before the model call of `step`, for another run that begins there.
+
+    `conversation`: in the form of `Conversation.dump`, without the messages. `key`: of the agent in its workflow. `steps`:
+    how many of the steps before belong to its turn. `model`: that answered in `step`, or would be called. `cache_key`: for
+    prompt caches. `features`: by their names, what their `load` gets. `facts`: of the turn; None where it was not
+    opened.
+    """
+
+    step: int
+    conversation: dict[str, JsonValue]
+    key: str
+    steps: int
+    model: str
+    cache_key: str = ""
+    features: dict[str, JsonValue] = optional_field({})
+    facts: AgentFacts | None = None
 
 
 class ResumeState(BaseModel):
@@ -19,7 +42,9 @@ class ResumeState(BaseModel):
     `input`: the run's input, without prompt and messages. `trace`: its W3C traceparent, empty where it was not opened.
     `messages`: as many as fit; an interrupted step has only the results that exist. `undecided`: the ids of its calls that
     waited for a person, and so did not run. `once`, on the last page: its calls of tools with `once` that are not to be
-    executed again. `next`: the number of the next page's first message, null at the end.
+    executed again. `next`: the number of the next page's first message, null at the end. `step`: before which the
+    conversation was asked for. `fork`, on the last page: for a run that begins there. `earlier`: the run (`id`, `run_id`)
+    that has the step instead. `foreign_results`, on the last page: the untrusted results in the context of the agent.
     """
 
     input: RunInput
@@ -28,3 +53,7 @@ class ResumeState(BaseModel):
     undecided: list[str] = []
     once: list[OnceCall] = optional_field([])
     next: int | None = None
+    step: int | None = optional_field()
+    fork: ForkState | None = optional_field()
+    earlier: dict[str, str] | None = optional_field()
+    foreign_results: ForeignResults | None = optional_field()

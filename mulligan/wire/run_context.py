@@ -21,9 +21,24 @@ def _without_defaults(value: BaseModel) -> dict[str, Any]:
     return value.model_dump(mode="json", exclude_defaults=True)
 
 
+SentInput = Annotated[RunInput, PlainSerializer(_without_defaults)]
+"""A run's input as activities get it: short, where it has the defaults."""
+
+
+class InheritedLabels(BaseModel):
+    """What requests to a provider carry beside the conversation, of the run that this one continues or was forked from.
+
+    `cache_key`: the key for prompt caches. `safety_identifier`: of the person for whom that run worked. "": this run's own.
+    """
+
+    cache_key: str = ""
+    safety_identifier: str = ""
+
+
 class RunContext(BaseModel):
     """The agent's name, the number of its conversation in the workflow, and the parent of the run's spans.
 
+    `labels`: of a run that continues another one's conversation, or was forked from it.
     `trace` is a W3C traceparent. `tenant`: that of the run, whose content its references name. `user`: for whom it works.
     `input`: the run's, without the conversation, where a function returns the agent's tools: any worker can call it again.
     """
@@ -33,4 +48,5 @@ class RunContext(BaseModel):
     trace: str
     tenant: str | None = optional_field()
     user: str | None = optional_field()
-    input: Annotated[RunInput, PlainSerializer(_without_defaults)] | None = optional_field()
+    labels: InheritedLabels | None = optional_field()
+    input: SentInput | None = optional_field()

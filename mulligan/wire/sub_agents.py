@@ -41,6 +41,8 @@ class RecordSubRun(BaseModel):
     limit: float = 0
     decision: Decision | None = None
     cancelled: bool = False
+    untrusted: bool = optional_field(False)
+    """Whether others may have written the result."""
 
 
 class SubRunOutcome(RecordedCall):

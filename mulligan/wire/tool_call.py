@@ -65,8 +65,14 @@ class CallTool(BaseModel):
     """The idempotency key of the first of the calls that this one repeats, where nobody knows what they have done."""
     replies: Replies | None = optional_field()
     """What people replied to the questions of the call's MCP server, where the call is continued with that."""
+    pinned: dict[str, JsonValue] = optional_field({})
+    """What was pinned for the feature that adds the tool."""
     has_own_queue: bool = optional_field(False)
     """Whether the tool has a task queue of its own, whose workers need not serve the agent."""
+    in_script: bool = optional_field(False)
+    """Whether a script reads the result, and not the model: it is not cut to what the model may read."""
+    after_untrusted: bool = optional_field(False)
+    """Whether the script had read a result that others may have written when it made the call. Its own result counts so."""
 
 
 class Deferral(BaseModel):
@@ -95,6 +101,8 @@ class ToolOutcome(CheckedResult):
     """What the call's MCP server asks a person. The call has no result yet: it is continued with the replies."""
     deferred: Deferral | None = optional_field()
     """What a deferred tool has started."""
+    untrusted: bool = optional_field(False)
+    """Whether others may have written it."""
 
     def fault(self) -> str | None:
         """Why the outcome cannot be used: its attempts are shown."""

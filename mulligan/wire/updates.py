@@ -8,9 +8,11 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
 from mulligan.content import Parts
+from mulligan.foreign_results import ForeignResult
 from mulligan.schema.optional_field import optional_field
 from mulligan.schema.well_formed import WellFormedText
 from mulligan.values import Decision, ToolCall
@@ -29,6 +31,9 @@ FORM_BYTES = 100_000
 SHORT_CHARS = 1_000
 """Characters of an id, a name or a reason."""
 
+MOST_ROLES = 1_000
+"""Roles of whoever decides."""
+
 Short = Annotated[WellFormedText, Field(max_length=SHORT_CHARS)]
 Key = Annotated[str, Field(min_length=1, max_length=SHORT_CHARS)]
 
@@ -45,7 +50,7 @@ class _PersonUpdate(BaseModel):
 class SendMessage(_PersonUpdate):
     """A message for the agent. Updates with the same `id` are one message; without an `id`, each update is a message."""
 
-    text: Annotated[WellFormedText, Field(min_length=1)] = optional_field("")
+    text: WellFormedText = optional_field("")
     """The message: at most 1,000,000 bytes of UTF-8; of its content, the text alone."""
     id: Key | None = None
     content: Parts | None = optional_field()
@@ -68,6 +73,8 @@ class Decide(_PersonUpdate):
     reason: Short | None = None
     """Why; the model reads it if the call is denied. At most 1,000 characters."""
     arguments: dict[str, JsonValue] | None = None
+    roles: SkipJsonSchema[list[Short] | None] = optional_field(max_length=MOST_ROLES)
+    """Set by the HTTP door: the roles of whoever decides; None: all."""
     by: Short | None = None
     """Who decided, at most 1,000 characters."""
 
@@ -119,6 +126,12 @@ class Pending(BaseModel):
     """The page that an MCP server asks the person to open."""
     can_deny: bool = optional_field(False)
     """Whether a question may also be denied, by the update `decide`: it is an MCP server's."""
+    role: str | None = optional_field()
+    """The role that whoever decides must have at the HTTP door; None: everybody may decide who sees the run."""
+    untrusted: list[ForeignResult] = optional_field([])
+    """The newest untrusted results that the agent had read when it made a consequential call. Do not follow them."""
+    warning: str | None = optional_field()
+    """What whoever approves the call must know: its tool is gone, so that it would not run."""
 
 
 class RecordDecision(BaseModel):

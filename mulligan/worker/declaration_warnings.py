@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import docstring_parser
 
 from mulligan.activities.registry import Registry
-from mulligan.agent import AgentTool
+from mulligan.agent import AgentTool, with_sub_agents
 from mulligan.model_name import ModelName
 from mulligan.schema.plain_function import plain_function
 from mulligan.script import BUILT_IN_SCRIPTS
@@ -19,7 +19,11 @@ def declaration_warnings(registry: Registry) -> list[str]:
     """Return a sentence for each probable mistake in the agents and tools that a worker serves."""
     tools = {id(tool): tool for agent in registry.agents.values() for tool in agent.listed_tools}
     tools |= {id(tool): tool for tool in registry.tools.values()}
-    return [*_script_warnings(registry), *(line for tool in tools.values() for line in _tool_warnings(tool))]
+    return [
+        *_script_warnings(registry),
+        *_guard_warnings(registry),
+        *(line for tool in tools.values() for line in _tool_warnings(tool)),
+    ]
 
 
 def _script_warnings(registry: Registry) -> Iterable[str]:
@@ -31,6 +35,22 @@ def _script_warnings(registry: Registry) -> Iterable[str]:
                     f"{agent.source}: agent {agent.name!r}: its model is {model!r}, but no loaded module has a script "
                     f"{parsed.name!r}; its runs will fail."
                 )
+
+
+def _guard_warnings(registry: Registry) -> Iterable[str]:
+    for agent in registry.agents.values():
+        if agent.has_feature("guarded") or not agent.may_read_untrusted:
+            continue
+        # An agent that is told what its caller has read guards its own calls, if it is declared so.
+        unguarded = [each for each in with_sub_agents([agent], handoffs=True) if not each.has_feature("guarded")]
+        names = [tool.name for each in unguarded for tool in each.listed_tools if tool.consequential]
+        names += [server.name for each in unguarded for server in each.mcp if server.consequential]
+        if names:
+            yield (
+                f"{agent.source}: agent {agent.name!r} may read what others have written, and {names[0]!r} is "
+                "consequential: declare it with features=[Guarded()], or others may decide such calls "
+                "(docs/hostile-content.md)."
+            )
 
 
 def _tool_warnings(tool: Tool) -> Iterable[str]:

@@ -45,6 +45,9 @@ MOST_CAUSES = 5
 LONGEST_TEXT = 20_000
 """Characters of a message, and of a stack trace."""
 
+_FAILURE_LOGGERS = ("temporalio.activity", "temporalio.workflow")
+"""Where the SDK logs that an activity or a workflow has failed, with a stack trace."""
+
 _Fields = Mapping[str, str | int]
 
 _activity_fields: ContextVar[_Fields | None] = ContextVar("mulligan_log_fields", default=None)
@@ -174,11 +177,12 @@ class _OneLine(logging.Filter):
     """Makes an error that we raised on purpose (an endpoint that is down, an unknown agent) a line without stack trace.
 
     `quotes`: whether the line has the error's text, which may quote a run's content. If not, it has the error's type.
+    `types`: the types of the activities and workflows whose errors are changed; None: all.
     """
 
-    def __init__(self, *, quotes: bool) -> None:
+    def __init__(self, *, quotes: bool, types: frozenset[str] | None = None) -> None:
         super().__init__()
-        self._quotes = quotes
+        self._quotes, self._types = quotes, types
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Replace message and stack trace by the error's text; every record passes."""
@@ -186,6 +190,8 @@ class _OneLine(logging.Filter):
         if isinstance(error, FailureError):
             details = getattr(record, "temporal_activity", None) or getattr(record, "temporal_workflow", None) or {}
             kind = details.get("activity_type") or details.get("workflow_type")
+            if self._types is not None and kind not in self._types:
+                return True
             # A task for an activity that the worker does not serve has no such details; the error's text has them.
             text = error_text(error) if self._quotes else _type_of(error)
             record.msg = f"{kind} of {details.get('workflow_id')}: {text}" if kind else text
@@ -280,11 +286,18 @@ def set_up_logging(log_format: Literal["text", "json"] = "text", *, is_encrypted
     # The SDK would write such fields into each message, as a dict.
     activity.logger.activity_info_on_message = False
     workflow.logger.workflow_info_on_message = False
-    for name in ("temporalio.activity", "temporalio.workflow"):
-        logging.getLogger(name).addFilter(_OneLine(quotes=not is_encrypted))
+    for logger in map(logging.getLogger, _FAILURE_LOGGERS):
+        logger.addFilter(_OneLine(quotes=not is_encrypted))
     logging.getLogger(CORE_LOG).addFilter(CoreLog())
     # Its only error, with a stack trace, is that the worker failed: `WorkerGroup` reports it in a line, with the reason.
     logging.getLogger(Worker.__module__).addFilter(lambda record: record.levelno < logging.ERROR)
+
+
+def shorten_failures(types: frozenset[str], *, is_encrypted: bool) -> None:
+    """Let the SDK write a failure of these activities and workflows as one line, in a process with a log of its own."""
+    for logger in map(logging.getLogger, _FAILURE_LOGGERS):
+        if not any(isinstance(each, _OneLine) for each in logger.filters):
+            logger.addFilter(_OneLine(quotes=not is_encrypted, types=types))
 
 
 def show_without_text(
@@ -307,4 +320,5 @@ def say(line: str) -> None:
         line = json_line(_json_object(datetime.now(UTC).timestamp(), level, "mulligan.worker", line))
     else:
         line = printable(line)
-    print(line, file=sys.stderr, flush=True)
+    sys.stderr.write(f"{line}\n")  # one write, so that lines of processes that share stderr stay apart
+    sys.stderr.flush()

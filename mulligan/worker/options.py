@@ -15,6 +15,8 @@ FEW_POLLS: dict[str, Any] = {
     "activity_task_poller_behavior": PollerBehaviorAutoscaling(minimum=1, maximum=5, initial=1)
 }
 """For the queue of the activities that other workers have declined."""
+STICKY_TIMEOUT, SDK_STICKY_TIMEOUT = timedelta(seconds=2), timedelta(seconds=10)
+"""After this, another worker takes the workflows of a dead one; and the SDK's default."""
 HEARTBEAT_WITHIN = timedelta(seconds=3)
 """The SDK sends heartbeats to the server at least this often. The heartbeat timeout is 8 s."""
 
@@ -30,8 +32,7 @@ def agent_worker_options(chosen: Settings) -> dict[str, Any]:
         "max_task_queue_activities_per_second": chosen.max_task_queue_activities_per_second,
         # Eager activities bypass the task queue, which applies the rate limit.
         "disable_eager_activity_execution": chosen.limits_activities,
-        # After this, another worker takes the workflows of a dead one. The default is 10 s.
-        "sticky_queue_schedule_to_start_timeout": timedelta(seconds=2),
+        "sticky_queue_schedule_to_start_timeout": STICKY_TIMEOUT,
     }
 
 
@@ -48,9 +49,13 @@ def activity_worker_options(chosen: Settings) -> dict[str, Any]:
 
 def model_worker_options(chosen: Settings) -> dict[str, Any]:
     """The options of the worker for model calls, if they have limits of their own."""
+    return _common(chosen) | model_limits(chosen, chosen.max_concurrent_activities)
+
+
+def model_limits(chosen: Settings, slots: int) -> dict[str, Any]:
+    """The limits of model calls as options of their worker. `slots`: how many run at once if no setting says so."""
     return {
-        **_common(chosen),
-        "max_concurrent_activities": chosen.max_concurrent_model_calls or chosen.max_concurrent_activities,
+        "max_concurrent_activities": chosen.max_concurrent_model_calls or slots,
         "max_activities_per_second": chosen.max_model_calls_per_second,
         "max_task_queue_activities_per_second": chosen.max_task_queue_model_calls_per_second,
     }

@@ -39,13 +39,13 @@ class ActivitySlots(Interceptor):
     """Counts the activities that a worker runs. A worker whose slots are all in use does not poll, and should not."""
 
     def __init__(self, slots: int) -> None:
-        self._slots = slots
+        self.number = slots
         self._used = 0
 
     @property
     def all_in_use(self) -> bool:
         """Whether the worker can start no further activity now."""
-        return self._used >= self._slots
+        return self._used >= self.number
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002 - Temporal's name
         """Count the activity while it runs."""
@@ -82,7 +82,7 @@ class PollMonitor:
         task_type: `workflow` or `activity`.
         report: called with each line that operators should see.
         all_in_use: whether all slots are in use, so that the worker does not poll.
-        seconds_between_checks: `SECONDS_BETWEEN_CHECKS` if None.
+        identity: the worker's identity, if it is not that of its client.
         misses_to_report: how many checks in a row must see no new poll.
     """
 
@@ -94,19 +94,16 @@ class PollMonitor:
         report: Callable[[str], None],
         *,
         all_in_use: Callable[[], bool] = lambda: False,
-        seconds_between_checks: float | None = None,
+        identity: str | None = None,
         misses_to_report: int = MISSES_TO_REPORT,
     ) -> None:
         self.reason = ""
         """Why this worker is not ready; "" while it polls, or while that is unknown."""
         self._client = client
-        self._identity = client.service_client.config.identity
+        self._identity = without_tag(identity or client.service_client.config.identity)
         self.task_queue = task_queue
         self.task_type = task_type
         self._all_in_use = all_in_use
-        self._seconds_between_checks = (
-            SECONDS_BETWEEN_CHECKS if seconds_between_checks is None else seconds_between_checks
-        )
         self._misses_to_report = misses_to_report
         self._report = report
         self._misses = 0
@@ -117,7 +114,7 @@ class PollMonitor:
     async def watch(self) -> NoReturn:
         """Check the polls until cancelled."""
         while True:
-            await asyncio.sleep(self._seconds_between_checks)
+            await asyncio.sleep(SECONDS_BETWEEN_CHECKS)
             await self.check()
 
     async def check(self) -> None:
@@ -178,7 +175,7 @@ class PollMonitor:
     def _count_miss(self) -> None:
         self._misses += 1
         if self._misses >= self._misses_to_report and not self.reason:
-            minutes = self._seconds_between_checks * self._misses / 60
+            minutes = SECONDS_BETWEEN_CHECKS * self._misses / 60
             self.reason = f"not polling task queue {self.task_queue!r} for {self.task_type} tasks"
             self._report(
                 f"Not polling: for {minutes:.3g} min the server has seen no poll of this worker ({self._identity}) for "
@@ -187,10 +184,20 @@ class PollMonitor:
 
 
 def activity_monitor(
-    client: Client, task_queue: str, report: Callable[[str], None], slots: ActivitySlots, per_second: float | None
+    client: Client,
+    task_queue: str,
+    report: Callable[[str], None],
+    slots: ActivitySlots,
+    per_second: float | None,
+    identity: str | None = None,
 ) -> PollMonitor:
     """A monitor for activity tasks. `per_second`: the worker's rate limit; the SDK polls no more often than that."""
-    misses = MISSES_TO_REPORT + (ceil(1 / (per_second * SECONDS_BETWEEN_CHECKS)) if per_second else 0)
     return PollMonitor(
-        client, task_queue, "activity", report, all_in_use=lambda: slots.all_in_use, misses_to_report=misses
+        client,
+        task_queue,
+        "activity",
+        report,
+        all_in_use=lambda: slots.all_in_use,
+        identity=identity,
+        misses_to_report=MISSES_TO_REPORT + (ceil(1 / (per_second * SECONDS_BETWEEN_CHECKS)) if per_second else 0),
     )

@@ -50,7 +50,7 @@ def main(modules: Sequence[str], task_queue: str | None, *, with_shipped: bool =
     """
     try:
         chosen = settings()
-        set_up_logging(chosen.log_format, is_encrypted=bool(chosen.encryption_keys.get_secret_value()))
+        set_up_logging(chosen.log_format, is_encrypted=chosen.is_encrypted)
         loaded_modules = modules_to_load(chosen.load, modules, with_shipped=with_shipped)
         asyncio.run(serve(loaded_modules, task_queue or chosen.task_queue))
     except DeclarationError as error:

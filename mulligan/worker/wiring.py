@@ -50,10 +50,11 @@ from mulligan.client.content_store import configured_content_store
 from mulligan.client.external_storage import CARRY_BYTES
 from mulligan.client.registered_attributes import RegisteredAttributes
 from mulligan.client.served_agents import ServedAgents
-from mulligan.client.settings import Settings, settings
+from mulligan.client.settings import settings
 from mulligan.features import parts
 from mulligan.observe.telemetry import Telemetry
 from mulligan.prices import Prices
+from mulligan.worker.activity_workers import MODELS_SUFFIX, activity_workers, queues_beside
 from mulligan.worker.all_endpoints import all_endpoints
 from mulligan.worker.group import WorkerGroup
 from mulligan.worker.loading import LoadedModules
@@ -66,7 +67,6 @@ from mulligan.worker.options import (
 )
 from mulligan.worker.other_agents import served_agents, warning_of_other_agents
 from mulligan.worker.poll_monitor import ActivitySlots, PollMonitor, activity_monitor
-from mulligan.worker.sdk_workarounds.temporal_definitions import activity_definition
 from mulligan.worker.sdk_workarounds.workaround_runner import WorkaroundRunner, apply_workarounds
 from mulligan.worker.sdk_workarounds.workflow_cache import WorkflowCache
 from mulligan.worker.supervisor_link import SupervisorLink
@@ -75,6 +75,7 @@ from mulligan.workflows.agent_workflow import AgentWorkflow
 from mulligan.workflows.clean_up_workflow import CleanUpWorkflow
 from mulligan.workflows.feature import Feature
 from mulligan.workflows.features import FEATURE_CLASSES, LOADED_FEATURES, with_loaded
+from mulligan.workflows.people.gone_tool import HAS_TOOL
 
 PASSED_THROUGH = (
     # Values and errors must be the same classes inside and outside of workflows, and these modules have no side effects.
@@ -106,7 +107,6 @@ WORKFLOWS = [
     *(AgentWorkflow, AgentListWorkflow, CleanUpWorkflow),
     *(each for feature in FEATURE_CLASSES for each in feature.workflows),
 ]
-MODELS_SUFFIX = "-models"
 SECONDS_AFTER_GRACE = 10
 """Seconds beyond the grace time that a failed worker may take to stop."""
 
@@ -121,7 +121,7 @@ def sandbox(
 
 
 class LoadedFeatures(Interceptor):
-    """Gives a worker's workflows the features of its loaded modules.
+    """Gives a worker's workflows the features of its loaded modules, and lets them ask for its tools.
 
     Raises:
         DeclarationError: one has a name that another feature has.
@@ -131,7 +131,7 @@ class LoadedFeatures(Interceptor):
         self.classes: tuple[type[Feature], ...] = tuple(
             dict.fromkeys(each.in_workflow for each in loaded.features if each.in_workflow)
         )
-        self._installed = with_loaded(self.classes)
+        self._installed, self._registry = with_loaded(self.classes), loaded.registry
 
     @property
     def workflows(self) -> list[type]:
@@ -144,8 +144,9 @@ class LoadedFeatures(Interceptor):
         return [name for name, row in self._installed.schedules.items() if row.calls_model]
 
     def workflow_interceptor_class(self, input: WorkflowInterceptorClassInput) -> None:  # noqa: A002 - Temporal's name
-        """Set the function that returns them."""
+        """Set the functions for that."""
         input.unsafe_extern_functions[LOADED_FEATURES] = lambda: self.classes
+        input.unsafe_extern_functions[HAS_TOOL] = self._registry.has_tool
 
 
 class AgentActivities:
@@ -158,21 +159,23 @@ class AgentActivities:
         model_task_queue: str | None = None,
         served: ServedAgents | None = None,
         tokens: CallbackTokens | None = None,
+        providers: AvailableProviders | None = None,
     ) -> None:
         """`model_task_queue`: the task queue of model calls, if it is not that of their run. `served`: see Services.
 
-        `tokens`: those by the settings if None.
+        `tokens`, `providers`: those by the settings if None.
         """
         worker_settings, registry = settings(), loaded.registry
         endpoints = all_endpoints(registry, worker_settings.endpoints)
         children = ChildProcesses(secret_names=secret_names(registry, endpoints.values()))
         servers, prices = McpServers(children), Prices.load(worker_settings.prices)
         runtime = ToolRuntime(telemetry.metrics.change_hung_threads)
+        contents = configured_content_store()
         self._services = services = Services(
             registry=registry,
             agents=RunAgents(registry, runtime, endpoints),
-            providers=AvailableProviders(registry.scripts, endpoints),
-            definitions=Definitions(registry),
+            providers=providers or AvailableProviders(registry.scripts, endpoints),
+            definitions=Definitions(registry, contents),
             conversations=ConversationCache(worker_settings.prefix_cache_bytes, telemetry.metrics.change_cache_size),
             telemetry=telemetry,
             runtime=runtime,
@@ -185,7 +188,7 @@ class AgentActivities:
             budgets=_spending(worker_settings.budgets, prices, _queue_of_runs(model_task_queue, served)),
             registered_attributes=RegisteredAttributes(),
             callback_tokens=tokens or callback_tokens(activity.client),
-            contents=configured_content_store(),
+            contents=contents,
             carry_bytes=CARRY_BYTES if worker_settings.external_storage else None,
             live_text_seconds=worker_settings.live_text_seconds,
             model_task_queue=model_task_queue,
@@ -319,52 +322,13 @@ async def running_worker(
         }
         worker = Worker(**with_agents(cast("WorkerConfig", config), loaded, activities, cache, link))
         apply_workarounds(worker, cache, say)
-        workers, monitors = [worker], [PollMonitor(client, task_queue, "workflow", say)]
-        monitors += [activity_monitor(client, task_queue, say, slots, worker_settings.max_activities_per_second)]
-        for queue in (task_queue, *([served.queue] if served is not None and served.tag else [])):
-            for name, of_queue, options in _activity_queues(queue, activities, model_calls, worker_settings):
-                if name == task_queue:
-                    continue  # the worker above takes these
-                queue_slots = ActivitySlots(options["max_concurrent_activities"])
-                interceptors = [queue_slots, *reported]
-                workers += [activity_worker(client, name, of_queue, options, interceptors=interceptors, group=group)]
-                monitors += [activity_monitor(client, name, say, queue_slots, options["max_activities_per_second"])]
+        of_models = (model_calls, model_worker_options(worker_settings)) if model_task_queue else None
+        queues = queues_beside(task_queue, served, activities, activity_worker_options(worker_settings), of_models)
+        monitors = [
+            PollMonitor(client, task_queue, "workflow", say),
+            activity_monitor(client, task_queue, say, slots, worker_settings.max_activities_per_second),
+        ]
+        beside, their_monitors = activity_workers(client, queues, reported, group)
+        workers, monitors = [worker, *beside], [*monitors, *their_monitors]
         async with group.running(workers, monitors), warning_of_other_agents(client, served):
             yield group
-
-
-def _activity_queues(
-    task_queue: str, activities: Sequence[Callable[..., Any]], model_calls: Sequence[str], chosen: Settings
-) -> list[tuple[str, Sequence[Callable[..., Any]], dict[str, Any]]]:
-    """The queues for the activities of a task queue, with the activities and the worker options of each.
-
-    Model calls (`model_calls`: their types) have a queue of their own where they have limits of their own.
-    """
-    queues = [(task_queue, activities, activity_worker_options(chosen))]
-    if chosen.limits_model_calls:
-        of_models = [each for each in activities if activity_definition(each).name in model_calls]
-        queues += [(f"{task_queue}-models", of_models, model_worker_options(chosen))]
-    return queues
-
-
-def activity_worker(
-    client: Client,
-    task_queue: str,
-    activities: Sequence[Callable[..., Any]],
-    options: dict[str, Any],
-    *,
-    interceptors: Sequence[Interceptor],
-    group: WorkerGroup,
-) -> Worker:
-    """A worker for activities of another task queue, beside the worker that also serves the workflows.
-
-    It shares the cache and connections, and has slots and a rate limit of its own.
-    """
-    return Worker(
-        client,
-        task_queue=task_queue,
-        activities=activities,
-        interceptors=[*interceptors, ActivityLogFields()],
-        on_fatal_error=group.on_fatal_error(task_queue),
-        **options,
-    )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -301,6 +303,9 @@ async def test_the_agents_command_lists_agents_and_tools_with_their_schemas(mull
     assert tool["parameters"]["required"] == ["customer"]
     shown = await mulligan("agents")
     assert "write_file(path, content, [mode])" in " ".join(shown.out.split())
+    clerk = (await mulligan("agents", "--load", "tests.acceptance.clerk_agent", COLUMNS="200")).out
+    assert "refund(order, euros, [note])  needs approval  Give money back." in clerk
+    assert "ask_person(question)  asks a person  Ask" in clerk
 
 
 async def test_the_demo_prints_each_mistake_its_recovery_and_the_trace(mulligan: Run) -> None:
@@ -340,3 +345,96 @@ async def test_the_dev_command_serves_until_sigterm_and_keeps_its_runs_in_a_file
     await process.stdout.read()
     assert await process.wait() == 0
     assert (tmp_path / "runs.db").exists()
+
+
+async def test_the_dev_command_ends_when_its_server_does(environment: dict[str, str]) -> None:
+    """Else it would say that a server runs, while all commands fail."""
+    process = await start_command(
+        *("dev", "--port", "0", "--ui-port", "0", "--json"), env=environment, stdout=PIPE, stderr=PIPE
+    )
+    assert process.stdout is not None
+    port = json.loads(await process.stdout.readline())["address"].partition(":")[2]
+    [server] = [
+        int(folder.name)
+        for folder in Path("/proc").iterdir()
+        if folder.name.isdecimal()
+        and f"--port\0{port}\0".encode() in (line := _command_line(folder))
+        and not line.startswith(b"/bin/sh")  # that watches it
+    ]
+    os.kill(server, signal.SIGKILL)
+    async with asyncio.timeout(60):
+        _, err = await process.communicate()
+    assert await process.wait() == 1
+    assert "error: Temporal's dev server has ended" in err.decode()
+
+
+def _command_line(process: Path) -> bytes:
+    try:
+        return (process / "cmdline").read_bytes()
+    except OSError:  # it has ended
+        return b""
+
+
+async def test_an_agent_that_no_worker_serves_is_refused_with_the_nearest_name(mulligan: Run, worker: Process) -> None:
+    """As over HTTP: the run would fail, or wait for a worker that never comes. Where no worker polls, it waits for one."""
+    ran = await mulligan("start", "suport", "x", "--id", "misspelt")
+    assert ran.code == 2
+    said = " ".join(ran.err.split())
+    assert "error: There is no agent 'suport'; there are: editor, researcher, slow, support, translator. " in said
+    assert "Did you mean 'support'? These are the agents of task queue 'acceptance'." in said
+    assert (await mulligan("show", "misspelt")).code == 2
+    unserved = await mulligan("start", "suport", "x", "--id", "unserved", "--task-queue", "unserved")
+    assert unserved.code == 0, unserved.err
+
+
+MODULE = """
+from mulligan import Agent, Say, Script
+
+agent = Agent(name="greeter", model="scripted:greeting")
+script = Script("greeting", [Say("{}")])
+"""
+
+
+async def test_a_worker_with_reload_serves_a_changed_file_and_survives_a_broken_one(
+    mulligan: Run, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """A syntax error is reported, and the next change starts the worker again."""
+    module = tmp_path / "greeting.py"
+    module.write_text(MODULE.format("Hello."))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "mulligan", "worker", "--load", "greeting", "--task-queue", "reload", "--reload"),
+        env=environment, cwd=tmp_path, stderr=PIPE,
+    )  # fmt: skip
+    assert process.stderr is not None
+
+    async def line_with(words: str) -> str:
+        assert process.stderr is not None
+        async with asyncio.timeout(60):
+            while words not in (line := (await process.stderr.readline()).decode()):
+                assert line, words
+        return line
+
+    async def greeting() -> str:
+        return (await mulligan("start", "greeter", "x", "--wait", "--task-queue", "reload")).out
+
+    try:
+        await line_with("Serving greeter on task queue 'reload'")
+        assert await greeting() == "Hello.\n"
+        module.write_text("agent = (")
+        assert await line_with("changed: ") == "greeting.py changed: the worker starts again.\n"
+        await line_with("The worker has ended with code 2. It starts again when a Python file changes.")
+        module.write_text(MODULE.format("Good day."))
+        await line_with("Serving greeter on task queue 'reload'")
+        assert await greeting() == "Good day.\n"
+        process.terminate()
+        await line_with("Draining")
+        assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+
+
+async def test_reload_and_processes_exclude_each_other(mulligan: Run) -> None:
+    ran = await mulligan("worker", "--reload", "--processes", "2")
+    assert ran.code == 2
+    assert "error: --reload and --processes do not go together" in ran.err

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 
+import pytest
+from typer.testing import CliRunner
+
+from mulligan.cli.app import app
+from mulligan.devserver import DevServer
 from tests.live.conftest import DONE, Lab, call
 from tests.support.openai_turn import Turn
+from tests.support.temporal import environment_of
 
 
-async def test_a_second_turn_continues_the_conversation_of_its_agent_in_one_trace(lab: Lab) -> None:
-    """Each agent has its own conversation."""
+async def test_a_second_turn_continues_the_conversation_of_its_agent_in_one_trace(
+    lab: Lab, temporal: DevServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each agent has its own conversation. `mulligan show` prints what all turns of all agents have used."""
     run_id = f"own-{uuid.uuid4().hex[:8]}"
     lab.model.script(run_id, [call("now"), Turn(text="It is here."), call("clik"), Turn(text="So is 8.")])
     lab.model.script(run_id + "-b", [DONE])
@@ -17,6 +26,17 @@ async def test_a_second_turn_continues_the_conversation_of_its_agent_in_one_trac
     handle = await lab.client.start_workflow("TwoTurns", models, id=run_id, task_queue="agents")
     first, other, again, trace, trace_again = await handle.result()
     assert (first, other, again, trace) == ("It is here.", "done", "So is 8.", trace_again)
+    progress, *each = [await handle.query("progress", *conversation) for conversation in ((), ("0",), ("1",))]
+    usage = progress["all_turns"]["usage"]
+    steps = [step for key in ("0", "1") for step in (await handle.query("steps", args=[0, 100, key]))["steps"]]
+    assert usage["input_tokens"] == sum(step["usage"]["input_tokens"] for step in steps) > 0
+    assert usage["output_tokens"] == sum(step["usage"]["output_tokens"] for step in steps)
+    assert usage["input_tokens"] > sum(one["usage"]["input_tokens"] for one in each)  # those are of the newest turns
+    for name, value in environment_of(temporal).items():
+        monkeypatch.setenv(name, value)
+    shown = await asyncio.to_thread(CliRunner().invoke, app, ["show", run_id], catch_exceptions=False)
+    used = f"{usage['input_tokens']} + {usage['output_tokens']} tokens, price unknown"
+    assert f"{len(steps)} steps, {used}" in shown.stdout.splitlines()
     requests = lab.model.requests_of(run_id)
     assert [request.refusal for request in requests if request.refusal] == []
     roles = [message["role"] for message in requests[-1].json["messages"]]

@@ -32,6 +32,7 @@ from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
 from tests.live.test_people import REFUND, pending
+from tests.support.own_worker import serving
 from tests.support.people_agents import wake
 
 OLD_REFERENCE = b"json/external-storage-reference"
@@ -203,16 +204,18 @@ async def test_a_stop_signal_that_cannot_be_read_stops_the_run_and_the_run_says_
     assert "could not be read" in result["reason"]
 
 
-@pytest.fixture
-async def stored(plain: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Lab, Path]]:
-    """A worker with a storage in a folder, and with a key."""
+@pytest.fixture(params=["ours", "own"])
+async def stored(
+    plain: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> AsyncIterator[tuple[Lab, Path]]:
+    """A worker with a storage in a folder, and with a key: of each kind."""
     folder = tmp_path / "storage"
     folder.mkdir()
     monkeypatch.setenv("MULLIGAN_EXTERNAL_STORAGE", folder.as_uri())
     monkeypatch.setenv("MULLIGAN_ENCRYPTION_KEYS", f"ours:{'A' * 43}=")
     client = await connect(plain.client.service_client.config.target_host, namespace=plain.client.namespace)
     at = replace(plain, client=client, task_queue=f"stored-{uuid.uuid4().hex[:6]}")
-    async with running_worker(client, load(["tests.support.people_agents"]), plain.telemetry, at.task_queue):
+    async with serving(request.param, client, ["tests.support.people_agents"], plain.telemetry, at.task_queue):
         yield at, folder
 
 

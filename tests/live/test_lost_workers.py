@@ -11,10 +11,11 @@ from temporalio.service import RPCError
 
 from mulligan.devserver import DevServer
 from tests.live.conftest import DONE, Lab, Ran, call
+from tests.support.own_worker import BOTH_KINDS
 from tests.support.worker_process import worker_process
 
 
-async def kill_in(tool: str, lab: Lab, temporal: DevServer, folder: Path) -> Ran:
+async def kill_in(tool: str, lab: Lab, temporal: DevServer, folder: Path, kind: str) -> Ran:
     """Run an agent whose tool kills its worker; a second worker takes over."""
     queue = f"lost-{uuid.uuid4().hex[:6]}"
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
@@ -22,9 +23,9 @@ async def kill_in(tool: str, lab: Lab, temporal: DevServer, folder: Path) -> Ran
         [call("now"), call(tool, "```json\n{}\n```"), DONE], metadata={"flag": str(folder / f"{tool}.pid")}
     )
     telemetry = lab.otlp.environment("http/protobuf")
-    async with worker_process("tests.support.shop_agents", queue, temporal, **telemetry) as first:
+    async with worker_process("tests.support.shop_agents", queue, temporal, kind, **telemetry) as first:
         assert await first.wait() == -9
-    async with worker_process("tests.support.shop_agents", queue, temporal, **telemetry) as second:
+    async with worker_process("tests.support.shop_agents", queue, temporal, kind, **telemetry) as second:
         ran = await at.look(handle)
         second.terminate()
         assert await second.wait() == 0
@@ -33,18 +34,18 @@ async def kill_in(tool: str, lab: Lab, temporal: DevServer, folder: Path) -> Ran
     return ran
 
 
-async def stop_in(tool: str, lab: Lab, temporal: DevServer, folder: Path) -> Ran:
+async def stop_in(tool: str, lab: Lab, temporal: DevServer, folder: Path, kind: str) -> Ran:
     """Send SIGTERM to the worker while a tool runs that takes longer than the grace period of 1 s."""
     queue = f"stop-{uuid.uuid4().hex[:6]}"
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
     handle = await at.start([call(tool), DONE], metadata={"file": str(folder / "never")})
     telemetry = lab.otlp.environment("http/protobuf")
-    async with worker_process("tests.support.shop_agents", queue, temporal, **telemetry) as first:
+    async with worker_process("tests.support.shop_agents", queue, temporal, kind, **telemetry) as first:
         while (await _progress(handle)).get("running") != [tool]:
             await asyncio.sleep(0.2)
         first.terminate()
         assert await first.wait() == 0
-    async with worker_process("tests.support.shop_agents", queue, temporal, **telemetry) as second:
+    async with worker_process("tests.support.shop_agents", queue, temporal, kind, **telemetry) as second:
         ran = await at.look(handle)
         second.terminate()
         assert await second.wait() == 0
@@ -60,14 +61,15 @@ async def _progress(handle: Any) -> dict[str, Any]:
     return progress
 
 
+@BOTH_KINDS
 async def test_a_call_lost_with_its_worker_is_reported_or_retried_as_its_attempts_allow(
-    lab: Lab, temporal: DevServer, tmp_path: Path
+    lab: Lab, temporal: DevServer, tmp_path: Path, kind: str
 ) -> None:
     """By default `tool_lost` is returned to the model; with `attempts=2` the next worker runs the call. The same after a drain."""
     lost, survived, stopped = await asyncio.gather(
-        kill_in("die", lab, temporal, tmp_path),
-        kill_in("die_once", lab, temporal, tmp_path),
-        stop_in("wait_for_file", lab, temporal, tmp_path),
+        kill_in("die", lab, temporal, tmp_path, kind),
+        kill_in("die_once", lab, temporal, tmp_path, kind),
+        stop_in("wait_for_file", lab, temporal, tmp_path, kind),
     )
     assert stopped.calls[0]["result"]["error"]["kind"] == "tool_lost"
     [span] = [span for span in stopped.spans_of("ai.toolCall") if span.status == "ERROR"]

@@ -52,6 +52,9 @@ async def test_a_model_that_stays_down_beyond_model_patience_fails_the_run(lab: 
     assert isinstance(ran.error, ModelUnavailableError)
     assert "500" in ran.error.message
     assert len(ran.requests) > 1
+    at_once = await lab.run([Turn(failure=Failure(status=500, headers={"Retry-After": "60"}))])
+    assert isinstance(at_once.error, ModelUnavailableError)
+    assert "was unavailable: 1 attempt in 0 s; the last: " in at_once.error.message
 
 
 async def test_a_429_holds_back_the_other_calls_to_that_model_but_not_to_other_models(lab: Lab) -> None:

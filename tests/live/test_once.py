@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from temporalio.client import WorkflowFailureError
 
-from mulligan import InvalidToolInputError, connect, resume_run
+from mulligan import InvalidToolInputError, connect, fork_run, resume_run
 from mulligan.devserver import DevServer
 from mulligan.trace_view.history import chain, size_of_chain
 from mulligan.trace_view.history_spans import spans_of
@@ -501,6 +501,23 @@ async def test_turns_of_a_durable_agent(bank: Lab, ledger: Path) -> None:
     results = [each["error"] and each["error"]["kind"] for each in messages if each["role"] == "tool"]
     assert results == [None, "duplicate_call", None]
     assert ledger.exists() is False
+
+
+async def test_a_fork_in_an_earlier_turn_knows_the_calls_of_that_turn(bank: Lab) -> None:
+    """Not those of the turns before, which have ended."""
+    run_id = f"turns-{uuid.uuid4().hex[:8]}"
+    first, again, other = (call("helper", '{"prompt": "Help!"}', each) for each in "abc")
+    bank.model.script(run_id, [first, DONE, DONE, DONE])
+    started = await bank.client.start_workflow(
+        "SeveralTurns",
+        args=[f"openai-chat:{run_id}", ["1", "2", "3"], [None] * 3],
+        id=run_id,
+        task_queue=bank.task_queue,
+    )
+    await started.result()
+    for step, expected in ((2, [None, "duplicate_call"]), (3, [None, None])):
+        bank.model.script(run_id, [first, again if step == 2 else DONE, other if step == 3 else DONE, DONE])
+        assert kinds(await bank.look(await fork_run(bank.client, run_id, at=step, tools="live"))) == expected
 
 
 async def test_a_continued_chain_on_a_server_of_its_own(lab: Lab, chain_server: DevServer, ledger: Path) -> None:

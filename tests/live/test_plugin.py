@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import inspect
 import os
 import re
 import sys
@@ -30,6 +31,7 @@ from temporalio.converter import (
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Replayer, Worker, WorkerDeploymentConfig, WorkerDeploymentVersion
+from temporalio.worker import _worker as sdk_worker
 
 from mulligan import (
     Agent,
@@ -43,8 +45,11 @@ from mulligan import (
     data_converter,
     tool,
 )
+from mulligan.client.settings import Settings
 from mulligan.devserver import DevServer
+from mulligan.worker import temporal_plugin
 from mulligan.worker.group import WorkerStoppedError
+from mulligan.worker.plugin_worker import OWN_OPTIONS
 from tests.support.temporal import connect_to, environment_of
 
 ROOT = Path(__file__).parents[2]
@@ -251,6 +256,88 @@ async def test_the_plugin_sets_the_heartbeat_interval_for_live_text(
     assert throttles == [timedelta(seconds=0.5), timedelta(seconds=0.1)]
 
 
+async def test_a_worker_is_warned_of_what_it_lacks_and_of_settings_that_it_does_not_read(
+    temporal: DevServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A deploy would cancel what runs. A grace time, and the limits of model calls, are no reason for a warning."""
+    client = await connected(temporal)
+    Worker(client, task_queue="brief")
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("warning: the worker of task queue 'brief' has no graceful_shutdown_timeout, so a deploy ")
+    monkeypatch.setenv("MULLIGAN_MAX_MODEL_CALLS_PER_SECOND", "0.2")
+    Worker(client, task_queue="patient", graceful_shutdown_timeout=timedelta(seconds=30))
+    assert not capsys.readouterr().err
+    monkeypatch.setenv("MULLIGAN_MAX_CONCURRENT_ACTIVITIES", "7")
+    Worker(client, task_queue="limited", graceful_shutdown_timeout=timedelta(seconds=30))
+    assert capsys.readouterr().err == (
+        "warning: MULLIGAN_MAX_CONCURRENT_ACTIVITIES has no effect on a worker with MulliganPlugin; use "
+        "Worker(max_concurrent_activities=…).\n"
+    )
+
+
+def test_the_settings_that_a_worker_with_the_plugin_does_not_read_are_arguments_of_a_worker() -> None:
+    for name, argument in OWN_OPTIONS.items():
+        assert name in Settings.model_fields
+        if found := re.search(r"^Worker\((\w+)=…\)$", argument):
+            assert found[1] in inspect.signature(Worker).parameters
+
+
+NAMED: list[dict[str, Any]] = [
+    {"build_id": "shop-7"},
+    {"deployment_config": WorkerDeploymentConfig(WorkerDeploymentVersion("shop", "7"), use_worker_versioning=False)},
+]
+
+
+@pytest.mark.parametrize("options", NAMED, ids=["build id", "deployment"])
+async def test_the_workers_beside_one_with_a_build_id_have_it_and_compute_none(
+    temporal: DevServer, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    """The SDK would compile all loaded modules and hash them, and block the event loop meanwhile for seconds."""
+    monkeypatch.setattr(sdk_worker, "load_default_build_id", lambda: pytest.fail("computed a build id"))
+    monkeypatch.setenv("MULLIGAN_MAX_CONCURRENT_MODEL_CALLS", "2")
+    client, queue = await connected(temporal), an_id()
+    grace = timedelta(seconds=1)
+    async with Worker(client, task_queue=queue, graceful_shutdown_timeout=grace, **options):
+        given = {"agent": "clerk", "prompt": "How many lamps?"}
+        result = await client.execute_workflow("AgentWorkflow", given, id=an_id(), task_queue=queue)
+    assert result["output"] == "There are 3 lamps."
+
+
+async def test_a_plugin_says_why_its_workers_are_not_ready(temporal: DevServer) -> None:
+    """For the readiness check of the program."""
+    agents = plugin()
+    client = await connected(temporal, agents)
+    assert agents.unready == "no worker runs"
+    async with Worker(client, task_queue=an_id(), graceful_shutdown_timeout=timedelta(seconds=1)):
+        async with asyncio.timeout(60):
+            while bool(agents.unready):
+                await asyncio.sleep(0.01)
+        [running] = agents._workers.values()
+        assert running.group is not None
+        for monitor in running.group.monitors[:2]:
+            monitor.reason = f"not polling {monitor.task_type} tasks"
+        assert agents.unready == "not polling workflow tasks; not polling activity tasks"
+    assert agents.unready == "no worker runs"
+
+
+def test_every_worker_in_docs_and_examples_has_a_grace_time() -> None:
+    """Without it, a deploy cancels what runs."""
+    pages = [
+        ROOT / "README.md",
+        *(ROOT / "docs").glob("*.md"),
+        *(ROOT / "examples").rglob("*.py"),
+        Path(temporal_plugin.__file__),
+    ]
+    calls = [
+        (page.name, call)
+        for page in pages
+        for call in re.findall(r"(?<!def )\bWorker\((?:[^()]|\([^()]*\))*\)", page.read_text())
+        if re.match(r"Worker\(\s*client", call)
+    ]
+    assert {name for name, _ in calls} >= {"existing-worker.md", "temporal_plugin.py"}
+    assert [name for name, call in calls if "graceful_shutdown_timeout" not in call] == []
+
+
 def test_wrong_arguments_of_the_plugin_are_refused_with_a_sentence() -> None:
     with pytest.raises(DeclarationError, match=r"load='shop' is a text; give a list"):
         MulliganPlugin(load="shop")
@@ -260,8 +347,9 @@ def test_wrong_arguments_of_the_plugin_are_refused_with_a_sentence() -> None:
 
 async def test_the_application_of_the_existing_worker_page_runs_as_printed(temporal: DevServer, tmp_path: Path) -> None:
     page = (ROOT / "docs/existing-worker.md").read_text()
-    [code] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    (tmp_path / "app.py").write_text(code)
+    code, deployment = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    code = code.replace("        graceful_shutdown", "        deployment_config=deployment,\n        graceful_shutdown")
+    (tmp_path / "app.py").write_text(f"{deployment}\n{code}")
     process = await asyncio.create_subprocess_exec(
         sys.executable, "app.py", cwd=tmp_path, env=os.environ | environment_of(temporal),
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
@@ -289,7 +377,7 @@ async def test_the_worker_stops_when_functions_that_hang_leave_no_thread(tempora
     while not worker.is_running:
         await asyncio.sleep(0.01)
     [parts] = plugin._workers.values()
-    parts.activities._services.runtime.bounds.on_used_up("no threads left: 128 functions still run")
+    parts._activities._services.runtime.bounds.on_used_up("no threads left: 128 functions still run")
     with pytest.raises(WorkerStoppedError, match="no threads left: 128 functions still run"):
         await running
     assert worker.is_shutdown

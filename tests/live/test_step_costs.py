@@ -58,6 +58,12 @@ def paying(steps: int) -> Script:
     return [*(call("pay", json.dumps({"place": str(n)}), f"c{n}") for n in range(steps)), DONE]
 
 
+def handing_over(steps: int) -> Script:
+    """Two models that hand the conversation to each other."""
+    names = itertools.cycle(["receiving", "handing_over"])
+    return [*(call(f"transfer_to_{next(names)}", "{}", f"c{n}") for n in range(steps)), DONE]
+
+
 def reading(steps: int) -> Script:
     """A model of which a compaction hides its earlier answers: it counts its requests."""
     answers = itertools.count()
@@ -97,6 +103,10 @@ async def answer(handle: Handle, nth: int) -> None:
     await handle.execute_update("answer", {"call_id": f"c{nth}", "text": '{"nights": 2}'})
 
 
+SPARE_BYTES = 32
+"""Seconds in payloads are texts of more or fewer digits. An added field has more bytes."""
+
+
 @dataclass(frozen=True)
 class Case:
     """An agent, and what happens in each of its steps.
@@ -115,21 +125,34 @@ class Case:
     prompts: tuple[str, str] = ("Go.", "Go.")
     is_alone: bool = True
     """Whether the worker does nothing else meanwhile that depends on time: then its requests are counted."""
+    is_fork: bool = False
+    """Whether the run is forked from an equal one, whose results its calls get."""
 
 
 CASES = {
     "no feature": Case("plain", calling("look")),
     "approvals": Case("asking", calling("leave"), ["approvals"], act=approve),
     "once": Case("paying", paying, ["once"]),
+    "recorded tools": Case("plain", calling("look"), ["recorded_tools"], is_fork=True, is_alone=False),
     "deferred": Case("ordering", calling("order"), ["deferred"], act=complete),
-    "server questions": Case("booking", calling("web__book", '{"city": "Rome"}'), ["server_questions"], act=answer),
+    "server questions": Case(
+        "booking", calling("web__book", '{"city": "Rome"}'), ["guarded", "server_questions"], act=answer,
+    ),
     "sub-agents": Case(
         "boss", calling("ask_helper", '{"prompt": "Help."}'), ["sub_agents"],
         scripts={"step-cost-helper": lambda _: [DONE]},
     ),
+    "guarded": Case("guarding", calling("look"), ["guarded"]),
+    "handoffs, not needed": Case("handing_over", calling("look"), ["handoffs"]),
+    "handoffs": Case("handing_over", handing_over, FEATURES),  # each is asked whether the other agent uses it
+    "code mode": Case("coding", calling("run_code", '{"code": "await look(\'here\')"}'), ["code_mode"]),
+    "tool search": Case("searching", calling("look"), ["tool_search"]),
+    "skills": Case("skilled", calling("read_skill", '{"name": "looking"}'), ["skills"]),
     "budgets": Case(
         "plain", calling("look"), ["budgets"], given={"tenant": "acme"}, settings=["MULLIGAN_PRICES", "MULLIGAN_BUDGETS"]
     ),
+    "clearing, not due": Case("remembering", calling("look"), ["clearing"]),
+    "clearing": Case("forgetting", calling("read"), ["clearing"]),
     "compaction, not due": Case("with_room", calling("look"), ["compaction"]),
     "compaction": Case("reading", reading, ["compaction"]),
     "fallback, not needed": Case("failing_over", calling("look"), ["fallback"]),
@@ -201,11 +224,21 @@ async def measure(meter: Meter, lab: Lab, case: Case, more: int) -> Cost:
     for _ in range(MOST_TRIES):
         for model, script in {"step-cost": case.script, **case.scripts}.items():
             lab.model.script(model, script(2 + more))
+        if case.is_fork:
+            run_input["forked_from"] = await original(meter, run_input)
         try:
             return await meter.cost(f"cost-{uuid.uuid4().hex[:8]}", run_input, case.act)
         except Disturbed:
             continue
     raise AssertionError(f"the machine is too busy: each of {MOST_TRIES} runs was disturbed")
+
+
+async def original(meter: Meter, run_input: dict[str, Any]) -> dict[str, Any]:
+    """Where a fork of an equal run comes from: its first step."""
+    given = {name: value for name, value in run_input.items() if name != "forked_from"}
+    handle = await meter.start(f"original-{uuid.uuid4().hex[:8]}", given)
+    await handle.result()
+    return {"workflow_id": handle.id, "run_id": handle.first_execution_run_id, "step": 1}
 
 
 async def cost_of_step(meter: Meter, lab: Lab, case: Case) -> Cost:
@@ -251,7 +284,7 @@ async def test_a_step_costs_what_is_recorded(
     changed = [
         f"{name}: {what}: {before.get(what, 0)} recorded, {now.get(what, 0)} now"
         for what in sorted(before | now)
-        if before.get(what, 0) != now.get(what, 0)
+        if abs(before.get(what, 0) - now.get(what, 0)) > (SPARE_BYTES if what == "history: bytes" else 0)
     ]
     assert not changed, f"{CHANGED}\n" + "\n".join(changed)
 

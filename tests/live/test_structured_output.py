@@ -163,7 +163,7 @@ ROWS = [
         [Turn(text=""), calls(("Refund", GOOD))],
         REFUND,
         ("missing_output",),
-        ("by calling `Refund` or `Exchange`",),
+        ("Your answer has no text and no call, but your final answer must be given by calling `Refund` or `Exchange`",),
     ),
     row(
         "prose for a schema",

@@ -18,11 +18,14 @@ from mulligan import connect
 from mulligan.client.served_agents import without_tag
 from mulligan.devserver import DevServer, temporal_server
 from mulligan.observe.telemetry import Telemetry
+from mulligan.worker import poll_monitor
 from mulligan.worker.group import WorkerGroup, WorkerStoppedError
 from mulligan.worker.loading import SHIPPED, load
 from mulligan.worker.poll_monitor import ActivitySlots, PollMonitor
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab
+from tests.support.own_worker import BOTH_KINDS, serving
+from tests.support.worker_process import worker_process
 
 STOPPED = "the worker of task queue 'watched' has stopped: Namespace nowhere is not found. (NotFound)"
 BRIEF_POLLS = 'matching.longPollExpirationInterval="200ms"'
@@ -143,17 +146,13 @@ async def reasons_of_checks(monitor: PollMonitor, times: int) -> list[str]:
     return found
 
 
-async def test_polls_that_end_without_an_error_are_reported(short_poll_client: Client) -> None:
+async def test_polls_that_end_without_an_error_are_reported(
+    short_poll_client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The SDK's core stops, as after a panic in it, while `Worker.run()` goes on and `is_running` stays true."""
     said: asyncio.Queue[str] = asyncio.Queue()
-    monitor = PollMonitor(
-        short_poll_client,
-        "deaf",
-        "activity",
-        said.put_nowait,
-        seconds_between_checks=BETWEEN_CHECKS,
-        misses_to_report=2,
-    )
+    monkeypatch.setattr(poll_monitor, "SECONDS_BETWEEN_CHECKS", BETWEEN_CHECKS)
+    monitor = PollMonitor(short_poll_client, "deaf", "activity", said.put_nowait, misses_to_report=2)
     group = WorkerGroup(said.put_nowait, seconds_to_stop=10)
     worker = Worker(short_poll_client, task_queue="deaf", activities=[nothing])
     reason = "not polling task queue 'deaf' for activity tasks"
@@ -189,12 +188,35 @@ async def test_a_worker_says_once_that_its_temporalio_was_not_tried(
         assert "\n" not in line
 
 
+@BOTH_KINDS
+async def test_a_worker_exports_temporals_metrics_that_the_dashboard_shows(
+    lab: Lab, temporal: DevServer, kind: str
+) -> None:
+    queue = f"measured-{uuid.uuid4().hex[:6]}"
+    environment = lab.otlp.environment("http/protobuf") | {"OTEL_METRIC_EXPORT_INTERVAL": "200"}
+    shown = {"temporal_num_pollers", "temporal_worker_task_slots_available"}
+    exported: set[str] = set()
+    async with worker_process("tests.support.shop_agents", queue, temporal, kind, **environment), asyncio.timeout(60):
+        while not exported >= shown:
+            metrics = [
+                each for each in lab.otlp.metrics() if any(p.attributes.get("task_queue") == queue for p in each.points)
+            ]
+            exported = {each.name for each in metrics}
+            await asyncio.sleep(0.1)
+    assert {p.attributes["service_name"] for each in metrics for p in each.points} == {"temporal-core-sdk"}
+
+
+@BOTH_KINDS
 async def test_each_task_queue_and_task_type_of_a_worker_is_monitored(
-    short_poll_client: Client, monkeypatch: pytest.MonkeyPatch
+    short_poll_client: Client, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     monkeypatch.setenv("MULLIGAN_MAX_CONCURRENT_MODEL_CALLS", "2")
-    async with running_worker(short_poll_client, load(SHIPPED), Telemetry(exports=False), "all") as group:
+    monkeypatch.setattr(poll_monitor, "SECONDS_BETWEEN_CHECKS", 0.2)
+    async with serving(kind, short_poll_client, SHIPPED, Telemetry(exports=False), "all") as group:
         assert group.unready == ""
+        for monitor in group.monitors:
+            while not monitor._last_poll.get(monitor.task_queue):
+                await asyncio.sleep(0.05)
         watched = [(monitor.task_queue, monitor.task_type) for monitor in group.monitors]
         own = group.monitors[-1].task_queue.removesuffix("-models")
     assert without_tag(own) == "all" != own

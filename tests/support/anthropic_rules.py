@@ -7,19 +7,25 @@ documentation and of the errors that people have reported; it is stricter about 
 from __future__ import annotations
 
 import re
+import typing
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
+from anthropic.types import ContentBlock
+from anthropic.types.beta import BetaContentBlock
 from anthropic.types.message_create_params import MessageCreateParamsBase
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 
 from tests.support.openai_shapes import Refusal, check_shape
 from tests.support.openai_turn import made_up
+from tests.support.sdk_examples import members
 
 LEGAL_ID, LEGAL_NAME = re.compile(r"[a-zA-Z0-9_-]+"), re.compile(r"[a-zA-Z0-9_-]{1,128}")
 MOST_BREAKPOINTS = 4
 THINKING = ("thinking", "redacted_thinking")
+BLOCKS = {typing.get_args(each.model_fields["type"].annotation)[0] for each in members(ContentBlock)}
+BETA_BLOCKS = {typing.get_args(each.model_fields["type"].annotation)[0] for each in members(BetaContentBlock)} - BLOCKS
 UNSUPPORTED = {
     *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "pattern"),
     *("maxItems", "uniqueItems", "minProperties", "maxProperties", "patternProperties", "not", "if", "prefixItems"),
@@ -45,7 +51,7 @@ def check_messages_request(
     """
     if "anthropic-version" not in headers:
         raise Refusal("anthropic-version: header is required")
-    check_shape(body, MessagesRequest)
+    check_shape({**body, "messages": [without_hosted(message) for message in body["messages"]]}, MessagesRequest)
     limit = limits.get(body["model"])
     if not 1 <= body["max_tokens"] <= (limit or body["max_tokens"]):
         text = "which is the maximum allowed number of output tokens for"
@@ -61,6 +67,29 @@ def check_messages_request(
     answer = (body.get("output_config") or {}).get("format")
     if answer is not None:
         check_answer_schema(answer["schema"], answer["schema"].get("$defs", {}), ())
+
+
+def without_hosted(message: dict[str, Any]) -> dict[str, Any]:
+    """The message without blocks of its beta API, which are sent back as they came. `future_…`: types that nobody knows."""
+    content = message.get("content")
+    if not isinstance(content, list) or message.get("role") != "assistant":
+        return message
+    known = [each for each in content if isinstance(each, dict) and not is_beta(each)]
+    return {**message, "content": [without_file_ids(each) for each in known]}
+
+
+def without_file_ids(block: dict[str, Any]) -> dict[str, Any]:
+    """The block without a field of its citations that the package's type of an answer has, and that of a request has not."""
+    cited = block.get("citations")
+    if not isinstance(cited, list):
+        return block
+    return {**block, "citations": [{n: v for n, v in each.items() if n != "file_id"} for each in cited]}
+
+
+def is_beta(block: dict[str, Any]) -> bool:
+    """Whether only the beta API has blocks of this type."""
+    kind = str(block.get("type"))
+    return kind in BETA_BLOCKS or kind.startswith("future_")
 
 
 def check_thinking_settings(body: dict[str, Any]) -> None:
@@ -81,6 +110,9 @@ def check_tools(body: dict[str, Any]) -> set[str]:
     names: set[str] = set()
     for index, tool in enumerate(body.get("tools") or []):
         param = f"tools.{index}.custom"
+        if tool.get("type", "custom") != "custom":
+            names.add(tool.get("name", tool["type"]))
+            continue
         if not LEGAL_NAME.fullmatch(tool["name"]):
             raise Refusal(f"{param}.name: String should match pattern '^[a-zA-Z0-9_-]{{1,128}}$'", param)
         if tool["name"] in names:
@@ -95,6 +127,9 @@ def check_tools(body: dict[str, Any]) -> set[str]:
             raise Refusal(
                 f"{param}.input_schema: JSON schema is invalid. It must match draft 2020-12 ({error.message})"
             ) from None
+    if names and all(tool.get("defer_loading") for tool in body["tools"]):
+        raise Refusal("At least one tool must have defer_loading=false. All tools cannot be deferred.", "tools")
+    check_references(body)
     choice = body.get("tool_choice")
     if choice is not None and not names:
         raise Refusal("tool_choice: may only be specified while providing tools", "tool_choice")
@@ -103,11 +138,21 @@ def check_tools(body: dict[str, Any]) -> set[str]:
     return names
 
 
+def check_references(body: dict[str, Any]) -> None:
+    """Refuse references to tools that are not declared as deferred."""
+    deferred = {tool["name"] for tool in body.get("tools") or [] if tool.get("defer_loading")}
+    blocks = [block for message in body["messages"] for block in message["content"] if isinstance(block, dict)]
+    results = [block["content"] for block in blocks if isinstance(block.get("content"), list)]
+    for part in (part for result in results for part in result if part["type"] == "tool_reference"):
+        if part["tool_name"] not in deferred:
+            raise Refusal(f"Tool reference '{part['tool_name']}' not found in available tools", "messages")
+
+
 def check_conversation(messages: list[dict[str, Any]], names: set[str]) -> None:
     """Refuse a conversation whose turns, calls and results do not match."""
     if not messages or messages[0]["role"] != "user":
         raise Refusal('messages: first message must use the "user" role', "messages")
-    if messages[-1]["role"] != "user":
+    if messages[-1]["role"] != "user" and not is_paused(messages[-1]):
         raise Refusal(
             "This model does not support assistant message prefill. The conversation must end with a user message."
         )
@@ -136,12 +181,19 @@ def check_conversation(messages: list[dict[str, Any]], names: set[str]) -> None:
         raise Refusal("Requests which include `tool_use` or `tool_result` blocks must define tools")
 
 
+def is_paused(message: dict[str, Any]) -> bool:
+    """Whether a turn may be an answer that the API has paused: one of its own tools has worked for it."""
+    blocks = message["content"] if isinstance(message["content"], list) else []
+    return any(block["type"] == "server_tool_use" for block in blocks)
+
+
 def check_blocks(role: str, blocks: list[dict[str, Any]], param: str) -> None:
     """Refuse blocks that the role cannot have, empty text, and thinking that was changed."""
     allowed = ("text", "tool_use", *THINKING) if role == "assistant" else ("text", "tool_result", "image", "document")
     for number, block in enumerate(blocks):
         where = f"{param}.content.{number}"
-        if block["type"] not in allowed:
+        is_hosted = role == "assistant" and (block["type"] in BLOCKS or is_beta(block))
+        if block["type"] not in allowed and not is_hosted:
             raise Refusal(f"{where}: `{block['type']}` blocks are not permitted in messages of the {role}", where)
         if block["type"] == "text" and not block["text"].strip():
             raise Refusal("messages: text content blocks must contain non-whitespace text", where)

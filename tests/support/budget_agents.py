@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mulligan import Agent, Background, Compaction, tool
+from mulligan import Agent, Background, Compaction, ProviderTool, tool
 
 
 @tool
@@ -22,4 +22,6 @@ unpriced = Agent(name="unpriced", model="openai-chat:unpriced")
 reader = Agent(name="summing_reader", model="openai-chat:paid", tools=[read], features=[Compaction(at=1_000)])
 boss = Agent(name="boss", model="openai-chat:paid-boss", tools=[spender.as_tool(description="Spend.")])
 hasty = Agent(name="hasty", model="openai-chat:paid", model_timeout=2)
+SEARCH = {"type": "web_search_20250305", "name": "web_search"}
+searcher = Agent(name="searcher", model="anthropic:paid", tools=[ProviderTool("anthropic", SEARCH)])
 patient = Agent(name="patient", model="openai:paid", features=[Background()])

@@ -10,7 +10,7 @@ from typing import Any
 
 from temporalio import workflow
 
-from mulligan import Agent, Compaction, DurableAgent, Image, ToolContext, tool
+from mulligan import Agent, ClearToolResults, Compaction, DurableAgent, Image, ToolContext, tool
 from tests.support.content_files import png
 from tests.support.openai_turn import Failure, Turn, Usage
 
@@ -27,6 +27,12 @@ def read_page(number: int, ctx: ToolContext) -> str:
     return f"PAGE {number}: " + f"line of page {number}. " * 80
 
 
+@tool(on_demand=True)
+def close_book() -> str:
+    """Close the book, after the last page."""
+    return "closed"
+
+
 @tool(name="read_page")
 def read_picture(number: int) -> list[object]:
     """Read a page with a picture, which is small enough for history."""
@@ -39,6 +45,20 @@ reader = Agent(
 )
 roomy = Agent(
     name="page_reader_with_room", model="openai-chat:nobody", tools=[read_page], features=[Compaction(at=10**6)]
+)
+forgetful = Agent(
+    name="forgetful_page_reader",
+    model="openai-chat:nobody",
+    tools=[read_page],
+    features=[ClearToolResults(at=LIMIT)],
+    max_steps=1_000,
+)
+finder = Agent(
+    name="page_finder",
+    model="openai-chat:nobody",
+    tools=[tool(on_demand=True)(read_page.function), close_book],
+    features=[Compaction(at=LIMIT)],
+    max_steps=1_000,
 )
 terse = Agent(
     name="terse_page_reader",
@@ -101,5 +121,18 @@ def reading(
         if seen >= pages:
             return Turn(text=f"heron, after {seen}" if "heron" in sent else "What word?", usage=usage)
         return Turn(calls=[("read_page", json.dumps({"number": seen + 1}), call_id)], usage=usage)
+
+    return script
+
+
+def finding(pages: int) -> Callable[[dict[str, Any], int], Turn]:
+    """As `reading`, by a model that finds its tools first; of these, it never calls `close_book`."""
+    read = reading(pages)
+
+    def script(body: dict[str, Any], nth: int) -> Turn:
+        sent = json.dumps(body.get("messages") or body.get("input"))
+        if "first_find" in sent or "PAGE" in sent:
+            return read(body, nth)
+        return Turn(calls=[("find_tools", '{"query": "read the page and close the book"}', "first_find")])
 
     return script

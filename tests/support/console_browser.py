@@ -11,11 +11,13 @@ from typing import Any
 from playwright.async_api import Browser, Page, expect
 
 from tests.support.http_server import Door
+from tests.support.npm_packages import installed
 
-__all__ = ["TOKENS", "WAIT", "cancel", "signed_in", "start", "until_waiting"]
+__all__ = ["TOKENS", "WAIT", "axe_core", "cancel", "check_accessible", "signed_in", "start", "until_waiting"]
 
 TOKENS = "ada:token-of-ada,bob:token-of-bob:*"
 """Bob is an operator."""
+AXE = "4.14.1"
 WAIT = 60_000
 """Milliseconds: other tests run at the same time."""
 expect.set_options(timeout=WAIT)
@@ -47,6 +49,30 @@ def is_fault(said: Any) -> bool:
     return said.type == "error" and "422" not in said.text
 
 
+async def axe_core() -> str:
+    """The script of axe-core, from npm."""
+    folder = await installed("axe", {"axe-core": AXE}, with_node=False)
+    return (folder / "node_modules/axe-core/axe.min.js").read_text()
+
+
+async def check_accessible(page: Page, axe: str, path: str) -> None:
+    """No rule of axe-core is broken, at the width of a desktop and of a phone, with all details open; the page is no wider
+    than its screen, from 360 to 2,560 pixels.
+    """
+    for width in (360, 1280, 2560):
+        await page.set_viewport_size({"width": width, "height": 900})
+        await page.goto(path)
+        for summary in await page.locator("details > summary").all():
+            if await summary.is_visible():
+                await summary.click()
+        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (path, width)
+        if width != 2560:
+            await page.evaluate(axe)
+            broken = await page.evaluate("axe.run().then((found) => found.violations)")
+            rules = [(each["id"], [node["html"][:200] for node in each["nodes"]]) for each in broken]
+            assert rules == [], (path, width)
+
+
 async def start(
     door: Door, agent: str, prompt: str = "Ada writes: my teapot came in a dented box. Please help."
 ) -> str:
@@ -57,8 +83,12 @@ async def start(
     return run_id
 
 
-async def until_waiting(door: Door, run_id: str) -> None:
-    while not (await door.http.get(f"/api/runs/{run_id}/pending", headers=door.by("ada"))).json():
+async def until_waiting(door: Door, run_id: str, step: int = 0) -> None:
+    """Until a call waits for a person, of that step or a later one."""
+    while not any(
+        call["step"] >= step
+        for call in (await door.http.get(f"/api/runs/{run_id}/pending", headers=door.by("ada"))).json()
+    ):
         await asyncio.sleep(0.1)
 
 

@@ -11,6 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from google.genai.types import Part, Tool
+
 from tests.support.openai_shapes import Refusal
 from tests.support.openai_turn import made_up
 
@@ -37,8 +39,16 @@ CONFIG = {
     *("logprobs", "mediaResolution", "responseModalities"),
 }
 DECLARATION = {"name", "description", "parameters", "parametersJsonSchema", "response", "responseJsonSchema"}
-PART = {"text", "thought", "thoughtSignature", "functionCall", "functionResponse", "inlineData", "fileData"}
-DATA = {"text", "functionCall", "functionResponse", "inlineData", "fileData"}
+PART = {field.alias or "" for field in Part.model_fields.values()} | {"futureWork"}
+DATA = {
+    "text",
+    "functionCall",
+    "functionResponse",
+    "inlineData",
+    "fileData",
+    "executableCode",
+    "codeExecutionResult",
+} | {*("toolCall", "toolResponse", "futureWork")}
 KEYWORDS = {
     *("$id", "$defs", "$ref", "$anchor", "type", "format", "title", "description", "enum", "items", "prefixItems"),
     *("minItems", "maxItems", "minimum", "maximum", "anyOf", "oneOf", "properties", "additionalProperties", "required"),
@@ -85,8 +95,8 @@ def check_tools(body: dict[str, Any]) -> set[str]:
     """Refuse invalid declarations. The names are returned."""
     names: set[str] = set()
     for tool in body.get("tools", []):
-        check_fields(tool, {"functionDeclarations"}, "tools")
-        for number, declared in enumerate(tool["functionDeclarations"]):
+        check_fields(tool, {field.alias or "" for field in Tool.model_fields.values()}, "tools")
+        for number, declared in enumerate(tool.get("functionDeclarations", [])):
             param = f"tools[0].function_declarations[{number}]"
             check_fields(declared, DECLARATION, param)
             if not LEGAL_NAME.fullmatch(declared["name"]):

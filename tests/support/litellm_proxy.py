@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx2
-from platformdirs import user_cache_path
 
-from mulligan.devserver._cache import locked_scratch_folder
-from tests.support.go_programs import say_on_stderr
+from tests.support.own_environment import own_environment
 from tests.support.ports import free_ports
 
 VERSION = "1.106.2"
@@ -34,17 +30,7 @@ SECONDS = 120
 
 async def install() -> Path:
     """The folder of the environment with the proxy; it is made unless it exists."""
-    folder = user_cache_path("mulligan") / "tests" / f"litellm-{VERSION}"
-    if not folder.exists():
-        async with locked_scratch_folder(folder, say_on_stderr) as scratch:
-            if not folder.exists():
-                made = scratch / "made"
-                await _run(scratch, "venv", "-q", "--relocatable", "--python", sys.executable, str(made))
-                await _run(
-                    scratch, "pip", "install", "-q", "--python", str(made / "bin/python"), f"litellm[proxy]=={VERSION}"
-                )
-                os.replace(made, folder)
-    return folder
+    return await own_environment("litellm", VERSION, f"litellm[proxy]=={VERSION}")
 
 
 @asynccontextmanager
@@ -101,14 +87,3 @@ async def _until_ready(url: str, process: asyncio.subprocess.Process, log: Path)
                 pass
             await asyncio.sleep(0.2)
     raise RuntimeError(f"litellm ended with {process.returncode}: {log.read_text()[-2000:]}")
-
-
-async def _run(folder: Path, *command: str) -> None:
-    """Run uv outside of this project, whose constraints it would apply."""
-    program = os.environ.get("UV") or shutil.which("uv") or "uv"
-    process = await asyncio.create_subprocess_exec(
-        program, *command, cwd=folder, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
-    )
-    _, told = await process.communicate()
-    if process.returncode != 0:
-        raise RuntimeError(f"{' '.join(command)} failed: {told.decode()[-2000:]}")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from platformdirs import user_cache_path
 
@@ -44,10 +46,20 @@ async def chat_clients() -> NodeProject:
     return NodeProject(await _installed("chat-clients", (CLIENTS / "package.json",)))
 
 
-async def npm_build(source: Path) -> Path:
-    """The folder `dist` of a project that is built with `npm run build`; built once for each version of its files."""
+async def npm_build(source: Path, **versions: str) -> Path:
+    """The folder `dist` of a project that is built with `npm run build`; built once for each version of its files.
+
+    `versions`: other ones of its packages than `package.json` has.
+    """
     files = sorted(path for path in source.iterdir() if path.is_file())
-    return await _installed(source.name, files, build=True) / "dist"
+    if not versions:
+        return await _installed(source.name, files, build=True) / "dist"
+    package = json.loads((source / "package.json").read_text())
+    with TemporaryDirectory() as folder:
+        changed = Path(folder) / "package.json"
+        changed.write_text(json.dumps({**package, "dependencies": {**package["dependencies"], **versions}}))
+        files = [changed if path.name == changed.name else path for path in files]
+        return await _installed(source.name, files, build=True) / "dist"
 
 
 async def _installed(name: str, files: Sequence[Path], *, build: bool = False) -> Path:

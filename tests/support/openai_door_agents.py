@@ -29,7 +29,7 @@ manager = Agent(
 )
 ignoring = Agent(name="ignoring", model=f"openai-chat:{MODEL}", client_instructions="ignore")
 refusing = Agent(name="refusing", model=f"openai-chat:{MODEL}", client_instructions="refuse")
-strict = Agent(name="strict_seller", model=f"openai-chat:{MODEL}", handle_errors=False)
+strict = Agent(name="strict_seller", model=f"openai-chat:{MODEL}", tools=[search_orders], handle_errors=False)
 
 LONG = "It was a dark and stormy night; the rain fell in torrents, except at occasional intervals. " * 6
 LOOK = Turn("Let me look.", calls=[("search_orders", "{'customer': 'Ada',}", "a"), ("serch_orders", "{}", "b")])

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Iterable
 from typing import Any, Literal, Required
 
+import typing_extensions as te
+from openai.types.responses import ResponseInputItemParam, ResponseOutputItem
 from openai.types.responses.response_create_params import ResponseCreateParamsBase
 from openai.types.responses.response_function_tool_call_param import ResponseFunctionToolCallParam
-from openai.types.responses.response_input_item_param import FunctionCallOutput, Message
+from openai.types.responses.response_input_item_param import FunctionCallOutput, Message, ToolSearchCall
 from openai.types.responses.response_output_message_param import ResponseOutputMessageParam
 from openai.types.responses.response_output_refusal_param import ResponseOutputRefusalParam
 from openai.types.responses.response_output_text_param import ResponseOutputTextParam
 from openai.types.responses.response_reasoning_item_param import Content, Summary
+from openai.types.responses.response_tool_search_output_item_param_param import ResponseToolSearchOutputItemParamParam
 from typing_extensions import TypedDict
 
 from tests.support import openai_rules as rules
 from tests.support.openai_shapes import Refusal, check_shape, missing
+from tests.support.sdk_examples import members
 
 RANGES: dict[str, tuple[float, float | None]] = {
     "temperature": (0, 2), "top_p": (0, 1), "max_output_tokens": (16, None), "max_tool_calls": (1, None),
@@ -55,8 +60,34 @@ class AssistantMessage(TypedDict, total=False):
 
 
 InputItem = (
-    ReasoningItem | ResponseFunctionToolCallParam | FunctionCallOutput | InputMessage | Message | AssistantMessage
+    ReasoningItem
+    | ResponseFunctionToolCallParam
+    | FunctionCallOutput
+    | InputMessage
+    | Message
+    | AssistantMessage
+    | ToolSearchCall
+    | ResponseToolSearchOutputItemParamParam
 )
+
+OWN_ITEMS = ("reasoning", "function_call", "function_call_output")
+ITEM_TYPES = {
+    typing.get_args(te.get_type_hints(each)["type"])[0]
+    for each in members(ResponseInputItemParam)
+    if "type" in te.get_type_hints(each)
+} | {typing.get_args(each.model_fields["type"].annotation)[0] for each in members(ResponseOutputItem)}
+"""The types of items that a request or an answer may have."""
+CLIENT_CALLS = {
+    "function_call": "function_call_output",
+    "custom_tool_call": "custom_tool_call_output",
+    "shell_call": "shell_call_output",
+    "apply_patch_call": "apply_patch_call_output",
+    "computer_call": "computer_call_output",
+    "local_shell_call": "local_shell_call_output",
+    "mcp_approval_request": "mcp_approval_response",
+    "tool_search_call": "tool_search_output",
+}
+"""The calls that need an output of the client, or the server's own."""
 
 
 class ResponsesRequest(ResponseCreateParamsBase, total=False):
@@ -119,6 +150,9 @@ def check_input(items: object) -> None:
 def check_item(item: dict[str, Any], param: str) -> None:
     """Refuse an item that is not one of the input items that Mulligan uses, or that has output fields."""
     is_message = item.get("type", "message") == "message"
+    if not is_message and item.get("type") not in OWN_ITEMS:
+        check_hosted_item(item, param)
+        return
     if is_message and item.get("role") == "assistant" and "id" in item:
         check_shape(item, ResponseOutputMessageParam, param)
     else:
@@ -145,6 +179,16 @@ def check_item(item: dict[str, Any], param: str) -> None:
             rules.check_arguments(item["arguments"], f"{param}.arguments")
 
 
+def check_hosted_item(item: dict[str, Any], param: str) -> None:
+    """Refuse an item of a type that neither an input nor an output has. `future_…`: types that the package does not know.
+
+    Answers are sent back as they came, so the fields of output items are accepted.
+    """
+    kind = str(item.get("type"))
+    if kind not in ITEM_TYPES and not kind.startswith("future_"):
+        raise Refusal(f"Invalid value: '{kind}'.", f"{param}.type", "invalid_value")
+
+
 def check_parts(parts: list[dict[str, Any]], param: str) -> None:
     """Refuse images and files that cannot be read."""
     for index, part in enumerate(parts):
@@ -168,21 +212,33 @@ def check_pairs(items: list[dict[str, Any]]) -> None:
     """Refuse calls without exactly one later output, and outputs without an earlier call."""
     called: set[str] = set()
     answered: set[str] = set()
+    outputs = {output: call for call, output in CLIENT_CALLS.items()}
     for index, item in enumerate(items):
-        call_id = item.get("call_id")
-        if item.get("type") == "function_call":
+        kind, call_id = str(item.get("type")), link_of(item)
+        is_of_client = item.get("execution", "client") == "client"
+        if kind in CLIENT_CALLS and is_of_client:
             if call_id in called:
                 at = f"input[{index}].call_id"
                 raise Refusal(f"Invalid '{at}': '{call_id}' is used twice.", at, "invalid_value")
-            called.add(str(call_id))
-        elif item.get("type") == "function_call_output":
+            called.add(call_id)
+        elif kind in outputs and is_of_client:
             if call_id not in called:
                 raise Refusal(f"No tool call found for function call output with call_id {call_id}.", "input")
             if call_id in answered:
                 raise Refusal(f"Duplicate tool output found for function call {call_id}.", "input")
-            answered.add(str(call_id))
+            answered.add(call_id)
     for call_id in sorted(called - answered):
         raise Refusal(f"No tool output found for function call {call_id}.", "input")
+
+
+def link_of(item: dict[str, Any]) -> str:
+    """The id that a call and its output have in common."""
+    fields = {
+        "mcp_approval_request": "id",
+        "mcp_approval_response": "approval_request_id",
+        "local_shell_call_output": "id",
+    }
+    return str(item.get(fields.get(str(item.get("type")), "call_id")))
 
 
 def check_reasoning_is_followed(items: list[dict[str, Any]]) -> None:
@@ -195,7 +251,8 @@ def check_reasoning_is_followed(items: list[dict[str, Any]]) -> None:
 
 def is_of_model(item: dict[str, Any]) -> bool:
     """Whether the model wrote this item."""
-    return item.get("type") in ("reasoning", "function_call") or item.get("role") == "assistant"
+    is_hosted = item.get("type", "message") not in ("message", "function_call_output", "tool_search_output")
+    return is_hosted or item.get("role") == "assistant"
 
 
 def check_tools(body: dict[str, Any]) -> None:
@@ -203,6 +260,9 @@ def check_tools(body: dict[str, Any]) -> None:
     tools = body.get("tools") or []
     if tools:
         rules.check_array(tools, "tools", 128)
+    deferred = [tool for tool in tools if tool.get("defer_loading")]
+    if deferred and not any(tool["type"] == "tool_search" for tool in tools):
+        raise Refusal("Deferred tools require the tool 'tool_search'.", "tools")
     names = rules.check_functions([(f"tools[{i}]", tool) for i, tool in enumerate(tools) if tool["type"] == "function"])
     choice = body.get("tool_choice")
     named = isinstance(choice, dict) and choice["type"] == "function"

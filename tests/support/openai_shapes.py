@@ -104,6 +104,8 @@ def check_literal(value: object, allowed: Sequence[object], param: str) -> None:
 
 def check_union(value: object, options: Sequence[Any], param: str) -> None:
     """Refuse a value that fits none of the options, with the reason of the option that fits best."""
+    if object in options:
+        return None
     if isinstance(value, dict):
         candidates = [option for option in options if is_object(option) and tags_fit(value, option)]
         if not candidates and any(is_object(option) for option in options):

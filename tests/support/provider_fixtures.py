@@ -55,22 +55,35 @@ class Bench:
         self, api: str, messages: Sequence[Message] = (GO,), *, tools: Sequence[ToolDefinition] = (SEARCH,), **more: Any
     ) -> Reply:
         """Send one request as `call_model` does."""
+        return await self.providers[api].complete(self.request(api, messages, tools=tools, **more))
+
+    def request(
+        self, api: str, messages: Sequence[Message] = (GO,), *, tools: Sequence[ToolDefinition] = (SEARCH,), **more: Any
+    ) -> Request:
+        """The request of `ask`. `hosted`: tools that providers run."""
         provider = self.providers[api]
-        request = Request(
+        return Request(
             model="m",
             definition=Definition(
-                instructions=more.pop("instructions", "Be kind."), tools=list(tools), output=more.pop("output", None)
+                instructions=more.pop("instructions", "Be kind."),
+                tools=list(tools),
+                output=more.pop("output", None),
+                provider_tools=more.pop("hosted", []),
             ),
             items=[item for message in messages for item in provider.encode(fit_content(message, provider))],
             messages=messages,
             **more,
         )
-        return await provider.complete(request)
 
     async def answer(self, api: str, turn: Turn, **more: Any) -> Reply:
         """The reply to one scripted turn."""
         self.server.script("m", [turn])
         return await self.ask(api, **more)
+
+    async def ask_ok(self, api: str, messages: Sequence[Message], **more: Any) -> Reply:
+        """The reply to a request that the server answers with a text, whatever was answered before."""
+        self.server.script("m", lambda body, nth: Turn("ok"))
+        return await self.ask(api, messages, **more)
 
     async def body(self, api: str, body: dict[str, Any], **more: Any) -> Reply:
         """The reply to a scripted response body."""

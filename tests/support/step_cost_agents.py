@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
-from mulligan import Agent, Background, Batch, CallsInText, Compaction, McpServer, ToolContext, tool
+from pathlib import Path
+
+from mulligan import (
+    Agent,
+    Background,
+    Batch,
+    CallsInText,
+    ClearToolResults,
+    CodeMode,
+    Compaction,
+    Guarded,
+    McpServer,
+    Skills,
+    ToolContext,
+    tool,
+)
 from tests.support.background_agents import count_words
 from tests.support.mcp_agents import SERVER
 
@@ -43,7 +58,15 @@ plain = Agent(name="plain", model=CHAT, tools=[look])
 asking = Agent(name="asking", model=CHAT, tools=[leave])
 paying = Agent(name="paying", model=CHAT, tools=[pay])
 ordering = Agent(name="ordering", model=CHAT, tools=[order])
+coding = Agent(name="coding", model=CHAT, tools=[look], features=[CodeMode()])
+receiving = Agent(name="receiving", model=CHAT, tools=[look], handoffs=["handing_over"])
+handing_over = Agent(name="handing_over", model=CHAT, tools=[look], handoffs=[receiving])
 reading = Agent(name="reading", model=CHAT, tools=[read], features=[Compaction(at=1_000)])
+searching = Agent(name="searching", model=CHAT, tools=[tool(on_demand=True)(look.function)])
+forgetting = Agent(name="forgetting", model=CHAT, tools=[read], features=[ClearToolResults(at=1_000, keep_steps=1)])
+remembering = Agent(name="remembering", model=CHAT, tools=[look], features=[ClearToolResults(at=10**6)])
+guarding = Agent(name="guarding", model=CHAT, tools=[tool(trust="untrusted")(look.function)], features=[Guarded()])
+skilled = Agent(name="skilled", model=CHAT, features=[Skills(Path(__file__).with_name("step_cost_skills"))])
 with_room = Agent(name="with_room", model=CHAT, tools=[look], features=[Compaction(at=10**6)])
 writing_calls = Agent(name="writing_calls", model=CHAT, tools=[look], features=[CallsInText()])
 in_background = Agent(name="in_background", model="openai:step-cost", tools=[look], features=[Background()])

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import temporalio.worker
 
 from mulligan.cli.app import main
-from mulligan.worker import poll_monitor, wiring
+from mulligan.worker import activity_workers, poll_monitor, wiring
 
 
 class Deaf(temporalio.worker.Worker):
@@ -31,7 +31,7 @@ def stop_polling() -> None:
 
 
 if __name__ == "__main__":
-    wiring.Worker = Deaf  # type: ignore[attr-defined]
+    wiring.Worker = activity_workers.Worker = Deaf  # type: ignore[attr-defined]
     poll_monitor.SECONDS_BETWEEN_CHECKS = 1
     sys.argv[1:1] = ["worker"]
     main()

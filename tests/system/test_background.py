@@ -22,6 +22,7 @@ from mulligan import ModelUnavailableError, data_converter, error_of
 from mulligan.activities.background import read_response
 from mulligan.client.follow_events import follow
 from mulligan.client.resume_run import resume_run
+from mulligan.context_view.model_context import read_model_context
 from mulligan.devserver import DevServer, temporal_server
 from mulligan.trace_view.history import size_of_chain
 from mulligan.worker.loading import load, load_agents
@@ -103,6 +104,8 @@ async def test_each_step_is_one_response_that_is_stored_only_until_the_run_has_i
     creations = [request.json for request in ran.requests if request.json]
     assert [(body["background"], body["store"]) for body in creations] == [(True, True), (True, True)]
     assert [call["result"]["text"] for call in ran.calls] == ["3"]
+    seen = [await read_model_context(at.client, ran.id, step) for step in (1, 2)]
+    assert [[message.role for message in each.messages] for each in seen] == [["user"], ["user", "assistant", "tool"]]
     chats = ran.spans_of(f"chat {handle.id}")
     assert [span.attributes["gen_ai.response.id"] for span in chats] == [first.id, second.id]
     assert all(span.attributes["mulligan.attempt"] == 1 for span in chats)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from temporalio.client import WorkflowFailureError, WorkflowHandle
 
+from mulligan.context_view.model_context import read_model_context
 from mulligan.devserver import DevServer
 from mulligan.errors import ModelRequestError, ModelUnavailableError, error_of
 from mulligan.worker.loading import load, load_agents
@@ -93,6 +94,7 @@ async def test_the_calls_of_many_runs_are_few_files_at_half_the_price(
     assert set(server.answered.values()) == {1}
     assert len(server.answered) == RUNS
     assert [len(batch.entries) for batch in server.batches.values()] == [most] * 4
+    assert (await read_model_context(at.client, handles[3].id, 1)).messages[0].text == "Number 3."
     usage = results[0]["usage"]
     live = (usage["input_tokens"] * 0.25 + usage["output_tokens"] * 2) / 1_000_000
     assert results[0]["cost"] == pytest.approx(live / 2, rel=0.2)

@@ -188,3 +188,18 @@ async def test_a_background_response_that_is_cancelled_is_counted(counting: Offi
     total = await spent(counting)
     assert total.calls == 1
     assert total.usd == total.estimated_usd > 0
+
+
+async def test_an_estimate_begins_with_what_the_provider_has_counted_last(counting: Office) -> None:
+    """The second call sends the 9,000 tokens of the first one, in whatever words, and its result."""
+    gates, first = {GATE: asyncio.Event()}, Usage(input_tokens=8_900, output_tokens=100)
+    counting.lab.model.script("paid", [Turn(calls=[("look", "{}", "c1")], usage=first), Turn(TEXT, gates=gates)])
+    async with counting.worker():
+        handle = await begin(counting)
+        await live_text(counting, handle)
+        await handle.cancel()
+        with pytest.raises(WorkflowFailureError):
+            await handle.result()
+    total = await spent(counting)
+    assert round(total.usd - total.estimated_usd, 6) == 9_000 * PRICE
+    assert 9_000 < total.estimated_usd / PRICE < 9_000 + len(TEXT)

@@ -1,4 +1,6 @@
-"""examples/chat_page in a browser: it is built as its README says, and a person talks with an agent that asks."""
+"""examples/chat_page in a browser: it is built as its README says, with versions 7 and 6 of `ai`, and a person talks with
+an agent that asks.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,11 @@ from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
 from tests.support.chromium import browser
-from tests.support.http_server import http_server
+from tests.support.http_server import Door, http_server
 from tests.support.node_packages import npm_build
 from tests.support.openai_turn import Failure, Turn
-from tests.support.people_agents import desk
+from tests.support.people_agents import NAPPING, desk, wake
+from tests.support.shop_agents import RAN
 
 SOURCE = Path("examples/chat_page")
 QUEUE = "chat-page"
@@ -29,15 +32,20 @@ WAIT = 60_000
 """Milliseconds: other tests run at the same time."""
 REFUND = '{"order": 7, "amount": {"euros": 2}}'
 ASKING = Turn("One moment.", calls=[("refund", REFUND, "c1"), ("ask_person", '{"question": "Which?"}', "c2")])
+NAP = ("nap", '{"seconds": 240}', "c2")
+BESIDE_A_NAP = Turn("One moment.", calls=[("refund", REFUND, "c1"), NAP])
+"""An approval beside a tool that runs until the test wakes it."""
+VERSIONS: dict[int, dict[str, str]] = {7: {}, 6: {"ai": "6.0.325", "@ai-sdk/react": "3.0.328"}}
 SLOW = Turn("Once upon a time there was an agent that never lost its way. " * 3, pace=0.1)
 
 
 class Devices(NamedTuple):
-    """Two browsers of one person, and the address of the page without the conversation."""
+    """Two browsers of one person, the address of the page without the conversation, and the server."""
 
     first: Page
     second: Page
     address: str
+    door: Door
 
     def conversation(self, agent: str) -> str:
         """The address of a conversation that nobody has used."""
@@ -57,11 +65,12 @@ async def served_folder(folder: Path) -> AsyncIterator[str]:
         server.server_close()
 
 
-@pytest.fixture
-async def devices(lab: Lab, chromium_program: str) -> AsyncIterator[Devices]:
+@pytest.fixture(params=VERSIONS)
+async def devices(lab: Lab, chromium_program: str, request: pytest.FixtureRequest) -> AsyncIterator[Devices]:
+    version: int = request.param
     loaded = load(["tests.support.people_agents"])
     async with (
-        served_folder(await npm_build(SOURCE)) as origin,
+        served_folder(await npm_build(SOURCE, **VERSIONS[version])) as origin,
         running_worker(lab.client, loaded, lab.telemetry, QUEUE),
         http_server(lab.client, task_queue=QUEUE, origins=[origin]) as door,
         browser(chromium_program) as running,
@@ -69,7 +78,7 @@ async def devices(lab: Lab, chromium_program: str) -> AsyncIterator[Devices]:
         pages = [await (await running.new_context()).new_page() for _ in range(2)]
         for opened in pages:
             opened.set_default_timeout(WAIT)
-        yield Devices(pages[0], pages[1], f"{origin}/?server={door.url}")
+        yield Devices(pages[0], pages[1], f"{origin}/?server={door.url}" + "&sdk=6" * (version == 6), door)
 
 
 async def say(page: Page, text: str) -> None:
@@ -125,3 +134,122 @@ async def test_a_second_device_decides_and_the_first_one_has_the_answer_when_it_
     assert "{" not in sentence
     await first.reload()
     await expect(first.get_by_role("alert")).to_have_text([sentence], timeout=WAIT)
+
+
+def scripted(lab: Lab, name: str, *turns: Turn) -> None:
+    """Script the answers of a model in the order of the requests."""
+    left = iter(turns)
+    lab.model.script(name, lambda _request, _number: next(left))
+
+
+def posts(page: Page) -> list[str]:
+    """The addresses to which the page sends messages and decisions, from now on."""
+    sent: list[str] = []
+    page.on("request", lambda request: sent.append(request.url) if request.method == "POST" else None)
+    return sent
+
+
+@pytest.mark.parametrize("when", ["before", "after", "before, reloaded", "after, reloaded", "returned"])
+async def test_an_approval_beside_a_tool_that_still_runs_completes(devices: Devices, lab: Lab, when: str) -> None:
+    """Answered before and after that tool has ended; with a reload in between, or the page closed until all else has ended."""
+    page, sent = devices.first, posts(devices.first)
+    ran = sum(name == "refund" for runs in RAN.values() for name, _ in runs)
+    lab.model.script(str(desk.model).partition(":")[2], [BESIDE_A_NAP, DONE])
+    await page.goto(devices.conversation("desk"))
+    await say(page, "Refund order 7, and take a nap.")
+    approve = page.get_by_role("button", name="Approve")
+    await expect(approve).to_be_visible(timeout=WAIT)
+    while not NAPPING:
+        await asyncio.sleep(0.02)
+    if when == "returned":
+        address = page.url
+        await page.goto("about:blank")
+        await wake()
+        await page.goto(address)
+        await expect(page.get_by_text("slept")).to_be_visible(timeout=WAIT)
+    if "reloaded" in when:
+        await page.reload()
+        await expect(approve).to_be_visible(timeout=WAIT)
+    if "after" in when:
+        await wake()
+        await expect(page.get_by_text("slept")).to_be_visible(timeout=WAIT)
+    await approve.click()
+    if "before" in when:
+        await expect(approve).to_have_count(0, timeout=WAIT)
+        await wake()
+    await expect(page.locator("li.assistant p")).to_have_text(["One moment.", "done"], timeout=WAIT)
+    await expect(page.locator("li.assistant samp")).to_have_text(["refunded 2 for order 7", "slept"], timeout=WAIT)
+    await expect(page.get_by_role("alert")).to_have_count(0)
+    assert len(sent) == 2
+    assert sum(name == "refund" for runs in RAN.values() for name, _ in runs) == ran + 1
+
+
+@pytest.mark.parametrize("is_reloaded", [False, True])
+async def test_an_approval_that_waits_in_a_sub_agent_alone_completes(
+    devices: Devices, lab: Lab, is_reloaded: bool
+) -> None:
+    """The call of the sub-agent has no result then, and the AI SDK sends nothing while a call of the step has none."""
+    page, sent = devices.first, posts(devices.first)
+    lab.model.script("front", [call("desk", '{"prompt": "Refund order 7."}', "d1"), Turn("It is refunded.")])
+    lab.model.script(str(desk.model).partition(":")[2], [call("refund", REFUND, "c1"), DONE])
+    await page.goto(devices.conversation("front"))
+    await say(page, "Refund order 7.")
+    approve = page.get_by_role("button", name="Approve")
+    await expect(approve).to_be_visible(timeout=WAIT)
+    if is_reloaded:
+        await page.reload()
+    await expect(page.get_by_role("button", name="Send").last).to_be_enabled(timeout=WAIT)
+    await approve.click()
+    await expect(page.locator("li.assistant p")).to_have_text(["It is refunded."], timeout=WAIT)
+    await expect(page.locator("li.assistant samp").first).to_have_text("done", timeout=WAIT)
+    await expect(page.get_by_text("refunded 2 for order 7")).to_be_visible(timeout=WAIT)
+    assert len(sent) == 2
+
+
+@pytest.mark.parametrize("ending", ["cancel", "stop"])
+async def test_a_page_sends_nothing_more_when_its_run_was_ended_after_a_decision(
+    devices: Devices, lab: Lab, ending: str
+) -> None:
+    page, sent = devices.first, posts(devices.first)
+    lab.model.script(str(desk.model).partition(":")[2], [BESIDE_A_NAP, DONE])
+    await page.goto(devices.conversation("desk"))
+    await say(page, "Refund order 7, and take a nap.")
+    await page.get_by_role("button", name="Approve").click()
+    while not NAPPING:
+        await asyncio.sleep(0.02)
+    [run] = (await devices.door.http.get("/api/runs", params={"status": "running", "agent": "desk"})).json()["runs"]
+    await devices.door.http.post(f"/api/runs/{run['id']}/{ending}", json={})
+    await wake() if ending == "stop" else NAPPING.clear()
+    lab.model.script(str(desk.model).partition(":")[2], [Turn("Here I am.")] * 3)
+    await expect(page.get_by_role("button", name="Send").last).to_be_enabled(timeout=WAIT)
+    await say(page, "Are you there?")
+    await expect(page.locator("li.assistant p").last).to_have_text("Here I am.", timeout=WAIT)
+    assert len(sent) <= 3
+
+
+async def test_a_person_edits_a_message_and_asks_for_another_answer(devices: Devices, lab: Lab) -> None:
+    """The second device has the newest branch. Where the server does not answer, the page says so in a sentence."""
+    texts = ["First.", "Second.", "Third.", "Fourth."]
+    scripted(lab, str(desk.model).partition(":")[2], *map(Turn, texts))
+    first, second, address = devices.first, devices.second, devices.conversation("desk")
+    await first.goto(address)
+    answers = first.locator("li.assistant p")
+    await say(first, "One?")
+    await expect(answers).to_have_text(["First."], timeout=WAIT)
+    await first.get_by_role("button", name="Answer again").click()
+    await expect(answers).to_have_text(["Second."], timeout=WAIT)
+    await say(first, "Two?")
+    await expect(answers).to_have_text(["Second.", "Third."], timeout=WAIT)
+    await first.get_by_role("button", name="Edit").first.click()
+    await first.get_by_label("Edit").fill("Another one?")
+    await first.get_by_role("button", name="Send").first.click()
+    await expect(answers).to_have_text(["Fourth."], timeout=WAIT)
+    await second.goto(address)
+    await expect(second.locator("li p")).to_have_text(["Another one?", "Fourth."], timeout=WAIT)
+
+    await second.route("**/ai-sdk/**", lambda route: route.abort())
+    await say(second, "And now?")
+    await expect(second.get_by_role("alert")).to_contain_text("does not answer", timeout=WAIT)
+    await second.unroute("**/ai-sdk/**")
+    await second.reload()
+    await expect(second.locator("li p")).to_have_text(["Another one?", "Fourth."], timeout=WAIT)

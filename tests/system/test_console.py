@@ -25,14 +25,21 @@ from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import Lab
 from tests.support.console_agents import MANY, WORDS
-from tests.support.console_browser import TOKENS, WAIT, cancel, signed_in, start, until_waiting
+from tests.support.console_browser import (
+    TOKENS,
+    WAIT,
+    axe_core,
+    cancel,
+    check_accessible,
+    signed_in,
+    start,
+    until_waiting,
+)
 from tests.support.http_server import Door, http_server
-from tests.support.npm_packages import installed
 from tests.support.ports import free_ports
 from tests.support.temporal import environment_of
 
 QUEUE = "console-pages"
-AXE = "4.14.1"
 ROOT = Path(__file__).parent.parent.parent
 IMAGES = ROOT / "docs" / "images"
 Scheme = Literal["light", "dark"]
@@ -40,8 +47,7 @@ Scheme = Literal["light", "dark"]
 
 @pytest.fixture(scope="module")
 async def axe() -> str:
-    folder = await installed("axe", {"axe-core": AXE}, with_node=False)
-    return (folder / "node_modules/axe-core/axe.min.js").read_text()
+    return await axe_core()
 
 
 @pytest.fixture(scope="module")
@@ -64,20 +70,7 @@ async def test_no_page_breaks_a_rule_of_accessibility(chromium: Browser, door: D
     paths += ["/console/agents/support-desk", "/console/start", f"/console/runs/{run_id}/cancel-it"]
     async with signed_in(chromium, door, color_scheme=scheme, bypass_csp=True) as page:
         for path in paths:
-            for width in (360, 1280, 2560):
-                await page.set_viewport_size({"width": width, "height": 900})
-                await page.goto(path)
-                for summary in await page.locator("details > summary").all():
-                    if await summary.is_visible():
-                        await summary.click()
-                assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (path, width)
-                if width != 2560:
-                    await page.evaluate(axe)
-                    found = await page.evaluate("axe.run().then((found) => found.violations)")
-                    assert [(each["id"], [node["html"][:200] for node in each["nodes"]]) for each in found] == [], (
-                        path,
-                        width,
-                    )
+            await check_accessible(page, axe, path)
         await page.get_by_role("button", name="Sign out").click()
         await page.wait_for_url("**/sign-in*", wait_until="load")
         await page.evaluate(axe)
@@ -113,8 +106,8 @@ async def test_people_decide_and_the_second_sees_who_was_first(chromium: Browser
         await ada.goto(f"/console/runs/{run_id}")
         await expect(ada.get_by_text("Approved by ada, with edited arguments")).to_be_visible()
         await expect(ada.get_by_text("Answered by bob")).to_be_visible()
-        await ada.get_by_role("link", name="Corrected in step 2").click()
-        assert await ada.evaluate("document.querySelector(':target').id") == "step-2-call-1"
+        await ada.get_by_role("link", name="Corrected in step 4").click()
+        assert await ada.evaluate("document.querySelector(':target').id") == "step-4-call-1"
         await ada.locator("sub-run summary").click()
         await expect(ada.get_by_text("Rule 12 (damage)")).to_be_visible()
 
@@ -335,8 +328,9 @@ async def test_screenshots(chromium: Browser, door: Door, pytestconfig: pytest.C
         assert named
         return
     IMAGES.mkdir(exist_ok=True)
-    await start(door, "teller")
-    runs = [await start(door, "support-desk"), await start(door, "support-desk")]
+    await start(door, "teller", "Write a few lines about tea for the window.")
+    letter = "Ada writes: the lid of my teapot is cracked, and I have photos of it. Can I have my money back?"
+    runs = [await start(door, "support-desk", letter), await start(door, "support-desk")]
     for run in runs:
         await until_waiting(door, run)
     decision = {"call_id": "call_5_1", "decision": "approve"}

@@ -118,7 +118,7 @@ async def filtered(page: Page, fields: dict[str, str], expected: set[str]) -> No
     await page.wait_for_url("**/")
     for label, value in fields.items():
         field = page.get_by_label(label)
-        await (field.select_option(value) if label == "Status" else field.fill(value))
+        await (field.select_option(value) if label in ("Agent", "Status") else field.fill(value))
     await page.get_by_role("button", name="Filter").click()
     await page.wait_for_url("**/?*")
     listed = page.locator("table.runs tbody th a")
@@ -213,7 +213,7 @@ async def test_an_agents_day_has_the_numbers_of_its_runs_for_a_screen_reader_too
             "stopped": "1",
             "Recovered failures": "16",
         }
-        chart = page.get_by_role("table", name="Recovered failures by tool and kind")
+        chart = page.get_by_role("table", name="The models' mistakes by tool and kind")
         for (tool, kind), count in failures.items():
             await expect(chart.get_by_role("row", name=f"{tool} {kind} {count}", exact=True)).to_be_visible()
         assert await chart.get_by_role("row").count() == 1 + len(failures)

@@ -51,7 +51,9 @@ needs = {
     "approvals": lambda: Agent(name="d", model="openai:m", tools=[tool(needs_approval=True)(add.function)]),
     "deferred": lambda: Agent(name="d", model="openai:m", tools=[tool(deferred=True)(add.function)]),
     "once": lambda: Agent(name="d", model="openai:m", tools=[tool(once=True)(add.function)]),
+    "tool_search": lambda: Agent(name="d", model="openai:m", tools=[tool(on_demand=True)(add.function)]),
     "sub_agents": lambda: Agent(name="d", model="openai:m", tools=[helper.as_tool(description="Helps.")]),
+    "handoffs": lambda: Agent(name="d", model="openai:m", handoffs=[helper]),
     "server_questions": lambda: Agent(name="d", model="openai:m", mcp=[McpServer("web", command=["true"])]),
 }
 for name, declare in needs.items():

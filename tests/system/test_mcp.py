@@ -127,7 +127,7 @@ async def test_mcp_calls_are_retried_as_declared_after_a_crash_or_a_timeout(
             [turn, calls(("again__hang", {"file": str(hung)}), ("again__fail", {})), DONE], agent="careful"
         )
     died, timed_out, failed = ran.calls
-    assert (died["result"], died["attempts"]) == ({"text": "second life", "error": None}, 2)
+    assert (died["result"], died["attempts"]) == ({"text": "second life", "error": None, "trust": "untrusted"}, 2)
     assert (timed_out["result"]["error"]["kind"], timed_out["attempts"]) == ("tool_timeout", 2)
     await wait_for_text(hung, "cancelled")
     assert (failed["result"]["error"]["kind"], failed["attempts"]) == ("tool_error", 1)

@@ -15,13 +15,15 @@ import pytest
 from temporalio.client import WorkflowFailureError
 
 from mulligan import Agent, ToolError, tool
+from mulligan.client.start_run import begin_run
 from mulligan.devserver import DevServer, temporal_server
 from mulligan.observe.telemetry import Telemetry
+from mulligan.run_input import RunInput
 from mulligan.trace_view.run_trace import run_trace
 from mulligan.trace_view.trace_span import TraceSpan
 from mulligan.worker.loading import load, load_agents
 from mulligan.worker.wiring import running_worker
-from tests.acceptance.conftest import Run
+from tests.acceptance.conftest import QUEUE, Run
 from tests.live.conftest import DONE, Lab, call
 from tests.support.compaction_agents import reading
 from tests.support.openai_server import OpenAIServer
@@ -64,7 +66,7 @@ async def test_show_trace_draws_the_tree_from_history_without_jaeger(mulligan: R
 
 
 async def test_show_trace_has_the_exit_codes_of_show_for_failed_and_missing_runs(
-    mulligan: Run, worker: Process
+    mulligan: Run, worker: Process, temporal: DevServer
 ) -> None:
     """1 and 2."""
     await mulligan("start", "slow", "Go", "--model", "scripted:broken", "--id", "t-3", "--wait")
@@ -73,7 +75,9 @@ async def test_show_trace_has_the_exit_codes_of_show_for_failed_and_missing_runs
     assert "ai.toolCall sarch_orders  ERROR unknown_tool" in out
     assert "recovered" not in out
     assert "agent.finish  ERROR unknown_tool  failed" in out
-    await mulligan("start", "nobody", "Go", "--id", "t-4", "--wait")
+    client = await connect_to(temporal)  # the command refuses such an agent
+    with pytest.raises(WorkflowFailureError):
+        await (await begin_run(client, RunInput(agent="nobody", prompt="Go"), "t-4", QUEUE)).result()
     assert await show_trace(mulligan, "t-4") == (1, "", "t-4 has no trace yet: no worker has opened the run.\n")
     code, out, err = await show_trace(mulligan, "nobody-at-all")
     assert (code, out) == (2, "")

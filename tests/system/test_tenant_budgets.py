@@ -25,8 +25,9 @@ from mulligan.workflows import limits
 from tests.acceptance.conftest import Run
 from tests.live.conftest import DONE, Lab, call
 from tests.support.compaction_agents import is_summing_up
-from tests.support.openai_turn import Turn
+from tests.support.openai_turn import Failure, Turn
 from tests.support.temporal import environment_of
+from tests.unit.test_paused_answers import FOUND, USE, message, text
 
 PRICES = {"models": {name: {"input": 100_000, "output": 0} for name in ("paid", "paid-boss", "paid-summary")}}
 """An answer of the scripted model has 10 tokens of input: 1 USD."""
@@ -262,3 +263,18 @@ async def test_the_command_shows_what_tenants_have_spent(office: Office, mulliga
         ).items()
         nobody = await mulligan("budget", "nobody", **env)
         assert "nobody: 0.00 of 1,000.00 USD" in nobody.out
+
+
+async def test_calls_of_a_provider_are_counted(office: Office, tmp_path: Path) -> None:
+    """Two searches of 0.25 USD, beside the answer of 1 USD."""
+    prices = {**PRICES["models"], "anthropic:web_search": {"input": 0, "output": 0, "calls": 250}}
+    (tmp_path / "prices.json").write_text(json.dumps({"models": prices}))
+    again = {**USE, "id": "srv_2"}
+    body = message(USE, FOUND, again, {**FOUND, "tool_use_id": "srv_2"}, text("Otters swim."))
+    office.set(100)
+    office.lab.model.script("paid", lambda request, nth: Turn(failure=Failure(status=200, body=body)))
+    async with office.worker():
+        handle = await office.start("searcher")
+        result = await handle.result()
+        assert result["cost"] == 1.5
+        assert await office.spent() == 1.5

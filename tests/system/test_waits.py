@@ -28,13 +28,12 @@ from mulligan.trace_view.history import size_of_chain
 from tests.live.conftest import DONE, Lab, call
 from tests.live.test_resets import points_of, reset
 from tests.support.batch_server import BatchServer
-from tests.support.command_server import CommandProcess
 from tests.support.http_server import Door, http_server
 from tests.support.openai_turn import Turn
 from tests.support.ports import free_ports
 from tests.support.processes import descendants_with
 from tests.support.temporal import connect_to
-from tests.support.worker_process import worker_process
+from tests.support.worker_process import Process, worker_process
 from tests.system.test_worker_versions import builds_of, make_current, pin
 
 MODULE = "tests.support.waiting_agents"
@@ -121,7 +120,7 @@ class Office:
         self.environment: dict[str, str] = {}
         self.waits: list[Wait] = []
         self.client = lab.client
-        self.worker: CommandProcess
+        self.worker: Process
         self.door: Door
 
     async def open(self, **environment: str) -> None:
@@ -150,7 +149,7 @@ class Office:
         self.server, self.client = server, await connect_to(server)
         self.door = await self.stack.enter_async_context(http_server(self.client))
 
-    async def start_worker(self, **environment: str) -> CommandProcess:
+    async def start_worker(self, **environment: str) -> Process:
         """Start a worker process, which is the one that the events concern from now on."""
         self.worker = await self.stack.enter_async_context(
             worker_process(MODULE, self.queue, self.server, **{**self.environment, **environment})

@@ -73,8 +73,9 @@ def test_the_client_shows_the_answer_and_no_text_that_became_void(events: list[E
     sent = translate(StepStarted(at=AT, offset=1, step=1, model="openai:a"), *events)
     assert [text for text in screen(sent).values() if text != "Hi"] == ["Hello"]
     assert [event["name"] for event in sent if event["type"] == "CUSTOM"] == names
-    opened = sum(event["type"] == "TEXT_MESSAGE_START" for event in sent)
-    assert opened == sum(event["type"] == "TEXT_MESSAGE_END" for event in sent)
+    opened = [event["messageId"] for event in sent if event["type"] == "TEXT_MESSAGE_START"]
+    assert opened == [event["messageId"] for event in sent if event["type"] == "TEXT_MESSAGE_END"]
+    assert len(set(opened)) == len(opened), "a text that is written again is another message"
 
 
 def test_a_message_that_joins_the_run_is_the_users() -> None:

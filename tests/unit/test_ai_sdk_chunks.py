@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from mulligan.serve.ai_sdk import Translator
-from mulligan.values import ErrorInfo, RunResult, ToolCall, Usage
+from mulligan.serve.turn_stream import Wait, WaitingCall
+from mulligan.values import ErrorInfo, RunResult, StepResult, ToolCall, Usage
 from mulligan.wire.event_types import (
     Answered,
     Decided,
@@ -19,6 +20,8 @@ from mulligan.wire.event_types import (
     StepStarted,
     TextDelta,
     TextVoid,
+    ToolCallSettled,
+    ToolCallStarted,
     Waiting,
 )
 
@@ -123,3 +126,33 @@ def test_what_version_6_does_not_know_is_not_sent_to_it() -> None:
     [steering] = [chunk for chunk in chunks if chunk["type"] == "data-steering-message"]
     assert steering["data"]["parts"] == [{"type": "text", "text": "Hurry."}]
     assert chunks[-1] == {"type": "finish", "finishReason": "other"}
+
+
+def test_at_an_approval_no_other_call_is_without_a_result() -> None:
+    """Pages send a decision only then. For an answer to a question, only calls count that have not begun."""
+    calls = [ToolCall(id=each, name=each, arguments="{}") for each in ("asks", "runs", "later", "done")]
+    events: list[Event] = [
+        STEP,
+        Answered(at=AT, offset=2, step=1, text="", tool_calls=calls, usage=Usage()),
+        ToolCallStarted(at=AT, offset=3, step=1, call_id="runs", name="runs", arguments={}),
+        ToolCallSettled(at=AT, offset=4, step=1, call_id="done", name="done", result=StepResult(text="x"), attempts=1),
+    ]
+    for kind, expected in (("approval", ["runs", "later"]), ("question", ["later"])):
+        translator = Translator(is_whole=True)
+        for event in events:
+            translator.translate(event)
+        fields = {"kind": kind, "tool": "asks", "arguments": {}, "text": "?"}
+        chunks = translator.paused([Wait(WaitingCall("asks"), "asks", "5", fields)])
+        outputs = {chunk["toolCallId"]: chunk["output"] for chunk in chunks if "output" in chunk}
+        assert outputs == dict.fromkeys(expected, "There is no result yet.")
+
+
+def test_the_end_after_a_step_with_calls_has_a_step_of_its_own() -> None:
+    """Its part makes pages write it: an empty step is seen by nobody."""
+    calls = [ToolCall(id="c", name="f", arguments="{}")]
+    answered = Answered(at=AT, offset=2, step=1, text="", tool_calls=calls, usage=Usage())
+    ended = RunEnded(at=AT, offset=9, turn=1, status="cancelled", result=None)
+    chunks = translate(STEP, answered, ended)
+    assert [chunk["type"] for chunk in chunks[-5:]] == [
+        *("finish-step", "start-step", "data-mulligan", "finish-step", "abort"),
+    ]

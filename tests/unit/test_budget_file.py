@@ -15,7 +15,8 @@ from temporalio.testing import ActivityEnvironment
 from mulligan.activities.budgets import tenant_budgets
 from mulligan.activities.budgets.tenant_budgets import TenantBudgets
 from mulligan.cli.budgets import _usd
-from mulligan.client.budget_file import MAX_FILE_BYTES, BudgetFile
+from mulligan.client.budget_file import BudgetFile
+from mulligan.client.operator_file import MAX_FILE_BYTES
 from mulligan.errors import DeclarationError
 from mulligan.prices import Prices
 from mulligan.wire.budgets import Spent
@@ -73,7 +74,7 @@ def test_a_change_applies_unless_it_is_at_fault(tmp_path: Path, caplog: pytest.L
     assert file.read().of("acme") == 30
     write("[usd_per_day]\nacme = ", 2_000)
     assert file.read().of("acme") == 30
-    assert "The budgets before the change apply" in caplog.text
+    assert "What it had before the change applies" in caplog.text
     path.unlink()
     assert file.read().of("acme") == 30
     write("[usd_per_day]\nacme = 40\n", 3_000)

@@ -38,9 +38,10 @@ from mulligan.testing import ScriptedModel, run_agent, run_workflow
 from mulligan.values import StepCompaction
 from mulligan.wire.model_call import PreparedCall
 from mulligan.wire.shorten import shorten_middle
-from mulligan.workflows.compaction.place_of_cut import place_of_cut, tokens
+from mulligan.workflows.compaction.compaction import place_of_cut
 from mulligan.workflows.conversation.conversation import Conversation
 from mulligan.workflows.conversation.records import ConversationSummary
+from mulligan.workflows.conversation.token_count import tokens
 
 ROOT = Path(__file__).parents[2]
 [PAGE] = re.findall(r"```python\n(.*?)```", (ROOT / "docs/compaction.md").read_text(), re.DOTALL)

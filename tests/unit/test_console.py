@@ -61,7 +61,9 @@ class Log:
         at = (START + timedelta(seconds=after)).isoformat()
         self.events.append(EVENT.validate_python({"type": type_, "at": at, "offset": len(self.events), **fields}))
 
-    def step(self, number: int, after: float, name: str, error: str | None = None, call_id: str = "") -> None:
+    def step(
+        self, number: int, after: float, name: str, error: str | None = None, call_id: str = "", attempts: int = 1
+    ) -> None:
         """A step with one call."""
         call_id = call_id or f"c{number}"
         call: dict[str, Any] = {"step": number, "call_id": call_id, "name": name}
@@ -71,7 +73,7 @@ class Log:
         if error is None:
             self.add("tool_call_started", after + 1, **call, arguments={})
         info = {"kind": error, "message": "m"} if error else None
-        self.add("tool_call_settled", after + 2, **call, result={"text": "r", "error": info}, attempts=1)
+        self.add("tool_call_settled", after + 2, **call, result={"text": "r", "error": info}, attempts=attempts)
 
 
 def steps_of(log: Log) -> list[StepView]:
@@ -90,13 +92,44 @@ def test_a_mistake_is_linked_with_the_next_call_of_its_tool_that_succeeds() -> N
     assert calls[1].corrects is None
 
 
-def test_a_call_of_an_unknown_tool_is_corrected_by_the_next_steps_call() -> None:
+def test_a_mistake_is_corrected_only_by_a_later_call_of_the_same_tool() -> None:
     log = Log()
-    log.step(1, 0, "serch", "unknown_tool")
+    log.step(1, 0, "serch", "unknown_tool", attempts=0)
     log.step(2, 3, "search")
     first, second = (next(iter(step.calls.values())) for step in steps_of(log))
-    assert first.corrected_by is second
+    assert first.is_mistake
+    assert (first.corrected_by, second.corrects) == (None, None)
     assert (anchor_of(first), anchor_of(second)) == ("step-1-call-1", "step-2-call-1")
+
+
+@pytest.mark.parametrize(
+    ("kind", "attempts", "is_mistake"),
+    [
+        ("unknown_tool", 0, True),
+        ("invalid_arguments", 0, True),
+        ("tool_error", 1, True),
+        ("unknown_tool", 1, False),  # the call was valid, and its tool is gone from the worker
+        ("tool_exception", 1, False),
+        ("tool_timeout", 2, False),
+        ("tool_lost", 1, False),
+        ("tool_lost", 0, False),
+        ("denied", 0, False),
+        ("cancelled", 1, False),
+        ("a_later_kind", 1, False),
+    ],
+)
+def test_only_what_a_model_did_wrong_is_its_mistake(kind: str, attempts: int, is_mistake: bool) -> None:
+    """In the transcript, and in the count of an agent's day. Only a mistake can be corrected."""
+    log = Log()
+    log.step(1, 0, "pay", kind, attempts=attempts)
+    log.step(2, 3, "pay")
+    first, _ = steps_of(log)
+    [call] = first.calls.values()
+    assert (first.is_mistaken, call.is_mistake, call.corrected_by is not None) == (is_mistake,) * 3
+    assert call.has_failed == (not is_mistake and kind != "denied")
+    failures = failures_of([("pay", kind)], attempts=attempts)
+    assert failures.counts == {("pay", kind): 1}
+    assert failures.mistakes == {("pay", kind): int(is_mistake)}
 
 
 def test_a_mistake_and_its_correction_on_different_pages_have_links_to_each_other(
@@ -174,6 +207,37 @@ def test_one_and_many_are_written_differently(count: int) -> None:
     log.step(1, 1, "a")
     shown = render("_entry.html", "", entry=steps_of(log)[0], run_id="r")
     assert {1: "the oldest message was", 2: "the oldest 2 messages were"}[count] in shown
+
+
+def test_calls_and_sources_of_the_provider_are_in_the_step_and_only_web_addresses_are_links() -> None:
+    log = Log()
+    calls = [
+        {"id": "s", "name": "web_search", "arguments": '{"q": "<b>"}', "status": "completed"},
+        {"id": "", "name": "run_code", "arguments": "{}", "status": "failed"},
+        {"id": "", "name": "read_file", "arguments": "{}", "status": "in_progress"},
+    ]
+    cited = [
+        {"url": "https://shop.example/lamps?a=1&b=2", "title": "<i>Lamps</i>"},
+        {"url": "javascript:alert(1)", "title": "Press me"},
+        {"url": "", "title": "prices.pdf"},
+    ]
+    log.add("step_started", 0, step=1, model="scripted:x")
+    log.add("answered", 1, step=1, text="3", tool_calls=[], usage={}, hosted_calls=calls, citations=cited)
+    shown = " ".join(render("_entry.html", "", entry=steps_of(log)[0], run_id="r").split())
+    for name, status in (
+        ("web_search", "✓</span> done"),
+        ("run_code", "✕</span> failed"),
+        ("read_file", "in progress"),
+    ):
+        assert re.search(f"Call by the provider</span> <code>{name}</code>(?:(?!<code>).)*{status}", shown), name
+    assert "{&#34;q&#34;: &#34;&lt;b&gt;&#34;}" in shown
+    assert (
+        '<a href="https://shop.example/lamps?a=1&amp;b=2" rel="noreferrer noopener">&lt;i&gt;Lamps&lt;/i&gt;</a>'
+        in shown
+    )
+    assert ">Press me</li>" in shown
+    assert ">prices.pdf</li>" in shown
+    assert "javascript:" not in shown
 
 
 class Page:
@@ -274,14 +338,18 @@ def test_every_value_is_escaped() -> None:
     assert "<i>" not in shown
 
 
-def failures_of(*steps: list[tuple[str, str | None]]) -> Failures:
+def failures_of(*steps: list[tuple[str, str | None]], attempts: int = 0) -> Failures:
     """The failures of steps 50, 51, … with these calls: (tool, kind of its error)."""
     return failures_in(
         [
             {
                 "step": number,
                 "tool_calls": [
-                    {"name": name, "result": {"text": "r", "error": {"kind": kind, "message": "m"} if kind else None}}
+                    {
+                        "name": name,
+                        "result": {"text": "r", "error": {"kind": kind, "message": "m"} if kind else None},
+                        "attempts": attempts,
+                    }
                     for name, kind in calls
                 ],
             }
@@ -350,7 +418,7 @@ async def test_the_page_of_an_agent_does_not_wait_for_runs_that_cannot_be_read(m
     shown = render("agent.html", "", agent={"name": "x", "tools": []}, day=day, title="", session=None, note=None)
     section = " ".join(re.sub("<[^>]+>", " ", shown.split("The last 24 hours</h2>")[1].split("</section>")[0]).split())
     assert (
-        "Recovered failures 2+ 2 of 3 runs could not be read in time; what they recovered from is not counted."
+        "Recovered failures 2+ Cost, sub-agents included $0+ 2 of 3 runs could not be read in time; what they recovered from is not counted."
         in section
     )
     assert "No failures were recovered" not in section

@@ -60,7 +60,7 @@ def test_a_running_step_shows_the_results_that_it_has_so_far() -> None:
     """Results are added to the messages in the order of the calls, but the step shows each as soon as it is there."""
     conversation = Conversation()
     conversation.begin_step(answer_with_calls("1", "2"), [PreparedCall(arguments={"a": 1})] * 2, Usage(), "m")
-    conversation.record_early_result(result("2", "fast"))
+    conversation.record_early_result(1, result("2", "fast"))
     [step] = conversation.step_page(0, 1, 1_000)
     assert [call.result and call.result.text for call in step.tool_calls] == [None, "fast"]
     assert step.tool_calls[0].arguments == {"a": 1}
@@ -218,7 +218,7 @@ def test_early_results_are_shown_in_their_own_step_only() -> None:
     conversation = build_conversation(1)
     conversation.steps[0].calls[1].attempts = 3
     conversation.begin_step(answer_with_calls("9"), [PreparedCall(arguments={"a": 1})], Usage(), "m")
-    conversation.record_early_result(result("9", "fast"))
+    conversation.record_early_result(0, result("9", "fast"))
     first, second = conversation.step_page(0, 9, 10**6)
     assert [call.attempts for call in first.tool_calls] == [0, 3]
     assert [call.result and call.result.text for call in second.tool_calls] == ["fast"]

@@ -32,9 +32,9 @@ from temporalio.worker import UnsandboxedWorkflowRunner
 
 from mulligan import InvalidRunInputError
 from mulligan.activities.answers.inspect_answer import _with_unique_ids
-from mulligan.activities.answers.size_limits import fit_provider_data
+from mulligan.activities.answers.size_limits import PROVIDER_BYTES
 from mulligan.activities.models._json_fields import token_count
-from mulligan.activities.models.protocol import Reply
+from mulligan.activities.models.fit_provider_data import fit_provider_data
 from mulligan.client.converter import PayloadConverter
 from mulligan.prices import Price
 from mulligan.run_input import parse_run_input
@@ -270,10 +270,7 @@ def test_usage_too_large_for_a_price_is_cut() -> None:
 
 def test_items_of_an_answer_that_are_nested_too_deep_are_left_out() -> None:
     def data_of(levels: int) -> Any:
-        reply = Reply(
-            text="", calls=[], finish_reason="stop", usage=Usage(), provider_data={"a": json.loads(deep(levels))}
-        )
-        return fit_provider_data(reply)
+        return fit_provider_data({"a": json.loads(deep(levels))}, PROVIDER_BYTES)
 
     assert data_of(50) is not None
     assert data_of(200) is None

@@ -426,6 +426,31 @@ async def test_a_tool_with_an_excessive_schema_is_left_out_with_the_reason(
     assert "the input of 'doubled' has a schema of more than 20,000 parts" in caplog.text
 
 
+async def test_tools_on_demand_do_not_count_against_what_a_request_may_have(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from mcp.types import Tool as ListedTool
+
+    class Session:
+        async def tools(self) -> list[ListedTool]:
+            text = "x" * 1_000
+            return [ListedTool(name=f"t{n}", description=text, input_schema={"type": "object"}) for n in range(1_000)]
+
+    servers = McpServers()
+    monkeypatch.setattr(servers, "_session", lambda server: Session())
+    mcp = [McpServer("web", command=RUN), McpServer("many", command=RUN, on_demand=True)]
+    agent = Agent(name="a", model="openai:x", mcp=mcp)
+    for stored, most in ((True, 1_000), (False, 645)):
+        offered = await servers.offer_tools(agent, stored=stored)
+        definition = define(agent, "", "openai:x", offered)
+        assert len(definition.on_demand) == most
+        assert all(name.startswith("many__") for name in definition.on_demand)
+        # Twenty places of 128 are for tools that the model finds.
+        assert len(definition.visible_tools) == 128 - 20 - 1 + 1
+    assert "find_tools" in [tool.name for tool in definition.visible_tools]
+    assert "355 tools of MCP server 'many' are left out" in caplog.text
+
+
 async def tool_with(schema: dict[str, Any], servers: McpServers, monkeypatch: pytest.MonkeyPatch) -> Tool:
     """The only tool of a server, as a later worker of the run finds it: from the pinned definition."""
     from mcp.types import Tool as ListedTool

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from mulligan import Agent, Call, DeclarationError, McpServer, Say, ToolContext, ToolError, tool
 from mulligan.activities.tool_running.thread_bounds import TookTooLong
 from mulligan.once import EXCERPT_CHARS, MOST_CALLS, OnceCall, call_digest
-from mulligan.run_input import ResumedFrom
+from mulligan.run_input import ResumedFrom, RunInput
 from mulligan.testing import ScriptedModel, run_agent
-from mulligan.values import AssistantMessage, Message, ToolCall, ToolMessage
+from mulligan.values import AssistantMessage, Message, ToolCall, ToolMessage, Usage
 from mulligan.wire.updates import Decide, Pending
 from mulligan.workflows import limits
 from mulligan.workflows.conversation.conversation import Conversation
+from mulligan.workflows.conversation.records import StepRecord
 from mulligan.workflows.once.once_calls import OnceCalls
 
 
@@ -37,7 +38,7 @@ def test_a_server_declares_it_for_all_tools_or_by_patterns() -> None:
     assert [patterns.once_for(each) for each in ("create_order", "list_orders")] == [True, False]
     for value in (True, False, "step", "conversation"):
         assert McpServer("shop", url="http://x", once=value).once_for("any") == value
-    with pytest.raises(DeclarationError, match="once must be lists of names"):
+    with pytest.raises(DeclarationError, match="once and consequential must be lists of names"):
         McpServer("shop", url="http://x", once=7)  # type: ignore[arg-type]
 
 
@@ -164,6 +165,26 @@ def test_what_a_run_leaves_to_the_one_that_resumes_it() -> None:
     assert [each.call_id for each in calls.for_resume("completed")] == ["conversation"]
     left = ResumedFrom(workflow_id="w", run_id="r", once=calls.for_resume("failed"))
     assert ResumedFrom.model_validate_json(left.model_dump_json()) == left
+
+
+def test_a_fork_gets_the_calls_that_counted_at_its_step() -> None:
+    """Also those of a turn that has ended, after continue-as-new, too; together with the others, the newest thousand."""
+    conversation, calls = remembered(2)
+    calls.add(OnceCall(call_id="always", digests=["d"], once="conversation"))
+    conversation.steps = [StepRecord(at=at, usage=Usage(), model="m") for at in (0, 2)]
+    calls.begin_turn(RunInput(agent="a", prompt="p"), "completed")
+    assert calls.succeeded([call_digest("t", 0)]) is None
+    after = OnceCalls(conversation)
+    after.load(calls.dump())
+    for each in (calls, after):
+        assert [call.call_id for call in each.for_fork(2, {"c1"})] == ["c0", "always"]
+        assert [call.until for call in each.for_fork(2, ())] == [None] * 3
+        assert [call.call_id for call in each.for_fork(3, ())] == ["always"]
+        assert [call.call_id for call in each.for_resume("failed")] == ["always"]
+    for number in range(MOST_CALLS - 2):
+        after.add(OnceCall(call_id=f"n{number}", digests=["n"], once=True))
+    assert [call.call_id for call in after.for_fork(2, ())][:3] == ["c1", "always", "n0"]
+    assert len(after.dump()) == MOST_CALLS
 
 
 EDITED = 10

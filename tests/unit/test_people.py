@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import re
 from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
 from pydantic import Field
-from rich.console import Console
 from temporalio import workflow
 
 from mulligan import Agent, Answer, Approvals, Call, Decide, Pending, Say, ToolCall, tool
 from mulligan.activities.answers.prepare_call import valid
 from mulligan.activities.check_edit import _faults
-from mulligan.cli.pending import _table
+from mulligan.cli.pending import HEADINGS, _cells
 from mulligan.errors import DeclarationError, UpdateRefusedError
 from mulligan.testing import AgentRun, ScriptedModel, run_agent
 from mulligan.tools import ask_person
@@ -118,17 +116,19 @@ def test_an_overlong_reason_is_refused_with_its_number_of_characters(field: str)
     assert refused.value.message == f'"{field}" has 1,001 characters; at most 1,000 are accepted.'
 
 
-def test_the_table_of_waiting_calls_has_their_kinds_and_fits_80_columns() -> None:
-    console = Console(width=80, file=io.StringIO(), record=True)
+def test_the_table_of_waiting_calls_says_what_each_needs() -> None:
+    """How it is laid out: tests/system/features/test_narrow_terminal.py."""
     since = "2026-11-22T12:04:00.000+00:00"
     call = {"id": "refund-2026-11-22-a7f3", "agent": "clerk", "call_id": "call_1", "tool": "refund", "since": since}
     asks = {**call, "kind": "question", "tool": "ask_person", "text": "Which of the two lamps is it, the green one?"}
-    console.print(_table([{**call, "kind": "approval", "text": 'refund {"order": 7, "euros": 12.5}'}, asks]))
-    heading, *rows = console.export_text().splitlines()
-    assert heading.split() == ["run", "kind", "call", "since", "(UTC)", "what"]
-    assert max(map(len, [heading, *rows])) <= 80
-    assert rows[0].startswith("refund-2026-11-22-a7f3  approval  call_1  11-22 12:04  clerk: refund")
-    assert any(row.split()[1:2] == ["question"] for row in rows)
+    approval = {**call, "kind": "approval", "text": 'refund {"order": 7, "euros": 12.5}'}
+    rows = [[cell.plain for cell in _cells(each)] for each in (approval, asks, {**asks, "kind": "new"})]
+    assert HEADINGS == ("run", "waits", "call", "since (UTC)", "what")
+    assert rows[0] == [
+        *("refund-2026-11-22-a7f3", "needs approval", "call_1", "11-22 12:04"),
+        'clerk: refund {"order": 7, "euros": 12.5}',
+    ]
+    assert (rows[1][1], rows[2][1]) == ("asks", "new")
 
 
 def test_an_argument_of_very_many_fields_is_refused_before_it_is_validated() -> None:

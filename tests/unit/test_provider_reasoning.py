@@ -47,6 +47,7 @@ C1, C2 = function_call("c1"), function_call("c2")
 A = {"role": "assistant", "content": "A"}
 B = {"role": "assistant", "content": "B"}
 
+SEARCHED = {"type": "web_search_call", "id": "ws_1"}
 LAYOUTS: list[tuple[str, list[Any], Any, list[Any]]] = [
     ("plain", [spoken("A"), C1], None, [A, C1]),
     ("reasoning first", [R1, R2, spoken("A"), C1, C2], [R1, R2], [R1, R2, A, C1, C2]),
@@ -68,7 +69,7 @@ LAYOUTS: list[tuple[str, list[Any], Any, list[Any]]] = [
     ("status", [reasoning_item(status="completed", content=None), C1], [reasoning_item()], [reasoning_item(), C1]),
     ("nothing encrypted", [reasoning_item(encrypted_content=None), C1], None, [C1]),
     ("nothing after it", [R1], [R1], [{"role": "assistant", "content": ""}]),
-    ("unknown items", [{"type": "web_search_call", "id": "ws_1"}, spoken("A")], None, [A]),
+    ("hosted items", [R1, SEARCHED, spoken("A")], [R1, SEARCHED], [R1, SEARCHED, A]),
 ]
 
 

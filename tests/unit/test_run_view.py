@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from mulligan import Agent, Call, ErrorInfo, Say, tool
+from mulligan import Agent, Call, ErrorInfo, Say, ToolError, tool
 from mulligan.prices import Price
 from mulligan.run_view import changes
 from mulligan.run_view.run_view import RunView
@@ -300,7 +300,7 @@ def test_no_more_steps_are_remembered_than_are_needed(most: int) -> None:
 def find(order: int) -> str:
     """Find an order."""
     if order == 0:
-        raise ValueError("There is no order 0.")
+        raise ToolError("There is no order 0.")
     return f"order {order}"
 
 
@@ -325,7 +325,8 @@ async def test_the_steps_are_those_that_the_run_itself_reports() -> None:
     failed, unknown = list(view.steps[1].calls.values())[1], next(iter(view.steps[2].calls.values()))
     corrects = next(iter(view.steps[3].calls.values())).corrects
     assert isinstance(failed.error, ErrorInfo)
-    assert corrects is unknown
+    assert corrects is failed, "the newest mistake of the same tool"
+    assert (unknown.is_mistake, unknown.corrected_by) == (True, None)
 
 
 def test_each_door_ends_a_run_whose_status_it_does_not_know() -> None:

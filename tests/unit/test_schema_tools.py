@@ -269,4 +269,4 @@ async def test_the_agents_of_few_runs_are_kept(monkeypatch: pytest.MonkeyPatch) 
         found = await agents.find(context)
         assert found is not None
         assert found is await agents.find(context)
-    assert list(agents._kept) == ["trace 6", "trace 7", "trace 8"]
+    assert [trace for trace, _ in agents._kept] == ["trace 6", "trace 7", "trace 8"]

@@ -57,7 +57,10 @@ def test_an_agent_as_a_tool_takes_a_prompt_and_the_given_options() -> None:
         ({"description": " "}, "description is empty; say what the agent is good for."),
         ({"description": "x", "name": "a b"}, "name must be 1 to 64 letters, digits, '_' or '-'."),
         ({"description": "x", "timeout": 0}, "timeout must be more than 0 seconds, or None."),
-        ({"description": "x", "needs_approval": "yes"}, "needs_approval must be True, False, or a function"),
+        (
+            {"description": "x", "needs_approval": 5},
+            "needs_approval must be True, False, the name of a role, or a function",
+        ),
     ],
 )
 def test_an_invalid_option_is_refused_at_declaration(options: dict[str, Any], fault: str) -> None:

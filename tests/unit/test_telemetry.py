@@ -369,9 +369,9 @@ def test_a_run_that_is_opened_again_is_the_same_span() -> None:
 
 
 @pytest.mark.parametrize(("step", "opens"), [(1, False), (100, False), (101, True), (102, False), (201, True)])
-def test_each_hundred_steps_after_the_first_have_a_parent(step: int, opens: bool) -> None:
+async def test_each_hundred_steps_after_the_first_have_a_parent(step: int, opens: bool) -> None:
     tracing, spans = recording_telemetry()
-    tracing.open_group(WHERE, step, 1)
+    await tracing.open_group(WHERE, step, 1)
     assert [span.name for span in spans.get_finished_spans()] == ["agent.steps"] * opens
     tracing.shutdown()
 
@@ -383,9 +383,9 @@ def test_an_attribute_whose_value_is_unknown_is_left_out() -> None:
     assert agent_finish(WHERE.trace, summary).attributes == {"temporal.workflow_type": "RefundDesk"}
 
 
-def test_the_spans_of_a_step_are_children_of_its_hundred() -> None:
+async def test_the_spans_of_a_step_are_children_of_its_hundred() -> None:
     tracing, spans = recording_telemetry()
-    tracing.open_group(WHERE, 101, 1)
+    await tracing.open_group(WHERE, 101, 1)
     for step in (100, 101, 200):
         with tracing.chat(WHERE, ChatAttempt(provider="openai", model="m", step=step, attempt=1)):
             pass
@@ -406,7 +406,7 @@ async def test_spans_that_a_killed_worker_might_repeat_are_held_back() -> None:
     held = DelayedSpanProcessor(BatchSpanProcessor(spans, schedule_delay_millis=3_600_000), seconds=3600)
     tracing = Telemetry(held, exports=False)
     opened(tracing)
-    tracing.open_group(WHERE, 101, 1)
+    await tracing.open_group(WHERE, 101, 1)
     tracing.tool_call(WHERE, ToolCallAttempt(call=CALL, step=1, attempt=1)).succeed("")
     while len(spans.get_finished_spans()) < 2:
         await held.wait_for_parent_spans()
@@ -419,13 +419,13 @@ async def test_spans_that_a_killed_worker_might_repeat_are_held_back() -> None:
     assert len(spans.get_finished_spans()) == 2
 
 
-def test_a_run_that_opens_after_the_shutdown_goes_on_without_spans() -> None:
+async def test_a_run_that_opens_after_the_shutdown_goes_on_without_spans() -> None:
     """OpenTelemetry: calls after a shutdown do nothing. An activity that raised here would fail at each attempt."""
     spans = InMemorySpanExporter()
     tracing = Telemetry(DelayedSpanProcessor(SimpleSpanProcessor(spans)), exports=False)
     tracing.shutdown()
     opened(tracing)
-    tracing.open_group(WHERE, 101, 1)
+    await tracing.open_group(WHERE, 101, 1)
     assert spans.get_finished_spans() == ()
 
 

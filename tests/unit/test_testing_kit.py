@@ -19,6 +19,7 @@ from temporalio.exceptions import ChildWorkflowError, FailureError
 from mulligan import (
     Agent,
     Call,
+    DeclarationError,
     DurableAgent,
     InvalidRunInputError,
     InvalidToolInput,
@@ -168,6 +169,44 @@ async def test_a_model_can_be_used_for_several_runs() -> None:
                 await run_agent(calc, prompt, model=model)
         else:
             assert (await run_agent(calc, prompt, model=model)).output == "x"
+
+
+class FakeShop:
+    def price(self) -> int:
+        return 3
+
+
+@tool
+async def price(ctx: ToolContext) -> int:
+    """The price of a lamp, from the shop's database."""
+    found: int = ctx.resources.price()
+    return found
+
+
+@workflow.defn(sandboxed=False)
+class AskForPrice:
+    @workflow.run
+    async def run(self) -> str:
+        output: str = (await DurableAgent("pricing").run("How much?")).output
+        return output
+
+
+PRICING = Agent(name="pricing", model="scripted:test", tools=[price])
+
+
+async def test_a_test_gives_its_tools_fakes_as_resources() -> None:
+    """In place of the `resources()` of the agent's module, which would connect to a database."""
+    turns = Say(calls=[Call("price")]), when_told("3", "3 euros.")
+    run = await run_agent(PRICING, "How much?", model=ScriptedModel(*turns), resources=FakeShop())
+    assert run.output == "3 euros."
+    answer = await run_workflow(AskForPrice, agents=[PRICING], models=[ScriptedModel(*turns)], resources=FakeShop())
+    assert answer == "3 euros."
+
+
+async def test_a_real_model_in_a_test_without_a_server_is_refused_with_a_sentence() -> None:
+    wrong: Any = "openai:gpt-5"
+    with pytest.raises(DeclarationError, match=r"^model='openai:gpt-5' is no scripted model, but .*ScriptedModel"):
+        await run_agent(PRICING, "How much?", model=wrong)
 
 
 async def test_run_agent_opens_the_resources_of_the_agents_module() -> None:

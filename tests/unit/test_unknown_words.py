@@ -21,12 +21,13 @@ from rich.console import Console
 from mulligan import RunResult
 from mulligan.cli import show
 from mulligan.cli._live_view import LiveView
-from mulligan.cli.list_runs import _table
+from mulligan.cli.list_runs import _cells
 from mulligan.client.event_position import START as START_POSITION
 from mulligan.client.query_answers import check_answer
 from mulligan.client.read_run import RunEnd
 from mulligan.client.watch_run import WatchedEvent
 from mulligan.run_view.run_view import RunView
+from mulligan.schema.printable import printable
 from mulligan.serve import ag_ui, ai_sdk
 from mulligan.serve.console.live_steps import live_frames
 from mulligan.serve.console.rendering import render
@@ -210,7 +211,7 @@ def test_commands_and_answers_show_what_queries_return(words: Words, is_open: bo
     info = info_of(answers, is_open=is_open)
     listed = {"id": "r", "agent": "a", "status": info.status, "started": START.isoformat(), "seconds": 1.0}
     assert "step 1" in printed(answers, is_open=is_open)
-    Console(file=io.StringIO()).print(_table([listed]))
+    assert _cells(listed)[2].plain == printable(info.status)
     if not is_open:
         outcome = outcome_of(info)
         assert outcome.is_error is True
@@ -224,7 +225,17 @@ def printed(answers: dict[str, Any], *, is_open: bool) -> str:
     end = RunEnd(answers["progress"]["status"]) if is_open else RunEnd(result["status"], result)
     waiting = WaitingFor.model_validate(answers["waiting"]) if is_open else None
     state = show._RunState(
-        "r", is_open, [("", steps)], waiting, answers["progress"], end, [], ChainSize(1, 2, 3), None, {"agent": "a"}, ""
+        "r",
+        is_open,
+        [("", steps)],
+        waiting,
+        answers["progress"],
+        end,
+        [],
+        ChainSize(1, 2, 3),
+        {"resumed_from": None},
+        {"agent": "a"},
+        "",
     )
     text = io.StringIO()
     with patch.object(show, "out", Console(file=text, width=100)):

@@ -54,12 +54,27 @@ def test_a_call_that_no_worker_has_taken_yet_says_so() -> None:
 
 
 def test_a_queue_without_workers_is_named_with_the_command_to_start_one() -> None:
-    never = no_worker("agents", None, SINCE)
+    never = no_worker("agents", [], SINCE)
     assert (never.kind, never.since) == ("worker", SINCE.isoformat(timespec="milliseconds"))
     assert never.detail == "no worker polls task queue 'agents'; start one: mulligan worker --load …"
-    assert no_worker("gpu one", SINCE, SINCE).detail == (
-        "no worker polls task queue 'gpu one' (the last one was seen at 12:04:00 UTC); "
+    today = datetime.now(UTC)
+    long_ago = today - timedelta(days=400)
+    assert no_worker("gpu one", [long_ago, long_ago], SINCE).detail == (
+        f"no worker polls task queue 'gpu one' (the last one was seen at {long_ago:%Y-%m-%d %H:%M:%S} UTC); "
         "start one: mulligan worker --task-queue 'gpu one' --load …"
+    )
+
+
+def test_a_queue_that_was_polled_lately_is_not_called_unserved() -> None:
+    """Temporal lists the polls of a killed worker for minutes, so nobody knows which worker has died."""
+    now = datetime.now(UTC)
+    assert no_worker("shop", [now, now, now - timedelta(minutes=3)], SINCE).detail == (
+        "no worker has answered yet, but 2 have polled task queue 'shop' within the last 70 s: if one of them has died, "
+        "another takes its runs over within about 10 s"
+    )
+    assert no_worker("shop", [now, now - timedelta(minutes=3)], SINCE).detail == (
+        f"no worker answers; the only one of task queue 'shop' polled at {now:%H:%M:%S} UTC, and is busy, or has ended; "
+        "if it has ended, start one: mulligan worker --task-queue shop --load …"
     )
 
 

@@ -20,6 +20,6 @@ class Approvals(Feature):
     async def before_call(self, call: StepCall) -> ToolOutcome | None:
         """Wait for the decision. A call that was approved before the run continued as new is not asked about again."""
         decision = call.record.decision
-        if call.prepared.waits_for is None or (decision is not None and decision.decision == "approve"):
+        if call.waits_for is None or (decision is not None and decision.decision == "approve"):
             return None
         return await decide_on_call(self.agent, call)

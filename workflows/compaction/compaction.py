@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, ClassVar
 
 from pydantic import BaseModel, Field
@@ -16,13 +17,16 @@ from mulligan.wire.checked_result import MOST_COUNT
 from mulligan.wire.compaction import COMPACT_CONVERSATION, CompactConversation, Compacted
 from mulligan.wire.shorten import shorten_middle
 from mulligan.workflows import limits
-from mulligan.workflows.compaction.place_of_cut import BYTES_PER_TOKEN, PARTS, place_of_cut, size_of, tokens
 from mulligan.workflows.conversation.conversation import Conversation
 from mulligan.workflows.conversation.records import ConversationSummary
+from mulligan.workflows.conversation.token_count import BYTES_PER_TOKEN, size_of, step_starts, tokens
 from mulligan.workflows.feature import Feature
 from mulligan.workflows.model_errors import raise_if_not_called
 from mulligan.workflows.scheduling import Schedule
 from mulligan.workflows.waits import Wait, WaitKind
+
+PARTS = 4
+"""The newest steps keep at most a quarter of the limit, and a compaction that removes less than a quarter is not made."""
 
 
 @dataclass(kw_only=True, eq=False)
@@ -121,6 +125,28 @@ class Compaction(Feature):
             raise_if_not_called(error)
             kind = type(error_of(error) or error.cause or error).__name__
             return Compacted(error=ErrorInfo(kind=kind, message=f"{error.cause or error}"))
+
+
+def place_of_cut(conversation: Conversation, limit: int) -> int | None:
+    """The index of the first message that is kept; None if too little would be removed. `limit` is in tokens.
+
+    A cut is always at the start of a step, so that no call loses its result. The newest step is always kept, and as many
+    before it as fit.
+    """
+    size = partial(size_of, conversation)
+    kept_bytes, cut, end = 0, None, len(conversation.messages)
+    for start in reversed(step_starts(conversation)):
+        kept_bytes += size(start, end)
+        end = start
+        if start <= conversation.cut or (cut is not None and kept_bytes > limit // PARTS * BYTES_PER_TOKEN):
+            break
+        cut = start
+    if cut is None:
+        return None
+    first, after_last = (number - conversation.first_message for number in conversation.request_span)
+    request_bytes = size(first, after_last) if conversation.cut <= first < cut else 0
+    removed_bytes = size(conversation.cut, cut) - request_bytes
+    return cut if removed_bytes >= limit // PARTS * BYTES_PER_TOKEN else None
 
 
 def _summary(conversation: Conversation, cut: int, limit: int, outcome: Compacted) -> ConversationSummary:

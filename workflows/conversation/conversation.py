@@ -34,7 +34,14 @@ from mulligan.wire.shorten import shorten
 from mulligan.wire.tool_call import digest_of_call
 from mulligan.workflows import limits
 from mulligan.workflows.conversation.event_log import EventLog
-from mulligan.workflows.conversation.records import CallRecord, ConversationSummary, EarlierPart, StepRecord
+from mulligan.workflows.conversation.records import (
+    CallRecord,
+    ConversationSummary,
+    EarlierPart,
+    FormerView,
+    InnerCall,
+    StepRecord,
+)
 
 _NewMessages = list[UserMessage | AssistantMessage | ToolMessage | CachedResult]
 _IN_MESSAGES = ": query `messages`"
@@ -58,8 +65,16 @@ class Conversation:
         """The user's request of this turn, as numbers in the log: its first message, and the one after its last."""
         self.compact_again_at = 0
         """No compaction is tried below this number of tokens."""
+        self.left_out = 0
+        """Bytes of the view that the next request leaves out, and that no provider's count has left out yet."""
         self.pending_compaction: StepCompaction | None = None
         """The compaction that the next step will show."""
+        self.shared_steps = 0
+        """How many steps, from the first one on, are those of the run that this one was forked from."""
+        self.former_views: list[FormerView] = []
+        """What this run sent to the model before each of its compactions, the oldest first."""
+        self.view_from = 1
+        """The number of the first step for which this run knows what the model was sent."""
         self.event_log = EventLog()
         self._digests = [""]
         self._sizes: list[int] = []
@@ -162,6 +177,12 @@ class Conversation:
 
     def replace_by_summary(self, summary: ConversationSummary, cut: int) -> None:
         """Replace, in the view, all messages before index `cut` by one. Every digest of the view changes."""
+        self.former_views.append(
+            FormerView(until=self.next_step, summary=self.summary, cut=self.cut, compact_again_at=self.compact_again_at)
+        )
+        self._show_summary(summary, cut)
+
+    def _show_summary(self, summary: ConversationSummary, cut: int) -> None:
         self.summary, self.cut = summary, cut
         self._digests = [""]
         for message, _ in self._view(0):
@@ -188,24 +209,49 @@ class Conversation:
         self.event_log.answered([index for index, call in enumerate(record.calls) if call.repairs])
         return record
 
+    def add_inner_call(self, of: int, call: ToolCall, prepared: PreparedCall) -> int:
+        """Add a call that call number `of` of the newest step makes. Returns its index."""
+        record = CallRecord(arguments=prepared.arguments, raw=prepared.raw, repairs=prepared.repairs)
+        step, inner = self.steps[-1], InnerCall(of=of, call=call, record=record, prepared=prepared)
+        share_field_sets(inner)
+        step.inner.append(inner)
+        index = len(step.calls) + len(step.inner) - 1
+        if record.repairs:
+            self.event_log.tool_call_repaired(index)
+        return index
+
+    def inner_calls(self, of: int | None = None) -> list[tuple[int, InnerCall]]:
+        """The calls of the newest step that calls make, or those that call number `of` makes, each with its index."""
+        step = self.steps[-1]
+        return [(n, each) for n, each in enumerate(step.inner, len(step.calls)) if of is None or each.of == of]
+
     def edit_call(self, index: int, arguments: JsonValue) -> None:
         """Replace the arguments of a call of the newest answer by those that a person has edited.
 
         The model reads its call as it is executed. The answer is the newest message until all of its calls have a result.
         """
+        if (at := index - len(self.steps[-1].calls)) >= 0:
+            inner = self.steps[-1].inner[at]
+            inner.call = _edited(inner.record, inner.call, arguments)
+            return
         record, answer = self.steps[-1].calls[index], self.messages.pop()
         assert isinstance(answer, AssistantMessage)
         del self._digests[-1], self._sizes[-1]
         call = answer.tool_calls[index]
-        record.raw, record.arguments = record.written(call), arguments
-        record.digest = record.digest or digest_of_call(call)
-        edited = ToolCall(id=call.id, name=call.name, arguments=write_arguments(arguments))
+        edited = _edited(record, call, arguments)
         calls = [*answer.tool_calls[:index], edited, *answer.tool_calls[index + 1 :]]
         self.append(answer.model_copy(update={"tool_calls": calls}))
 
-    def record_early_result(self, result: ToolMessage) -> None:
-        """Show a call's result in its step before the step ends; `end_step` adds it to the messages."""
-        self._early_results[result.call_id] = result
+    def record_early_result(self, index: int, result: ToolMessage) -> None:
+        """Show a call's result in its step before the step ends; `end_step` adds it to the messages.
+
+        That of an inner call is in no message.
+        """
+        if (at := index - len(self.steps[-1].calls)) >= 0:
+            inner = self.steps[-1].inner[at]
+            inner.result, inner.prepared = result, None
+        else:
+            self._early_results[result.call_id] = result
 
     @property
     def early_results(self) -> Mapping[str, ToolMessage]:
@@ -217,17 +263,22 @@ class Conversation:
         early = self._early_results.get(call_id)
         return early or next(
             (each for each in reversed(self.messages) if isinstance(each, ToolMessage) and each.call_id == call_id),
-            None,
+            self._inner_results().get(call_id),
         )
+
+    def _inner_results(self) -> dict[str, ToolMessage]:
+        return {each.call.id: each.result for step in self.steps for each in step.inner if each.result is not None}
 
     def results(self) -> dict[str, ToolMessage]:
         """The results that this workflow run has, by call id."""
-        return {each.call_id: each for each in self.messages if isinstance(each, ToolMessage)} | self._early_results
+        in_messages = {each.call_id: each for each in self.messages if isinstance(each, ToolMessage)}
+        return self._inner_results() | in_messages | self._early_results
 
     def carried_results(self) -> set[str]:
         """The ids of the calls whose results `dump` and `messages_to_resume` contain."""
         carried = (each.call_id for each in self.messages[self.cut :] if isinstance(each, ToolMessage))
-        return {*self._early_results, *carried}
+        inner = (each.call.id for step in self.steps if step.at >= self.cut for each in step.inner if each.result)
+        return {*self._early_results, *carried, *inner}
 
     def end_step(self, results: Sequence[ToolMessage]) -> None:
         """Add the results of a step's calls to the messages, in the order of the calls."""
@@ -262,24 +313,12 @@ class Conversation:
             **self._early_results,
             **{message.call_id: message for message in after_answer if message.role == "tool"},
         }
-        calls = []
-        for call, call_record in zip(answer.tool_calls, record.calls, strict=True):
-            result = results.get(call.id)
-            calls.append(
-                StepCall(
-                    id=call.id,
-                    name=call.name,
-                    raw_arguments=call_record.written(call),
-                    arguments=call_record.arguments,
-                    repairs=call_record.repairs,
-                    attempts=call_record.attempts,
-                    run=call_record.run,
-                    decision=call_record.decision,
-                    questions=call_record.questions,
-                    deferred=call_record.deferred,
-                    result=_step_result(result) if result else None,
-                )
-            )
+        calls = [
+            _step_call(call, call_record, results.get(call.id))
+            for call, call_record in zip(answer.tool_calls, record.calls, strict=True)
+        ]
+        for inner in record.inner:
+            calls[inner.of].calls.append(_step_call(inner.call, inner.record, inner.result))
         return Step(
             step=self.first_step + index + 1,
             text=answer.text,
@@ -288,6 +327,10 @@ class Conversation:
             error=record.error,
             compaction=record.compaction,
             model=record.model,
+            agent=record.agent,
+            shared=self.first_step + index < self.shared_steps,
+            hosted_calls=record.hosted_calls,
+            citations=record.citations,
         )
 
     def dump(self, run_id: str = "") -> dict[str, Any]:
@@ -300,7 +343,7 @@ class Conversation:
         state = {
             "messages": _MESSAGES.dump_python(self.messages[self.cut :], mode="json"),
             "steps": [record.model_dump(mode="json", exclude_defaults=True) for record in moved],
-            "request_span": self.request_span,
+            "request_span": [*self.request_span],
             "compact_again_at": self.compact_again_at,
             "events": self.event_log.dump(self.first_step + len(self.steps) - len(steps) + 1),
         }
@@ -308,6 +351,10 @@ class Conversation:
             state["early_results"] = _RESULTS.dump_python(self._early_results, mode="json")
         if self.pending_compaction:
             state["compaction"] = self.pending_compaction.model_dump(mode="json")
+        if self.shared_steps:
+            state["shared"] = self.shared_steps
+        if (view_from := self.former_views[-1].until if self.former_views else self.view_from) > 1:
+            state["view_from"] = view_from
         earlier = self.earlier
         if self.cut:
             dropped = len(self.steps) - len(steps)
@@ -318,28 +365,99 @@ class Conversation:
             state |= {"summary": self.summary.model_dump(mode="json"), "earlier": earlier.model_dump(mode="json")}
         return state
 
+    def _load_records(self, state: dict[str, Any]) -> None:
+        self.steps = [StepRecord.model_validate(record) for record in state["steps"]]
+        share_field_sets(self.steps)
+        if "compaction" in state:
+            self.pending_compaction = StepCompaction.model_validate(state["compaction"])
+        self.request_span = tuple(state["request_span"])
+        self.compact_again_at = state["compact_again_at"]
+        self.view_from = state.get("view_from", 1)
+
+    def before(self, step: int, request_span: tuple[int, int]) -> Conversation:
+        """The conversation as it was before the model call of a step, whose view this run knows; without digests and events.
+
+        `request_span`: of the turn of the step.
+        """
+        index = step - 1 - self.first_step
+        record = self.steps[index] if index < len(self.steps) else None
+        view = next((each for each in self.former_views if step < each.until), None)
+        past = Conversation()
+        past.messages = self.messages[: record.at if record else None]
+        past.steps, past.earlier, past.request_span = self.steps[:index], self.earlier, request_span
+        past.summary, past.cut, past.compact_again_at = (
+            (view.summary, view.cut, view.compact_again_at) if view else (self.summary, self.cut, self.compact_again_at)
+        )
+        past.view_from = next(
+            (each.until for each in reversed(self.former_views) if each.until <= step), self.view_from
+        )
+        past.pending_compaction = record.compaction if record else self.pending_compaction
+        return past
+
+    def take_over(self, state: dict[str, Any]) -> None:
+        """Add what another run has recorded of the messages, which are those of `before(…)` and perhaps one more.
+
+        Raises:
+            ValueError: the state is none of these messages'.
+        """
+        self._load_records(state)
+        answers = [(number, each) for number, each in enumerate(self.messages) if isinstance(each, AssistantMessage)]
+        calls = {number: len(each.tool_calls) for number, each in answers}
+        if any(calls.get(each.at) != len(each.calls) for each in self.steps):
+            raise ValueError("its steps are not those of its messages")
+        if "summary" in state:
+            self.earlier = EarlierPart.model_validate(state["earlier"])
+            self._show_summary(ConversationSummary.model_validate(state["summary"]), 0)
+        self.shared_steps = self.first_step + len(self.steps)
+
+    def calls_since(self, step: int) -> set[str]:
+        """The ids of the calls of a step and of those after it."""
+        answers = [self.messages[each.at] for each in self.steps[max(0, step - 1 - self.first_step) :]]
+        return {call.id for each in answers if isinstance(each, AssistantMessage) for call in each.tool_calls}
+
     @classmethod
     def load(cls, state: dict[str, Any]) -> Conversation:
         """The conversation that `dump` returned."""
         conversation = cls()
         if "summary" in state:
             conversation.earlier = EarlierPart.model_validate(state["earlier"])
-            conversation.replace_by_summary(ConversationSummary.model_validate(state["summary"]), 0)
+            conversation._show_summary(ConversationSummary.model_validate(state["summary"]), 0)
         for message in _MESSAGES.validate_python(state["messages"]):
             conversation.append(message)
-        conversation.steps = [StepRecord.model_validate(record) for record in state["steps"]]
-        share_field_sets(conversation.steps)
-        if "compaction" in state:
-            conversation.pending_compaction = StepCompaction.model_validate(state["compaction"])
-        conversation.request_span = tuple(state["request_span"])
-        conversation.compact_again_at = state["compact_again_at"]
+        conversation._load_records(state)
+        conversation.shared_steps = state.get("shared", 0)
         conversation._early_results = _RESULTS.validate_python(state.get("early_results", {}))
         conversation.event_log = EventLog.load(state["events"])
         return conversation
 
 
-def _step_result(result: ToolMessage) -> StepResult:
-    return StepResult(text=result.text, error=result.error, content=shown_content(result.content))
+def _edited(record: CallRecord, call: ToolCall, arguments: JsonValue) -> ToolCall:
+    """The call with the arguments that a person has edited, which its record shows from now on."""
+    record.raw, record.arguments = record.written(call), arguments
+    record.digest = record.digest or digest_of_call(call)
+    return ToolCall(id=call.id, name=call.name, arguments=write_arguments(arguments))
+
+
+def _step_call(call: ToolCall, record: CallRecord, result: ToolMessage | None) -> StepCall:
+    return StepCall(
+        id=call.id,
+        name=call.name,
+        raw_arguments=record.written(call),
+        arguments=record.arguments,
+        repairs=record.repairs,
+        attempts=record.attempts,
+        run=record.run,
+        decision=record.decision,
+        questions=record.questions,
+        deferred=record.deferred,
+        recorded=record.recorded,
+        result=_step_result(result, record) if result else None,
+    )
+
+
+def _step_result(result: ToolMessage, record: CallRecord) -> StepResult:
+    trust = "untrusted" if record.untrusted else None
+    return StepResult(text=result.text, error=result.error, content=shown_content(result.content), trust=trust)
 
 
 def messages_that_fit(messages: Sequence[Message], max_bytes: int) -> list[Message]:
@@ -364,12 +482,13 @@ def _fitting(messages: Iterable[tuple[Message, int]], max_bytes: int) -> list[Me
 
 def _shortened_step(step: Step, max_bytes: int) -> Step:
     """A step that is larger than a page, with each long text cut so that it fits; `messages` has the whole texts."""
-    share = max_bytes // (8 * (len(step.tool_calls) + 1))  # a call has up to eight texts
+    calls = len(step.tool_calls) + sum(len(call.calls) for call in step.tool_calls)
+    share = max_bytes // (8 * (calls + 1))  # a call has up to eight texts
     short = step.model_dump(mode="json")
     short["text"] = shorten(step.text, share, _IN_MESSAGES)
     if step.compaction is not None:
         short["compaction"]["text"] = shorten(step.compaction.text, share)
-    for call in short["tool_calls"]:
+    for call in [each for outer in short["tool_calls"] for each in (outer, *outer.get("calls", ()))]:
         for name in ("name", "raw_arguments", "arguments"):
             call[name] = shorten(call[name], share, _IN_MESSAGES)
         for repair in call["repairs"]:

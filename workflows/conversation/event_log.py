@@ -106,7 +106,11 @@ class EventLog:
         """The model answered; `repaired` are the indexes of the calls that were repaired."""
         self._add("answered")
         for call in repaired:
-            self._add("tool_call_repaired", call=call)
+            self.tool_call_repaired(call)
+
+    def tool_call_repaired(self, call: int) -> None:
+        """The name or the arguments of a call of the newest step were repaired."""
+        self._add("tool_call_repaired", call=call)
 
     def tool_call_started(self, call: int) -> None:
         """A call of the newest step started to run."""
@@ -119,6 +123,10 @@ class EventLog:
     def tool_call_deferred(self, call: int) -> None:
         """A deferred tool has returned, and its call waits for the result."""
         self._add("tool_call_deferred", call=call)
+
+    def handed_over(self, call: int, before: str, agent: str, model: str) -> None:
+        """A call of the newest step has handed the conversation over. `model`: that is called next."""
+        self._add("handed_over", call=call, data={"from_agent": before, "agent": agent, "model": model})
 
     def waiting(self, call: int, kind: str, text: str = "") -> None:
         """A call of the newest step waits for a person."""

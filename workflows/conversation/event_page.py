@@ -42,7 +42,7 @@ def event_page(
         header["sub_runs"] = sub_runs
     if since < log.first and conversation.earlier is not None:
         following = log.first if step is None else None
-        return {"events": [], "next": following, "earlier": {"run_id": conversation.earlier.run_id}, **header}
+        return {"events": [], "next": following, "earlier": conversation.earlier.place, **header}
     builder = _EventBuilder(conversation, result)
     page: list[dict[str, Any]] = []
     bytes_left = limits.PAGE_BYTES
@@ -114,15 +114,24 @@ class _EventBuilder:
         match entry.type:
             case "answered":
                 calls = [ToolCall(id=c.id, name=c.name, arguments=c.raw_arguments) for c in step.tool_calls]
-                return {"step": step.step, "text": step.text, "tool_calls": calls, "usage": step.usage}
+                hosted = {"hosted_calls": step.hosted_calls, "citations": step.citations}
+                return {"step": step.step, "text": step.text, "tool_calls": calls, "usage": step.usage, **hosted}
             case "answer_rejected":
                 return {"step": step.step, "error": step.error}
         if entry.call is None:
             return {"step": entry.step}
-        call = step.tool_calls[entry.call]
-        if entry.type == "decided" and entry.data is not None:
+        call = self._call(step, entry.call)
+        if entry.type == "handed_over" or (entry.type == "decided" and entry.data is not None):
             return {"step": step.step, "call_id": call.id, "name": call.name}
         return _call_fields(entry.type, step.step, call)
+
+    def _call(self, step: Step, index: int) -> StepCall:
+        """The call with an index: those that calls make come after the calls of the answer."""
+        if index < len(step.tool_calls):
+            return step.tool_calls[index]
+        record = self._conversation.steps[step.step - 1 - self._conversation.first_step]
+        inner = record.inner[index - len(record.calls)]
+        return next(each for each in step.tool_calls[inner.of].calls if each.id == inner.call.id)
 
     def _step(self, number: int) -> Step | None:
         if number not in self._steps:

@@ -13,19 +13,24 @@ from mulligan.content import Part, Text
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import (
     AnsweredQuestion,
+    Citation,
     Decision,
     ErrorInfo,
+    HostedCall,
     Repair,
     StepCompaction,
     SubRun,
     ToolCall,
+    ToolMessage,
     Usage,
     UserMessage,
 )
+from mulligan.wire.model_call import ModelAnswer, PreparedCall
 
 
 class CallRecord(BaseModel):
     """What a step shows of a call and no message contains. `run`: the sub-agent's run, if the call started one.
+    `recorded`: its result is that of an equal call of the run that this one was forked from.
 
     `raw`: the arguments as the model wrote them, where its message has others: after repairs, or after a person's edit.
     """
@@ -38,6 +43,13 @@ class CallRecord(BaseModel):
     decision: Decision | None = None
     questions: list[AnsweredQuestion] = optional_field([])
     deferred: Any = optional_field()
+    recorded: bool = optional_field(False)
+    untrusted: bool = optional_field(False)
+    """Whether others may have written its result."""
+    started: float | None = optional_field()
+    """When a script began, in seconds since the epoch."""
+    delivered: list[int] = optional_field([])
+    """The numbers of a script's calls whose results it has, in the order in which it had them."""
     digest: str = optional_field("")
     """That of the call before a person edited its arguments: its idempotency key stays the same."""
 
@@ -46,15 +58,43 @@ class CallRecord(BaseModel):
         return call.arguments if self.raw is None else self.raw
 
 
+class InnerCall(BaseModel):
+    """A call that another call makes, as a script does. No message has it, nor its result.
+
+    `of`: the index of the call that makes it. `prepared`: what its inspection says; None once it has a result.
+    """
+
+    of: int
+    call: ToolCall
+    record: CallRecord
+    prepared: PreparedCall | None = optional_field()
+    result: ToolMessage | None = optional_field()
+
+
 class StepRecord(BaseModel):
-    """What is recorded of a step. `at`: the index of its assistant message in `Conversation.messages`."""
+    """What is recorded of a step. `at`: the index of its assistant message in `Conversation.messages`.
+
+    The calls of its answer have the indexes from 0, and the inner calls those after them, in the order of their beginning.
+    """
 
     at: int
     usage: Usage
     calls: list[CallRecord] = []
+    inner: list[InnerCall] = optional_field([])
     error: ErrorInfo | None = None
     compaction: StepCompaction | None = None
     model: str
+    agent: str = optional_field("")
+    hosted_calls: list[HostedCall] = optional_field([])
+    citations: list[Citation] = optional_field([])
+    context_tokens: int | None = optional_field()
+    """The tokens of the conversation up to the answer, as the provider has counted them; None: those of `usage`."""
+
+    def take(self, answer: ModelAnswer, agent: str) -> None:
+        """Record what the answer has beside its message and its usage. `agent`: who has given it."""
+        self.agent = agent
+        self.hosted_calls, self.citations = answer.hosted_calls, answer.citations
+        self.context_tokens = answer.context_tokens
 
 
 class ConversationSummary(BaseModel):
@@ -77,9 +117,30 @@ class ConversationSummary(BaseModel):
         return UserMessage(role="user", text=text, content=[Text(text=text), *self.content] if self.content else None)
 
 
+class FormerView(BaseModel):
+    """What the model was sent before a compaction: for the steps before number `until`. `cut`: as of the conversation."""
+
+    until: int
+    summary: ConversationSummary | None
+    cut: int
+    compact_again_at: int
+
+
 class EarlierPart(BaseModel):
-    """How many messages and steps only earlier runs of the chain have, and the id of the latest of these runs."""
+    """How many messages and steps only earlier runs of the chain have, and the id of the latest of these runs.
+
+    `workflow_id` and `conversation` (its agent's number): of the run that this one was forked from, if that has them.
+    """
 
     messages: int
     steps: int
     run_id: str
+    workflow_id: str | None = optional_field()
+    conversation: str = optional_field("0")
+
+    @property
+    def place(self) -> dict[str, str]:
+        """The run, as queries name it: its `run_id`; where it is another workflow's, its `id` and `conversation` too."""
+        if self.workflow_id is None:
+            return {"run_id": self.run_id}
+        return {"run_id": self.run_id, "id": self.workflow_id, "conversation": self.conversation}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -67,11 +67,12 @@ class Once(Feature):
         """Take over the calls of the run that a turn resumes. Returns the turn's input without them."""
         return self._calls.begin_turn(run_input, self.agent.status)
 
-    def begin_calls(self) -> None:
-        """Note which of the step's calls have tools with `once`."""
-        self._open, self._not_approved = {}, {}
+    def begin_calls(self, calls: Sequence[StepCall]) -> None:
+        """Note which of the calls have tools with `once`."""
+        if all(call.of is None for call in calls):
+            self._open, self._not_approved = {}, {}
         results = self.agent.conversation.early_results
-        for call in self.agent.calls:
+        for call in calls:
             if not call.is_carried and call.index == 0:
                 self._calls.begin_step()
             if call.facts is None or not call.facts.once or call.prepared.text is not None:
@@ -158,8 +159,12 @@ class Once(Feature):
             self._note_if_not_approved(call, this.digests)
 
     def for_resume(self, state: ResumeState) -> None:
-        """The calls that a run which resumes this one compares its calls with."""
-        state.once = self._calls.for_resume(self.agent.status)
+        """The calls that a run which resumes this one, or is forked from it, compares its calls with."""
+        if state.fork is None:
+            state.once = self._calls.for_resume(self.agent.status)
+        else:
+            step = state.fork.step
+            state.once = self._calls.for_fork(step, self.agent.conversation.calls_since(step))
 
     def dump(self) -> list[dict[str, Any]] | None:
         """The calls, as JSON."""
@@ -185,8 +190,8 @@ class Once(Feature):
         An argument that is left out equals its default.
         """
         record, name = call.record, call.call.name
-        tools = self.agent.facts.definition.tools
-        properties = next((each.parameters.get("properties") for each in tools if each.name == name), {})
+        tool = self.agent.facts.definition.tool(name)
+        properties = tool.parameters.get("properties") if tool else {}
         defaults = default_values(properties)
         arguments = [record.arguments]
         if record.decision is not None and record.decision.edited:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from mulligan.once import EXCERPT_CHARS, MOST_CALLS, Once, OnceCall
@@ -18,19 +18,25 @@ class OnceCalls:
     def __init__(self, conversation: Conversation) -> None:
         self._conversation = conversation
         self._calls: list[OnceCall] = []
+        self._former: list[OnceCall] = []
+        """Calls of former turns, which count only in a fork that begins in one of these."""
 
     def begin_turn(self, run_input: RunInput, before: str) -> RunInput:
-        """Take over the calls of the run that a turn resumes. Returns the turn's input without them.
+        """Take over the calls of the run that a turn resumes, or was forked from. Returns the turn's input without them.
 
         `before`: the status of the turn before. If it has completed, only calls of the conversation stay.
         """
         if before == "completed":
+            until = {"until": self._conversation.next_step}
+            self._former += [call.model_copy(update=until) for call in self._calls if call.once is True]
             self._keep("conversation")
-        resumed = run_input.resumed_from
-        if resumed is None or not resumed.once:
-            return run_input
-        self._calls += resumed.once
-        return run_input.model_copy(update={"resumed_from": resumed.model_copy(update={"once": []})})
+            self._forget_oldest()
+        for name in ("resumed_from", "forked_from"):
+            source = getattr(run_input, name)
+            if source is not None and source.once:
+                self._calls += source.once
+                run_input = run_input.model_copy(update={name: source.model_copy(update={"once": []})})
+        return run_input
 
     def begin_step(self) -> None:
         """Remove the calls that only calls of their own step are compared with."""
@@ -42,7 +48,11 @@ class OnceCalls:
     def add(self, call: OnceCall) -> None:
         """Add a call, in place of the oldest one if there are too many."""
         self._calls.append(call)
+        self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
         del self._calls[:-MOST_CALLS]
+        del self._former[: max(0, len(self._former) + len(self._calls) - MOST_CALLS)]
 
     def remove(self, call: OnceCall) -> None:
         """Remove a call that has failed: it may be repeated."""
@@ -80,18 +90,28 @@ class OnceCalls:
 
     def for_resume(self, status: str) -> list[OnceCall]:
         """The calls that a run which resumes this one gets. `status`: this one's."""
-        return self._carried("conversation") if status == "completed" else self._carried(True, "conversation")
+        return self._carried(self._calls, "conversation", *(() if status == "completed" else (True,)))
+
+    def for_fork(self, step: int, later: Collection[str]) -> list[OnceCall]:
+        """The calls that a fork of this run gets which begins at a step: those that counted then.
+
+        `later`: the ids of the calls that it does not share.
+        """
+        former = [call.model_copy(update={"until": None}) for call in self._former if (call.until or 0) > step]
+        shared = [call for call in (*former, *self._calls) if call.call_id not in later]
+        return self._carried(shared, True, "conversation")
 
     def dump(self) -> list[dict[str, Any]]:
         """What continue-as-new carries, as JSON."""
-        return [call.model_dump(mode="json") for call in self._carried(True, "step", "conversation")]
+        carried = self._carried([*self._former, *self._calls], True, "step", "conversation")
+        return [call.model_dump(mode="json") for call in carried]
 
-    def _carried(self, *scopes: Once) -> list[OnceCall]:
-        """The calls whose tool's `once` is one of the scopes.
+    def _carried(self, calls: Sequence[OnceCall], *scopes: Once) -> list[OnceCall]:
+        """Those of the calls whose tool's `once` is one of the scopes.
 
         The results whose messages are not carried are beside them, the newest first, as far as they fit.
         """
-        calls = [call for call in self._calls if call.once in scopes]
+        calls = [call for call in calls if call.once in scopes]
         if not calls:
             return []
         messages, carried_results = self._conversation.results(), self._conversation.carried_results()
@@ -107,7 +127,9 @@ class OnceCalls:
 
     def load(self, state: Sequence[Any]) -> None:
         """Continue with what `dump` returned."""
-        self._calls = [OnceCall.model_validate(call) for call in state]
+        calls = [OnceCall.model_validate(call) for call in state]
+        self._former = [call for call in calls if call.until is not None]
+        self._calls = [call for call in calls if call.until is None]
 
 
 def _excerpt(call: OnceCall, result: ToolMessage | None) -> tuple[str | None, bool]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mulligan.foreign_results import described
 from mulligan.wire.tool_call import ToolOutcome
 from mulligan.wire.updates import RECORD_DECISION, RecordDecision, RecordedDecision
 from mulligan.workflows.people.person_wait import PersonWait, decision_text
@@ -40,7 +41,7 @@ async def decide_on_call(agent: RunningAgent, call: StepCall) -> ToolOutcome | N
         run=is_approved,
         repaired_by=call.repaired_by,
         started=wait.since,
-        with_request=call.facts is not None and bool(call.facts.once),
+        with_request=call.waits_for != call.prepared.waits_for or (call.facts is not None and bool(call.facts.once)),
     )
     summary = f"{call.call.name}: {decision.decision}"
     recorded = await agent.activity(RECORD_DECISION, request, RecordedDecision, summary=summary)
@@ -48,15 +49,21 @@ async def decide_on_call(agent: RunningAgent, call: StepCall) -> ToolOutcome | N
 
 
 def _wait(agent: RunningAgent, call: StepCall) -> PersonWait:
-    reason = call.prepared.waits_for or "approval"
+    reason, facts = call.waits_for or "approval", call.facts
+    text = decision_text(call.call, call.record.arguments, is_question=reason == "question")
+    if (foreign := call.foreign_results) is not None:
+        text = f"{text}\n{described(foreign.results, foreign.count)}"
     return PersonWait(
         key=call.call.id,
         call=call.call,
         index=call.index,
         reason=reason,
         arguments=call.record.arguments,
-        text=decision_text(call.call, call.record.arguments, is_question=reason == "question"),
+        text=text,
+        role=facts.role if facts else None,
+        untrusted=foreign.results if foreign else [],
         step=agent.turn.result.steps,
-        timeout=call.facts.approval_timeout if call.facts else None,
-        reminder=call.facts.approval_reminder if call.facts else None,
+        timeout=facts.approval_timeout if facts else None,
+        reminder=facts.approval_reminder if facts else None,
+        runs_elsewhere=facts is not None and (facts.task_queue is not None or facts.agent is not None),
     )

@@ -93,14 +93,20 @@ class DecisionHandlers:
         """Find a call that waits for approval, or a question of an MCP server, which may be denied.
 
         Raises:
-            UpdateRefusedError: there is no such call.
+            UpdateRefusedError: there is no such call, or it needs a role that whoever decides does not have.
         """
         if request.decision == "deny":
             for inbox in self._inboxes(request.conversation).values():
                 pending = inbox.waits.find(PersonWait, request.call_id)
                 if pending is not None and pending.question is not None:
                     return self._find_pending(request.call_id, request.conversation, "question")
-        return self._find_pending(request.call_id, request.conversation, "approval")
+        key, pending = self._find_pending(request.call_id, request.conversation, "approval")
+        if pending.role is not None and request.roles is not None and pending.role not in request.roles:
+            raise UpdateRefusedError(
+                f'"{request.call_id}" waits for somebody with the role "{pending.role}"; you do not have it.',
+                role=pending.role,
+            )
+        return key, pending
 
     def _find_pending(
         self, call_id: str, key: str | None, kind: Literal["approval", "question"]

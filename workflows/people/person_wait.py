@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from pydantic import JsonValue
 from temporalio import workflow
 
+from mulligan.foreign_results import ForeignResult
 from mulligan.values import Decision, ToolCall
 from mulligan.wire.questions import Question
 from mulligan.wire.shorten import shorten
@@ -19,6 +20,7 @@ from mulligan.wire.ui_summary import ui_summary
 from mulligan.wire.updates import Pending, Stop
 from mulligan.workflows import limits
 from mulligan.workflows.conversation.event_log import EventLog
+from mulligan.workflows.people.gone_tool import gone_tool_warning
 from mulligan.workflows.waits import Wait, WaitKind, Waits
 
 FIRST_AGENT_KEY = "0"
@@ -32,6 +34,8 @@ class PersonWait(Wait):
     `index`: the call's place in its step. `arguments` are the model's. `text` tells the person what to decide on.
     `timeout`: seconds; None: no limit. `reminder`: seconds until the first reminder; None: no reminders. `question`: of the
     call's MCP server, if it asks one; `content`: the answer to it. `is_held`: whether the call's activity waits meanwhile.
+    `runs_elsewhere`: whether another worker than that of the agent would run the call: of the tool, or of a sub-agent.
+    `role`: of whoever decides. `untrusted`: the untrusted results that the agent had read, for calls that are guarded.
     """
 
     name: ClassVar[str] = "person"
@@ -46,6 +50,9 @@ class PersonWait(Wait):
     reminder: float | None = None
     question: Question | None = None
     is_held: bool = False
+    runs_elsewhere: bool = False
+    role: str | None = None
+    untrusted: list[ForeignResult] = field(default_factory=list)
     decision: Decision | None = None
     answer: str | None = None
     edited_arguments: JsonValue = None
@@ -165,6 +172,7 @@ class PersonWait(Wait):
 
     def as_pending(self, agent: str, conversation: str) -> Pending:
         """The entry of the query `pending`."""
+        is_question = self.reason == "question"
         return Pending(
             call_id=self.call.id,
             tool=self.call.name,
@@ -178,7 +186,10 @@ class PersonWait(Wait):
             conversation=conversation,
             answer_schema=self.question.answer_schema if self.question else None,
             url=self.question.url if self.question else None,
+            role=self.role,
+            untrusted=self.untrusted,
             can_deny=self.question is not None,
+            warning=None if is_question or self.runs_elsewhere else gone_tool_warning(agent, self.call.name),
         )
 
 

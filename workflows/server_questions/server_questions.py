@@ -8,7 +8,7 @@ update of its own workflow, and holds the call open for as long as its worker li
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -80,9 +80,9 @@ class ServerQuestions(Feature):
         """The MCP server of one of its tools may ask."""
         return any(each.may_ask_person for each in turn.facts.tools.values())
 
-    def begin_calls(self) -> None:
+    def begin_calls(self, calls: Sequence[StepCall]) -> None:
         """Forget the questions of earlier steps, whose calls a stop has ended."""
-        if not any(call.is_carried for call in self.agent.calls):
+        if not any(call.is_carried or call.of is not None for call in calls):
             self._asked = {}
 
     async def run_call(self, call: StepCall, then: Callable[[StepCall], Awaitable[ToolOutcome]]) -> ToolOutcome:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -26,8 +26,9 @@ from mulligan.run_input import RunInput
 from mulligan.values import RunResult, SubRun, Usage
 from mulligan.wire.agent_facts import ToolFacts
 from mulligan.wire.run_context import AGENT_WORKFLOW, CALL_MEMO
-from mulligan.wire.run_priority import TENANT_MEMO, run_priority
+from mulligan.wire.run_priority import run_priority
 from mulligan.wire.run_status import status_of_cause
+from mulligan.wire.start_memo import start_memo
 from mulligan.wire.sub_agents import RECORD_SUB_RUN, RecordSubRun, SubRunOutcome
 from mulligan.wire.tool_call import CallTool, ToolOutcome
 from mulligan.wire.ui_summary import run_summary
@@ -66,6 +67,8 @@ class _SubAgentCall:
     text: str = ""
     reason: str = ""
     failure: dict[str, Any] | None = None
+    untrusted: bool = False
+    """Whether the run has read results that others may have written, as far as is known."""
     reserved: int = 0
     """How many runs the call may use, its own included."""
 
@@ -95,9 +98,9 @@ class SubAgents(Feature):
         """Whether one of the agent's tools is an agent."""
         return any(each.agent is not None for each in turn.facts.tools.values())
 
-    def begin_calls(self) -> None:
-        """Divide the runs that the turn may still start among the step's calls of sub-agents."""
-        turn, calls = self.agent.turn, self.agent.calls
+    def begin_calls(self, calls: Sequence[StepCall]) -> None:
+        """Divide the runs that the turn may still start among the calls of sub-agents that begin together."""
+        turn = self.agent.turn
         if any(call.is_carried for call in calls):
             return
         left = turn.max_sub_runs - turn.result.sub_runs
@@ -184,6 +187,8 @@ class SubAgents(Feature):
             return
         try:
             run_input = _input_of(call, prompt, depth - 1, budget)
+            for feature in self.agent.linked("hand_down"):
+                run_input = feature.hand_down(call.request, run_input)
         except ValidationError as error:
             # A worker of another version has declared the sub-agent, or has divided the budget.
             fault = error.errors(include_url=False)[0]
@@ -232,11 +237,18 @@ class SubAgents(Feature):
             limit=call.facts.timeout,
             decision=request.decision,
             cancelled=call.is_cancelled,
+            untrusted=call.untrusted,
         )
         summary = f"{request.call.name}: {call.run.status}"
         recorded = await self.agent.activity(RECORD_SUB_RUN, record, SubRunOutcome, summary=summary)
         text = call.text if recorded.is_text_unchanged else recorded.text
-        return ToolOutcome(text=text, error=recorded.error, failure=recorded.failure, attempts=recorded.attempts)
+        return ToolOutcome(
+            text=text,
+            error=recorded.error,
+            failure=recorded.failure,
+            attempts=recorded.attempts,
+            untrusted=call.untrusted,
+        )
 
 
 def _is_sub_agent(call: StepCall) -> bool:
@@ -312,7 +324,6 @@ async def _start(call: _SubAgentCall, run_input: RunInput, prompt: str) -> workf
         WorkflowAlreadyStartedError: none of the ids is free.
     """
     request, context, run = call.request, call.request.where, call.run
-    tenant = {TENANT_MEMO: run_input.tenant} if run_input.tenant else {}
     attempt = 0
     while True:
         attempt += 1
@@ -328,7 +339,7 @@ async def _start(call: _SubAgentCall, run_input: RunInput, prompt: str) -> workf
                 cancellation_type=workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
                 # If this run is terminated or times out, no sub-agent continues to work without it.
                 parent_close_policy=workflow.ParentClosePolicy.REQUEST_CANCEL,
-                memo={"agent": run.agent, CALL_MEMO: request.call.id, **tenant},
+                memo={**start_memo(run_input), CALL_MEMO: request.call.id},
                 priority=run_priority(run_input),
                 static_summary=run_summary(run.agent, prompt),
             )
@@ -336,6 +347,7 @@ async def _start(call: _SubAgentCall, run_input: RunInput, prompt: str) -> workf
             if attempt == limits.CHILD_ID_ATTEMPTS:
                 raise
             continue
+        call.untrusted = call.facts.untrusted
         run.status, run.run_id = "running", handle.first_execution_run_id or ""
         call.record.run = run
         return handle
@@ -348,7 +360,7 @@ def _take_result(call: _SubAgentCall, raw: RawValue | None) -> None:
     except ActivityError:
         call.run.status, call.reason = "failed", "its result is not the result of an agent's run"
         return
-    run = call.run
+    run, call.untrusted = call.run, result.trust is not None
     run.status, run.steps, run.usage, run.cost = result.status, result.steps, result.usage, result.cost
     call.turn.add_usage(result.usage, result.cost)
     _return_unused_runs(call, used=1 + result.sub_runs)

@@ -16,6 +16,7 @@ from mulligan.serve.caller import Caller
 from mulligan.serve.console.rendering import page
 from mulligan.serve.console.sessions import leave_note
 from mulligan.serve.console.signed_in import PREFIX, Form, Viewing, redirect
+from mulligan.serve.console.waiting_counts import Counts
 from mulligan.serve.console.waiting_page import find_waiting, send_decision
 from mulligan.serve.http_protocol import Serving
 from mulligan.serve.idempotency import StartRequest
@@ -56,14 +57,17 @@ async def start(request: Request, runs: Serving, session: Viewing, form: Form) -
 
 
 @forms.post("/decide")
-async def decide(request: Request, runs: Serving, session: Viewing, form: Form) -> Response:
+async def decide(request: Request, runs: Serving, session: Viewing, form: Form, counts: Counts) -> Response:
     """Approve, deny or answer a call; show the changes first if the call was edited."""
     call = await find_waiting(runs, session.caller, form)
     back = {"run": form["run"]} if form.get("only") and form.get("run") else {}
     if call is None:
         return _to_decide(request, back, problem=await _why_not_waiting(runs, session.caller, form))
     try:
-        done = await send_decision(runs, session.caller, call, form)
+        try:
+            done = await send_decision(runs, session.caller, call, form)
+        finally:
+            counts.forget()
     except KNOWN_ERRORS as error:
         problem = _refusal(error)
         call.refused = problem.detail

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Annotated, Any
@@ -12,10 +13,13 @@ from urllib.parse import quote
 from fastapi import APIRouter, Depends, Header, Query, Request
 from starlette.responses import PlainTextResponse, Response
 from temporalio.client import WorkflowExecutionStatus
+from temporalio.service import RPCError
 
 from mulligan.client.find_runs import RunQuery
+from mulligan.client.read_run import UNDECODABLE
 from mulligan.run_view.run_view import Entry, RunView
 from mulligan.run_view.step_view import CallView
+from mulligan.serve.caller import Caller
 from mulligan.serve.console.console_forms import forms
 from mulligan.serve.console.live_steps import live_frames
 from mulligan.serve.console.misunderstood_tool import read_tools_day
@@ -24,12 +28,17 @@ from mulligan.serve.console.run_page import first_failure, read_price_of, read_r
 from mulligan.serve.console.run_rows import RunRows
 from mulligan.serve.console.signed_in import PREFIX, Viewing, redirect, sign_in_pages
 from mulligan.serve.console.step_events import EndedRuns, page_of, read_step_events
+from mulligan.serve.console.waiting_counts import Counted, Counts
 from mulligan.serve.console.waiting_page import read_waiting_page
 from mulligan.serve.http_protocol import EventStream, Protocol, Serving, kept
 from mulligan.serve.problems import Problem
+from mulligan.serve.runs import Runs
+from mulligan.wire.checked_result import MOST_INT
 from mulligan.wire.run_status import STATUSES
 
 RUNS_OF_PAGE = 25
+SECONDS_FOR_AGENTS = 0.5
+"""How long the list of runs waits for the names of agents to filter by."""
 ASSET_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 ASSET_HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-cache"}
 
@@ -46,11 +55,12 @@ Ended = Annotated[EndedRuns, Depends(kept(EndedRuns))]
 """What this application keeps of ended runs, and of their events."""
 
 
+@pages.head("/")
 @pages.get("/")
 async def show_runs(  # noqa: PLR0913 - a filter is a parameter
     request: Request,
     runs: Serving,
-    session: Viewing,
+    session: Counted,
     rows_of_runs: Rows,
     agent: str = "",
     status: str = "",
@@ -77,13 +87,22 @@ async def show_runs(  # noqa: PLR0913 - a filter is a parameter
     values: dict[str, Any] = {"rows": rows, "filters": filters, "next": runs_page.next, "cursor": cursor}
     if part == "rows":
         return fragment(request, session, "_run_rows.html", **values)
-    return page(request, session, "runs.html", title="Runs", statuses=STATUSES, **values)
+    names = {*await _served_agents(runs, session.caller), *(run.get("agent") for run in runs_page.runs), agent}
+    agents = sorted(name for name in names if name)
+    return page(request, session, "runs.html", title="Runs", statuses=STATUSES, agents=agents, **values)
 
 
 @pages.get(f"{PREFIX}/decide")
-async def show_waiting(request: Request, runs: Serving, session: Viewing, run: str = "", part: str = "") -> Response:
-    """Everything that waits for a person."""
+async def show_waiting(
+    request: Request, runs: Serving, session: Viewing, counts: Counts, run: str = "", part: str = ""
+) -> Response:
+    """Everything that waits for a person. The part `all` is the count in the navigation."""
+    session = replace(session, waiting=await counts.read(runs, session.caller) if run or part == "all" else "")
+    if part == "all":
+        return fragment(request, session, "_all_waiting.html")
     waiting = await read_waiting_page(runs, session.caller, run or None)
+    if not run:
+        session = replace(session, waiting=counts.note(session.caller, waiting.pending))
     if part == "count":
         return fragment(request, session, "_waiting_count.html", keys=[call.key for call in waiting.calls])
     cards = render_cards(request, session, waiting.calls, run)
@@ -91,7 +110,7 @@ async def show_waiting(request: Request, runs: Serving, session: Viewing, run: s
 
 
 @pages.get(f"{PREFIX}/start")
-async def show_start(request: Request, runs: Serving, session: Viewing, agent: str = "") -> Response:
+async def show_start(request: Request, runs: Serving, session: Counted, agent: str = "") -> Response:
     """The form that starts a run."""
     agents = await runs.agents(session.caller)
     form = {"agent": agent, "form_id": secrets.token_hex(16)}
@@ -99,14 +118,14 @@ async def show_start(request: Request, runs: Serving, session: Viewing, agent: s
 
 
 @pages.get(f"{PREFIX}/agents")
-async def show_agents(request: Request, runs: Serving, session: Viewing, rows: Rows) -> Response:
+async def show_agents(request: Request, runs: Serving, session: Counted, rows: Rows) -> Response:
     """The agents that the workers serve, and the tool that models misunderstood most in the last day."""
     agents, day = await asyncio.gather(runs.agents(session.caller), read_tools_day(rows, runs, session.caller))
     return page(request, session, "agents.html", title="Agents", agents=agents, day=day)
 
 
 @pages.get(f"{PREFIX}/agents/{{name:path}}")
-async def show_agent(name: str, request: Request, runs: Serving, session: Viewing, rows: Rows) -> Response:
+async def show_agent(name: str, request: Request, runs: Serving, session: Counted, rows: Rows) -> Response:
     """An agent: its tools, its models, and its last day."""
     agent = await runs.agent(session.caller, name)
     if "tools" not in agent:
@@ -131,7 +150,7 @@ async def follow_run(
     root = request.scope.get("root_path", "")
 
     def render_entry(entry: Entry) -> str:
-        return render("_entry.html", root, entry=entry, run_id=run_id)
+        return render("_entry.html", root, entry=entry, run_id=run_id, session=session)
 
     return EventStream(live_frames(watched, render_entry, read_price_of()))
 
@@ -158,6 +177,20 @@ async def show_text(
     return PlainTextResponse(text.encode("utf-8", "replace"), headers={**HEADERS, "Content-Security-Policy": "sandbox"})
 
 
+@pages.get(f"{PREFIX}/runs/{{run_id:path}}/context")
+async def show_context(
+    run_id: str,
+    request: Request,
+    runs: Serving,
+    session: Counted,
+    step: Annotated[int, Query(ge=1, le=MOST_INT)],
+) -> Response:
+    """What the model was sent in a step."""
+    context = await runs.context(session.caller, run_id, step)
+    title = f"What the model saw in step {step}"
+    return page(request, session, "context.html", title=title, context=context, run_id=run_id)
+
+
 @pages.get(f"{PREFIX}/runs/{{run_id:path}}/first-failure")
 async def show_first_failure(run_id: str, request: Request, runs: Serving, session: Viewing, ended: Ended) -> Response:
     """Lead to the first recovered failure of a run, on whichever page of its steps it is."""
@@ -166,7 +199,7 @@ async def show_first_failure(run_id: str, request: Request, runs: Serving, sessi
 
 
 @pages.get(f"{PREFIX}/runs/{{run_id:path}}/{{action}}-it")
-async def confirm(run_id: str, action: str, request: Request, runs: Serving, session: Viewing) -> Response:
+async def confirm(run_id: str, action: str, request: Request, runs: Serving, session: Counted) -> Response:
     """The page that asks whether a run shall be stopped or cancelled."""
     if action not in ("stop", "cancel"):
         raise Problem(404, "no_such_path", f"There is no action {action[:80]!r}.")
@@ -180,7 +213,7 @@ async def show_run(
     run_id: str,
     request: Request,
     runs: Serving,
-    session: Viewing,
+    session: Counted,
     ended: Ended,
     page_number: Annotated[int | None, Query(ge=1, alias="page")] = None,
     part: str = "",
@@ -203,6 +236,16 @@ async def send_asset(name: str) -> Response:
     if name not in _assets:
         raise Problem(404, "no_such_path", f"There is no file {name[:80]!r}.")
     return Response(_assets[name], media_type=ASSET_TYPES[name.rpartition(".")[2]], headers=ASSET_HEADERS)
+
+
+async def _served_agents(runs: Runs, caller: Caller) -> list[str]:
+    """The names of the agents that the workers serve, as far as one answers soon."""
+    reading = asyncio.ensure_future(runs.agents(caller))
+    reading.add_done_callback(lambda read: read.cancelled() or read.exception())  # it may fail after the page was sent
+    try:
+        return [agent["name"] for agent in await asyncio.wait_for(asyncio.shield(reading), SECONDS_FOR_AGENTS)]
+    except (Problem, RPCError, TimeoutError, *UNDECODABLE):
+        return []
 
 
 def _time(name: str, text: str) -> datetime | None:

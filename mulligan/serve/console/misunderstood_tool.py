@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from mulligan.serve.caller import Caller
-from mulligan.serve.console.run_rows import PARALLEL_READS, SECONDS_FOR_DAY, Failures, RunRows
-from mulligan.serve.runs import Runs
+from mulligan.serve.console.run_rows import PARALLEL_READS, SECONDS_FOR_DAY, DayCost, Failures, RunRows
+from mulligan.serve.runs import RunInfo, Runs
 from mulligan.wire.run_status import is_open
 
 KINDS = frozenset({"unknown_tool", "invalid_json", "invalid_arguments"})
@@ -52,6 +52,12 @@ class ToolsDay:
     looked_at: int
     total: int
     is_complete: bool
+    costs: dict[str, DayCost] = field(default_factory=dict)
+    """By the names of agents."""
+
+    def cost_of(self, agent: str) -> DayCost:
+        """What the runs of an agent have cost."""
+        return self.costs.get(agent, DayCost())
 
 
 async def read_tools_day(rows: RunRows, runs: Runs, caller: Caller) -> ToolsDay:
@@ -59,7 +65,8 @@ async def read_tools_day(rows: RunRows, runs: Runs, caller: Caller) -> ToolsDay:
     listed, is_complete = await rows.list_day(runs, caller)
     ended = [run for run in listed if not is_open(run["status"])]
     still_open = [run for run in listed if is_open(run["status"])]
-    read: dict[int, Failures] = {}
+    read, costs = dict[int, Failures](), dict[str, DayCost]()
+    infos: dict[int, RunInfo] = {}
     limit = asyncio.Semaphore(PARALLEL_READS)
 
     async def look_at(number: int, run: dict[str, Any]) -> None:
@@ -67,18 +74,23 @@ async def read_tools_day(rows: RunRows, runs: Runs, caller: Caller) -> ToolsDay:
             [row] = await rows.read(runs, caller, [run])
             if row.info is None:
                 return
+            infos[number] = row.info
             failures = await rows.failures_of(runs, run) if row.number("recovered_failures") else _NONE
             if failures is not None:
                 read[number] = failures
 
-    order = [*ended, *still_open[:MOST_OPEN_RUNS]]
+    order = [*ended, *still_open]
     try:
         async with asyncio.timeout(SECONDS_FOR_DAY):
-            await asyncio.gather(*(look_at(number, run) for number, run in enumerate(order)))
+            await asyncio.gather(
+                *(look_at(number, run) for number, run in enumerate(order[: len(ended) + MOST_OPEN_RUNS]))
+            )
     except TimeoutError:
         pass  # the page says how many runs were looked at
+    for number, run in enumerate(order):
+        costs.setdefault(run.get("agent") or "", DayCost()).add(infos.get(number))
     failures_of_runs = [(order[number], read[number]) for number in sorted(read)]
-    return ToolsDay(most_misunderstood(failures_of_runs), len(failures_of_runs), len(listed), is_complete)
+    return ToolsDay(most_misunderstood(failures_of_runs), len(failures_of_runs), len(listed), is_complete, costs)
 
 
 def most_misunderstood(failures_of_runs: Sequence[tuple[dict[str, Any], Failures]]) -> MisunderstoodTool | None:
@@ -88,8 +100,8 @@ def most_misunderstood(failures_of_runs: Sequence[tuple[dict[str, Any], Failures
     tools, kinds = Counter[tuple[str, str]](), Counter[tuple[str, str, str]]()
     seen: dict[tuple[str, str, str], tuple[str, str]] = {}
     for run, failures in failures_of_runs:
-        for (tool, kind), count in failures.counts.items():
-            if kind in KINDS:
+        for (tool, kind), count in failures.mistakes.items():
+            if count and kind in KINDS:
                 key = run.get("agent") or "", tool, kind
                 tools[key[:2]] += count
                 kinds[key] += count
@@ -104,4 +116,4 @@ def most_misunderstood(failures_of_runs: Sequence[tuple[dict[str, Any], Failures
     )
 
 
-_NONE = Failures(Counter(), {})
+_NONE = Failures(Counter(), Counter(), {})

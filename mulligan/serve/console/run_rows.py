@@ -15,6 +15,7 @@ from temporalio.service import RPCError
 from mulligan.client.connect import explain_unreadable_data
 from mulligan.client.find_runs import RunQuery
 from mulligan.client.read_run import read_steps
+from mulligan.run_view.step_view import is_models_mistake
 from mulligan.serve.caller import Caller
 from mulligan.serve.console.step_events import page_of
 from mulligan.serve.problems import Problem
@@ -39,6 +40,13 @@ class RunRow:
     info: RunInfo | None
 
     @property
+    def started_by(self) -> str:
+        """Who started the run, as far as that is known: a user, a schedule, or the run that called it."""
+        run = self.run
+        schedule = f"the schedule {run['schedule']}" if run.get("schedule") else ""
+        return schedule or run.get("parent") or run.get("user") or ""
+
+    @property
     def waits_for_person(self) -> bool:
         """Whether a person is waited for: by the run, or by a sub-agent's."""
         return self.info is not None and self.info.waits_for_person
@@ -49,15 +57,39 @@ class RunRow:
 
 
 @dataclass
+class DayCost:
+    """What runs of a day have cost, in USD: `read` runs of which are known, with `unpriced` ones of whose models no price is
+    known. `unread`: further runs, which could not be read in time.
+    """
+
+    usd: float = 0.0
+    read: int = 0
+    unpriced: int = 0
+    unread: int = 0
+
+    def add(self, info: RunInfo | None) -> None:
+        """Count a run; None: it could not be read."""
+        self.unread += info is None
+        if info is not None:
+            self.read += 1
+            self.unpriced += info.is_price_unknown
+            self.usd += info.number("cost") or 0.0
+
+
+@dataclass
 class AgentDay:
-    """An agent's runs of the last 24 hours. `failures`: recovered ones, by (tool, kind), of the `looked_at` newest runs that
-    had any. `unread`: the runs that could not be read in time, whose failures are missing from `recovered`. `is_complete`:
-    whether all runs of the day were counted.
+    """An agent's runs of the last 24 hours.
+
+    `mistakes`: the models' mistakes that runs recovered from, by (tool, kind), of the `looked_at` newest runs that recovered
+    from anything; `failures`: the other recovered failures of these. `unread`: the runs that could not be read in time,
+    whose failures are missing from `recovered`. `is_complete`: whether all runs of the day were counted.
     """
 
     statuses: Counter[str]
+    cost: DayCost
     unread: int
     recovered: int
+    mistakes: Counter[tuple[str, str]]
     failures: Counter[tuple[str, str]]
     looked_at: int
     is_complete: bool
@@ -70,11 +102,12 @@ class AgentDay:
 
 @dataclass(frozen=True)
 class Failures:
-    """The recovered failures of a run, by (tool, kind). `places`: where the first call with each is, as the query and
-    fragment of the run's page.
+    """The recovered failures of a run, by (tool, kind). `mistakes`: those that are mistakes of the model. `places`: where
+    the first call with each is, as the query and fragment of the run's page.
     """
 
     counts: Counter[tuple[str, str]]
+    mistakes: Counter[tuple[str, str]]
     places: dict[tuple[str, str], str]
 
 
@@ -98,7 +131,7 @@ class RunRows:
     async def day(self, runs: Runs, caller: Caller, agent: str) -> AgentDay:
         """An agent's last day, from what can be read of its runs within a few seconds."""
         listed, is_complete = await self.list_day(runs, caller, agent)
-        rows, counted = [RunRow(run, None) for run in listed], list[Counter[tuple[str, str]]]()
+        rows, counted = [RunRow(run, None) for run in listed], list[Failures]()
         limit = asyncio.Semaphore(PARALLEL_READS)
 
         async def read_one(number: int, run: dict[str, Any]) -> None:
@@ -111,12 +144,17 @@ class RunRows:
                 failed = [row.run for row in rows if row.number("recovered_failures")]
                 for run in failed[:DAY_RUNS_WITH_FAILURES]:
                     if (failures := await self.failures_of(runs, run)) is not None:
-                        counted.append(failures.counts)
+                        counted.append(failures)
+        cost = DayCost()
+        for row in rows:
+            cost.add(row.info)
         return AgentDay(
+            cost=cost,
             statuses=Counter(row.run["status"] for row in rows),
             unread=sum(row.info is None for row in rows),
             recovered=sum(row.number("recovered_failures") or 0 for row in rows),
-            failures=sum(counted, Counter()),
+            mistakes=sum((each.mistakes for each in counted), Counter()),
+            failures=sum((each.counts - each.mistakes for each in counted), Counter()),
             looked_at=len(counted),
             is_complete=is_complete,
         )
@@ -167,18 +205,21 @@ class RunRows:
 
 def failures_in(steps: list[dict[str, Any]]) -> Failures:
     """The recovered failures of these steps (`Step` as JSON). A rejected answer counts as a call of `(the answer)`."""
-    failures = Failures(Counter(), {})
+    failures = Failures(Counter(), Counter(), {})
 
-    def count(tool: str, kind: str, step: int, anchor: str) -> None:
+    def count(tool: str, kind: str, step: int, anchor: str, *, is_mistake: bool) -> None:
         failures.counts[tool, kind] += 1
+        failures.mistakes[tool, kind] += is_mistake
         failures.places.setdefault((tool, kind), f"?page={page_of(step)}#step-{step}-{anchor}")
 
     for step in steps:
         if step.get("error"):
-            count("(the answer)", step["error"]["kind"], step["step"], "rejected")
+            count("(the answer)", step["error"]["kind"], step["step"], "rejected", is_mistake=True)
         for number, call in enumerate(step["tool_calls"], 1):
             if call["result"] and call["result"]["error"] and not _was_stopped(call):
-                count(call["name"], call["result"]["error"]["kind"], step["step"], f"call-{number}")
+                kind = call["result"]["error"]["kind"]
+                is_mistake = is_models_mistake(kind, call["attempts"])
+                count(call["name"], kind, step["step"], f"call-{number}", is_mistake=is_mistake)
     return failures
 
 

@@ -35,7 +35,8 @@ _SEPARATOR = "."
 @dataclass(frozen=True)
 class Session:
     """Who looks at a page. `csrf`: what its forms contain. `is_new`: the cookie of the CSRF token must be set. `id`: of a
-    cookie's session, and `ends`: when it ends, in seconds since the epoch.
+    cookie's session, and `ends`: when it ends, in seconds since the epoch. `waiting`: how many calls wait for a person, for
+    the navigation.
     """
 
     caller: Caller
@@ -43,6 +44,7 @@ class Session:
     is_new: bool = False
     id: str = ""
     ends: int = 0
+    waiting: str = ""
 
     def set_cookie(self, request: Request, response: Response) -> None:
         """Set the cookie of the CSRF token, if the browser does not have it."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,24 +21,32 @@ from mulligan.schema.subschemas import with_changed_parts
 from mulligan.schema.url_parts import url_parts
 from mulligan.serve.caller import Caller
 from mulligan.serve.console.argument_form import Change, FormField, changes_between, fields_of, read_fields
+from mulligan.serve.console.call_task import CallTask, read_call_task
 from mulligan.serve.problems import Problem
 from mulligan.serve.runs import Runs
+from mulligan.wire.agent_facts import ToolDefinition
 
 _log = logging.getLogger(__name__)
 MOST_SHOWN = 50
 """Calls of one page: each has a form."""
+PARALLEL_READS, SECONDS_FOR_TASK = 10, 5.0
+"""Calls that are read at the same time, and how long a page waits for what one of them is about."""
+_UNREADABLE = (Problem, RPCError, WorkflowQueryFailedError, TimeoutError, *UNDECODABLE)
 
 
 @dataclass
 class CallToDecide:
-    """A call that waits. `pending`: as the query `pending` has it. `fields`: of its form. `refused`: what was wrong with
-    what a person has sent; `changes`: what the person has changed, which is shown before it is sent. `is_broken`: the form
-    could not be made.
+    """A call that waits. `pending`: as the query `pending` has it. `task`: what it is about. `tool`: as the run pinned it.
+    `equals`: the other calls of the page with the same tool and arguments. `fields`: of its form. `refused`: what was wrong
+    with what a person has sent; `changes`: what the person has changed, which is shown before it is sent. `is_broken`: the
+    form could not be made.
     """
 
     pending: dict[str, Any]
     fields: list[FormField] = field(default_factory=list)
-    schema: dict[str, Any] | None = None
+    task: CallTask = field(default_factory=CallTask)
+    tool: ToolDefinition | None = None
+    equals: list[CallToDecide] = field(default_factory=list)
     refused: str = ""
     changes: list[Change] = field(default_factory=list)
     reason: str = ""
@@ -76,8 +85,10 @@ async def read_waiting_page(runs: Runs, caller: Caller, run_id: str | None = Non
     else:
         all_pending = AllPending(await runs.pending(caller, run_id))
     on_page = all_pending.calls[:MOST_SHOWN]
-    calls = await asyncio.gather(*(_whole_or_broken(runs, caller, pending) for pending in on_page))
-    return WaitingPage(list(calls), all_pending, len(all_pending.calls) - len(on_page))
+    limit = asyncio.Semaphore(PARALLEL_READS)
+    calls = await asyncio.gather(*(_whole_or_broken(runs, caller, pending, limit) for pending in on_page))
+    _find_equal(calls)
+    return WaitingPage(calls, all_pending, len(all_pending.calls) - len(on_page))
 
 
 async def find_waiting(runs: Runs, caller: Caller, values: Mapping[str, str]) -> CallToDecide | None:
@@ -128,8 +139,8 @@ async def _edited(call: CallToDecide, values: Mapping[str, str]) -> dict[str, An
         return None
     if not isinstance(arguments, dict):
         raise Problem(422, "invalid_input", "The arguments must be one JSON object.")
-    if call.schema is not None:
-        faults = await asyncio.to_thread(_faults, call.schema, arguments)
+    if call.tool is not None:
+        faults = await asyncio.to_thread(_faults, call.tool.parameters, arguments)
         if faults:
             raise Problem(422, "invalid_input", " ".join(faults))
     return arguments
@@ -160,10 +171,13 @@ def _answer_of(call: CallToDecide, values: Mapping[str, str]) -> str:
     return text if text.strip() else "done"
 
 
-async def _whole_or_broken(runs: Runs, caller: Caller, pending: dict[str, Any]) -> CallToDecide:
+async def _whole_or_broken(
+    runs: Runs, caller: Caller, pending: dict[str, Any], limit: asyncio.Semaphore
+) -> CallToDecide:
     """A call of many. Whatever is wrong with it, the others can be decided."""
     try:
-        return await _waiting_call(runs, caller, pending)
+        async with limit:
+            return await _waiting_call(runs, caller, pending)
     except Exception:  # noqa: BLE001 - one call must not hide the others
         _log.exception("The call %s of %s cannot be shown.", pending["call_id"], pending["id"])
         return CallToDecide(pending, is_broken=True)
@@ -173,13 +187,27 @@ async def _waiting_call(
     runs: Runs, caller: Caller, pending: dict[str, Any], values: Mapping[str, str] | None = None
 ) -> CallToDecide:
     call = CallToDecide(pending)
+    with suppress(*_UNREADABLE):
+        async with asyncio.timeout(SECONDS_FOR_TASK):
+            call.task = await read_call_task(runs, caller, pending)
     if call.is_question:
         if pending.get("answer_schema"):
             call.fields = fields_of(pending["answer_schema"], {}, values)
         return call
-    try:
-        call.schema = await runs.tool_schema(caller, pending["id"], pending["tool"], pending.get("conversation", "0"))
-    except (Problem, RPCError, WorkflowQueryFailedError, *UNDECODABLE):
-        call.schema = None
-    call.fields = fields_of(call.schema, pending["arguments"], values)
+    with suppress(*_UNREADABLE):
+        call.tool = await runs.tool(caller, pending["id"], pending["tool"], pending.get("conversation", "0"))
+    call.fields = fields_of(call.tool.parameters if call.tool else None, pending["arguments"], values)
     return call
+
+
+def _find_equal(calls: Sequence[CallToDecide]) -> None:
+    """Let each call know the others that ask for the same, so that the page tells them apart."""
+    same: dict[str, list[CallToDecide]] = {}
+    for call in calls:
+        if not call.is_question:
+            same.setdefault(json.dumps([call.pending["tool"], call.pending["arguments"]], sort_keys=True), []).append(
+                call
+            )
+    for group in same.values():
+        for call in group:
+            call.equals = [other for other in group if other is not call]

@@ -45,6 +45,8 @@ def _line_of_event(run_id: str, event: events.Event) -> str | None:
             return f"Run {run_id} of the agent {event.agent} has started."
         case events.ModelFallback():
             return f"Step {event.step}: the model {event.model} is tried next."
+        case events.HandedOver():
+            return f"The conversation was handed over to the agent {event.agent}."
         case events.AnswerRejected():
             return f"Step {event.step}: the answer was not accepted ({event.error.kind}); the model is told why."
         case events.Compacted():

@@ -31,11 +31,13 @@ from mulligan.serve.openai_api.request_fields import (
     read_model,
 )
 from mulligan.serve.openai_api.responses import follow_while_connected
+from mulligan.serve.openai_api.side_requests import ServedBy, side_requests_of
+from mulligan.serve.openai_api.url_citations import chat_citations
 from mulligan.serve.problems import Problem, problem_of
 from mulligan.serve.runs import Runs
 from mulligan.serve.served_request import IGNORED, ServedRequest
 from mulligan.serve.turn_stream import asks_person
-from mulligan.wire.event_types import RunEnded
+from mulligan.wire.event_types import Answered, RunEnded
 
 ID_PREFIX = "chatcmpl-"
 router = APIRouter(prefix="/v1/chat/completions", include_in_schema=False)
@@ -45,7 +47,7 @@ router = APIRouter(prefix="/v1/chat/completions", include_in_schema=False)
 class _Create:
     """A request for a completion. `run_input`: that of its run, as JSON."""
 
-    agent: str
+    served_by: ServedBy
     streams: bool
     with_usage: bool
     run_input: bytes
@@ -62,8 +64,10 @@ class _Create:
         streams, with_usage = flag(body, "stream"), flag(options, "include_usage")
         agent, metadata = read_model(body), read_metadata(body)
         instructions, messages = split_instructions(chat_messages(body.get("messages")))
-        run_input = run_input_json(agent, messages, instructions, metadata, "messages")
-        return cls(agent, streams, with_usage, run_input, ignored, StartRequest.read(request, caller, ID_PREFIX, body))
+        served_by = side_requests_of(request).served_by(request.headers, agent, instructions, messages)
+        run_input = run_input_json(served_by.input_fields, messages, instructions, metadata, "messages")
+        start = StartRequest.read(request, caller, ID_PREFIX, body)
+        return cls(served_by, streams, with_usage, run_input, ignored, start)
 
 
 @router.post("")
@@ -71,8 +75,9 @@ async def create(request: Request, runs: Serving, caller: Calling) -> Response:
     """Start a run with the messages, and answer with its output."""
     parsed = await parse_body(request, partial(_Create.read, request, caller))
     runs.take_place(caller)
+    await parsed.served_by.check(runs, caller)
     run_id = (await runs.start(caller, parsed.run_input, request=parsed.start, ignored=parsed.ignored)).id
-    head: dict[str, Any] = {"id": run_id, "created": int(time.time()), "model": parsed.agent}
+    head: dict[str, Any] = {"id": run_id, "created": int(time.time()), "model": parsed.served_by.agent}
     if names := ServedRequest.current().ignored:
         head["metadata"] = {IGNORED: names}
     if parsed.streams:
@@ -80,14 +85,15 @@ async def create(request: Request, runs: Serving, caller: Calling) -> Response:
         frames = _frames(head, watched, with_usage=parsed.with_usage)
         return EventStream(frames, on_disconnect=runs.stop_on_disconnect(caller, run_id))
     try:
-        return JSONResponse(_completion(head, await _end(request, runs, caller, run_id)))
+        return JSONResponse(_completion(head, *await _end(request, runs, caller, run_id)))
     finally:
         if (stop := runs.stop_on_disconnect(caller, run_id)) and await request.is_disconnected():
             stop()
 
 
-async def _end(request: Request, runs: Runs, caller: Caller, run_id: str) -> RunEnded:
-    """The end of a run, which a request without a stream waits for."""
+async def _end(request: Request, runs: Runs, caller: Caller, run_id: str) -> tuple[RunEnded, Answered | None]:
+    """The end of a run, which a request without a stream waits for, and the model's last answer."""
+    answered = None
     where = f"The run {run_id!r} goes on: GET /v1/responses/{run_id} reads it."
     async for each in follow_while_connected(request, await runs.watch(caller, run_id)):
         event = each.event
@@ -95,8 +101,10 @@ async def _end(request: Request, runs: Runs, caller: Caller, run_id: str) -> Run
             raise Problem(
                 422, "waiting_for_person", f"A call waits for a person: decide it, and the run continues. {where}"
             )
+        if event.type == "answered":
+            answered = event
         if event.type == "run_ended":
-            return _with_result(event, run_id)
+            return _with_result(event, run_id), answered
     raise Problem(
         422, "still_running", f"The run has not ended in time; use stream or /v1/responses with background. {where}"
     )
@@ -114,8 +122,10 @@ def _with_result(end: RunEnded, run_id: str) -> RunEnded:
     return end
 
 
-def _completion(head: dict[str, Any], end: RunEnded) -> dict[str, Any]:
-    message: dict[str, Any] = {"role": "assistant", "content": output_text(end), "refusal": None, "annotations": []}
+def _completion(head: dict[str, Any], end: RunEnded, answered: Answered | None) -> dict[str, Any]:
+    text = output_text(end)
+    annotations = chat_citations(answered.citations, text) if answered and answered.text == text else []
+    message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None, "annotations": annotations}
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish_reason(end)}
     return {**head, "object": "chat.completion", "choices": [choice], "usage": chat_usage_json(end)}
 
@@ -132,14 +142,19 @@ async def _frames(
 
     yield chunk({"role": "assistant", "content": "", "refusal": None})
     assert watched is not None
+    sent = 0
     async with aclosing(watched) as events:  # type: ignore[type-var]
         try:
             async for each in events:
                 for piece in chat.pieces(each.event):
+                    sent += len(piece)
                     yield chunk({"content": piece})
                 if chat.view.end is None:
                     continue
                 end = _with_result(chat.view.end, head["id"])
+                last = chat.view.last_text
+                if last == output_text(end) and (annotations := chat_citations(chat.citations, last, sent - len(last))):
+                    yield chunk({"annotations": annotations})
                 yield chunk({}, finish_reason(end))
                 if with_usage:
                     usage = chat_usage_json(end)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
 from mulligan.run_view import changes
 from mulligan.run_view.run_view import RunView
+from mulligan.values import Citation
 from mulligan.wire.event_types import Event, RunEnded
 from mulligan.wire.shorten import shorten_middle
 
@@ -30,6 +31,11 @@ class ChatText:
         self.view = RunView(joins_gaps=False, most_steps=1)
         self._before = ""
         """What comes before the next piece: steps are separated, and void text has a note."""
+
+    @property
+    def citations(self) -> Sequence[Citation]:
+        """The sources of the last answer."""
+        return self.view.newest_step.citations if self.view.newest_step else ()
 
     def pieces(self, event: Event) -> Iterator[str]:
         """The new text of an event."""

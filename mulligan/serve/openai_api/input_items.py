@@ -265,9 +265,9 @@ def split_instructions(messages: Sequence[Json], before: str = "") -> tuple[str,
 
 
 def run_input_json(
-    agent: str, messages: Sequence[Json], instructions: str, metadata: dict[str, str], param: str
+    fields: Json, messages: Sequence[Json], instructions: str, metadata: dict[str, str], param: str
 ) -> bytes:
-    """The RunInput of a new run, as JSON. `instructions`: the client's; "": it has none."""
+    """The RunInput of a new run, as JSON. `fields`: its `agent` …; `instructions`: the client's; "": it has none."""
     if not messages:
         raise Problem(400, "invalid_value", f'"{param}" has no message for the agent; end with a user message.')
     if len(messages) == 1 and messages[0]["role"] == "user":
@@ -277,4 +277,4 @@ def run_input_json(
         given = {"messages": list(messages)}
     if instructions:
         given["client_instructions"] = instructions
-    return json.dumps({"agent": agent, **given, "metadata": metadata}).encode()
+    return json.dumps({**fields, **given, "metadata": metadata}).encode()

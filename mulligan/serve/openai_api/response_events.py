@@ -7,7 +7,7 @@ items, and the same events with the same numbers.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,8 +18,9 @@ from mulligan.run_view.step_view import CallView
 from mulligan.serve.openai_api import sequence
 from mulligan.serve.openai_api.item_ids import APPROVAL_PREFIX, CALL_PREFIX, MESSAGE_PREFIX, QUESTION_PREFIX, item_id
 from mulligan.serve.openai_api.request_fields import SERVER_LABEL
+from mulligan.serve.openai_api.url_citations import url_citations
 from mulligan.serve.turn_stream import WaitingCall
-from mulligan.values import Usage
+from mulligan.values import Citation, Usage
 from mulligan.wire.event_types import Event, RunEnded, SubRunEvent, TextDelta, TextVoid, Waiting
 
 APPROVAL_REQUEST = "mcp_approval_request"
@@ -145,7 +146,8 @@ class ResponseEvents:
                 yield self._text_event("delta", 5, change.seen, delta=change.text)
             case changes.TextClosed():
                 slot, phase = 0 if change.is_void else 6, "commentary" if change.step.calls else "final_answer"
-                yield from self._close(change.text, slot, phase, is_void=change.is_void)
+                citations = [] if change.is_void else change.step.citations
+                yield from self._close(change.text, slot, phase, citations, is_void=change.is_void)
             case changes.WaitOpened():
                 yield from self._wait(change.call, change.wait.asked)
             case changes.WaitEnded():
@@ -225,13 +227,15 @@ class ResponseEvents:
         yield self._item_event("added", 3, *self._message)
         yield self._part_event("added", 4, "")
 
-    def _close(self, text: str, slot: int, phase: str, *, is_void: bool = False) -> Iterator[Json]:
+    def _close(
+        self, text: str, slot: int, phase: str, citations: Sequence[Citation] = (), *, is_void: bool = False
+    ) -> Iterator[Json]:
         assert self._message is not None
         index, item = self._message
         yield self._text_event("done", slot, 0, text=text)
-        yield self._part_event("done", slot + 1, text)
+        yield self._part_event("done", slot + 1, text, citations)
         status = "incomplete" if is_void else "completed"
-        item = {**item, "status": status, "content": [_output_text(text)], "phase": phase}
+        item = {**item, "status": status, "content": [_output_text(text, citations)], "phase": phase}
         yield self._item_event("done", slot + 2, index, item)
         self._message = None
         if not is_void:
@@ -243,11 +247,11 @@ class ResponseEvents:
         place = {"item_id": item["id"], "output_index": index, "content_index": 0, "logprobs": [], **fields}
         return self._event(f"response.output_text.{kind}", slot, seen, **place)
 
-    def _part_event(self, kind: str, slot: int, text: str) -> Json:
+    def _part_event(self, kind: str, slot: int, text: str, citations: Sequence[Citation] = ()) -> Json:
         assert self._message is not None
         index, item = self._message
         place = {"item_id": item["id"], "output_index": index, "content_index": 0}
-        return self._event(f"response.content_part.{kind}", slot, **place, part=_output_text(text))
+        return self._event(f"response.content_part.{kind}", slot, **place, part=_output_text(text, citations))
 
     # Calls
 
@@ -415,8 +419,9 @@ def _asking_item(kind: str, call_id: str, run_id: str, name: str, arguments: Any
     return {**item, "name": name, "arguments": json.dumps({"question": text}, ensure_ascii=False)}
 
 
-def _output_text(text: str) -> Json:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+def _output_text(text: str, citations: Sequence[Citation]) -> Json:
+    annotations = url_citations(citations, text)
+    return {"type": "output_text", "text": text, "annotations": annotations, "logprobs": []}
 
 
 def _text_of(arguments: Any) -> str:

@@ -27,7 +27,7 @@ from mulligan.client.watch_run import WatchedEvent
 from mulligan.errors import UpdateRefusedError
 from mulligan.serve.caller import Caller
 from mulligan.serve.http_protocol import Calling, EventStream, Serving, frame
-from mulligan.serve.idempotency import RETRY_SECONDS, StartRequest, read_update_id
+from mulligan.serve.idempotency import RETRY_SECONDS, StartRequest, key_reused, read_update_id
 from mulligan.serve.ignored_fields import IgnoredFields
 from mulligan.serve.json_body import parse_body
 from mulligan.serve.openai_api.conversations import conversation_of, newest_run
@@ -54,6 +54,7 @@ from mulligan.serve.openai_api.request_fields import (
 )
 from mulligan.serve.openai_api.response_events import ResponseEvents, ResponseHead
 from mulligan.serve.openai_api.sequence import MOST_NUMBER, read_up_to
+from mulligan.serve.openai_api.side_requests import NOBODY, ServedBy, side_requests_of
 from mulligan.serve.pauses import with_pauses
 from mulligan.serve.problems import Problem, problem_of
 from mulligan.serve.runs import NO_END, NOTHING_IGNORED, Runs
@@ -92,6 +93,7 @@ class _Create:
     replied: Sequence[InputReply] = ()
     prompt: Any = None
     run_input: bytes = b""
+    served_by: ServedBy = NOBODY
     instructions: str = ""
     ignored: IgnoredFields = NOTHING_IGNORED
     start: StartRequest
@@ -126,8 +128,9 @@ class _Create:
         given = items if is_continued else body.get("input")
         instructions, messages = split_instructions(input_messages(given), read_text(body, "instructions"))
         if not is_continued:
-            run_input = run_input_json(read_model(body), messages, instructions, asked.metadata, "input")
-            return replace(asked, run_input=run_input)
+            served_by = side_requests_of(request).served_by(request.headers, read_model(body), instructions, messages)
+            run_input = run_input_json(served_by.input_fields, messages, instructions, asked.metadata, "input")
+            return replace(asked, run_input=run_input, served_by=served_by)
         if any(message["role"] != "user" for message in messages):
             raise invalid(
                 "input", "may only have user messages where it continues a conversation: the run has the earlier ones."
@@ -149,10 +152,11 @@ async def create(request: Request, runs: Serving, caller: Calling) -> Response:
             read = await _read_before_reply(runs, caller, run_id)
         await _reply(request, runs, caller, run_id, asked)
     elif previous:
-        run_id = await _continue(runs, caller, previous, asked)
+        run_id = await _branch_off(runs, caller, previous, asked)
     elif asked.conversation:
         run_id = await _take_turn(runs, caller, asked)
     else:
+        await asked.served_by.check(runs, caller)
         run_id = (await runs.start(caller, asked.run_input, request=asked.start, ignored=asked.ignored)).id
     try:
         decided = [_within(run_id, reply.call) for reply in replied]
@@ -221,20 +225,36 @@ async def _take_turn(runs: Runs, caller: Caller, asked: _Create) -> str:
     Two equal prompts of a person are two turns.
     """
     newest, key = await newest_run(runs, caller, asked.conversation), asked.start.keyed_id
-    conversation, run = conversation_of(newest.description.id), newest
+    if key is not None and await ResumedRun.read(runs.client, key) is not None:
+        raise key_reused(key)
     tries = MOST_TURNS_BACK if key else int(asked.start.is_retry and await _may_be_repeated(runs, caller, newest))
-    for _ in range(tries):
-        before = run.resumed_from
-        if before is None or conversation_of(before.workflow_id) != conversation:
-            break
-        if key is None or before.key == key:
+    async for run, before in _turns_back(runs, newest, tries):
+        if key is None or run.key == key:
             with suppress(_MovedOn):
-                return await _continue(runs, caller, before.workflow_id, asked, is_turn=True)
-        earlier = await ResumedRun.read(runs.client, before.workflow_id, before.run_id)
-        if earlier is None:  # its retention is over
-            break
-        run = earlier
+                return await _continue(runs, caller, before, asked, is_turn=True)
     return await _continue(runs, caller, newest.description.id, asked, is_turn=True)
+
+
+async def _branch_off(runs: Runs, caller: Caller, previous: str, asked: _Create) -> str:
+    """Continue the conversation of a response, unless the key of the request has started a turn of that conversation."""
+    if (key := asked.start.keyed_id) is not None:
+        newest = await newest_run(runs, caller, previous)
+        async for run, _ in _turns_back(runs, newest, MOST_TURNS_BACK):
+            if run.key == key and run.description.id != key:
+                raise key_reused(run.description.id)
+    return await _continue(runs, caller, previous, asked)
+
+
+async def _turns_back(runs: Runs, newest: ResumedRun, most: int) -> AsyncIterator[tuple[ResumedRun, str]]:
+    """The newest turns of a conversation that continue another one, back from a run, each with the id of that run."""
+    run: ResumedRun | None = newest
+    conversation = conversation_of(newest.description.id)
+    for _ in range(most):
+        before = run.resumed_from if run else None
+        if run is None or before is None or conversation_of(before.workflow_id) != conversation:
+            return
+        yield run, before.workflow_id
+        run = await ResumedRun.read(runs.client, before.workflow_id, before.run_id)  # None: its retention is over
 
 
 async def _may_be_repeated(runs: Runs, caller: Caller, newest: ResumedRun) -> bool:

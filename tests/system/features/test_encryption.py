@@ -20,6 +20,7 @@ from mulligan.devserver import temporal_server
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
+from tests.support.own_worker import BOTH_KINDS, serving
 
 SECRET = "sesame-0815"
 OLD, NEW = (f"{name}:{base64.b64encode(name.encode() * 32).decode()}" for name in "on")
@@ -48,18 +49,19 @@ async def test_with_keys_no_content_is_readable_in_the_database(
     assert b"AgentWorkflow" in kept
 
 
+@BOTH_KINDS
 async def test_a_run_goes_on_when_the_encryption_key_is_rotated(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str
 ) -> None:
     """The next worker has the new key first and the old one second."""
-    go = tmp_path / "go"
+    go, queue = tmp_path / "go", f"rotated-{kind}"
     monkeypatch.setenv("MULLIGAN_ENCRYPTION_KEYS", OLD)
-    one = Lab(await lab.another_client(), lab.model, lab.otlp, lab.telemetry, "rotated")
+    one = Lab(await lab.another_client(), lab.model, lab.otlp, lab.telemetry, queue)
     handle = await one.start([call("now"), call("wait_for_file"), DONE], metadata={"file": str(go)})
     monkeypatch.setenv("MULLIGAN_ENCRYPTION_KEYS", f"{NEW},{OLD}")
     client = await lab.another_client()
-    two = Lab(client, lab.model, lab.otlp, lab.telemetry, "rotated")
-    async with running_worker(client, load(["tests.support.shop_agents"]), lab.telemetry, "rotated"):
+    two = Lab(client, lab.model, lab.otlp, lab.telemetry, queue)
+    async with serving(kind, client, ["tests.support.shop_agents"], lab.telemetry, queue):
         go.touch()
         ran = await two.look(client.get_workflow_handle(handle.id))
     assert [each["result"]["text"] for each in ran.calls] == ["noon", "it is there"]

@@ -13,7 +13,9 @@ from mulligan.activities.tool_running.thread_bounds import SHARE_OF_RUN, THREADS
 from mulligan.devserver import DevServer
 from tests.live.conftest import DONE, Lab, Ran, call
 from tests.support.openai_turn import Turn
+from tests.support.own_worker import BOTH_KINDS
 from tests.support.ports import free_ports
+from tests.support.worker_process import logging_worker_process
 from tests.system.features.test_supervisor import line_with, supervised
 
 OF_RUN = THREADS // SHARE_OF_RUN
@@ -91,11 +93,14 @@ async def test_a_worker_without_threads_says_so_and_ends_and_its_supervisor_repl
         assert await supervisor.wait() == 0
 
 
-async def test_a_worker_without_threads_and_without_a_supervisor_exits(lab: Lab, temporal: DevServer) -> None:
+@BOTH_KINDS
+async def test_a_worker_without_threads_and_without_a_supervisor_exits(
+    lab: Lab, temporal: DevServer, kind: str
+) -> None:
     """Its last run goes on where another worker serves the queue."""
     queue = f"hung-{uuid.uuid4().hex[:6]}"
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
-    async with supervised(queue, temporal, "--task-queue", queue, module=MODULE) as worker:
+    async with logging_worker_process(MODULE, queue, temporal, kind) as worker:
         hanging = [await begin(at, tool) for tool in ("crawl", "print_page") * 2]
         assert "error: no threads left" in await line_with(worker, "error:")
         assert await worker.wait() == 1

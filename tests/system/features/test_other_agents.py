@@ -21,13 +21,15 @@ from mulligan.client.pollers import last_polls
 from mulligan.client.read_agents import AgentReader
 from mulligan.client.served_agents import ServedAgents, read_other_workers
 from mulligan.client.wait_reader import WaitReader
-from mulligan.worker import other_agents, temporal_plugin
+from mulligan.worker import other_agents, plugin_worker
+from mulligan.worker.activity_workers import activity_workers
 from mulligan.worker.group import WorkerGroup, WorkerStoppedError
 from mulligan.worker.loading import load
-from mulligan.worker.wiring import activity_worker, running_worker
+from mulligan.worker.poll_monitor import PollMonitor
 from mulligan.workflows import limits
 from tests.live.conftest import Lab
 from tests.live.test_waiting_for import waits_for
+from tests.support.own_worker import serving
 
 EAST, WEST = "tests.support.east_agents", "tests.support.west_agents"
 BOTH = "tests.support.both_sides_workflow"
@@ -42,12 +44,13 @@ async def greet() -> str:
 class Sides:
     """The two workers, each with a client of its own, on one task queue."""
 
-    def __init__(self, lab: Lab) -> None:
-        self.lab = lab
+    def __init__(self, lab: Lab, kind: str = "ours") -> None:
+        self.lab, self.kind = lab, kind
         self.queue = f"sides-{uuid.uuid4().hex[:6]}"
 
     async def worker(self, module: str) -> AbstractAsyncContextManager[WorkerGroup]:
-        return running_worker(await self.lab.another_client(), load([module, BOTH]), self.lab.telemetry, self.queue)
+        client = await self.lab.another_client()
+        return serving(self.kind, client, [module, BOTH], self.lab.telemetry, self.queue)
 
     async def start(self, agent: str) -> Any:
         return await self.lab.client.start_workflow(
@@ -58,9 +61,9 @@ class Sides:
         )
 
 
-@pytest.fixture
-async def sides(lab: Lab) -> AsyncIterator[Sides]:
-    sides = Sides(lab)
+@pytest.fixture(params=["ours", "own"])
+async def sides(lab: Lab, request: pytest.FixtureRequest) -> AsyncIterator[Sides]:
+    sides = Sides(lab, request.param)
     async with AsyncExitStack() as stack:
         for module in (EAST, WEST):
             await stack.enter_async_context(await sides.worker(module))
@@ -187,11 +190,12 @@ async def test_a_worker_with_a_plugin_ends_with_an_error_if_its_second_worker_st
     client = await Client.connect(address, namespace=namespace, plugins=[MulliganPlugin(load=[EAST])])
     seconds: list[Worker] = []
 
-    def recorded(*args: Any, **kwargs: Any) -> Worker:
-        seconds.append(activity_worker(*args, **kwargs))
-        return seconds[-1]
+    def recorded(*args: Any) -> tuple[list[Worker], list[PollMonitor]]:
+        workers, monitors = activity_workers(*args)
+        seconds.extend(workers)
+        return workers, monitors
 
-    monkeypatch.setattr(temporal_plugin, "activity_worker", recorded)
+    monkeypatch.setattr(plugin_worker, "activity_workers", recorded)
     running = asyncio.create_task(Worker(client, task_queue=f"sides-{uuid.uuid4().hex[:6]}").run())
     async with asyncio.timeout(60):
         while not seconds or not seconds[0].is_running:

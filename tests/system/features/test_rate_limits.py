@@ -14,11 +14,10 @@ from temporalio.api.enums.v1 import EventType, PendingActivityState, TaskQueueTy
 from temporalio.api.taskqueue.v1 import RateLimit
 from temporalio.api.workflowservice.v1 import UpdateTaskQueueConfigRequest
 
-from mulligan.worker.loading import load
-from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
 from tests.support.compaction_agents import PROMPT, reading
 from tests.support.openai_turn import Turn
+from tests.support.own_worker import BOTH_KINDS, serving
 
 STARTED = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
 WAITS = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
@@ -26,14 +25,21 @@ WAITS = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
 
 @asynccontextmanager
 async def limited_lab(
-    lab: Lab, queue: str, monkeypatch: pytest.MonkeyPatch, module: str = "tests.support.shop_agents", /, **limits: float
+    lab: Lab,
+    queue: str,
+    kind: str,
+    monkeypatch: pytest.MonkeyPatch,
+    module: str = "tests.support.shop_agents",
+    /,
+    **limits: float,
 ) -> AsyncIterator[Lab]:
-    """A worker with these settings, on its own task queue and connection."""
+    """A worker with these settings, on its own task queue and connection. Limits of all activities are options of an own one."""
+    options = {name: value for name, value in limits.items() if kind == "own" and "activities" in name}
     client = await lab.another_client()
     with monkeypatch.context() as environment:
-        for name, value in limits.items():
+        for name, value in limits.items() - options.items():
             environment.setenv(f"MULLIGAN_{name.upper()}", str(value))
-        running = running_worker(client, load([module]), lab.telemetry, queue)
+        running = serving(kind, client, [module], lab.telemetry, queue, **options)
         await running.__aenter__()
     try:
         yield Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
@@ -62,11 +68,12 @@ async def queues_of(handle: Any) -> Counter[tuple[str, str]]:
     return found
 
 
+@BOTH_KINDS
 async def test_a_worker_runs_no_more_model_calls_at_once_than_its_limit(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str
 ) -> None:
     """The others wait in the task queue, and tools run meanwhile."""
-    async with limited_lab(lab, "two-at-once", monkeypatch, max_concurrent_model_calls=2) as at:
+    async with limited_lab(lab, f"two-at-once-{kind}", kind, monkeypatch, max_concurrent_model_calls=2) as at:
         go = asyncio.Event()
         other = await at.start([call("wait_for_file"), DONE], metadata={"file": str(tmp_path / "go")})
         await until(lambda of: of["call_tool", STARTED] == 1, [other])
@@ -79,22 +86,27 @@ async def test_a_worker_runs_no_more_model_calls_at_once_than_its_limit(
         results = await asyncio.gather(*(handle.result() for handle in [other, *runs]))
         assert {result["status"] for result in results} == {"completed"}
         assert await queues_of(other) == {
-            ("open_run", "two-at-once"): 1,
-            ("call_model", "two-at-once-models"): 2,
-            ("call_tool", "two-at-once"): 1,
+            ("open_run", f"two-at-once-{kind}"): 1,
+            ("call_model", f"two-at-once-{kind}-models"): 2,
+            ("call_tool", f"two-at-once-{kind}"): 1,
         }
 
 
-async def test_a_compaction_waits_in_the_queue_of_model_calls(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+@BOTH_KINDS
+async def test_a_compaction_waits_in_the_queue_of_model_calls(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     """Its activity is scheduled on the task queue of model calls."""
     module = "tests.support.compaction_agents"
-    async with limited_lab(lab, "summing-up", monkeypatch, module, max_concurrent_model_calls=2) as at:
+    async with limited_lab(lab, f"summing-up-{kind}", kind, monkeypatch, module, max_concurrent_model_calls=2) as at:
         ran = await at.run(reading(7), agent="page_reader", prompt=PROMPT)
         queues = await queues_of(ran.handle)
     assert ran.result["output"] == "heron, after 7"
-    assert queues["compact_conversation", "summing-up-models"] >= 1
-    assert queues["call_model", "summing-up-models"] == 8
-    assert {queue for name, queue in queues if name not in ("call_model", "compact_conversation")} == {"summing-up"}
+    assert queues["compact_conversation", f"summing-up-{kind}-models"] >= 1
+    assert queues["call_model", f"summing-up-{kind}-models"] == 8
+    assert {queue for name, queue in queues if name not in ("call_model", "compact_conversation")} == {
+        f"summing-up-{kind}"
+    }
 
 
 async def set_rate(at: Lab, queue: str, rate: float) -> None:
@@ -113,27 +125,32 @@ async def set_rate(at: Lab, queue: str, rate: float) -> None:
     )
 
 
+@BOTH_KINDS
 async def test_the_rate_of_model_calls_applies_to_all_workers_of_the_queue(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """It can be raised while they run."""
     slow = {"max_task_queue_model_calls_per_second": 0.01}
-    async with limited_lab(lab, "slow", monkeypatch, **slow) as at, limited_lab(lab, "slow", monkeypatch, **slow):
+    async with (
+        limited_lab(lab, f"slow-{kind}", kind, monkeypatch, **slow) as at,
+        limited_lab(lab, f"slow-{kind}", kind, monkeypatch, **slow),
+    ):
         runs = [await at.start([DONE]) for _ in range(5)]
         await until(lambda of: of["call_model", WAITS] == 4, runs)
         # Wait as long as another run takes, whose tools have no limit.
         await lab.run([call("now"), call("now"), DONE])
         assert await pending(runs) == {("call_model", WAITS): 4}
-        await set_rate(at, "slow-models", 1000)
+        await set_rate(at, f"slow-{kind}-models", 1000)
         assert {(await handle.result())["status"] for handle in runs} == {"completed"}
 
 
+@BOTH_KINDS
 @pytest.mark.parametrize("setting", ["max_activities_per_second", "max_task_queue_activities_per_second"])
 async def test_a_rate_for_all_activities_applies_to_eagerly_dispatched_ones(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch, setting: str
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, setting: str, kind: str
 ) -> None:
     """The run is opened, then its model call waits."""
-    async with limited_lab(lab, f"rate-{len(setting)}", monkeypatch, **{setting: 0.01}) as at:
+    async with limited_lab(lab, f"rate-{len(setting)}-{kind}", kind, monkeypatch, **{setting: 0.01}) as at:
         run = await at.start([DONE])
         await until(lambda of: of["call_model", WAITS] == 1, [run])
         await lab.run([call("now"), call("now"), DONE])

@@ -199,7 +199,7 @@ async def test_what_cannot_be_served_is_refused_with_a_sentence(door: Door, scri
     neither = [{"interruptId": "6:c1", "status": "resolved", "payload": {"maybe": 1}}]
     rows: list[tuple[dict[str, Any], int, str, str]] = [
         ({"messages": [user("More.", "m2")]}, 409, "busy", "has not finished"),
-        ({"messages": [user("Go away.", "m1")]}, 409, "message_changed", "new id"),
+        ({"messages": [user("Go away.", "m1")]}, 409, "busy", "stop it"),
         ({"messages": [user(" ", "m3")]}, 422, "invalid_input", "no text"),
         ({"messages": [{**user("x"), "content": [{"type": "image"}]}]}, 422, "invalid_input", "not text"),
         ({"resume": [{**unsaid[0], "interruptId": "?"}]}, 422, "invalid_input", "send back the id"),

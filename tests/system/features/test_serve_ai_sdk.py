@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import uuid
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -14,68 +13,13 @@ from mulligan import Agent
 from mulligan.client.start_run import read_input
 from mulligan.serve import ai_sdk
 from tests.live.conftest import DONE, Lab, call
+from tests.support.ai_sdk_client import Chat, Chunks, only, types
 from tests.support.http_server import Door, http_server
 from tests.support.openai_turn import Failure, Turn
 from tests.support.people_agents import desk, front, wake
 from tests.support.shop_agents import shop
 
 REFUND = call("refund", '{"order": 7, "amount": {"euros": 2}}', "c1")
-Chunks = list[dict[str, Any]]
-
-
-class Chat:
-    """A chat of a client with an agent: its id, and the requests of `DefaultChatTransport`."""
-
-    def __init__(self, door: Door, agent: str) -> None:
-        self.id = f"chat-{uuid.uuid4().hex[:8]}"
-        self._door, self._url = door, f"/ai-sdk/{agent}"
-
-    async def say(self, text: str, message_id: str = "m1") -> Chunks:
-        return await self.post({"id": message_id, "role": "user", "parts": [{"type": "text", "text": text}]})
-
-    async def post(self, message: dict[str, Any], **fields: Any) -> Chunks:
-        body = {"id": self.id, "messages": [message], "trigger": "submit-message", **fields}
-        return await self._chunks("POST", self._url, json=body)
-
-    async def resume(self, stop_after: str = "", received: Chunks | None = None) -> Chunks:
-        """`received`: has each chunk as soon as it is there."""
-        chunks: Chunks = [] if received is None else received
-        return await self._chunks("GET", f"{self._url}/{self.id}/stream", stop_after, chunks)
-
-    async def messages(self) -> list[dict[str, Any]]:
-        """What a page gets that has nothing."""
-        answer = await self._door.http.get(f"{self._url}/{self.id}", timeout=60)
-        assert answer.status_code == 200, answer.text
-        messages: list[dict[str, Any]] = answer.json()
-        return messages
-
-    async def _chunks(
-        self, method: str, url: str, stop_after: str = "", chunks: Chunks | None = None, **options: Any
-    ) -> Chunks:
-        chunks = [] if chunks is None else chunks
-        async with self._door.http.stream(method, url, timeout=60, **options) as response:
-            if response.status_code == 204:
-                return []
-            assert response.status_code == 200, (await response.aread()).decode()
-            assert response.headers["x-vercel-ai-ui-message-stream"] == "v1"
-            async for line in response.aiter_lines():
-                if line == "data: [DONE]":
-                    return chunks
-                if line.startswith("data: "):
-                    chunks.append(json.loads(line.removeprefix("data: ")))
-                    if chunks[-1]["type"] == stop_after:
-                        return chunks
-        raise AssertionError("the stream has no end")
-
-
-def types(chunks: Chunks) -> list[str]:
-    """The types of chunks, without those of our own."""
-    return [chunk["type"] for chunk in chunks if chunk["type"] != "data-mulligan"]
-
-
-def only(chunks: Chunks, kind: str) -> dict[str, Any]:
-    [found] = [chunk for chunk in chunks if chunk["type"] == kind]
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -228,7 +172,7 @@ async def test_what_cannot_be_served_is_refused_with_a_sentence(door: Door, scri
     responded = {"type": "tool-refund", "toolCallId": "c1", "state": "approval-responded"}
     rows: list[tuple[dict[str, Any], int, str, str]] = [
         ({"messages": [{**user, "parts": [text]}]}, 409, "busy", "has not finished"),
-        ({"messages": [{**user, "id": "m1", "parts": [text]}]}, 409, "message_changed", "new id"),
+        ({"messages": [{**user, "id": "m1", "parts": [text]}]}, 409, "busy", "stop it"),
         ({"messages": [{**user, "parts": [{"type": "file"}]}]}, 422, "invalid_input", "not text"),
         ({"messages": [{**user, "parts": []}]}, 422, "invalid_input", "no text"),
         ({"messages": [user]}, 422, "invalid_input", "parts"),
@@ -236,7 +180,7 @@ async def test_what_cannot_be_served_is_refused_with_a_sentence(door: Door, scri
         ({"messages": [{**assistant, "parts": [text]}]}, 422, "invalid_input", "neither a user's"),
         ({"messages": [{**assistant, "parts": [responded]}]}, 422, "invalid_input", "send back the id"),
         ({"messages": [{**assistant, "id": "old", "parts": [responded]}]}, 409, "not_the_newest", "load it"),
-        ({"messages": [user], "trigger": "regenerate-message"}, 422, "invalid_input", "generated again"),
+        ({"messages": [user], "trigger": "resume-stream"}, 422, "invalid_input", "regenerate-message"),
         ({"messages": 7}, 422, "invalid_input", "messages"),
         ({"messages": [{**user, "parts": [text]}], "id": " "}, 422, "invalid_input", "conversation's id"),
     ]

@@ -228,8 +228,9 @@ async def test_a_run_is_shown_with_its_mistakes_corrections_repairs_and_decision
         run_id, path = await start(ada, "support-desk")
         shown = await ada.until(path, "waits for approval")
         assert "There is no tool `list_orders`" in html.unescape(shown)
-        assert '<a href="#step-2-call-1">Corrected in step 2</a>' in shown
-        assert '<a href="#step-1-call-1">corrects the mistake in step 1</a>' in shown
+        assert "Corrected in step 2" not in shown, "another tool than the unknown one was called there"
+        assert '<a href="#step-4-call-1">Corrected in step 4</a>' in shown
+        assert '<a href="#step-3-call-1">corrects the mistake in step 3</a>' in shown
         assert "Repaired by" in shown
         assert f'href="/console/runs/{run_id}/' in shown  # the sub-agent's run
         assert "Timeline of steps 1 to 5; mistakes in steps 1, 3" in shown

@@ -184,6 +184,29 @@ async def test_a_repeated_turn_of_a_conversation_is_one_run_and_two_equal_ones_a
     assert accepted[0].to_dict()["conversation"]["id"] == first.id
 
 
+async def test_a_key_is_one_run_whichever_way_a_conversation_is_named(served: Served) -> None:
+    """A new run, a turn of the conversation, a continuation of a response: the key of one of them is refused in the others."""
+    create = served.client.responses.create
+    prompt = served.script(*(Turn(f"Answer {number}.") for number in range(5)))
+    keys = [{"Idempotency-Key": uuid.uuid4().hex} for _ in range(3)]
+    first = await create(model="seller", input=prompt, extra_headers=keys[0])
+    turn = await create(model="seller", input="Yes.", conversation=first.id, extra_headers=keys[1])
+    branch = await create(model="seller", input="Yes.", previous_response_id=first.id, extra_headers=keys[2])
+    later = await create(model="seller", input="Thanks.", conversation=first.id)
+    started = [first.id, turn.id, branch.id, later.id]
+    assert len(set(started)) == 4
+    ways: list[dict[str, Any]] = [{"conversation": first.id}, {"previous_response_id": turn.id}, {}]
+    for key in keys:
+        for way in ways[
+            : 2 if key is keys[1] else 3
+        ]:  # a new run names no conversation in which the turn could be found
+            with pytest.raises(openai.UnprocessableEntityError) as reused:
+                await create(model="seller", input="Book it.", extra_headers=key, **way)
+            assert reused.value.code == "key_reused"
+    again = await create(model="seller", input="Yes.", previous_response_id=first.id, extra_headers=keys[2])
+    assert again.id == branch.id
+
+
 async def test_a_repeated_first_turn_of_a_branch_stays_in_the_branch(served: Served) -> None:
     """Another branch has the same words."""
     prompt = served.script(Turn("One."), Turn("Two."), Turn("Three."))

@@ -83,6 +83,10 @@ BODIES: dict[str, Any] = {
     "/api/runs/{run_id:path}/stop": {"reason": "Late."},
     "/api/runs/{run_id:path}/cancel": {},
     "/api/runs/{run_id:path}/resume": {"prompt": PARTS, "id": "x", "max_steps": 1, "model": "scripted:policy_reader"},
+    "/api/runs/{run_id:path}/fork": {
+        "at": 1, "edits": {"prompt": PARTS, "message": "Go.", "results": {"c": 1}}, "tools": "recorded", "unrecorded": "error",
+        "max_steps": 1, "conversation": "0", "pinned": True, "id": "x",
+    },
     "/api/callbacks/{token}": {"result": {"a": 1}},
     "/api/webhooks/openai": {"type": "response.completed", "data": {"id": "resp_1"}},
     "/v1/responses": {

@@ -247,6 +247,7 @@ async def test_equal_requests_with_a_previous_response_are_one_response_and_othe
         await go_on(),
     ]
     assert len({response.id for response in others}) == 5
+    assert [response.metadata for response in others] == [{}, {"a": "b"}, {}, {}, {}]
     for changed in ({"input": "Something else."}, {"metadata": {"a": "b"}}, {"previous_response_id": others[0].id}):
         with pytest.raises(openai.UnprocessableEntityError) as refused:
             await go_on(key=key, **changed)

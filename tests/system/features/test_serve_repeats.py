@@ -131,6 +131,17 @@ async def test_a_start_whose_answer_was_lost_is_found_by_the_sdks_repetition(sho
 
 
 @pytest.mark.parametrize("ask", ASKS)
+async def test_a_connection_that_breaks_before_the_answer_is_one_run(shop: Shop, ask: Ask) -> None:
+    async with tcp_proxy(shop.doors[0].url.removeprefix("http://")) as proxy:
+        proxy.end_next_answer()
+        token = f"token-of-{shop.tenant}"
+        async with AsyncOpenAI(base_url=f"http://{proxy.address}/v1", api_key=token) as sdk:
+            assert await ask(sdk, "Say hello.") == "Hello."
+        assert proxy.answers_ended == 1
+    assert len(await shop.runs()) == 1
+
+
+@pytest.mark.parametrize("ask", ASKS)
 async def test_a_full_server_refuses_before_anything_was_started(
     lab: Lab, queue: str, ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:

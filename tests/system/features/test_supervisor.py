@@ -18,6 +18,7 @@ from temporalio.api.workflowservice.v1 import PollWorkflowTaskQueueRequest
 from mulligan.devserver import DevServer
 from tests.live.conftest import DONE, Lab, call
 from tests.support.temporal import environment_of
+from tests.support.worker_process import Process
 
 ROOT = Path(__file__).parents[3]
 
@@ -40,7 +41,7 @@ async def supervised(
             await process.wait()
 
 
-async def line_with(process: asyncio.subprocess.Process, words: str) -> str:
+async def line_with(process: Process, words: str) -> str:
     """The next line of its stderr that contains the words."""
     assert process.stderr is not None
     while line := (await process.stderr.readline()).decode():

@@ -24,7 +24,7 @@ async def env(environment: dict[str, str]) -> AsyncIterator[dict[str, str]]:
     """The worker's model endpoint is down. Runs end with their test: `list` and `pending` of the next would wait for their worker."""
     yield environment | {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1", "OPENAI_API_KEY": "k", "COLUMNS": "500"}
     client = await connect(environment["TEMPORAL_ADDRESS"], namespace=environment["TEMPORAL_NAMESPACE"])
-    for run in ("alone", "mortal", "w-teller", "w-crawler", "w-offline"):
+    for run in ("alone", "mortal", "pair", "w-teller", "w-crawler", "w-offline"):
         with suppress(RPCError):  # it is not of this test, or has ended
             await client.get_workflow_handle(run).terminate()
 
@@ -94,7 +94,26 @@ async def test_the_death_of_the_last_worker_is_reported_in_mid_run(env: dict[str
         async with following(env, *words) as start:
             await line_with(start.stderr, "waiting for approval of `refund`", 30)
             worker.kill()
-            assert await line_with(start.stderr, "no worker polls task queue 'mortal'", 12)
+            line = await line_with(start.stderr, "no worker answers; the only one of task queue 'mortal' polled at", 12)
+            assert "if it has ended, start one: mulligan worker --task-queue mortal --load …" in line
+
+
+async def test_after_the_death_of_one_of_two_workers_nobody_is_told_to_start_one(
+    mulligan: Run, env: dict[str, str]
+) -> None:
+    """The run waits for a person, so that its worker has it cached; the other one takes it over when it is asked."""
+    async with serving(env, "pair") as first:
+        ran = await mulligan("start", "teller", "Go", "--id", "pair", "--task-queue", "pair")
+        assert ran.code == 0, ran.err
+        async with following(env, "tail", "pair") as tail:
+            await line_with(tail.stdout, "waiting for approval of `refund` since", 30)
+        async with serving(env, "pair") as second:
+            first.kill()
+            listed = await mulligan("list", "--json", "--limit", "200")
+            wait = {run["id"]: run for run in json.loads(listed.out)}["pair"]["waiting_for"]
+            assert wait["kind"] in ("worker", "person"), wait
+            assert "start one" not in wait["detail"]
+            assert second.returncode is None
 
 
 async def test_each_command_says_what_a_run_waits_for(mulligan: Run, env: dict[str, str]) -> None:

@@ -1,0 +1,1 @@
+"""Clearing: the results of older steps in a request."""

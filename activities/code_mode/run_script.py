@@ -1,0 +1,390 @@
+"""`run_script`: runs a script until it waits for calls or ends, and inspects the calls that it makes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, cast
+
+from pydantic import JsonValue
+from temporalio import activity
+
+from mulligan.activities.agent_not_served import served_agent
+from mulligan.activities.answers.escalate_feedback import escalate_feedback
+from mulligan.activities.answers.failure_policy import apply_policy, policy_for
+from mulligan.activities.answers.inspect_answer import inspect_calls_of_script
+from mulligan.activities.answers.parsed_arguments import ParsedArguments
+from mulligan.activities.code_mode.open_scripts import OpenScripts
+from mulligan.activities.code_mode.script_session import (
+    InvalidCodeError,
+    ScriptError,
+    ScriptFunction,
+    ScriptSession,
+)
+from mulligan.activities.heartbeat import heartbeating
+from mulligan.activities.run_data.query_workflow import query_this_workflow
+from mulligan.activities.services import Services
+from mulligan.activities.tool_running.render_result import UnusableResult, cut, render
+from mulligan.agent import Agent
+from mulligan.errors import InvalidToolInputError, ToolCallError, ToolExecutionError, ToolTimeoutError
+from mulligan.observe.spans import ToolCallAttempt
+from mulligan.observe.tool_call_span import ToolCallSpan
+from mulligan.schema.cut_text import cut_text
+from mulligan.schema.python_stubs import FunctionSchema, identifier, parameters_of, stubs_of
+from mulligan.tool import MAX_RESULT_CHARS
+from mulligan.values import ErrorInfo, ToolCall
+from mulligan.wire.agent_facts import Definition
+from mulligan.wire.code_mode import (
+    RUN_SCRIPT,
+    SCRIPT_QUERY,
+    AskedCall,
+    CallResult,
+    RecordedScriptCall,
+    RunScript,
+    ScriptPage,
+    ScriptPageRequest,
+    ScriptPart,
+)
+from mulligan.wire.conversation_ref import ConversationRef
+from mulligan.wire.model_call import ModelCall
+from mulligan.wire.tool_call import ToolOutcome
+
+CODE_CHARS = 50_000
+"""Characters of a script: checking the types of one takes up to half a second."""
+ARGUMENTS_BYTES = 400_000
+"""Characters of arguments of the calls of one part: less than those of a step (size_limits.py)."""
+PRINTED_SHOWN, RESULT_SHOWN, CALLS_SHOWN = 2_000, 200, 50
+"""Characters, of what a failed script printed, and of each result where a script could not go on; and how many of these."""
+
+
+class _OtherScript(Exception):
+    """Run again with the recorded results, the script has made other calls than before."""
+
+
+@dataclass(frozen=True)
+class RunScriptActivity:
+    """The activity `run_script`."""
+
+    services: Services
+    scripts: OpenScripts = field(default_factory=OpenScripts)
+
+    @activity.defn(name=RUN_SCRIPT)
+    async def run_script(self, request: RunScript) -> ScriptPart:
+        """Run a part of a script. A script that fails is a result, as the failure of a tool is.
+
+        Raises:
+            ApplicationError: this worker does not serve the agent, or shuts down.
+        """
+        agent = await served_agent(self.services, request.where)
+        if request.end is not None:
+            return self._end(request)
+        definition = await self.services.definitions.find(request.definition, request.where)
+        recorded: list[RecordedScriptCall] = []
+        async with heartbeating():
+            try:
+                session = await self._advanced(request, definition, recorded)
+            except InvalidCodeError as error:
+                return await self._failed(request, agent, _invalid_code(request, str(error)), request.code or "")
+            except ScriptError as error:
+                return await self._failed(request, agent, _script_failed(request, error), "")
+            except _OtherScript:
+                return await self._failed(request, agent, _other_script(request, recorded), "")
+            if session.is_over:
+                self.scripts.close(session)
+                return self._succeeded(request, session)
+            return await self._asked(request, agent, definition, session)
+
+    async def _advanced(
+        self, request: RunScript, definition: Definition, recorded: list[RecordedScriptCall]
+    ) -> ScriptSession:
+        """The script, with all results that have come. `recorded`: filled with its calls, if it had to be run again.
+
+        Raises:
+            InvalidCodeError, ScriptError, _OtherScript: it has no further part.
+        """
+        session = self.scripts.take(_key(request), request.delivered, request.asked)
+        results = request.results
+        if session is None or results is None:
+            page = await _read_page(request) if request.code is None else None
+            if page is not None:
+                recorded += page.calls
+                every = [_result(number, page.calls[number - 1]) for number in page.delivered]
+                results = every[request.delivered :]
+            if session is None:
+                code = page.code if page is not None else request.code or ""
+                session = await self._opened(request, definition, check=page is None)
+                try:
+                    await self.scripts.run(session, partial(session.start, _without_fence(code)))
+                    if page is not None:
+                        await self._repeat(session, request, definition, page)
+                except (InvalidCodeError, ScriptError) as error:
+                    if page is not None:
+                        raise _OtherScript from error
+                    raise
+        for each in results or ():
+            await self._deliver(session, definition, each)
+        return session
+
+    async def _opened(self, request: RunScript, definition: Definition, *, check: bool) -> ScriptSession:
+        """A session for the script. `check`: whether its code is checked against the functions' types."""
+        if request.code is not None and not request.code.strip():
+            raise InvalidCodeError("The script is empty.")
+        if request.code is not None and len(request.code) > CODE_CHARS:
+            raise InvalidCodeError(f"The script has {len(request.code):,} characters; {CODE_CHARS:,} are the most.")
+        functions = {
+            identifier(each.name): ScriptFunction(
+                each.name,
+                names := parameters_of(each.parameters),
+                takes_object=not names and bool(each.parameters.get("properties")),
+            )
+            for each in definition.hidden
+        }
+        schemas = [FunctionSchema(each.name, "", each.parameters, each.result) for each in definition.hidden]
+        return await self.scripts.open(
+            partial(
+                ScriptSession.open,
+                functions=functions,
+                max_calls=request.max_calls,
+                timeout=request.timeout,
+                seed=request.digest,
+                stubs=stubs_of(schemas) if check else None,
+            )
+        )
+
+    async def _repeat(
+        self, session: ScriptSession, request: RunScript, definition: Definition, page: ScriptPage
+    ) -> None:
+        """Give a script that is run again the results that it had, in the order in which it had them.
+
+        Raises:
+            _OtherScript: it has made other calls than those that are recorded.
+        """
+        self._compare(session, page)
+        for number in page.delivered[: request.delivered]:
+            try:
+                await self._deliver(session, definition, _result(number, page.calls[number - 1]))
+            except ScriptError as error:
+                raise _OtherScript from error
+            self._compare(session, page)
+        if len(session.calls) < request.asked:
+            raise _OtherScript
+
+    @staticmethod
+    def _compare(session: ScriptSession, page: ScriptPage) -> None:
+        for made, recorded in zip(session.calls, page.calls, strict=False):
+            if (made.tool, made.arguments) != (recorded.name, recorded.arguments):
+                raise _OtherScript
+
+    async def _deliver(self, session: ScriptSession, definition: Definition, result: CallResult) -> None:
+        try:
+            tool = definition.tool(session.calls[result.n - 1].tool)
+            text, value, failed = _value(result, getattr(tool, "result", None))
+            await self.scripts.run(session, partial(session.deliver, result.n, text, value, failed=failed))
+        except (KeyError, IndexError) as error:
+            raise _OtherScript from error
+
+    async def _asked(
+        self, request: RunScript, agent: Agent, definition: Definition, session: ScriptSession
+    ) -> ScriptPart:
+        """The calls that the script has made since the part before, inspected; as many as fit into a result."""
+        calls: list[ToolCall] = []
+        size = 0
+        for number, made in enumerate(session.calls[request.asked :], request.asked + 1):
+            size += len(made.arguments)
+            if len(calls) == request.most or (calls and size > ARGUMENTS_BYTES):
+                break
+            calls.append(ToolCall(id=f"{request.call.id}.{number}", name=made.tool, arguments=made.arguments))
+        inspected, usage = (
+            await inspect_calls_of_script(self.services, _as_model_call(request), agent, definition, calls)
+            if calls
+            else ([], {})
+        )
+        self.scripts.keep(_key(request), session)
+        return ScriptPart(
+            calls=[AskedCall(call=call, prepared=prepared) for call, prepared in inspected],
+            more=len(session.calls) > request.asked + len(calls),
+            usage_of_repairs=dict(usage),
+        )
+
+    def _succeeded(self, request: RunScript, session: ScriptSession) -> ScriptPart:
+        text = "".join(session.printed)
+        if session.value is not None:
+            text += ("\n" if text and not text.endswith("\n") else "") + _shown(session.value)
+        text = cut(text or "The script ended without printing anything.", MAX_RESULT_CHARS)
+        self._span(request, session.code).succeed(text)
+        self.services.cache_result(request.where, request.call, text, None)
+        return ScriptPart(outcome=ToolOutcome(text=text, untrusted=request.untrusted))
+
+    async def _failed(self, request: RunScript, agent: Agent, error: ToolCallError, code: str) -> ScriptPart:
+        """Apply the policy to the script's failure, and write its span."""
+        if error.kind == "invalid_code":
+            error = cast(ToolCallError, escalate_feedback(error, request.failures, ParsedArguments.of("{}"), None))
+        span = self._span(request, code)
+        policy = policy_for(error, agent=agent, tool=None, on_invalid_tool_input=request.on_invalid_tool_input)
+        failure = await apply_policy(error, policy, self.services.runtime)
+        failure.end_span(span)
+        text = cut(failure.text, MAX_RESULT_CHARS)
+        self.services.cache_result(request.where, request.call, text, failure.error)
+        attempts = 0 if error.kind == "invalid_code" else 1
+        return ScriptPart(
+            outcome=ToolOutcome(
+                text=text, error=failure.error, failure=failure.failure, attempts=attempts, untrusted=request.untrusted
+            )
+        )
+
+    def _end(self, request: RunScript) -> ScriptPart:
+        """End a script whose run is stopped or cancelled: the model never reads its result."""
+        session = self.scripts.take(_key(request), request.delivered, request.asked)
+        if session is not None:
+            self.scripts.close(session)
+        how = "the run was stopped" if request.end == "stopped" else "the run was cancelled"
+        reason = f": {request.reason}" if request.reason else "."
+        error = ToolExecutionError(
+            f"The script was ended: {how}{reason}",
+            kind="denied" if request.end == "stopped" else "cancelled",
+            tool_name=request.call.name,
+            call_id=request.call.id,
+        )
+        self._span(request, "").fail_attempt(error.kind, error.message, type(error).__name__)
+        return ScriptPart(
+            outcome=ToolOutcome(
+                text=error.message,
+                error=ErrorInfo(kind=error.kind, message=error.message),
+                untrusted=request.untrusted,
+            )
+        )
+
+    def _span(self, request: RunScript, code: str) -> ToolCallSpan:
+        attempt = ToolCallAttempt(
+            call=request.call,
+            step=request.step,
+            attempt=1,
+            repaired_by=request.repaired_by,
+            untrusted=request.untrusted,
+        )
+        span: ToolCallSpan = self.services.telemetry.tool_call(
+            request.where, attempt, arguments={"code": code} if code else None, start=request.started
+        )
+        return span
+
+
+def _key(request: RunScript) -> tuple[str, ...]:
+    info = activity.info()
+    return info.workflow_id or "", info.workflow_run_id or "", request.where.conversation, request.call.id
+
+
+async def _read_page(request: RunScript) -> ScriptPage:
+    """What the script has done so far: all pages of the query, as one."""
+    conversation, call_id = request.where.conversation, request.call.id
+    page = await query_this_workflow(
+        SCRIPT_QUERY, ScriptPageRequest(conversation=conversation, call_id=call_id), ScriptPage
+    )
+    while len(page.calls) < page.total:
+        following = ScriptPageRequest(conversation=conversation, call_id=call_id, since=len(page.calls))
+        page.calls += (await query_this_workflow(SCRIPT_QUERY, following, ScriptPage)).calls
+    return page
+
+
+def _result(number: int, call: RecordedScriptCall) -> CallResult:
+    if call.text is None:
+        raise _OtherScript
+    return CallResult(n=number, text=call.text, failed=call.error is not None)
+
+
+def _value(result: CallResult, schema: Any) -> tuple[str, JsonValue, bool]:
+    """What the script gets of a call: the text of an error, or a value; and whether it is an error.
+
+    The text of a result is JSON unless the tool returns texts. Without its type, a list or an object is taken for JSON.
+    """
+    if result.failed:
+        return result.text, None, True
+    if isinstance(schema, dict) and schema.get("type") == "string":
+        return "", result.text, False
+    try:
+        value = json.loads(result.text)
+    except (ValueError, RecursionError):
+        value = None
+        if isinstance(schema, dict) and schema.get("type") in ("array", "object", "integer", "number", "boolean"):
+            return (
+                f"Its result is no JSON, or was too large for a script ({len(result.text):,} characters).",
+                None,
+                True,
+            )
+    is_known = isinstance(schema, dict) and schema.get("type") is not None
+    is_json = value is not None or result.text.strip() == "null"
+    return "", value if is_json and (is_known or isinstance(value, dict | list)) else result.text, False
+
+
+def _shown(value: Any) -> str:
+    """The value of the last expression as the model reads it: as JSON if it can be, otherwise as Python writes it."""
+    try:
+        return render(value)
+    except UnusableResult:
+        return repr(value)
+
+
+def _without_fence(code: str) -> str:
+    """The code without the fence that models like to put around it."""
+    lines = code.strip().splitlines()
+    is_fenced = len(lines) > 1 and lines[0].startswith("```") and lines[-1].strip() == "```"
+    return "\n".join(lines[1:-1]) if is_fenced else code
+
+
+def _as_model_call(request: RunScript) -> ModelCall:
+    """The request by which calls are inspected as those of an answer."""
+    return ModelCall(
+        where=request.where,
+        conversation=ConversationRef(count=0, digest=""),
+        model=request.model,
+        step=request.step,
+        definition=request.definition,
+        guard=request.guard,
+        on_invalid_tool_input=request.on_invalid_tool_input,
+    )
+
+
+def _invalid_code(request: RunScript, faults: str) -> ToolCallError:
+    lines = _without_fence(request.code or "").splitlines()
+    shown = []
+    for fault in faults.splitlines()[:20]:
+        shown.append(fault)
+        row = fault.removeprefix("line ").partition(",")[0]
+        if fault.startswith("line ") and row.isdigit() and 0 < int(row) <= len(lines):
+            shown.append(f"    {cut_text(lines[int(row) - 1].strip(), RESULT_SHOWN)}")
+    return InvalidToolInputError(
+        "The script was not run: it is no valid Python, or does not fit the types of the functions.",
+        detail=cut_text("\n".join(shown), 2 * PRINTED_SHOWN),
+        kind="invalid_code",
+        tool_name=request.call.name,
+        call_id=request.call.id,
+    )
+
+
+def _script_failed(request: RunScript, error: ScriptError) -> ToolCallError:
+    kind = ToolTimeoutError if error.timed_out else ToolExecutionError
+    return kind(
+        str(error),
+        detail=cut_text(error.detail, 2 * PRINTED_SHOWN),
+        kind="tool_timeout" if error.timed_out else "tool_exception",
+        tool_name=request.call.name,
+        call_id=request.call.id,
+    )
+
+
+def _other_script(request: RunScript, recorded: list[RecordedScriptCall]) -> ToolCallError:
+    """The script could not be continued: what the model must know is what has been done."""
+    done = []
+    for number, call in enumerate(recorded[:CALLS_SHOWN], 1):
+        result = "no result yet" if call.text is None else cut_text(call.text, RESULT_SHOWN)
+        failed = " failed" if call.error is not None else ""
+        done.append(f"{number}. {call.name}({cut_text(call.arguments, RESULT_SHOWN)}){failed}: {result}")
+    more = [f"… and {len(recorded) - CALLS_SHOWN} more"] if len(recorded) > CALLS_SHOWN else []
+    return ToolExecutionError(
+        f"The script was interrupted, and could not be continued: run again, it made other calls. Of its calls, "
+        f"{len(recorded)} were made before; none of them was made again.",
+        detail="\n".join(["These calls were made:", *done, *more]),
+        kind="tool_exception",
+        tool_name=request.call.name,
+        call_id=request.call.id,
+    )

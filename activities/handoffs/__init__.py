@@ -1,0 +1,1 @@
+"""Handoffs: the facts of the agent that takes a conversation over."""

@@ -1,0 +1,167 @@
+"""The facts of an agent that a run is scheduled by: resolved on a worker, and pinned in the run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+
+from mulligan.activities.mcp.servers import OfferedTools
+from mulligan.activities.models.resolve_models import model_patience, resolve_models
+from mulligan.activities.run_data.definitions import define
+from mulligan.activities.services import Services
+from mulligan.agent import Agent, AgentTool, with_sub_agents
+from mulligan.durations import seconds
+from mulligan.errors import InvalidRunInputError
+from mulligan.run_input import RunInput
+from mulligan.schema.well_formed import well_formed
+from mulligan.tool import Tool
+from mulligan.wire.agent_facts import AgentFacts, Definition, ModelFacts, ToolFacts
+
+INSTRUCTIONS_LIMIT = 50.0
+"""Seconds that an `instructions` function may take."""
+NO_STORAGE = (
+    '"agent" is "{agent}" with the feature {feature}: its workers need a storage for content. Set MULLIGAN_CONTENT_DIR, or '
+    "MULLIGAN_EXTERNAL_STORAGE, on the workers."
+)
+
+
+async def pin_facts(services: Services, agent: Agent, run_input: RunInput, *, may_refuse: bool = True) -> AgentFacts:
+    """The facts of an agent as it is declared now. Its definition is whole, and `digest` is empty.
+
+    `may_refuse`: whether the run fails where the agent refuses instructions of clients; otherwise they are left out.
+
+    Raises:
+        InvalidRunInputError: a price is unknown, the worker has no storage that a feature needs, or the client's
+            instructions are refused.
+    """
+    has_budget = services.budgets.is_limited(run_input.tenant)
+    models = resolve_models(agent, run_input, services.prices, has_budget=has_budget)
+    instructions, offered = await asyncio.gather(
+        _instructions(services, agent, run_input),
+        services.mcp_servers.offer_tools(agent, stored=services.contents is not None),
+    )
+    model = run_input.model or agent.models[0]
+    definition = define(
+        agent, instructions, model, offered, _client_instructions(agent, run_input, may_refuse=may_refuse)
+    )
+    own_models = [run_input.model] if run_input.model else agent.models
+    if services.contents is None:
+        _check_storage(agent, own_models)
+    facts = _facts(agent, own_models, models, definition, offered)
+    facts.instructions_chars = len(instructions) if definition.instructions != instructions else None
+    return facts
+
+
+async def _instructions(services: Services, agent: Agent, run_input: RunInput) -> str:
+    if run_input.forked_from is not None and run_input.forked_from.instructions is not None:
+        return run_input.forked_from.instructions
+    if isinstance(agent.instructions, str):
+        return agent.instructions
+    limit = INSTRUCTIONS_LIMIT
+    instructions = await services.runtime.run(agent.instructions, (run_input,), limit=limit, read=str)
+    return str(well_formed(instructions))
+
+
+def _client_instructions(agent: Agent, run_input: RunInput, *, may_refuse: bool) -> str:
+    """What the client wants the agent to observe, as far as the agent accepts it.
+
+    Those that a conversation had before its agent began to refuse them are left out.
+
+    Raises:
+        InvalidRunInputError: the agent refuses such instructions.
+    """
+    given = (run_input.client_instructions or "").strip()
+    is_new = run_input.resumed_from is None and run_input.forked_from is None
+    if given and agent.client_instructions == "refuse" and is_new and may_refuse:
+        raise InvalidRunInputError(
+            f'"client_instructions" is refused: the agent "{agent.name}" has its own instructions. Leave it out.'
+        )
+    return given if agent.client_instructions == "context" else ""
+
+
+def _check_storage(agent: Agent, models: Sequence[str]) -> None:
+    """Check that no feature of the agent needs the storage that the worker does not have.
+
+    Raises:
+        InvalidRunInputError: one does.
+    """
+    for feature in agent.all_features:
+        if feature.needs_storage(models):
+            raise InvalidRunInputError(NO_STORAGE.format(agent=agent.name, feature=type(feature).__name__))
+
+
+def _facts(
+    agent: Agent,
+    own_models: Sequence[str],
+    models: ModelFacts,
+    definition: Definition,
+    offered: OfferedTools,
+) -> AgentFacts:
+    tools = [*agent.listed_tools, *offered.tools]
+    return AgentFacts(
+        **dict(models),
+        max_steps=agent.max_steps,
+        max_repeats=agent.max_repeats,
+        max_total_tokens=agent.max_total_tokens,
+        max_sub_runs=agent.max_sub_runs,
+        model_timeout=seconds(agent.model_timeout),
+        model_patience=model_patience(agent),
+        model_attempts=agent.model_attempts,
+        features={each.name: dict(each.facts(own_models)) for each in agent.all_features},
+        tools={tool.name: _tool_facts(agent, tool, offered.originals.get(tool.name)) for tool in tools},
+        definition=definition,
+        digest="",
+        structured=agent.declared_output is not None,
+        tools_by_function=agent.is_of_run,
+        guarded=agent.guard is not None or any(callable(tool.needs_approval) for tool in tools),
+    )
+
+
+def _tool_facts(agent: Agent, tool: Tool, mcp: str | None) -> ToolFacts:
+    defaults = {name: value for each in agent.all_features for name, value in each.tool_defaults().items()}
+    facts = ToolFacts(
+        timeout=tool.timeout.total_seconds(),
+        queue_timeout=tool.queue_timeout.total_seconds() if tool.task_queue else None,
+        attempts=tool.attempts,
+        task_queue=tool.task_queue,
+        local=tool.local,
+        approval_timeout=_person_limit(tool, tool.approval_timeout, defaults.get("approval_timeout")),
+        approval_reminder=_person_limit(tool, tool.approval_reminder, defaults.get("approval_reminder")),
+        asks_person=bool(tool.needs_approval) or tool.asks_person,
+        mcp=mcp,
+        may_ask_person=tool.asks,
+        once=tool.once,
+        deferred=tool.deferred,
+        deferred_timeout=seconds(tool.deferred_timeout) if tool.deferred_timeout else None,
+        makes_calls=any(each.makes_calls for each in agent.all_features if each.name == tool.feature),
+        on_cancel=tool.on_cancel is not None,
+        on_demand=tool.on_demand,
+        feature=tool.feature,
+        role=tool.role,
+        untrusted=tool.trust == "untrusted",
+        consequential=tool.consequential,
+    )
+    if isinstance(tool, AgentTool):
+        facts.agent, facts.max_depth, facts.share_budget = tool.agent.name, agent.max_depth, tool.share_budget
+        # What agents read that are known by name only, as targets of handoffs, is not known here.
+        below = with_sub_agents([tool.agent], handoffs=True)
+        facts.untrusted = tool.agent.may_read_untrusted or any(map(_names_others, below))
+        if tool.share_budget:
+            facts.max_total_tokens, facts.max_cost = tool.agent.max_total_tokens, tool.agent.max_cost
+    return facts
+
+
+def _names_others(agent: Agent) -> bool:
+    return any(isinstance(each, str) for each in agent.handoffs)
+
+
+def _person_limit(tool: Tool, own: timedelta | None, default: float | timedelta | None) -> float | None:
+    """Seconds of an option about waits for a person: the tool's `own`, or else the agent's `default`.
+
+    None if neither is set, or if the tool's calls never wait for a person.
+    """
+    if not (tool.needs_approval or tool.asks_person or tool.asks or tool.consequential):
+        return None
+    limit = default if own is None else own
+    return None if limit is None else seconds(limit)

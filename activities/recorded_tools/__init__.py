@@ -1,0 +1,1 @@
+"""The recorded results of calls of earlier runs."""

@@ -1,0 +1,376 @@
+"""Fork a run: start a new one that begins with the messages before the model call of one of its steps."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from temporalio.client import Client, WorkflowExecutionDescription, WorkflowHandle
+from temporalio.exceptions import WorkflowAlreadyStartedError
+
+from mulligan.client.read_agents import AgentReader
+from mulligan.client.read_run import read_steps
+from mulligan.client.resumed_run import request_digest
+from mulligan.client.run_state import ResumeError, RunNotFoundError, read_run_state
+from mulligan.client.start_run import StartedRun, begin_run, read_input
+from mulligan.client.store_content import store_content
+from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
+from mulligan.errors import DeclarationError, InvalidRunInputError
+from mulligan.model_name import check_model
+from mulligan.run_input import INSTRUCTIONS_CHARS, ForkedFrom, Prompt, RunInput, parse_prompt
+from mulligan.schema.json_schema import schema_faults, schema_validator
+from mulligan.schema.optional_field import optional_field
+from mulligan.values import Message, ToolMessage, UserMessage
+from mulligan.wire.request_labels import inherited_identifier
+from mulligan.wire.resume_page import ForkState
+from mulligan.wire.run_context import AGENT_WORKFLOW
+from mulligan.wire.ui_summary import run_summary, task_of
+
+Handle = WorkflowHandle[Any, Any]
+MOST_RESULTS = 1_000
+_ID_CHARS = 900
+
+
+class ForkError(ResumeError):
+    """A run cannot be forked so. The message says why, and what to do."""
+
+
+class Edits(BaseModel):
+    """What is changed in a fork. A field that is left out changes nothing."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    prompt: Prompt | None = optional_field()
+    """Takes the place of the run's first prompt: a text, or parts."""
+    message: Prompt | None = optional_field()
+    """A message of the user that is added before the step."""
+    instructions: Annotated[str, Field(min_length=1, max_length=INSTRUCTIONS_CHARS)] | None = optional_field()
+    """The agent's instructions."""
+    model: Annotated[str, Field(min_length=1, max_length=1_000)] | None = optional_field()
+    """The model that is called from the step on, as `provider:NAME`."""
+    results: dict[str, JsonValue] = optional_field({}, max_length=MOST_RESULTS)
+    """The results of calls before the step, by the calls' ids; each takes the place of an error, too."""
+
+
+class Fork(BaseModel):
+    """How a run is forked. The defaults are those of `mulligan.fork_run`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    at: Annotated[int, Field(ge=1)] | None = optional_field()
+    """The first step that is the fork's own; None: the last step of the run."""
+    edits: Edits = Edits()
+    """What is changed."""
+    tools: Literal["recorded", "live"] = "recorded"
+    """`recorded`: calls get the results of the run's equal calls. `live`: tools run."""
+    unrecorded: Literal["diverge", "error", "live"] = "diverge"
+    """What becomes of a call without a record: the fork ends, the model gets an error, or the tool runs."""
+    max_steps: Annotated[int, Field(ge=1)] | None = optional_field()
+    """The maximum number of model calls, those before the step included; None: as before."""
+    conversation: Annotated[str, Field(max_length=1_000)] | None = optional_field()
+    """The number or the name of the agent, in a workflow with several; None: the first."""
+    pinned: bool = True
+    """Whether the fork works by the agent as it was when the run opened; else as workers have it today."""
+
+    @property
+    def may_run_tools(self) -> bool:
+        """Whether tools run, at least those of calls without a record."""
+        return self.tools == "live" or self.unrecorded == "live"
+
+    @property
+    def is_for_operators(self) -> bool:
+        """Whether it changes the agent or what has happened, or lets tools run."""
+        edits = self.edits
+        return self.may_run_tools or edits.instructions is not None or edits.model is not None or bool(edits.results)
+
+
+async def fork_run(  # noqa: PLR0913 - all but the first two are options
+    client: Client,
+    workflow_id: str,
+    *,
+    at: int | None = None,
+    edits: Mapping[str, Any] | None = None,
+    tools: Literal["recorded", "live"] = "recorded",
+    unrecorded: Literal["diverge", "error", "live"] = "diverge",
+    max_steps: int | None = None,
+    conversation: str | None = None,
+    pinned: bool = True,
+    new_id: str | None = None,
+    run_id: str | None = None,
+) -> Handle:
+    """Start a run that begins with the messages which another run had before the model call of a step.
+
+    The other run may be open or ended, and is not touched. Its calls before the step are not repeated: the fork shares their
+    results. Without edits, the model gets, in that step, byte for byte the request that it got before.
+
+    Args:
+        client: A client of the server that has the run; `mulligan.connect()` returns one.
+        workflow_id: The run; it may be that of a sub-agent, or a workflow with agents.
+        at: The first step that is the fork's own, from 1. None: the last step of the run.
+        edits: What is changed: `prompt` (in place of the run's first prompt), `message` (added before the step),
+            `instructions`, `model`, and `results`: values by the ids of calls before the step.
+        tools: `recorded`: a call with the name and arguments of a call of the run gets that call's result, and no tool runs.
+            `live`: tools run, so what the run did from the step on happens again.
+        unrecorded: With recorded tools, what becomes of a call without a record: `diverge` ends the fork with the status
+            `diverged`, with `error` the model gets an error, with `live` the tool runs.
+        max_steps: The maximum number of model calls, those before the step included; None: as before.
+        conversation: The number or the name of the agent, in a workflow with several. None: the first.
+        pinned: Whether the fork works by the agent's definition of the run. False: by the agent as workers have it today.
+        new_id: The fork's id; None: an id made from the run's. The same fork again under its id is one run.
+        run_id: Temporal's run id, if the run is not the newest one of its workflow id.
+
+    Returns:
+        The handle of the fork.
+
+    Raises:
+        ResumeError: there is no such run (RunNotFoundError), no worker answers (NoWorkerError), or there is no such step, a
+            call of an edit, or a result of its tool's type (ForkError).
+        InvalidRunInputError: the fork's input is too large.
+        WorkflowAlreadyStartedError: `new_id` is that of another run.
+    """
+    options = {
+        "at": at,
+        "edits": dict(edits) if edits else None,
+        "tools": tools,
+        "unrecorded": unrecorded,
+        "max_steps": max_steps,
+        "conversation": conversation,
+        "pinned": pinned,
+    }
+    fork = parse_fork({name: value for name, value in options.items() if value is not None})
+    return (await start_fork(client, workflow_id, fork, new_id=new_id, run_id=run_id)).handle
+
+
+def parse_fork(options: Mapping[str, Any]) -> Fork:
+    """The options of a fork.
+
+    Raises:
+        ForkError: one is unknown, or of another form; a message is empty, or there is no such model.
+    """
+    try:
+        fork = Fork.model_validate(options)
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        where = ".".join(str(each) for each in fault["loc"])
+        if fault["type"] == "extra_forbidden":
+            fields = list((Edits if where.startswith("edits.") else Fork).model_fields)
+            raise ForkError(f"{where!r} is no option of a fork; there are: {', '.join(fields)}.") from None
+        raise ForkError(f"{where!r} cannot be used: {fault['msg']}.") from None
+    for name in ("prompt", "message"):
+        if getattr(fork.edits, name) == "":
+            raise ForkError(f"'edits.{name}' is empty; give a text or parts, or leave it out.")
+    if fork.edits.model is not None:
+        try:
+            check_model(fork.edits.model, "'edits.model' cannot be used")
+        except DeclarationError as error:
+            raise ForkError(str(error)) from None
+    return fork
+
+
+async def start_fork(
+    client: Client,
+    workflow_id: str,
+    fork: Fork,
+    *,
+    new_id: str | None = None,
+    run_id: str | None = None,
+    user: str | None = None,
+) -> StartedRun:
+    """Fork a run as `fork_run` does. The result says whether this request started the fork.
+
+    `user`: for whom the fork works; None: for whom the run did.
+
+    Raises:
+        Exception: as `fork_run`.
+    """
+    description = await _describe(client, workflow_id, run_id)
+    request = request_digest({"of": _first_run_id(description), **fork.model_dump(mode="json")})
+    if new_id is not None and (existing := await _existing(client, new_id, request)) is not None:
+        return existing
+    new_id = new_id or f"{workflow_id[:_ID_CHARS]}-{'fork' if fork.pinned else 'rerun'}-{secrets.token_hex(3)}"
+    has_parts = any(isinstance(each, list) for each in (fork.edits.prompt, fork.edits.message))
+    run_input = await _read_input(client, description, fork, request, user)
+    run_input = await store_content(run_input, check_messages=has_parts)
+    summary = run_summary(run_input.agent, task_of(run_input))
+    try:
+        handle = await begin_run(client, run_input, new_id, description.task_queue, static_summary=summary)
+    except WorkflowAlreadyStartedError:
+        if (existing := await _existing(client, new_id, request)) is None:
+            raise
+        return existing
+    return StartedRun(handle, is_new=True)
+
+
+async def _existing(client: Client, new_id: str, request: str) -> StartedRun | None:
+    """The fork that an equal request has started under an id; None if no run has the id.
+
+    Raises:
+        WorkflowAlreadyStartedError: the id is that of another run.
+    """
+    described = await unless_missing(client.get_workflow_handle(new_id).describe(), MISSING_OR_INVALID)
+    if described is None:
+        return None
+    run_input = await read_input(client, new_id)
+    if run_input is None or run_input.forked_from is None or run_input.forked_from.request != request:
+        raise WorkflowAlreadyStartedError(new_id, AGENT_WORKFLOW)
+    first = client.get_workflow_handle(new_id, first_execution_run_id=_first_run_id(described))
+    return StartedRun(first, is_new=False)
+
+
+def _first_run_id(description: WorkflowExecutionDescription) -> str:
+    """The first run of a chain: a run that has continued as new is the same run."""
+    return description.raw_description.workflow_execution_info.first_run_id or description.run_id or ""
+
+
+async def read_live_calls(client: Client, workflow_id: str, fork: Fork) -> list[dict[str, Any]]:
+    """The calls that a run has made from the step of a fork on, whose tools have run: with live tools they may happen again.
+
+    Each is a call of `Step`, with the `step`'s number.
+
+    Raises:
+        ResumeError: as `fork_run`.
+        RPCError: no worker answers.
+    """
+    description = await _describe(client, workflow_id, None)
+    handle = client.get_workflow_handle(workflow_id, run_id=description.run_id)
+    state, _ = await _read_state(client, description, fork)
+    assert state.fork is not None
+    steps = await read_steps(client, handle, state.fork.step - 1, conversation=state.fork.key)
+    return [{"step": step["step"], **call} for step in steps for call in step["tool_calls"] if call["attempts"]]
+
+
+async def _describe(client: Client, workflow_id: str, run_id: str | None) -> WorkflowExecutionDescription:
+    described = client.get_workflow_handle(workflow_id, run_id=run_id).describe()
+    description = await unless_missing(described, MISSING_OR_INVALID)
+    if description is None:
+        raise RunNotFoundError(f"There is no run {workflow_id!r} on this server.")
+    return description
+
+
+async def _read_state(client: Client, description: WorkflowExecutionDescription, fork: Fork) -> Any:
+    run = client.get_workflow_handle(description.id, run_id=description.run_id)
+    try:
+        state, messages = await read_run_state(client, run, description, fork.at or 0, fork.conversation)
+    except ResumeError as error:
+        raise (ForkError(str(error)) if type(error) is ResumeError else error) from error
+    if state.fork is None:
+        raise ForkError(f"The workflow {description.id!r} ({description.workflow_type}) has no such agent.")
+    return state, messages
+
+
+async def _read_input(
+    client: Client, description: WorkflowExecutionDescription, fork: Fork, request: str, user: str | None
+) -> RunInput:
+    state, messages = await _read_state(client, description, fork)
+    user = user or state.input.user
+    point: ForkState = state.fork
+    edits = fork.edits
+    messages = _with_prompt(messages, edits, point)
+    if edits.results:
+        messages = await _with_results(client, description, messages, edits, state.input.agent)
+    if edits.message is not None:
+        messages = [*messages, UserMessage.of(parse_prompt(edits.message))]
+    if not any(isinstance(each, UserMessage) for each in messages) and "summary" not in point.conversation:
+        raise ForkError(f"The run {description.id!r} has no prompt before step {point.step}; give a message.")
+    forked_from = ForkedFrom(
+        workflow_id=description.id,
+        run_id=description.run_id or "",
+        step=point.step,
+        conversation=point.key,
+        traceparent=state.trace or None,
+        request=request,
+        tools=fork.tools,
+        unrecorded=fork.unrecorded,
+        model=edits.model,
+        instructions=edits.instructions,
+        once=state.once,
+        cache_key=point.cache_key if fork.pinned else "",
+        safety_identifier=inherited_identifier(state.input, user) if fork.pinned else "",
+        facts=point.facts.model_dump(mode="json") if point.facts and fork.pinned else None,
+        state=point.model_dump(mode="json", exclude={"facts"}),
+    )
+    update = {
+        "messages": messages,
+        "traceparent": None,
+        "resumed_from": None,
+        "forked_from": forked_from,
+        "user": user,
+        "foreign_results": state.foreign_results,
+        "model": edits.model or state.input.model,
+        "max_steps": fork.max_steps or state.input.max_steps,
+    }
+    run_input: RunInput = state.input.model_copy(update=update)
+    limit = run_input.max_steps or (point.facts.max_steps if point.facts else None)
+    if limit is not None and point.steps >= limit:
+        raise InvalidRunInputError(
+            f'"max_steps" is {limit}, and counts the {point.steps} steps before step {point.step} too; give a larger one.'
+        )
+    return run_input
+
+
+def _with_prompt(messages: list[Message], edits: Edits, point: ForkState) -> list[Message]:
+    """The messages with the edited prompt in place of the first one: the last of the user's before the first step."""
+    if edits.prompt is None:
+        return messages
+    if "summary" in point.conversation:
+        raise ForkError(
+            f"The first prompt is not sent in step {point.step}: a compaction has summarized it. Fork at an earlier step."
+        )
+    steps: Any = point.conversation.get("steps") or []
+    end = steps[0]["at"] if steps else len(messages)
+    at = next((index for index in reversed(range(end)) if isinstance(messages[index], UserMessage)), None)
+    if at is None:
+        raise ForkError("The run has no prompt that could be replaced; give a message instead.")
+    return [*messages[:at], UserMessage.of(parse_prompt(edits.prompt)), *messages[at + 1 :]]
+
+
+async def _with_results(
+    client: Client,
+    description: WorkflowExecutionDescription,
+    messages: Sequence[Message],
+    edits: Edits,
+    agent: str,
+) -> list[Message]:
+    """The messages with the edited results.
+
+    Raises:
+        ForkError: a result is of no call before the step, or is not of its tool's type.
+    """
+    calls = {each.call_id: each.name for each in messages if isinstance(each, ToolMessage)}
+    for call_id in edits.results:
+        if call_id not in calls:
+            known = ", ".join([*calls][-10:]) or "none"
+            raise ForkError(f"There is no call {call_id!r} with a result before the step. The newest are: {known}.")
+    if fault := await _result_fault(client, description.task_queue or "", agent, calls, edits.results):
+        raise ForkError(fault)
+    return [_with_result(each, edits.results) for each in messages]
+
+
+async def _result_fault(
+    client: Client, task_queue: str, agent: str, calls: Mapping[str, str], results: Mapping[str, JsonValue]
+) -> str | None:
+    """The first fault of edited results by the result types of the tools, as workers declare them today; None: no fault.
+
+    A tool without a known result type has none, nor has any if no worker answers. `calls`: the tools by the ids of calls.
+    """
+    agents = await AgentReader(client, task_queue).read() or {}
+    tools = agents.get(agent, {}).get("tools", [])
+    schemas = {tool["name"]: tool["result"] for tool in tools if tool.get("result")}
+    for call_id, value in results.items():
+        schema = schemas.get(name := calls[call_id])
+        if schema and (faults := schema_faults(schema_validator(schema), value)):
+            where, what = faults[0]
+            field = f"`{where}`" if where else "it"
+            return f"The result for the call {call_id!r} is not of the result type of `{name}`: {field} {what}."
+    return None
+
+
+def _with_result(message: Message, results: Mapping[str, JsonValue]) -> Message:
+    if not isinstance(message, ToolMessage) or message.call_id not in results:
+        return message
+    value = results[message.call_id]
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return message.model_copy(update={"text": text, "error": None, "content": None})

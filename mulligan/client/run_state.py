@@ -1,0 +1,126 @@
+"""Reads the state of a run with which another run begins: that continues it, or is forked from one of its steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from temporalio.api.history.v1 import WorkflowExecutionStartedEventAttributes
+from temporalio.client import Client, WorkflowExecutionDescription, WorkflowHandle, WorkflowQueryFailedError
+from temporalio.service import RPCError
+
+from mulligan.client.read_run import query_run
+from mulligan.client.start_run import decode_start_input
+from mulligan.client.unless_missing import unless_missing
+from mulligan.values import Message
+from mulligan.wire.resume_page import RESUME_STATE_QUERY, ForkState, ResumeState
+
+Handle = WorkflowHandle[Any, Any]
+
+
+class ResumeError(Exception):
+    """A run cannot be resumed. The message says why, and what to do."""
+
+
+class RunNotFoundError(ResumeError):
+    """There is no such run on this server. Its retention may be over."""
+
+
+class NoWorkerError(ResumeError):
+    """No worker answers for the run. A worker has to replay it to return its conversation."""
+
+
+async def read_run_state(
+    client: Client,
+    run: Handle,
+    description: WorkflowExecutionDescription,
+    at: int | None = None,
+    conversation: str | None = None,
+) -> tuple[ResumeState, list[Message]]:
+    """The state of a run, and all messages of its conversation.
+
+    A run of the chain that ended before a worker began it has none: its state is in the run before it, or, for the first
+    run, in its input.
+
+    Args:
+        client: A client of the run's server.
+        run: The run.
+        description: What Temporal knows of it.
+        at: As of the query: None for the end of the run, or a step (0: the newest) for the conversation before it.
+        conversation: The key or the name of the agent, in a workflow with several.
+
+    Raises:
+        ResumeError: no worker answers (NoWorkerError), the retention of the run that has the step is over
+            (RunNotFoundError), or there is no such state.
+    """
+    messages: list[Message] = []
+    since: int | None = 0
+    chosen = [] if at is None else [at, conversation]
+    while since is not None:
+        try:
+            page = await unless_missing(_query(run, since, chosen))
+        except RPCError as error:
+            start = await _read_start_if_unserved(run)
+            if start is None:
+                raise NoWorkerError(
+                    f"The conversation of {run.id!r} cannot be read now: no worker of the task queue "
+                    f"{description.task_queue!r} answers ({error.message})."
+                ) from None
+            if not start.continued_execution_run_id:
+                return await _state_of_input(client, start, at)
+            run = client.get_workflow_handle(run.id, run_id=start.continued_execution_run_id)
+            continue
+        except WorkflowQueryFailedError as error:
+            verb = "resumed" if at is None else "forked"
+            raise ResumeError(f"The run {run.id!r} cannot be {verb}: {str(error).rstrip('.')}.") from error
+        if page is None:
+            raise RunNotFoundError(_missing(run, chosen))
+        if not page:
+            raise ResumeError(f"The run {run.id!r} never began: its input was refused. Start another one.")
+        state = ResumeState.model_validate(page)
+        if chosen:
+            chosen[0] = state.step  # the newest step of an open run may be another one for the next page
+        if state.earlier is not None:
+            run = client.get_workflow_handle(state.earlier.get("id", run.id), run_id=state.earlier["run_id"])
+            chosen[1] = state.earlier.get("conversation", chosen[1])
+            continue
+        messages += state.messages
+        since = state.next
+    return state, messages
+
+
+def _missing(run: Handle, chosen: list[Any]) -> str:
+    if not chosen or not chosen[0]:
+        return f"There is no run {run.id!r} on this server."
+    where = f"Step {chosen[0]} lies in the workflow run {run.run_id!r} of {run.id!r}"
+    return f"{where}, whose retention is over; choose a later step."
+
+
+async def _query(run: Handle, since: int, chosen: list[Any]) -> Any:
+    """The page; {} where the run never began."""
+    return await query_run(run, RESUME_STATE_QUERY, since, *chosen) or {}
+
+
+async def _state_of_input(
+    client: Client, start: WorkflowExecutionStartedEventAttributes, at: int | None
+) -> tuple[ResumeState, list[Message]]:
+    """The state of a run that no worker began: its input, and the messages in it."""
+    if at is not None and at > 1:
+        raise ResumeError(f"There is no step {at}: no worker has begun the run.")
+    run_input = await decode_start_input(client, start)
+    source = run_input.resumed_from or run_input.forked_from
+    state = ResumeState(input=run_input.model_copy(update={"prompt": None}), once=source.once if source else [])
+    state.foreign_results = run_input.foreign_results
+    if at is not None:
+        state.fork = ForkState(step=1, conversation={}, key="0", steps=0, model="")
+    return state, run_input.new_messages
+
+
+async def _read_start_if_unserved(earlier: Handle) -> WorkflowExecutionStartedEventAttributes | None:
+    """The start event of a run that ended before any worker began it: no query can read it. None: a worker began it."""
+    started = None
+    async for event in earlier.fetch_history_events():
+        if event.HasField("workflow_task_completed_event_attributes"):
+            return None
+        if event.HasField("workflow_execution_started_event_attributes"):
+            started = event.workflow_execution_started_event_attributes
+    return started

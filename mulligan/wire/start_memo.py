@@ -1,0 +1,29 @@
+"""The memo with which a run is started: lists show it, and filter by it, before a worker has begun the run.
+
+Temporal keeps it beside the history, and a payload codec encrypts it as it does the run's input.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mulligan.run_input import FORKED_FROM_MEMO, RESUMED_FROM_MEMO, RunInput
+from mulligan.wire.run_priority import TENANT_MEMO
+from mulligan.wire.ui_summary import task_of
+
+PROMPT_MEMO, USER_MEMO = "mulligan_prompt", "mulligan_user"
+"""The keys of the first line of the run's task, of at most 100 characters, and of its user."""
+
+
+def start_memo(run_input: RunInput) -> dict[str, Any]:
+    """The memo of a run, by its input. What the run has none of is left out."""
+    before, original = run_input.resumed_from, run_input.forked_from
+    memo = {
+        "agent": run_input.agent,
+        TENANT_MEMO: run_input.tenant,
+        USER_MEMO: run_input.user,
+        PROMPT_MEMO: task_of(run_input),
+        RESUMED_FROM_MEMO: before.identity if before else None,
+        FORKED_FROM_MEMO: original.identity if original else None,
+    }
+    return {name: value for name, value in memo.items() if value}

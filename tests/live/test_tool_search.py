@@ -1,0 +1,73 @@
+"""Tools on demand on a real server: strict endpoints accept the requests."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator
+
+import pytest
+
+from mulligan import connect, fork_run
+from mulligan.devserver import DevServer
+from mulligan.worker.loading import load
+from mulligan.worker.wiring import running_worker
+from tests.live.conftest import DONE, Lab, call
+from tests.support.compaction_agents import PROMPT, finding, is_summing_up
+from tests.support.openai_turn import Turn
+
+QUERY, CITY = '{"query": "weather of a city"}', '{"city": "Oslo"}'
+
+
+@pytest.fixture(scope="module")
+async def town(lab: Lab) -> AsyncIterator[Lab]:
+    at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, f"town-{uuid.uuid4().hex[:6]}")
+    async with running_worker(at.client, load(["tests.support.tool_search_agents"]), lab.telemetry, at.task_queue):
+        yield at
+
+
+@pytest.mark.parametrize("api", ["openai", "openai-chat", "anthropic", "google"])
+async def test_what_was_found_is_called(town: Lab, api: str) -> None:
+    turns = [call("find_tools", QUERY, "f1"), call("get_weather", CITY, "c1"), DONE]
+    ran = await town.run(turns, agent="guide", api=api)
+    results = [each["result"]["text"] for each in ran.calls]
+    assert results[0].startswith('[{"name": "get_weather"')
+    assert results[1:] == ["Rain in Oslo."]
+
+
+async def test_a_sub_agent_is_found_and_run(town: Lab) -> None:
+    town.model.script("packer", [Turn(text="Packed.")])
+    turns = [
+        call("find_tools", '{"query": "pack a suitcase"}', "f1"),
+        call("packer", '{"prompt": "Pack."}', "c1"),
+        DONE,
+    ]
+    ran = await town.run(turns, agent="leader")
+    seen = [[tool["function"]["name"] for tool in request.json["tools"]] for request in ran.requests]
+    assert seen == [["find_tools"], ["find_tools", "packer"], ["find_tools", "packer"]]
+    assert ran.calls[1]["result"]["text"] == "Packed."
+    assert ran.calls[1]["run"]["id"].startswith(ran.id)
+
+
+async def test_what_a_recorded_search_has_found_is_there_in_the_fork(town: Lab) -> None:
+    """In the order of the searches."""
+    finds = [("find_tools", QUERY, "f1"), ("find_tools", '{"query": "trains of a station"}', "f2")]
+    ran = await town.run([Turn(calls=finds), call("get_weather", CITY, "c1"), DONE], agent="guide")
+    forked = await town.look(await fork_run(town.client, ran.id, at=1))
+    assert [each["recorded"] for each in forked.calls] == [True] * 3
+    sent = [request.json["tools"] for request in town.model.requests_of(ran.id)]
+    assert [tool["function"]["name"] for tool in sent[1]] == ["find_tools", "get_weather", "get_trains"]
+    assert sent[3:] == sent[:3]
+
+
+async def test_what_was_found_is_still_there_after_continue_as_new(lab: Lab, chain_server: DevServer) -> None:
+    """Also where a compaction has summarized the search and the calls."""
+    client = await connect(chain_server.address)
+    at = Lab(client, lab.model, lab.otlp, lab.telemetry, f"found-{uuid.uuid4().hex[:6]}")
+    async with running_worker(client, load(["tests.support.compaction_agents"]), lab.telemetry, at.task_queue):
+        ran = await at.run(finding(12), agent="page_finder", prompt=PROMPT)
+    runs = [each async for each in client.list_workflows(f"WorkflowId = '{ran.id}'")]
+    assert len(runs) > 1
+    sent = [request.json for request in ran.requests if not is_summing_up(request.json)]
+    tools = [[tool["function"]["name"] for tool in request["tools"]] for request in sent]
+    assert tools == [["find_tools"], *[["find_tools", "close_book", "read_page"]] * 13]
+    assert len(sent[-1]["messages"]) < len(sent)

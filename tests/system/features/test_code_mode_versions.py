@@ -1,0 +1,64 @@
+"""A script goes on where another version of its interpreter runs, older or newer."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from mulligan.devserver import DevServer
+from tests.live.conftest import DONE, Lab, call
+from tests.support.code_agents import executions
+from tests.support.worker_process import worker_process
+
+MODULE = "tests.support.code_agents"
+OLDER = "1.3.0"
+CODE = """
+import asyncio
+
+async def total(n: int) -> float:
+    try:
+        return (await get_order(n))["total"]
+    except ToolError:
+        return -1.0
+
+print(await asyncio.gather(*[total(n) for n in range(3)]))
+for n in range(3, 6):
+    print(await total(n))
+"""
+
+
+@pytest.fixture(scope="module")
+def older(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a worker with the older version."""
+    folder = tmp_path_factory.mktemp("monty")
+    install = ["uv", "pip", "install", "--quiet", "--python", sys.executable, "--target", str(folder)]
+    subprocess.run([*install, f"pydantic-monty=={OLDER}"], check=True)
+    return {"PYTHONPATH": str(folder), "MONTY_BIN": str(folder / "bin" / "monty")}
+
+
+@pytest.mark.parametrize("first_is_older", [True, False])
+@pytest.mark.parametrize("at", [1, 3, 5])
+async def test_another_version_goes_on(
+    lab: Lab, temporal: DevServer, older: dict[str, str], tmp_path: Path, first_is_older: bool, at: int
+) -> None:
+    queue = f"versions-{uuid.uuid4().hex[:6]}"
+    there = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
+    metadata = {"ledger": str(tmp_path / "ledger"), "kill_at": str(at)}
+    turns = [call("run_code", json.dumps({"code": CODE}), "s"), DONE]
+    handle = await there.start(turns, agent="coder", metadata=metadata)
+    environments: list[dict[str, str]] = [older, {}] if first_is_older else [{}, older]
+    async with worker_process(MODULE, queue, temporal, **environments[0]) as first:
+        assert await first.wait() == -9
+    async with worker_process(MODULE, queue, temporal, **environments[1]):
+        ran = await there.look(handle)
+    [script] = ran.calls
+    assert script["result"]["error"] is None
+    done = executions(tmp_path / "ledger")
+    assert len({each["call_id"] for each in done}) == len(done)
+    assert {each["call_id"] for each in done} <= {f"s.{n}" for n in range(1, 7)}
+    assert script["result"]["text"].count("-1.0") <= 3

@@ -1,0 +1,47 @@
+"""The commands in a real terminal of 80 columns, with ids as `mulligan serve` makes them."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import uuid
+from pathlib import Path
+
+from mulligan import connect
+from tests.acceptance.conftest import Run
+from tests.support.tmux import screen_of
+from tests.system.features.test_waiting_commands import QUEUE, following, line_with, serving
+
+MULLIGAN = Path(sys.executable).with_name("mulligan")
+
+
+async def test_list_and_pending_keep_ids_and_columns_whole_in_a_terminal_of_80_columns(
+    mulligan: Run, environment: dict[str, str]
+) -> None:
+    """An id stands on a line of its own, so that it can be copied; nothing is cut off, and a pipe gets a line for each run."""
+    chat, response = f"chat-thread-{uuid.uuid4().hex}", f"resp_{uuid.uuid4().hex}"
+    async with serving(environment):
+        for run_id in (chat, response):
+            ran = await mulligan("start", "teller", "Go", "--id", run_id, "--task-queue", QUEUE)
+            assert ran.code == 0, ran.err
+        async with following(environment, "tail", chat) as tail:
+            await line_with(tail.stdout, "waiting for approval of `refund` since", 30)
+        listed = await screen_of(MULLIGAN, "list", "--limit", "2", env=environment, width=80)
+        wide = await screen_of(MULLIGAN, "list", "--limit", "2", env=environment, width=160)
+        pending = await screen_of(MULLIGAN, "pending", env=environment, width=80)
+        piped = await mulligan("pending")
+        client = await connect(environment["TEMPORAL_ADDRESS"], namespace=environment["TEMPORAL_NAMESPACE"])
+        await asyncio.gather(*(client.get_workflow_handle(each).terminate() for each in (chat, response)))
+    at = listed.index(chat)
+    agent, status, day, clock, seconds = listed[at + 1].split()
+    assert (agent, status, len(day), len(clock)) == ("teller", "waiting", 10, 8)
+    assert float(seconds) > 0
+    assert listed[at + 2].startswith("  waiting for approval of `refund` since ")
+    assert response in listed
+    assert wide[0].split() == ["id", "agent", "status", "started", "seconds"]
+    assert any(line.split()[:3] == [chat, "teller", "waiting"] for line in wide)
+    below = pending[pending.index(chat) + 1]
+    assert below.startswith("  needs approval  c3 ")
+    assert below.endswith('teller: refund {"order": 7}')
+    [line] = [line for line in piped.out.splitlines() if response in line]
+    assert "needs approval" in line

@@ -1,0 +1,85 @@
+"""`/api/openapi.json` of a real server: valid for OpenAPI's validator, and Schemathesis finds that it says what is true."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import uuid
+from pathlib import Path
+
+from mulligan.worker.loading import load
+from mulligan.worker.wiring import running_worker
+from tests.live.conftest import Lab
+from tests.support.http_server import http_server
+from tests.support.own_environment import own_environment
+
+ROOT = Path(__file__).parents[2]
+SCHEMATHESIS, VALIDATOR = "4.32.5", "0.9.0"
+"""Versions on PyPI (MIT; Apache-2.0)."""
+EXAMPLES = 10
+CHECKS = (
+    "not_a_server_error",
+    "status_code_conformance",
+    "content_type_conformance",
+    "response_headers_conformance",
+    "response_schema_conformance",
+    "ignored_auth",
+)
+PARTS = (["--include-method", "GET"], ["--exclude-method", "GET"])
+"""A process for each part: threads of one (`--workers`) make CPython 3.11 fail ("AST constructor recursion depth mismatch")."""
+CONFIG = """
+[parameters]
+run_id = "{run_id}"
+agent = "support"
+wait = 0
+
+[phases.coverage]
+unexpected-methods = []
+"""
+
+
+async def _run(folder: Path, *command: str | Path) -> tuple[int | None, str]:
+    environment = {"PATH": os.environ["PATH"], "HOME": str(folder)}
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=folder, env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    told, _ = await process.communicate()
+    return process.returncode, told.decode()
+
+
+async def test_the_document_is_valid_and_says_what_the_server_does(lab: Lab, tmp_path: Path) -> None:
+    """No request that Schemathesis derives from it is answered with 500, or with anything that it does not say. The agents
+    name no file of the server.
+    """
+    installed = await own_environment(
+        "openapi",
+        f"{SCHEMATHESIS}-{VALIDATOR}",
+        f"schemathesis=={SCHEMATHESIS}",
+        f"openapi-spec-validator=={VALIDATOR}",
+    )
+    python = installed / "bin/python"
+    queue = f"openapi-{uuid.uuid4().hex[:6]}"
+    worker = running_worker(lab.client, load(["tests.support.openapi_agents"]), lab.telemetry, queue)
+    async with worker, http_server(lab.client, task_queue=queue, tokens="ada:token-of-ada") as door:
+        agents = (await door.http.get("/api/agents", headers=door.by("ada"))).text
+        assert '"name":"support"' in agents
+        assert str(ROOT) not in agents
+        document = tmp_path / "openapi.json"
+        document.write_text((await door.http.get("/api/openapi.json")).text)
+        code, told = await _run(tmp_path, python, "-m", "openapi_spec_validator", document)
+        assert code == 0, told
+        example = json.loads(document.read_text())["components"]["schemas"]["NewRun"]["examples"][0]
+        started = await door.http.post("/api/runs", json=example, headers=door.by("ada"))
+        assert started.status_code == 201, started.text
+        (tmp_path / "schemathesis.toml").write_text(CONFIG.format(run_id=started.json()["id"]))
+        schemathesis = (
+            python, installed / "bin/st", "run", f"{door.url}/api/openapi.json",
+            "-H", "Authorization: Bearer token-of-ada", "--checks", ",".join(CHECKS),
+            "--phases", "examples,coverage,fuzzing", "--max-examples", str(EXAMPLES), "--generation-deterministic",
+            "--request-timeout", "20", "--suppress-health-check", "all", "--warnings", "off", "--continue-on-failure",
+        )  # fmt: skip
+        ran = await asyncio.gather(*(_run(tmp_path, *schemathesis, *part) for part in PARTS))
+        for code, told in ran:
+            print(told[-3_000:])
+            assert code == 0, told

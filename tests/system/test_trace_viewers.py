@@ -1,0 +1,152 @@
+"""What viewers of traces show of runs, read by their APIs and compared with the runs: Phoenix, MLflow, and README's Jaeger."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shlex
+import uuid
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+
+from mulligan.devserver import DevServer
+from mulligan.observe.trace_ids import trace_id_of_run
+from tests.support.jaeger_server import JaegerServer
+from tests.support.temporal import connect_to
+from tests.support.trace_viewers import ShownTrace, Viewer, mlflow, phoenix
+from tests.support.worker_process import logging_worker_process, worker_process
+
+ROOT = Path(__file__).parent.parent.parent
+AGENTS = "tests.support.viewed_agents"
+
+ERRORS = {"recovers": 1, "fails": 2, "limited": 0, "asks": 0, "delegates": 1}
+"""Spans that are errors, by agent: one for a recovered call; the call that fails a run, and its `agent.finish`."""
+
+
+def documented(page: str, mentions: str) -> dict[str, str]:
+    """The environment of the worker in the line of a page that mentions something."""
+    [line] = [line for line in (ROOT / page).read_text().splitlines() if line.startswith("OTEL_") and mentions in line]
+    words = shlex.split(line, comments=True)
+    return dict(word.split("=", 1) for word in words[: words.index("uv")])
+
+
+def failed_runs(viewer: str) -> str:
+    """The filter that docs/traces.md names."""
+    [row] = re.findall(rf"^\| {viewer} \|.*filter `(.*?)`", (ROOT / "docs/traces.md").read_text(), re.MULTILINE)
+    return str(row)
+
+
+async def run(client: Client, agent: str, queue: str) -> tuple[WorkflowHandle[Any, Any], dict[str, Any]]:
+    """A run to its end; and what it says of itself."""
+    given = {"agent": agent, "prompt": "Where is order 7?"}
+    handle = await client.start_workflow("AgentWorkflow", given, id=f"{queue}-{agent}", task_queue=queue)
+    if agent == "asks":
+        while not (waiting := await handle.query("pending")):
+            await asyncio.sleep(0.1)
+        await handle.execute_update("decide", {"call_id": waiting[0]["call_id"], "decision": "approve"})
+    try:
+        await handle.result()
+    except WorkflowFailureError:
+        assert agent == "fails"
+    return handle, await handle.query("progress")
+
+
+async def shown(viewer: Viewer, trace_id: str, by: str, errors: int, tokens: tuple[int, int]) -> ShownTrace:
+    """The trace as soon as the viewer has all of it; what it has in the end otherwise."""
+    trace = None
+    for _ in range(60):
+        trace = await viewer.trace(trace_id, by)
+        if trace and (trace.errors, trace.tokens) == (errors, tokens):
+            break
+        await asyncio.sleep(0.5)
+    assert trace is not None
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("name", "start", "status"),
+    [
+        ("Phoenix", phoenix, lambda errors: "ERROR" if errors else "OK"),
+        ("MLflow", mlflow, lambda errors: "OK"),
+    ],
+)
+async def test_a_viewer_shows_each_run_as_it_was(
+    name: str,
+    start: Callable[[Path], AbstractAsyncContextManager[Viewer]],
+    status: Callable[[int], str],
+    temporal: DevServer,
+    tmp_path: Path,
+) -> None:
+    """A run's tokens are counted once, those of sub-agents too; a failed run, and no other one, is found as failed."""
+    queue = f"viewed-{uuid.uuid4().hex[:6]}"
+    client = await connect_to(temporal)
+    environment = documented("docs/traces.md", f"# {name}")
+    async with start(tmp_path) as viewer:
+        environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = viewer.otlp_url
+        async with worker_process(AGENTS, queue, temporal, **environment):
+            runs = {agent: await run(client, agent, queue) for agent in ERRORS}
+        traces = {}
+        for agent, (handle, progress) in runs.items():
+            trace_id = trace_id_of_run(handle.id, handle.first_execution_run_id or "")
+            tokens = progress["usage"]["input_tokens"], progress["usage"]["output_tokens"]
+            trace = await shown(viewer, trace_id, failed_runs(name), ERRORS[agent], tokens)
+            traces[agent] = trace
+            assert trace == ShownTrace(
+                status(ERRORS[agent]), f"invoke_agent {agent}", tokens, handle.id, ERRORS[agent], agent == "fails"
+            )
+    assert [agent for agent, trace in traces.items() if trace.failed] == ["fails"]
+    for agent, trace in traces.items():
+        print(f"{name}: {agent}: {trace}")
+
+
+async def test_phoenix_shows_what_the_model_was_sent_and_wrote(temporal: DevServer, tmp_path: Path) -> None:
+    """With content, its pages have the messages and calls of each request, and once a run the instructions and the tools."""
+    queue = f"content-{uuid.uuid4().hex[:6]}"
+    client = await connect_to(temporal)
+    environment = documented("docs/traces.md", "# Phoenix")
+    environment["OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"] = "true"
+    async with phoenix(tmp_path) as viewer:
+        environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = viewer.otlp_url
+        async with worker_process(AGENTS, queue, temporal, **environment):
+            handle, _ = await run(client, "recovers", queue)
+            messages = (await handle.query("messages"))["messages"]
+        spans: list[tuple[str, dict[str, Any]]] = []
+        while "agent.finish" not in dict(spans):
+            spans = await viewer.attributes(trace_id_of_run(handle.id, handle.first_execution_run_id or ""))
+            await asyncio.sleep(0.5)
+    chats = [attributes["llm"] for name, attributes in spans if name.startswith("chat ")]
+    last = max(chats, key=lambda each: len(each["input_messages"]))
+    sent = [each["message"] for each in last["input_messages"]]
+    assert [each["role"] for each in sent] == [each["role"] for each in messages[:-1]]
+    assert sent[0]["content"] == "Where is order 7?"
+    made = [call["name"] for each in messages for call in each.get("tool_calls", [])]
+    called = [call["tool_call"]["function"]["name"] for each in sent for call in each.get("tool_calls", [])]
+    assert called == made == ["look_up", "look_up"]
+    assert [each["message"]["content"] for each in last["output_messages"]] == ["It is on its way."]
+    root = dict(spans)["invoke_agent recovers"]["llm"]
+    assert root["input_messages"][0]["message"] == {"role": "system", "content": "Find orders."}
+    [tool] = root["tools"]
+    assert "look_up" in tool["tool"]["json_schema"]
+
+
+async def test_the_readmes_line_works_with_jaeger_as_it_is(jaeger: JaegerServer, temporal: DevServer) -> None:
+    """The worker has nothing to warn of, and Jaeger has the trace."""
+    queue = f"readme-{uuid.uuid4().hex[:6]}"
+    client = await connect_to(temporal)
+    environment = documented("README.md", "mulligan worker")
+    assert environment["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://localhost:4317"
+    environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = jaeger.otlp_url
+    async with logging_worker_process(AGENTS, queue, temporal, **environment) as process:
+        handle, _ = await run(client, "recovers", queue)
+        process.terminate()
+        assert process.stderr
+        told = (await process.stderr.read()).decode()
+    spans = await jaeger.spans(trace_id_of_run(handle.id, handle.first_execution_run_id or ""))
+    assert "agent.finish" in [span["name"] for span in spans]
+    assert "WARNING" not in told
+    assert "ERROR" not in told

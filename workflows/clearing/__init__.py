@@ -1,0 +1,1 @@
+"""Clearing: requests leave out the results of older steps."""

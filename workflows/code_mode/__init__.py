@@ -1,0 +1,1 @@
+"""Code mode: scripts of the model, whose calls are calls of tools."""

@@ -1,0 +1,101 @@
+"""Runs calls of `run_code`: the script itself in activities, and each call that it makes as a tool call of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import BaseModel
+from temporalio import workflow
+from temporalio.common import RetryPolicy
+
+from mulligan.wire.agent_facts import AGENT_NOT_SERVED
+from mulligan.wire.code_mode import (
+    RUN_CODE,
+    RUN_SCRIPT,
+    SCRIPT_QUERY,
+    RecordedScriptCall,
+    ScriptPage,
+    ScriptPageRequest,
+)
+from mulligan.wire.shorten import json_size
+from mulligan.wire.tool_call import ToolOutcome
+from mulligan.workflows import limits
+from mulligan.workflows.code_mode.running_script import RunningScript, ScriptWait
+from mulligan.workflows.conversation.conversation import Conversation
+from mulligan.workflows.feature import Feature
+from mulligan.workflows.scheduling import Schedule
+from mulligan.workflows.step_call import StepCall
+
+if TYPE_CHECKING:
+    from mulligan.workflows.workflow_agents import WorkflowAgents
+
+
+class CodeFacts(BaseModel):
+    """What was pinned when the turn opened. `timeout`: seconds of the interpreter's own time."""
+
+    max_calls: int
+    timeout: float
+
+
+class CodeMode(Feature):
+    """The scripts of one agent. Their state is in the records of their step, where continue-as-new carries it."""
+
+    facts_type = CodeFacts
+    schedules: ClassVar = {
+        # A part of a script has no effect: it is tried until it succeeds.
+        RUN_SCRIPT: Schedule(has_heartbeat=True, retry=RetryPolicy(non_retryable_error_types=[AGENT_NOT_SERVED]))
+    }
+    waits: ClassVar = (ScriptWait,)
+
+    @classmethod
+    def listen(cls, agents: WorkflowAgents) -> None:
+        """Set the handler of the query for what a script has done."""
+
+        def script(request: ScriptPageRequest) -> ScriptPage:
+            """A page of what a script has done so far, for a worker that runs it again."""
+            agent = agents.find(request.conversation)
+            if agent is None or not agent.conversation.steps:
+                raise ValueError("There is no such script.")
+            return _page(agent.conversation, request, agent.calls)
+
+        if workflow.get_query_handler(SCRIPT_QUERY) is None:
+            workflow.set_query_handler(SCRIPT_QUERY, script)
+
+    async def run_call(self, call: StepCall, then: Callable[[StepCall], Awaitable[ToolOutcome]]) -> ToolOutcome:
+        """Run a script to its end, and all calls that it makes."""
+        facts = self.agent.pinned(self, CodeFacts)
+        if call.call.name != RUN_CODE or facts is None:
+            return await then(call)
+        schedule = replace(self.schedules[RUN_SCRIPT], timeout=timedelta(seconds=facts.timeout) + limits.SCRIPT_MARGIN)
+        script = RunningScript(
+            agent=self.agent, call=call, max_calls=facts.max_calls, timeout=facts.timeout, schedule=schedule
+        )
+        return await script.run()
+
+
+def _page(conversation: Conversation, request: ScriptPageRequest, calls: list[StepCall]) -> ScriptPage:
+    """The calls of a script of the newest step from number `since` on: as many as fit, and at least one if there is any."""
+    script = next((each for each in calls if each.call.id == request.call_id and each.of is None), None)
+    if script is None:
+        raise ValueError("There is no such script.")
+    arguments = script.record.arguments
+    inner = conversation.inner_calls(script.index)
+    page = ScriptPage(
+        code=str(arguments.get("code", "")) if isinstance(arguments, dict) else "",
+        delivered=script.record.delivered,
+        calls=[],
+        total=len(inner),
+    )
+    size = 0
+    for _, each in inner[max(0, request.since) :]:
+        recorded = RecordedScriptCall(name=each.call.name, arguments=each.record.written(each.call))
+        if each.result is not None:
+            recorded.text, recorded.error = each.result.text, each.result.error
+        size += json_size(recorded.model_dump(mode="json"))
+        if page.calls and size > limits.PAGE_BYTES:
+            break
+        page.calls.append(recorded)
+    return page

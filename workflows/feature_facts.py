@@ -1,0 +1,31 @@
+"""Checks what was pinned for the features of an agent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pydantic import ValidationError
+
+from mulligan.errors import InvalidActivityResultError
+from mulligan.wire.agent_facts import AgentFacts
+from mulligan.workflows.feature import Feature
+
+
+def check_feature_facts(features: Iterable[Feature], facts: AgentFacts, activity: str) -> None:
+    """Check what was pinned for features. `activity`: whose result has the facts.
+
+    Raises:
+        InvalidActivityResultError: a worker of another version has written it.
+    """
+    for feature in features:
+        pinned = facts.features.get(feature.name())
+        try:
+            if pinned is not None and feature.facts_type is not None:
+                feature.facts_type.model_validate(pinned)
+        except ValidationError as error:
+            fault = error.errors(include_url=False)[0]
+            where = ".".join(map(str, (feature.name(), *fault["loc"])))
+            raise InvalidActivityResultError(
+                f"The result of the activity {activity!r} cannot be used: {where}: {fault['msg']}. A worker of another "
+                "version, or another program, has written it."
+            ) from None

@@ -1,0 +1,1 @@
+"""Handoffs: another agent takes the conversation of a run over."""

@@ -1,0 +1,1 @@
+"""Results that calls of a fork get from the run it was forked from."""
