@@ -36,18 +36,21 @@ CALLS = st.tuples(
 
 
 class Until(threading.Event):
-    """Set when the functions that wait for it end. `is_awaited`: whether one waits."""
+    """Set when the functions that wait for it end."""
 
-    is_awaited = False
+    waits_in_thread = False
+    blocks_loop = False
 
-    def wait(self, timeout: float | None = None) -> bool:
-        self.is_awaited = True
-        return super().wait(timeout)
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a function waits for it."""
+        return self.waits_in_thread or self.blocks_loop
 
 
 def tool(_number: int) -> Callable[[Until | None], str]:
     def hang_or_answer(until: Until | None = None) -> str:
         if until is not None:
+            until.waits_in_thread = True
             until.wait()
         return "answer"
 
@@ -58,6 +61,7 @@ def async_tool(_number: int) -> Callable[[Until | None], Awaitable[str]]:
     async def hang_or_answer(until: Until | None = None) -> str:
         async def in_a_task_of_its_own() -> None:
             if until is not None:
+                until.blocks_loop = True
                 until.wait()
 
         await asyncio.gather(in_a_task_of_its_own())
@@ -233,7 +237,8 @@ def test_other_runs_are_answered_while_all_calls_of_one_run_hang_at_once(calls: 
         hanging = [asyncio.create_task(worker.call(call, AMPLE, over)) for call in calls]
         try:
             # What runs on a loop at the moment when another function blocks it has to wait for that one.
-            while calls and not over.is_awaited:
+            kinds = {kind for kind, _, _ in calls}
+            while ("hung" in kinds) > over.waits_in_thread or ("blocker" in kinds) > over.blocks_loop:
                 await asyncio.sleep(0.001)
             others: list[Call] = [(k, "b", 0) for k in ("quick", "quick async", "guard", "fixer")]
             assert await asyncio.gather(*(worker.call(call, AMPLE) for call in others)) == ["answer"] * 4

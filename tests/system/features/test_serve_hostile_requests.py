@@ -201,7 +201,8 @@ def requests_of(method: str, route: APIRoute, run_id: str) -> Iterator[Sent]:
     }
     base = path_of(route, known)
     body = BODIES.get(route.path) if method == "POST" else None
-    plain: dict[str, Any] = {} if method == "GET" else {"data": FORMS[route.path]} if body is None else {"json": body}
+    has_body = method not in {"GET", "HEAD"}
+    plain: dict[str, Any] = {} if not has_body else {"data": FORMS[route.path]} if body is None else {"json": body}
     if route.path == "/api/webhooks/openai":  # its signature is compared for a time that is now
         plain["headers"] = {"webhook-id": "1", "webhook-timestamp": str(int(time.time()))}
     for name in (each.alias for each in route.dependant.path_params):
