@@ -33,6 +33,7 @@ class Progress:
         self._left: Counter[str] = Counter()  # tests, by folder
         self._all = 0
         self._seconds: defaultdict[str, list[float]] = defaultdict(list)
+        self._done: set[str] = set()
         self._failed = 0
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -51,6 +52,8 @@ class Progress:
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
         """Count the report as usual, but print no letter."""
+        if report.outcome == "rerun":  # type: ignore[comparison-overlap] # pytest-rerunfailures, in CI
+            return "rerun", "", "RERUN"
         if report.failed:
             return ("failed" if report.when == "call" else "error"), "", "FAILED"
         if hasattr(report, "wasxfail"):
@@ -69,8 +72,12 @@ class Progress:
         if report.failed:
             self._failed += 1
             self._line(f"FAILED {report.nodeid}" + ("" if report.when == "call" else f" ({report.when})"))
+        if report.outcome == "rerun":  # type: ignore[comparison-overlap]
+            self._line(f"FAILED, RUN AGAIN {report.nodeid}")
         if report.when == "teardown":
-            self._left[_folder(report.nodeid)] -= 1
+            if report.nodeid not in self._done:  # not counted twice where it is run again
+                self._done.add(report.nodeid)
+                self._left[_folder(report.nodeid)] -= 1
             self._show()
 
     @pytest.hookimpl(tryfirst=True)
