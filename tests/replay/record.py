@@ -15,13 +15,14 @@ import sys
 import tempfile
 import threading
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from mulligan import Agent, ToolCall, ToolContext, connect
+from mulligan import Agent, ToolCall, ToolContext, connect, fork_run
 from mulligan.client.callback_tokens import RESPONSE, callback_tokens
 from mulligan.client.served_agents import ServedAgents, read_other_workers
 from mulligan.devserver import temporal_server
@@ -39,7 +40,17 @@ from tests.support.people_agents import refund
 ROOT = Path(__file__).parent.parent.parent
 FOLDER = Path(__file__).parent / "histories"
 
-UPDATES, REFUND = "updates", '{"order": 7, "amount": {"euros": 12.5}}'
+UPDATES, MODULE, REFUND = "updates", "module", '{"order": 7, "amount": {"euros": 12.5}}'
+
+SCRIPT = """import asyncio
+found = await asyncio.gather(get_order(1), get_order(-2), note("x"))
+try:
+    await get_order(99)
+except ToolError as error:
+    print(error)
+print(await refund(7))
+found[1]["total"]
+"""
 
 RUNS: dict[str, dict[str, Any]] = {
     "recovered": {
@@ -235,6 +246,51 @@ RUNS: dict[str, dict[str, Any]] = {
     },
     "silent": {"turns": [Turn(text=""), Turn(text="")]},
 }
+ALONE: dict[str, dict[str, Any]] = {
+    "scripted": {
+        MODULE: "code_agents",
+        "turns": [
+            call("run_code", json.dumps({"code": "oops("}), "s"),
+            call("run_code", json.dumps({"code": SCRIPT}), "t"),
+            DONE,
+        ],
+        "agent": "coder",
+        UPDATES: [("decide", {"call_id": "t.5", "decision": "approve", "arguments": {"order": 8}})],
+    },
+    "handed_over": {
+        MODULE: "handoff_agents",
+        "turns": [
+            Turn(calls=[("look_up", '{"order": 7}', "l"), ("transfer_to_desk", "{}", "d")]),
+            Turn(calls=[("refund", '{"order": 7}', "r"), ("transfer_to_reception", "{}", "b")]),
+            DONE,
+        ],
+        "agent": "reception",
+        "api": "openai",
+        UPDATES: [("decide", {"call_id": "r", "decision": "approve"})],
+    },
+    "found": {
+        MODULE: "tool_search_agents",
+        "turns": [
+            call("find_tools", '{"query": "weather in a city"}'),
+            call("get_weather", '{"city": "Rome"}'),
+            call("get_trains", '{"place": "Rome"}'),
+            DONE,
+        ],
+        "agent": "guide",
+    },
+    "guarded": {
+        MODULE: "guarded_agents",
+        "turns": [
+            call("read_mail", '{"box": "in"}', "m"),
+            call("read_account", "{}", "a"),
+            call("pay", '{"to": "Ada", "euros": 5}', "p"),
+            DONE,
+        ],
+        "agent": "clerk",
+        UPDATES: [("decide", {"call_id": "p", "decision": "approve"})],
+    },
+}
+"""Runs on a server and a worker of their own, as agents of several modules have equal names."""
 TWO_TURNS = "two_turns"
 
 
@@ -266,18 +322,7 @@ async def record(prefix: str, names: Sequence[str]) -> None:
             for name, given in RUNS.items():
                 if names and name not in names:
                     continue
-                run_id = f"{name}-{uuid.uuid4().hex[:6]}"
-                model.script(run_id, given["turns"])
-                start = {"agent": "shop", "prompt": "Go.", "model": f"{given.get('api', 'openai-chat')}:{run_id}"}
-                start |= {key: value for key, value in given.items() if key not in ("turns", "api", UPDATES)}
-                handle = await client.start_workflow("AgentWorkflow", start, id=run_id, task_queue="agents")
-                for update, argument in given.get(UPDATES, ()):
-                    if update == "response_ended_of":
-                        await say_ended(handle, model, argument["response"])
-                    else:
-                        await say(handle, update, argument)
-                await asyncio.gather(handle.result(), return_exceptions=True)
-                await save(client, run_id, f"{prefix}-{name}")
+                await run_and_save(client, model, prefix, name, given)
             if names and TWO_TURNS not in names:
                 return
             models = []
@@ -384,7 +429,51 @@ async def record_cancelled_check(prefix: str) -> None:
         await save(client, "checked", f"{prefix}-cancelled_during_check")
 
 
-OTHERS = {
+async def record_forks(prefix: str) -> None:
+    """Record forks of a run: to its end with recorded results, and to a call that was not recorded."""
+    async with temporal_server() as server, OpenAIServer() as model:
+        os.environ.update(model.environment())
+        client = await connect(server.address, identity="recorder")
+        async with running_worker(client, load(["tests.support.shop_agents"]), Telemetry(), "agents"):
+            model.script("original", [call("now"), call("search_orders", '{"customer": "Ada"}'), DONE])
+            start = {"agent": "shop", "prompt": "Go.", "model": "openai-chat:original"}
+            await (await client.start_workflow("AgentWorkflow", start, id="o", task_queue="agents")).result()
+            for name, turns in {"forked": [call("now"), DONE], "diverged": [call("now"), call("flaky")]}.items():
+                model.script(name, turns)
+                edits = {"prompt": "Go on.", "model": f"openai-chat:{name}"}
+                handle = await fork_run(client, "o", at=1, edits=edits, new_id=name)
+                await asyncio.gather(handle.result(), return_exceptions=True)
+                await save(client, name, f"{prefix}-{name}")
+
+
+async def record_alone(name: str, prefix: str) -> None:
+    """Record a run of `ALONE`."""
+    async with temporal_server() as server, OpenAIServer() as model:
+        os.environ.update(model.environment())
+        client = await connect(server.address, identity="recorder")
+        async with running_worker(client, load([f"tests.support.{ALONE[name][MODULE]}"]), Telemetry(), "agents"):
+            await run_and_save(client, model, prefix, name, ALONE[name])
+
+
+async def run_and_save(client: Any, model: OpenAIServer, prefix: str, name: str, given: dict[str, Any]) -> None:
+    """Start a run, send its updates, and save its history when it has ended."""
+    run_id = f"{name}-{uuid.uuid4().hex[:6]}"
+    model.script(run_id, given["turns"])
+    start = {"agent": "shop", "prompt": "Go.", "model": f"{given.get('api', 'openai-chat')}:{run_id}"}
+    start |= {key: value for key, value in given.items() if key not in ("turns", "api", UPDATES, MODULE)}
+    handle = await client.start_workflow("AgentWorkflow", start, id=run_id, task_queue="agents")
+    for update, argument in given.get(UPDATES, ()):
+        if update == "response_ended_of":
+            await say_ended(handle, model, argument["response"])
+        else:
+            await say(handle, update, argument)
+    await asyncio.gather(handle.result(), return_exceptions=True)
+    await save(client, run_id, f"{prefix}-{name}")
+
+
+OTHERS: dict[str, Callable[[str], Coroutine[Any, Any, None]]] = {
+    **{name: partial(record_alone, name) for name in ALONE},
+    "forks": record_forks,
     "batches": record_batches,
     "budgets": record_budgets,
     "other_agents": record_other_agents,
