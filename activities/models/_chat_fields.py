@@ -26,13 +26,18 @@ _TEXT_PARTS = ("text", "refusal")
 
 def kept_fields(message: Mapping[str, Any]) -> dict[str, Any]:
     """What is kept of a message of an answer: all that is not its text, its refusal and its functions' calls."""
-    fields = {name: value for name, value in message.items() if name not in _OF_MESSAGE and value not in (None, [], "")}
+    fields = {name: value for name, value in message.items() if name not in _OF_MESSAGE and not _is_empty(value)}
     content = message.get(CONTENT)
     if isinstance(content, list) and not all(map(is_text_part, content)):
         fields[CONTENT] = content
     calls = message.get(CALLS)
     places = [_place(call) for call in calls] if isinstance(calls, list) else []
     return {**fields, CALLS: places} if any(places) else fields
+
+
+def _is_empty(value: object) -> bool:
+    """Whether a field says nothing, as LiteLLM's `provider_specific_fields: {"refusal": null}`."""
+    return all(map(_is_empty, value.values())) if isinstance(value, dict) else value in (None, [], "")
 
 
 def is_text_part(part: object) -> bool:
