@@ -113,6 +113,7 @@ def test_each_stored_type_of_event_is_built_from_its_log_entry() -> None:
     log.tool_call_deferred(0)
     log.tool_call_settled(0)
     log.answer_rejected()
+    log.handed_over(0, "a", "b", "n")
     log.message(conversation.append(UserMessage(role="user", text="Hello")))
     log.compacted(2)
     log.stopping()
