@@ -121,6 +121,7 @@ def test_the_kinds_of_mistakes_by_the_model_are_those_of_the_contract() -> None:
     assert sorted(MODELS_OWN_MISTAKES) == [
         "duplicate_call",
         "invalid_arguments",
+        "invalid_code",
         "invalid_json",
         "truncated_call",
         "unknown_tool",
