@@ -51,6 +51,8 @@ class WorkerGroup:
         """Why the group serves nothing, or not everything that it should; "" while it serves."""
         if self.failure is not None:
             return str(self.failure)
+        if self._stopping:
+            return "draining"
         return "; ".join(monitor.reason for monitor in self.monitors if monitor.reason)
 
     async def until_failed(self) -> WorkerStoppedError:

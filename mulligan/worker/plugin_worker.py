@@ -13,6 +13,7 @@ from mulligan.client.settings import Settings, settings
 from mulligan.observe.telemetry import Telemetry
 from mulligan.worker.activity_workers import MODELS_SUFFIX, activity_workers, queues_beside
 from mulligan.worker.all_endpoints import check_endpoints
+from mulligan.worker.connection_error import connection_error
 from mulligan.worker.group import WorkerGroup
 from mulligan.worker.loading import ACTIVITY_TYPES, LoadedModules
 from mulligan.worker.logs import ActivityLogFields, say, shorten_failures
@@ -51,7 +52,7 @@ OWN_OPTIONS = {
     "max_concurrent_workflow_tasks": "Worker(max_concurrent_workflow_tasks=…)",
     "max_activities_per_second": "Worker(max_activities_per_second=…)",
     "max_task_queue_activities_per_second": "Worker(max_task_queue_activities_per_second=…)",
-    "health_address": "a check of your own that reads MulliganPlugin.unready",
+    "health_address": "a check of your own that awaits MulliganPlugin.unready()",
 }
 """The settings of `mulligan worker` that have no effect on a worker that somebody else makes, and what has it there."""
 
@@ -72,6 +73,7 @@ class PluginWorker:
         shorten_failures(types, is_encrypted=chosen.is_encrypted)
         self.group: WorkerGroup | None = None
         """The workers while they run."""
+        self._client: Client | None = None
         self._telemetry, self._features = Telemetry(), LoadedFeatures(loaded)
         self._served = None if _is_versioned(config) else served_agents(loaded, queue)
         if self._served is not None:
@@ -105,7 +107,7 @@ class PluginWorker:
             async with self._activities.opened() as activities:
                 client_config = config["client"].config(active_config=True)
                 # The plugins of the client have configured the first worker already.
-                client = Client(**(client_config | {"plugins": []}))
+                client = self._client = Client(**(client_config | {"plugins": []}))
                 beside, their_monitors = self._beside(client, config, activities, self.group)
                 monitors = [*self._monitors(client, config), *their_monitors]
                 async with warning_of_other_agents(client, self._served if self._served and self._served.tag else None):
@@ -113,6 +115,12 @@ class PluginWorker:
         finally:
             self.group = None
             await asyncio.to_thread(self._telemetry.shutdown)
+
+    async def unready(self) -> str:
+        """Why the workers serve nothing, or not everything that they should; "" while they serve."""
+        if self.group is None or self._client is None:
+            return "starting"
+        return self.group.unready or await connection_error(self._client)
 
     def _beside(
         self, client: Client, config: WorkerConfig, activities: Sequence[Callable[..., Any]], group: WorkerGroup

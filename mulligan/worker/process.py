@@ -7,12 +7,9 @@ import signal
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
-from temporalio.api.workflowservice.v1 import GetSystemInfoRequest
 from temporalio.client import Client
-from temporalio.service import RPCError
 
 from mulligan.activities.models.available_providers import import_sdks
 from mulligan.client.connect import CannotConnectError, check_namespace, connect, explain_connection_error
@@ -23,6 +20,7 @@ from mulligan.observe.forwarded_spans import ForwardedSpans
 from mulligan.observe.metrics import temporal_runtime
 from mulligan.observe.telemetry import Telemetry
 from mulligan.worker.all_endpoints import check_endpoints
+from mulligan.worker.connection_error import connection_error
 from mulligan.worker.group import WorkerGroup, WorkerStoppedError
 from mulligan.worker.health import health_server
 from mulligan.worker.loading import load, modules_to_load
@@ -155,7 +153,7 @@ class _Health:
         """Why this process serves nothing; "" while it serves."""
         if self.client is None or self.group is None or self.stop.is_set():
             return "draining" if self.stop.is_set() else "starting"
-        return self.group.unready or await _connection_error(self.client)
+        return self.group.unready or await connection_error(self.client)
 
 
 @asynccontextmanager
@@ -185,12 +183,3 @@ async def _health(link: SupervisorLink | None, stop: asyncio.Event) -> AsyncIter
 
 def _say_nothing(line: str) -> None:
     """Drop a line: the first process of a supervisor prints it for all."""
-
-
-async def _connection_error(client: Client) -> str:
-    """Why the server cannot be reached. Empty if it answers."""
-    try:
-        await client.workflow_service.get_system_info(GetSystemInfoRequest(), timeout=timedelta(seconds=2), retry=False)
-    except RPCError as error:
-        return f"Temporal does not answer: {error.status.name}"
-    return ""

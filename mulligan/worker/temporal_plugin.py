@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
@@ -107,14 +108,15 @@ class MulliganPlugin(ClientPlugin, WorkerPlugin):
         """Open what agents need, run the worker, and close it."""
         await self._workers[worker.config(active_config=True)["workflow_runner"]].run(worker, next)
 
-    @property
-    def unready(self) -> str:
-        """Why a worker of this plugin serves nothing, or not everything that it should; "" while all serve.
+    async def unready(self) -> str:
+        """Say why a worker of this plugin serves nothing, or not everything that it should; "" while all serve.
 
-        For a readiness check. A worker counts from when it runs until it has ended.
+        For a readiness check: a worker that drains is not ready, nor is one whose server does not answer within 2 s. It
+        counts from when it runs until it has ended.
         """
-        groups = [each.group for each in self._workers.values() if each.group is not None]
-        return "; ".join(group.unready for group in groups if group.unready) if groups else "no worker runs"
+        running = [each for each in self._workers.values() if each.group is not None]
+        reasons = await asyncio.gather(*(each.unready() for each in running))
+        return "; ".join(dict.fromkeys(filter(None, reasons))) if running else "no worker runs"
 
     @staticmethod
     def set_up_logging() -> None:

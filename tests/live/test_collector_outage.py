@@ -11,14 +11,14 @@ import pytest
 from mulligan.devserver import DevServer
 from mulligan.observe import span_export
 from mulligan.observe.telemetry import Telemetry
-from mulligan.worker.loading import load
-from mulligan.worker.wiring import running_worker
 from tests.support.otlp_receiver import OtlpReceiver
+from tests.support.own_worker import BOTH_KINDS, serving
 from tests.support.temporal import connect_to
 
 
+@BOTH_KINDS
 async def test_a_run_ends_while_the_collector_is_down_and_the_worker_exports_its_spans_at_its_end(
-    temporal: DevServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    temporal: DevServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
     """The bound of a wait is an hour here: a run that waited would not end."""
     monkeypatch.setattr(span_export, "PARENT_EXPORT_SECONDS", 3_600)
@@ -31,10 +31,10 @@ async def test_a_run_ends_while_the_collector_is_down_and_the_worker_exports_its
         for name, value in receiver.environment("grpc").items():
             monkeypatch.setenv(name, value)
         tracing = Telemetry(exports=True)
-        async with running_worker(client, load(["tests.support.sub_agent_teams"]), tracing, queue):
+        async with serving(kind, client, ["tests.support.sub_agent_teams"], tracing, queue):
             given = {"agent": "chief", "prompt": "say hello"}
             result = await client.execute_workflow("AgentWorkflow", given, id=queue, task_queue=queue, result_type=dict)
-        receiver.accept()
+            receiver.accept()
         await asyncio.to_thread(tracing.shutdown)
         spans = receiver.spans(trace_id=result["trace_id"])
     assert sorted(span.name for span in spans) == [

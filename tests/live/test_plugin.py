@@ -307,17 +307,17 @@ async def test_a_plugin_says_why_its_workers_are_not_ready(temporal: DevServer) 
     """For the readiness check of the program."""
     agents = plugin()
     client = await connected(temporal, agents)
-    assert agents.unready == "no worker runs"
+    assert await agents.unready() == "no worker runs"
     async with Worker(client, task_queue=an_id(), graceful_shutdown_timeout=timedelta(seconds=1)):
         async with asyncio.timeout(60):
-            while bool(agents.unready):
+            while await agents.unready():
                 await asyncio.sleep(0.01)
         [running] = agents._workers.values()
         assert running.group is not None
         for monitor in running.group.monitors[:2]:
             monitor.reason = f"not polling {monitor.task_type} tasks"
-        assert agents.unready == "not polling workflow tasks; not polling activity tasks"
-    assert agents.unready == "no worker runs"
+        assert await agents.unready() == "not polling workflow tasks; not polling activity tasks"
+    assert await agents.unready() == "no worker runs"
 
 
 def test_every_worker_in_docs_and_examples_has_a_grace_time() -> None:

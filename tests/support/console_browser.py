@@ -20,6 +20,9 @@ TOKENS = "ada:token-of-ada,bob:token-of-bob:*"
 AXE = "4.14.1"
 WAIT = 60_000
 """Milliseconds: other tests run at the same time."""
+PAST_THE_EDGE = """[...document.querySelectorAll("main *")].filter((each) => each.getBoundingClientRect().right > innerWidth)
+    .map((each) => each.outerHTML.slice(0, 150)).slice(0, 5)"""
+"""The first elements that do not fit, for who reads the failure."""
 expect.set_options(timeout=WAIT)
 
 
@@ -65,12 +68,13 @@ async def check_accessible(page: Page, axe: str, path: str) -> None:
         for summary in await page.locator("details > summary").all():
             if await summary.is_visible():
                 await summary.click()
-        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (path, width)
+        is_wider = await page.evaluate("document.documentElement.scrollWidth > innerWidth")
+        assert not is_wider, (path, width, await page.evaluate(PAST_THE_EDGE))
         if width != 2560:
             await page.evaluate(axe)
             broken = await page.evaluate("axe.run().then((found) => found.violations)")
             rules = [(each["id"], [node["html"][:200] for node in each["nodes"]]) for each in broken]
-            assert rules == [], (path, width)
+            assert rules == [], (path, width, rules)
 
 
 async def start(

@@ -10,8 +10,9 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -23,6 +24,7 @@ from temporalio.worker import Worker
 from mulligan import MulliganPlugin
 from mulligan.observe.telemetry import Telemetry
 from mulligan.worker.group import WorkerGroup
+from mulligan.worker.health import health_server
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 
@@ -52,20 +54,26 @@ async def _own_worker(
         yield group
 
 
-async def main(module: str, queue: str, log: str) -> None:
-    """Serve until SIGTERM. `log`: `ours`, as `mulligan worker` writes it, or `python`, as a program may have set it up."""
-    if log == "ours":
+async def main(module: str, queue: str) -> None:
+    """Serve until SIGTERM. With `OWN_LOG=python` the program has set up its log by itself; with `OWN_HEALTH` it has a check."""
+    if os.environ.get("OWN_LOG") != "python":
         MulliganPlugin.set_up_logging()
     else:
         logging.basicConfig(level=logging.INFO)
     config = ClientConfig.load_client_connect_config()
-    client = await Client.connect(**config, plugins=[MulliganPlugin(load=[module])], runtime=MulliganPlugin.runtime())
-    worker = Worker(client, task_queue=queue, graceful_shutdown_timeout=timedelta(seconds=1))
+    plugin = MulliganPlugin(load=[module])
+    client = await Client.connect(**config, plugins=[plugin], runtime=MulliganPlugin.runtime())
+    grace = timedelta(seconds=float(os.environ.get("OWN_GRACE_SECONDS", "1")))
+    worker = Worker(client, task_queue=queue, graceful_shutdown_timeout=grace)
     stopping: list[asyncio.Task[None]] = []
     asyncio.get_running_loop().add_signal_handler(
         signal.SIGTERM, lambda: stopping.append(asyncio.create_task(worker.shutdown()))
     )
-    await worker.run()
+    async with AsyncExitStack() as stack:
+        if address := os.environ.get("OWN_HEALTH"):
+            bound = await stack.enter_async_context(health_server(address, plugin.unready))
+            print(f"Health checks at http://{bound}/readyz", file=sys.stderr, flush=True)
+        await worker.run()
 
 
 if __name__ == "__main__":
@@ -73,4 +81,4 @@ if __name__ == "__main__":
     parser.add_argument("--load", required=True)
     parser.add_argument("--task-queue", required=True)
     given = parser.parse_args()
-    asyncio.run(main(given.load, given.task_queue, os.environ.get("OWN_LOG", "ours")))
+    asyncio.run(main(given.load, given.task_queue))

@@ -34,7 +34,7 @@ REFUND = '{"order": 7, "amount": {"euros": 2}}'
 ASKING = Turn("One moment.", calls=[("refund", REFUND, "c1"), ("ask_person", '{"question": "Which?"}', "c2")])
 NAP = ("nap", '{"seconds": 240}', "c2")
 BESIDE_A_NAP = Turn("One moment.", calls=[("refund", REFUND, "c1"), NAP])
-"""An approval beside a tool that runs until the test wakes it."""
+"""An approval beside a tool that runs until the test wakes it: as long as a person needs, so for one of 60 s as well."""
 VERSIONS: dict[int, dict[str, str]] = {7: {}, 6: {"ai": "6.0.325", "@ai-sdk/react": "3.0.328"}}
 SLOW = Turn("Once upon a time there was an agent that never lost its way. " * 3, pace=0.1)
 

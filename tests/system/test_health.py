@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -16,19 +17,33 @@ import pytest
 from mulligan.devserver import DevServer, temporal_server
 from tests.live.conftest import DONE, call
 from tests.support.openai_server import OpenAIServer
+from tests.support.own_worker import BOTH_KINDS
 from tests.support.temporal import connect_to, environment_of
 
 Probe = tuple[int, str]
 
 
+PROGRAMS: dict[str, Any] = {
+    "ours": {},
+    "own": {"program": ("-m", "tests.support.own_worker"), "health": "OWN_HEALTH", "OWN_GRACE_SECONDS": "30"},
+}
+"""What `probed_worker` gets for each kind of worker."""
+
+
 @asynccontextmanager
 async def probed_worker(
-    server: DevServer, program: Sequence[str] = ("worker.py",), **environ: str
+    server: DevServer,
+    program: Sequence[str] = ("worker.py",),
+    health: str = "MULLIGAN_HEALTH_ADDRESS",
+    **environ: str,
 ) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
-    """`worker.py` as a process; yields the process and the URL of its probes."""
+    """`worker.py`, or another program, as a process; yields the process and the URL of its probes.
+
+    `health`: the variable for their address.
+    """
     process = await asyncio.create_subprocess_exec(
         sys.executable, *program, "--load", "tests.support.shop_agents", "--task-queue", "probed",
-        env={**os.environ, **environment_of(server), "MULLIGAN_HEALTH_ADDRESS": "127.0.0.1:0", **environ},
+        env={**os.environ, **environment_of(server), health: "127.0.0.1:0", **environ},
         stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert process.stderr
@@ -56,11 +71,12 @@ async def until(url: str, wanted: Probe) -> None:
         await asyncio.sleep(0.1)
 
 
+@BOTH_KINDS
 async def test_a_worker_is_ready_while_it_serves_and_not_ready_when_it_drains_or_lost_its_server(
-    model: OpenAIServer, tmp_path: Path
+    model: OpenAIServer, tmp_path: Path, kind: str
 ) -> None:
     model.script("probed", [call("wait_for_file"), DONE])
-    async with temporal_server() as server, probed_worker(server) as (process, url):
+    async with temporal_server() as server, probed_worker(server, **PROGRAMS[kind]) as (process, url):
         await until(url, (200, "ok"))
         client = await connect_to(server)
         about: dict[str, object] = {"agent": "shop", "prompt": "Wait.", "model": "openai-chat:probed"}
@@ -74,7 +90,7 @@ async def test_a_worker_is_ready_while_it_serves_and_not_ready_when_it_drains_or
         (tmp_path / "go").touch()
         assert await process.wait() == 0
     async with temporal_server() as server:
-        lost = probed_worker(server, MULLIGAN_GRACE_SECONDS="0")
+        lost = probed_worker(server, **PROGRAMS[kind])
         process, url = await lost.__aenter__()
         await until(url, (200, "ok"))
     # The server has ended.

@@ -45,3 +45,24 @@ async def test_list_and_pending_keep_ids_and_columns_whole_in_a_terminal_of_80_c
     assert below.endswith('teller: refund {"order": 7}')
     [line] = [line for line in piped.out.splitlines() if response in line]
     assert "needs approval" in line
+
+
+async def test_list_tells_nobody_to_start_a_worker_after_the_death_of_one_of_two(
+    mulligan: Run, environment: dict[str, str]
+) -> None:
+    """The one that died had the run. Whoever looks again and again reads that workers poll, and then what the run waits for."""
+    run_id = f"chat-thread-{uuid.uuid4().hex}"
+    async with serving(environment, "two") as first:
+        ran = await mulligan("start", "teller", "Go", "--id", run_id, "--task-queue", "two")
+        assert ran.code == 0, ran.err
+        async with following(environment, "tail", run_id) as tail:
+            await line_with(tail.stdout, "waiting for approval of `refund` since", 30)
+        async with serving(environment, "two"):
+            first.kill()
+            seen: list[str] = []
+            while not seen or "waiting for approval of `refund` since" not in seen[-1]:
+                lines = await screen_of(MULLIGAN, "list", "--limit", "1", env=environment, width=80)
+                seen.append(" ".join(" ".join(lines).split()))
+            client = await connect(environment["TEMPORAL_ADDRESS"], namespace=environment["TEMPORAL_NAMESPACE"])
+            await client.get_workflow_handle(run_id).terminate()
+    assert [each for each in seen if run_id not in each or "start one" in each or "no worker polls" in each] == []

@@ -1,15 +1,20 @@
-"""Playbooks of docs/operating.md on both kinds of workers: Temporal down, a blocked event loop, a model that answers 429.
+"""Playbooks of docs/operating.md on both kinds of workers: Temporal or the collector down, a blocked event loop, a model that
+answers 429, a deploy that went wrong.
 
-Lost workers, hung threads, encryption, limits and workers with other agents have tests of their own for both kinds; a payload that is gone is in
-tests/live/test_hostile_payloads.py.
+Lost workers, hung threads, encryption, limits, readiness and workers with other agents have tests of their own for both
+kinds; a payload that is gone is in tests/live/test_hostile_payloads.py.
 """
 
 from __future__ import annotations
 
 import asyncio
 import uuid
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import WorkflowExecutionStatus
 
 from mulligan.devserver import DevServer, temporal_server
 from tests.live.conftest import DONE, Lab, call
@@ -20,7 +25,8 @@ from tests.support.ports import free_ports
 from tests.support.temporal import connect_to
 from tests.support.worker_process import Process, logging_worker_process
 
-SHOP, PEOPLE = "tests.support.shop_agents", "tests.support.people_agents"
+FAILED = EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
+SHOP, PEOPLE, DEPLOYED = (f"tests.support.{name}" for name in ("shop_agents", "people_agents", "deployed_workflow"))
 
 
 async def log_of(worker: Process) -> str:
@@ -99,3 +105,45 @@ async def test_a_model_that_answers_429_slows_the_worker_down_and_fails_no_run(
     assert [result["output"] for result in results] == ["done"] * 4
     assert log.count(f"openai-chat:{name} limits this worker, which sends no request for 1 s") == 1
     assert "Traceback" not in log
+
+
+@BOTH_KINDS
+async def test_a_collector_that_is_down_is_named_in_the_log_and_fails_no_run(
+    lab: Lab, temporal: DevServer, kind: str
+) -> None:
+    queue = f"unseen-{uuid.uuid4().hex[:6]}"
+    [port] = free_ports(1)
+    lab.model.script(queue, [call("now"), DONE])
+    given = {"agent": "shop", "prompt": "What time is it?", "model": f"openai-chat:{queue}"}
+    endpoint = f"http://127.0.0.1:{port}"
+    async with logging_worker_process(SHOP, queue, temporal, kind, OTEL_EXPORTER_OTLP_ENDPOINT=endpoint) as worker:
+        handle = await lab.client.start_workflow("AgentWorkflow", given, id=queue, task_queue=queue)
+        assert (await handle.result())["output"] == "done"
+        log = await log_until_stopped(worker)
+    assert "Failed to export traces" in log
+    assert "Traceback" not in log
+
+
+@BOTH_KINDS
+async def test_a_deploy_that_does_not_match_its_open_runs_is_rolled_back(
+    lab: Lab, temporal: DevServer, tmp_path: Path, kind: str
+) -> None:
+    """Such a run stays open, with the failed task in its history. With the build before it goes on, and nothing ran twice."""
+    queue, noted = f"deployed-{uuid.uuid4().hex[:6]}", tmp_path / "noted"
+    build = partial(logging_worker_process, DEPLOYED, queue, temporal, kind, NOTED=str(noted))
+    async with build() as good:
+        handle = await lab.client.start_workflow("Deployed", id=queue, task_queue=queue)
+        while "It is noted." not in str((await handle.query("messages"))["messages"]):
+            await asyncio.sleep(0.1)
+        await log_until_stopped(good)
+    await handle.signal("go_on")
+    async with build(DEPLOYED="bad") as bad:
+        while FAILED not in [event.event_type for event in (await handle.fetch_history()).events]:
+            await asyncio.sleep(0.1)
+        log = await log_until_stopped(bad)
+    assert "Nondeterminism error" in log
+    assert (await handle.describe()).status == WorkflowExecutionStatus.RUNNING
+    async with build() as rolled_back:
+        assert await handle.result() == "It is noted."
+        await log_until_stopped(rolled_back)
+    assert noted.read_text() == "noted\n"
