@@ -1,4 +1,4 @@
-"""`/api/runs/{id}/undo`: undo a run that has ended (`POST`), and what is undone of it (`GET`); the console's page for both."""
+"""`/api/runs/{id}/undo`: undo an ended run (`POST`), and what is undone of it (`GET`); the page of the console for both."""
 
 from __future__ import annotations
 

@@ -25,11 +25,11 @@ from mulligan.workflows.conversation.conversation import Conversation
 from mulligan.workflows.conversation.event_log import Entry
 from mulligan.workflows.conversation.records import CallRecord
 from mulligan.workflows.feature import Feature
-from mulligan.workflows.running_agent import RunningAgent
 from mulligan.workflows.turn import Turn
 from mulligan.workflows.undo.undo_workflow import SCHEDULES, UndoWorkflow
 
 if TYPE_CHECKING:
+    from mulligan.workflows.running_agent import RunningAgent
     from mulligan.workflows.workflow_agents import WorkflowAgents
 
 FIRST_AGENT = "0"
