@@ -143,8 +143,7 @@ helping = Script(
 )
 placer = Agent(name="placer", model="scripted:placer", tools=[place])
 placing = Script("placer", [*(Say(calls=[Call("place", {"number": n})]) for n in range(4)), Say("All is placed.")])
-TOOLS_OF_DESK = [*TOOLS, helper.as_tool(description="Helps.")]
-desk = Agent(name="desk", model=MODEL, tools=TOOLS_OF_DESK, max_steps=50)
+desk = Agent(name="desk", model=MODEL, tools=[*TOOLS, helper.as_tool(description="Helps.")], max_steps=50)
 second_desk = Agent(name="second_desk", model=MODEL, tools=[fragile])
 first_desk = Agent(name="first_desk", model=MODEL, tools=[book], handoffs=[second_desk])
 coding_desk = Agent(name="coding_desk", model=MODEL, tools=[book, mail, fragile], features=[CodeMode()])
