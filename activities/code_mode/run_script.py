@@ -289,13 +289,15 @@ async def _read_page(request: RunScript) -> ScriptPage:
 def _result(number: int, call: RecordedScriptCall) -> CallResult:
     if call.text is None:
         raise _OtherScript
-    return CallResult(n=number, text=call.text, failed=call.error is not None)
+    return CallResult(n=number, text=call.text, failed=call.error is not None, has_parts=call.has_parts)
 
 
 def _value(result: CallResult, schema: Any) -> tuple[str, JsonValue, bool]:
     """What the script gets of a call: the text of an error, or a value; and whether it is an error."""
     if result.failed:
         return result.text, None, True
+    if result.has_parts:
+        return "", result.text, False
     try:
         return "", result_value(result.text, schema), False
     except ValueError:

@@ -234,8 +234,8 @@ def _checked_result(tool: Tool, values: CallValues) -> JsonValue:
             "invalid_arguments",
             f"The arguments are not those that `{name}` takes now ({type_name(error)}); it was not undone.",
         ) from None
-    if values.text is None:
-        return None
+    if values.text is None or values.has_parts:
+        return values.text
     schema = result_schema(tool)
     try:
         result = result_value(values.text, schema)

@@ -76,13 +76,14 @@ class SubRunOfCall(BaseModel):
 class CallValues(BaseModel):
     """What the undo of the call with an event's `offset` is given. `text`: its result; None: it has none.
 
-    `too_large`: whether it cannot be carried.
+    `has_parts`: whether the result has images or files beside the text. `too_large`: whether it cannot be carried.
     """
 
     offset: int
     digest: str
     arguments: JsonValue = None
     text: WellFormedText | None = None
+    has_parts: bool = optional_field(False)
     too_large: bool = optional_field(False)
 
 

@@ -16,7 +16,7 @@ from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
 from tests.live.conftest import DONE, Lab, Ran
-from tests.live.test_code_mode import script, size_of, text_of
+from tests.live.test_code_mode import script, text_of
 from tests.live.test_continue_while_waiting import runs_of, write
 from tests.live.test_people import pending
 from tests.support.openai_turn import Turn, Usage
@@ -51,7 +51,7 @@ async def test_a_deferred_call_of_a_script_waits_for_its_result(at: Lab, monkeyp
     await handle.execute_update("complete", {"call_id": "s.1", "result": {"id": 7, "room": "blue"}})
     ran = await at.look(handle)
     assert text_of(ran) == "8\nnoted blue"
-    assert ran.calls[0]["calls"][0]["deferred"]["text"] == "ordered blue"
+    assert ran.calls[0]["calls"][0]["deferred"]["started"] == "ordered blue"
 
 
 async def test_errors_and_time_limits_of_deferred_calls_raise(at: Lab) -> None:
@@ -100,7 +100,7 @@ async def test_tools_of_mcp_servers_are_functions(at: Lab) -> None:
 
 async def test_of_images_and_files_a_script_gets_the_text(at: Lab) -> None:
     """The steps have them as they are: people see what the script did not."""
-    ran = await run(at, "print(await photo())\nprint(await lent__picture())")
+    ran = await run(at, "print(await photo())\nprint(await lent__picture())\n(await portrait()).upper()")
     assert text_of(ran).startswith("Here:"), text_of(ran)
     parts = ran.calls[0]["calls"][0]["result"]["content"]
     assert [(each["type"], each.get("media_type")) for each in parts] == [
@@ -124,7 +124,7 @@ async def test_a_message_is_read_after_the_script(at: Lab) -> None:
 
 async def test_a_budget_of_tokens_ends_the_run_after_the_script(at: Lab) -> None:
     """A script is one step: what it calls is carried out, and no further step begins."""
-    turn = replace(script("for n in range(3):\n    await note(str(n))\n'done'"), usage=Usage(prompt_tokens=2_000))
+    turn = replace(script("for n in range(3):\n    await note(str(n))\n'done'"), usage=Usage(input_tokens=2_000))
     ran = await at.run([turn, DONE], agent="thrifty_coder")
     assert (ran.result["status"], ran.result["steps"]) == ("max_tokens", 1)
     assert [each["result"]["text"] for each in ran.calls[0]["calls"]] == ["noted 0", "noted 1", "noted 2"]
@@ -147,18 +147,41 @@ async def test_a_stop_and_a_cancellation_end_what_a_script_waits_for(at: Lab) ->
     assert (await cancelled.query("progress"))["status"] == "cancelled"
 
 
+async def history(at: Lab, ran: Ran) -> list[Any]:
+    return [event async for event in ran.handle.fetch_history_events()]
+
+
+def bytes_of_calls(events: list[Any]) -> int:
+    """Bytes of the ordinary calls of a history: of the activities `call_tool`, and of the workflow tasks that take the results."""
+    scheduled = {
+        event.event_id
+        for event in events
+        if event.HasField("activity_task_scheduled_event_attributes")
+        and event.activity_task_scheduled_event_attributes.activity_type.name == "call_tool"
+    }
+    size, takes = 0, False
+    for event in events:
+        started = event.activity_task_started_event_attributes.scheduled_event_id
+        completed = event.activity_task_completed_event_attributes.scheduled_event_id
+        is_task = event.WhichOneof("attributes").startswith("workflow_task_")
+        if {event.event_id, started, completed} & scheduled or (is_task and takes):
+            size += event.ByteSize()
+        if not is_task:
+            takes = completed in scheduled
+    return size
+
+
 async def test_a_call_of_a_script_takes_at_most_twice_the_history_of_a_call_of_the_model(at: Lab) -> None:
-    """Of the call alone, without the model's answer that makes it: calls of one answer, side by side, with equal values."""
+    """With equal values, one after another. That of the model alone: without the model's answer that makes it."""
     figures = {}
     for chars in (1, 1_000, 10_000):
-        text = "x" * chars
-        of_scripts, of_answers = [], []
+        text, of_scripts = "x" * chars, []
         for calls in (2, 12):
             code = f"for n in range({calls}):\n    await note('{text}' + str(n))"
-            of_scripts.append(await size_of(at, await run(at, code)))
-            answer = Turn(calls=[("note", json.dumps({"text": f"{text}{n}"}), f"n{n}") for n in range(calls)])
-            of_answers.append(await size_of(at, await at.run([answer, DONE], agent="plain_noter")))
-        host, ordinary = (of_scripts[1] - of_scripts[0]) / 10, (of_answers[1] - of_answers[0]) / 10
+            of_scripts.append(sum(event.ByteSize() for event in await history(at, await run(at, code))))
+        turns = [Turn(calls=[("note", json.dumps({"text": f"{text}{n}"}), f"n{n}")]) for n in range(10)]
+        ordinary = bytes_of_calls(await history(at, await at.run([*turns, DONE], agent="plain_noter"))) / 10
+        host = (of_scripts[1] - of_scripts[0]) / 10
         figures[chars] = (host, ordinary, round(host / ordinary, 2))
     print(figures)
     assert all(ratio <= 2 for *_, ratio in figures.values()), figures

@@ -17,7 +17,7 @@ from mulligan.cli.app import app
 from mulligan.devserver import DevServer
 from mulligan.worker.loading import load, load_agents
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import DONE, Lab
+from tests.live.conftest import DONE, Lab, call
 from tests.live.test_undo import BOOK, FRAGILE, MAIL, MODULE, lines, of
 from tests.support.http_server import Door, http_server
 from tests.support.temporal import environment_of
@@ -132,10 +132,11 @@ async def test_over_http_an_open_and_a_continued_run_are_refused(at: Lab, ledger
     assert (refused.status_code, refused.json()["code"]) == (409, "already_resumed")
     assert again in refused.json()["detail"]
     assert (await door.http.post(path, json={"yes": True}, headers=by("s-2"))).status_code == 200
-    opened = await at.start([BOOK], agent="desk", tenant="ada", priority=1)
-    if (await opened.describe()).status is not None and (await opened.describe()).status.name == "RUNNING":
-        refused = await door.http.post(f"/api/runs/{opened.id}/undo", headers=by("s-2"))
-        assert (refused.status_code, refused.json()["code"]) == (409, "run_open")
+    opened = await at.start([call("order", '{"room": "x"}')], **of(ledger, tenant="ada"))
+    while (await opened.query("progress"))["status"] != "waiting":
+        await asyncio.sleep(0.05)
+    refused = await door.http.post(f"/api/runs/{opened.id}/undo", headers=by("s-2"))
+    assert (refused.status_code, refused.json()["code"]) == (409, "run_open")
     await opened.terminate()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from typing import Any
 
 import pytest
@@ -80,7 +81,7 @@ def test_the_value_of_a_result(text: str, schema: Any, value: Any) -> None:
 
 @pytest.mark.parametrize("text", ["seven", '{"id": 1, … 300 characters were left out', "[" * 100_000])
 def test_a_result_that_is_no_json_has_no_value(text: str) -> None:
-    with pytest.raises(ValueError, match=""):
+    with pytest.raises(ValueError, match=re.escape(text[:10])):
         result_value(text, {"type": "object"})
 
 

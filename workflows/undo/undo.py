@@ -167,6 +167,7 @@ class _ExecutedCalls:
             digest=call_digest(call.name, record.arguments),
             arguments=record.arguments,
             text=result.text if result is not None and result.error is None else None,
+            has_parts=result is not None and bool(result.content),
         )
         if json_size(values.model_dump(mode="json")) > limits.EVENT_BYTES:
             return values.model_copy(update={"arguments": None, "text": None, "too_large": True})
