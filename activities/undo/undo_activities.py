@@ -20,7 +20,7 @@ from mulligan.activities.tool_running.tool_context import tool_context
 from mulligan.agent import Agent
 from mulligan.client.run_state import NoWorkerError, ResumeError
 from mulligan.client.undo import calls_to_undo, read_executed
-from mulligan.errors import truncated
+from mulligan.schema.cut_text import cut_text
 from mulligan.schema.error_text import error_text, type_name
 from mulligan.schema.json_schema import schema_validator
 from mulligan.tool import Tool, ToolError
@@ -43,6 +43,8 @@ from mulligan.wire.undo import (
 READ_SECONDS = 60.0
 """How long an undo waits for its call's arguments and result. The workflow adds this to the time of the undo."""
 SECONDS_BETWEEN_READS = 1.0
+REASON_CHARS = 400
+"""Characters of the reason why a call is not undone: the list of an undo has one for each call."""
 PAGES = 8
 """Pages of calls that a worker keeps, of half a megabyte each: the undos of a run come in the order of its calls."""
 
@@ -94,7 +96,7 @@ class UndoActivities:
                 agent, tool = await self._find(where, call, has_own_queue=request.has_own_queue)
                 await self._undo(call, agent, tool, where, page.metadata, values, heartbeat)
             except _NotUndone as error:
-                message = truncated(str(error))
+                message = cut_text(str(error), REASON_CHARS)
                 if not error.is_final and call.schedule is not None and attempt < call.schedule.attempts:
                     raise ApplicationError(message, type=error.kind) from None
                 return UndoOutcome(error=ErrorInfo(kind=error.kind, message=message))

@@ -47,8 +47,8 @@ from mulligan.wire.undo import (
 Handle = WorkflowHandle[Any, Any]
 OPTIONS_MEMO = "mulligan_undo_options"
 """The key, in the memo of an undo, of its options."""
-MOST_CALLS = 3_000
-"""Calls of one undo: its list is one payload, and its history has a few events for each."""
+MOST_CALLS, MOST_BYTES = 1_500, 700_000
+"""Calls of one undo, and their bytes as JSON: with the reason for each that failed, its list is one payload."""
 MOST_UNDOS = 1_000
 """Undos of one run."""
 
@@ -212,6 +212,7 @@ class _ExecutedCalls:
     def __init__(self, client: Client) -> None:
         self._client = client
         self.calls: list[CallToUndo] = []
+        self._bytes = 0
         self._read: set[str] = set()
 
     async def read(self, workflow_id: str, run_id: str, from_step: int = 1) -> None:
@@ -234,9 +235,13 @@ class _ExecutedCalls:
                 await self.read(sub_run.id, await self._newest_run(sub_run))
 
     def _add(self, call: CallToUndo) -> None:
-        if len(self.calls) == MOST_CALLS:
-            raise UndoError(f"The run has executed more than {MOST_CALLS:,} calls; undo a part of it: --from-step.")
         self.calls.append(call)
+        self._bytes += len(call.model_dump_json())
+        if len(self.calls) > MOST_CALLS or self._bytes > MOST_BYTES:
+            raise UndoError(
+                f"The run has executed more than {len(self.calls) - 1:,} calls, which is too much for one undo; undo its "
+                "last steps first: --from-step."
+            )
 
     async def _newest_run(self, sub_run: SubRunOfCall) -> str:
         described = await unless_missing(self._client.get_workflow_handle(sub_run.id).describe())

@@ -53,7 +53,16 @@ helper = Agent(name="code_helper", model="scripted:code_helper", tools=[note])
 helping = Script("code_helper", [Say(calls=[Call("note", {"text": "below"})]), Say("I have noted it.")])
 lost = Agent(name="code_lost", model="scripted:code_lost", max_steps=1, tools=[note])
 losing = Script("code_lost", [Say(calls=[Call("note", {"text": "never"})]), Say("Too late.")])
-TOOLS = [order, forget, photo, portrait, note, refund, helper.as_tool(description="Helps."), lost.as_tool(description="Fails.")]
+TOOLS = [
+    order,
+    forget,
+    photo,
+    portrait,
+    note,
+    refund,
+    helper.as_tool(description="Helps."),
+    lost.as_tool(description="Fails."),
+]
 MCP = [McpServer("lent", command=SERVER, include=["echo", "fail", "structured", "picture"], timeout=20)]
 coder = Agent(name="tool_coder", model=MODEL, tools=TOOLS, mcp=MCP, features=[CodeMode()], max_steps=20)
 thrifty = Agent(name="thrifty_coder", model=MODEL, tools=TOOLS, features=[CodeMode()], max_total_tokens=1_000)
