@@ -141,6 +141,7 @@ def _tool_facts(agent: Agent, tool: Tool, mcp: str | None) -> ToolFacts:
         role=tool.role,
         untrusted=tool.trust == "untrusted",
         consequential=tool.consequential,
+        undo=None if tool.undo is None else tool.undo_attempts,
     )
     if isinstance(tool, AgentTool):
         facts.agent, facts.max_depth, facts.share_budget = tool.agent.name, agent.max_depth, tool.share_budget

@@ -408,6 +408,7 @@ class Agent(Generic[OutputT]):
             "deferred": ("a deferred tool", any(each.deferred for each in self.listed_tools)),
             "guarded": ("a tool with consequential", any(each.consequential for each in self.listed_tools)),
             "once": ("a tool with once", any(each.once for each in self.listed_tools)),
+            "undo": ("a tool with undo", any(each.undo is not None for each in self.listed_tools)),
             "tool_search": ("a tool, or an MCP server, with on_demand", self.finds_tools),
             "handoffs": ("an agent with handoffs", bool(self.handoffs)),
             "sub_agents": ("an agent as a tool", any(isinstance(each, AgentTool) for each in self.listed_tools)),

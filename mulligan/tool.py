@@ -124,6 +124,8 @@ class ToolOptions(TypedDict, total=False):
     on_demand: bool
     trust: Trust
     consequential: bool
+    undo: Callable[..., Any] | None
+    undo_attempts: int
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -133,7 +135,7 @@ class Tool:
     The options of `tool` are fields: `name`, `description`, `timeout`, `attempts`, `retry_on`, `fix`, `handle_errors`,
     `needs_approval`, `approval_timeout`, `approval_reminder`, `task_queue`, `queue_timeout`, `max_result_chars`, `local`,
     `once`, `isolated_env`, `deferred`, `deferred_timeout`, `result_type`, `on_cancel`, `on_demand`,
-    `trust`, `consequential`.
+    `trust`, `consequential`, `undo`, `undo_attempts`.
 
     Attributes:
         function: The function that is called.
@@ -169,6 +171,8 @@ class Tool:
     on_demand: bool = False
     trust: Trust = "trusted"
     consequential: bool = False
+    undo: Callable[..., Any] | None = None
+    undo_attempts: int = 1
     feature: str | None = None
     """The name of the feature that adds it to an agent."""
     mcp_server: str | None = None
@@ -285,7 +289,7 @@ class Tool:
             "asks_person and needs_approval exclude each other: its call waits for a person anyway": bool(
                 self.asks_person and self.needs_approval
             ),
-            **(self._label_faults() | self._deferral_faults()),
+            **(self._label_faults() | self._deferral_faults() | self._undo_faults()),
         }
 
     def _label_faults(self) -> dict[str, bool]:
@@ -295,6 +299,21 @@ class Tool:
             not in ("trusted", "untrusted"),
             f"consequential must be True or False, but is {self.consequential!r}": not isinstance(
                 self.consequential, bool
+            ),
+        }
+
+    def _undo_faults(self) -> dict[str, bool]:
+        """What may be wrong with the options that say how a call is undone."""
+        attempts = self.undo_attempts
+        return {
+            f"undo must be a function of (arguments, result, ctx), but is {self.undo!r}": (
+                self.undo is not None and not _takes(self.undo, 3)
+            ),
+            "undo_attempts is an option of tools with undo: add undo=…, or leave it out": (
+                attempts != 1 and self.undo is None
+            ),
+            f"undo_attempts must be a whole number, 1 or more, but is {attempts!r}": (
+                not isinstance(attempts, int) or isinstance(attempts, bool) or attempts < 1
             ),
         }
 
@@ -338,6 +357,19 @@ def _are_variables(names: Any) -> bool:
     return isinstance(names, tuple) and all(
         isinstance(name, str) and re.fullmatch(r"-?[A-Za-z_][A-Za-z0-9_]*", name) for name in names
     )
+
+
+def _takes(function: Any, arguments: int) -> bool:
+    """Whether it can be called with so many positional arguments. Nothing is known of some functions written in C."""
+    if not callable(function):
+        return False
+    try:
+        inspect.signature(function).bind(*[None] * arguments)
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True
 
 
 def _is_type(declared: Any) -> bool:
@@ -443,6 +475,8 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
     on_demand: bool = False,
     trust: Trust = "trusted",
     consequential: bool = False,
+    undo: Callable[..., Any] | None = None,
+    undo_attempts: int = 1,
 ) -> TypedTool[P, R] | Callable[[Callable[P, R]], TypedTool[P, R]]:
     """Declare a function, `def` or `async def`, as a tool.
 
@@ -493,6 +527,10 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
             texts of errors, are labelled so wherever they are shown (docs/hostile-content.md).
         consequential: A call must not be decided by such content: it pays, deletes, or sends. An agent with the feature
             `Guarded` asks a person, or denies it, once its context has an untrusted result.
+        undo: A function, sync or async, of (the arguments that the tool was called with, and its result: both as JSON
+            values; ToolContext) that takes a call's effect back. `mulligan undo` calls it for the calls of a run that has
+            ended (docs/undo.md). What it raises is why a call is not undone.
+        undo_attempts: How often `undo` may be started for a call, whatever it ends with.
 
     Raises:
         DeclarationError: no schema can be made of the signature, or an option cannot work.

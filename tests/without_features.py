@@ -25,7 +25,7 @@ DECLARATIONS = [
 ]
 NEEDED = re.compile(
     rf"mulligan\.\w+\.({'|'.join(FEATURES)})\b|\b({'|'.join(DECLARATIONS)})\b"
-    r"|needs_approval|asks_person|as_tool\(|deferred=True|once=|McpServer|model=\["
+    r"|needs_approval|asks_person|as_tool\(|deferred=True|once=|undo=|McpServer|model=\["
     r"|docs/models\.md|from benchmarks|\.ci/|shop\.batch"
 )
 """What a file of tests has in its text that cannot be collected, or declared, without features: a page's example as well.

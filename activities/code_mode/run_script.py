@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
@@ -26,6 +25,7 @@ from mulligan.activities.heartbeat import heartbeating
 from mulligan.activities.run_data.query_workflow import query_this_workflow
 from mulligan.activities.services import Services
 from mulligan.activities.tool_running.render_result import UnusableResult, cut, render
+from mulligan.activities.tool_running.result_value import result_value
 from mulligan.agent import Agent
 from mulligan.errors import InvalidToolInputError, ToolCallError, ToolExecutionError, ToolTimeoutError
 from mulligan.observe.spans import ToolCallAttempt
@@ -289,31 +289,19 @@ async def _read_page(request: RunScript) -> ScriptPage:
 def _result(number: int, call: RecordedScriptCall) -> CallResult:
     if call.text is None:
         raise _OtherScript
-    return CallResult(n=number, text=call.text, failed=call.error is not None)
+    return CallResult(n=number, text=call.text, failed=call.error is not None, has_parts=call.has_parts)
 
 
 def _value(result: CallResult, schema: Any) -> tuple[str, JsonValue, bool]:
-    """What the script gets of a call: the text of an error, or a value; and whether it is an error.
-
-    The text of a result is JSON unless the tool returns texts. Without its type, a list or an object is taken for JSON.
-    """
+    """What the script gets of a call: the text of an error, or a value; and whether it is an error."""
     if result.failed:
         return result.text, None, True
-    if isinstance(schema, dict) and schema.get("type") == "string":
+    if result.has_parts:
         return "", result.text, False
     try:
-        value = json.loads(result.text)
-    except (ValueError, RecursionError):
-        value = None
-        if isinstance(schema, dict) and schema.get("type") in ("array", "object", "integer", "number", "boolean"):
-            return (
-                f"Its result is no JSON, or was too large for a script ({len(result.text):,} characters).",
-                None,
-                True,
-            )
-    is_known = isinstance(schema, dict) and schema.get("type") is not None
-    is_json = value is not None or result.text.strip() == "null"
-    return "", value if is_json and (is_known or isinstance(value, dict | list)) else result.text, False
+        return "", result_value(result.text, schema), False
+    except ValueError:
+        return f"Its result is no JSON, or was too large for a script ({len(result.text):,} characters).", None, True
 
 
 def _shown(value: Any) -> str:

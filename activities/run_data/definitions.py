@@ -6,13 +6,14 @@ import hashlib
 import re
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import Any
 
 from mulligan.activities.answers.text_calls import text_calls_of
 from mulligan.activities.mcp.servers import OfferedTools
 from mulligan.activities.registry import Registry
 from mulligan.activities.run_data.query_workflow import query_this_workflow
 from mulligan.activities.run_data.shown_settings import shown_settings
-from mulligan.activities.tool_running.result_schema import result_schema
+from mulligan.activities.tool_running.result_schema import result_schema, returns_media
 from mulligan.agent import Agent
 from mulligan.client.content_store import ContentStore, MissingContentError
 from mulligan.errors import InvalidRunInputError
@@ -189,7 +190,9 @@ def define(
 
 def _hidden(agent: Agent, tool: ToolDefinition) -> HiddenTool:
     declared = agent.tool(tool.name)
-    result = result_schema(declared) if declared is not None else None
+    result: dict[str, Any] | None = None
+    if declared is not None:
+        result = {"type": "string"} if returns_media(declared) else result_schema(declared)
     return HiddenTool(**dict(tool), result=result)
 
 

@@ -306,6 +306,11 @@ def agent_decision(trace: str, call: ToolCall, *, step: int, decision: Decision,
     return _beside_call(semconv.AGENT_DECISION, trace, call, step, attributes, question)
 
 
+def agent_undo(trace: str, call: ToolCall, *, step: int, attempt: int, number: int) -> SpanDefinition:
+    """`agent.undo`: an attempt to undo a call, in the trace of its run. `number`: of the undo among those of the run."""
+    return _beside_call(semconv.AGENT_UNDO, trace, call, step, {semconv.ATTEMPT: attempt}, 1_000 * number + attempt)
+
+
 def decision_time(decision: Decision) -> float:
     """When it was decided: seconds since the epoch."""
     return datetime.fromisoformat(decision.at).timestamp()

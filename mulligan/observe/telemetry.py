@@ -255,6 +255,23 @@ class Telemetry:
         self._add_reason(span, decision)
         span.end(nanoseconds(at + _SHORT))
 
+    @contextmanager
+    def undo(self, context: RunContext, call: ToolCall, *, step: int, attempt: int, number: int) -> Iterator[None]:
+        """The `agent.undo` span of an attempt that the block makes; an exception of the block is recorded and raised again.
+
+        `number`: of the undo among those of the run.
+        """
+        span = self._start(spans.agent_undo(context.trace, call, step=step, attempt=attempt, number=number))
+        try:
+            with trace.use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False):
+                yield
+        except BaseException as error:
+            kind = getattr(error, "kind", type_name(error))
+            mark_failed(span, SpanFailure(kind=kind, text=spans.cut(error_text(error)), exception=type_name(error)))
+            raise
+        finally:
+            span.end()
+
     def _add_reason(self, span: Span, decision: Decision) -> None:
         if decision.reason:
             self.add_content(span, semconv.DECISION_REASON, decision.reason)

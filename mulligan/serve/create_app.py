@@ -42,7 +42,10 @@ from mulligan.serve.security import Access, parse_tokens
 from mulligan.serve.served_request import ServedRequest
 
 PROTOCOLS: Sequence[Protocol] = (
-    *(API, *(part.PROTOCOL for part in parts("serve"))),
+    *(
+        *(part.PROTOCOL for part in parts("serve")),
+        API,
+    ),  # features first: a run's id, in a path of the API, may be anything
     *(OPENAI, AG_UI, AI_SDK, MCP, CONSOLE),
 )
 """All protocols: a new one is a file beside api.py, and a name here. Those of features are found by the features' names."""

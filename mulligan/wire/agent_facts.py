@@ -169,6 +169,8 @@ class ToolFacts(SubAgentFacts):
     """Whether others may have written its results; of a sub-agent, whether it has such tools."""
     consequential: bool = optional_field(False)
     """Whether its calls must not be decided by such results."""
+    undo: int | None = optional_field()
+    """How often the tool's `undo` may be started for a call; None: its calls cannot be undone."""
 
 
 class AgentFacts(ModelFacts):
@@ -246,7 +248,7 @@ def fault_of_facts(facts: AgentFacts) -> str | None:
     # These are compared only; the others go to Temporal, or are counted down to.
     large = [facts.max_total_tokens, facts.carry_bytes, *(tool.max_total_tokens for tool in tools)]
     small = [facts.max_steps, facts.max_repeats, facts.max_sub_runs, facts.model_attempts]
-    small += [count for tool in tools for count in (tool.attempts, tool.max_depth)]
+    small += [count for tool in tools for count in (tool.attempts, tool.max_depth, tool.undo)]
     seconds = [facts.model_timeout, facts.model_patience, facts.fallback_patience]
     seconds += [each for tool in tools for each in (tool.timeout, tool.queue_timeout)]
     seconds += [each for tool in tools for each in (tool.approval_timeout, tool.approval_reminder)]

@@ -27,11 +27,15 @@ SCRIPT_QUERY = "mulligan_script"
 
 
 class CallResult(BaseModel):
-    """The result of call number `n` of a script (from 1). `failed`: whether the text is that of an error."""
+    """The result of call number `n` of a script (from 1). `failed`: whether the text is that of an error.
+
+    `has_parts`: whether it has images or files beside the text, so that the text alone is the script's value.
+    """
 
     n: int
     text: str
     failed: bool = optional_field(False)
+    has_parts: bool = optional_field(False)
 
 
 class RunScript(BaseModel):
@@ -96,12 +100,16 @@ class ScriptPart(CheckedResult):
 
 
 class RecordedScriptCall(BaseModel):
-    """A call that a script has made: the arguments that the script wrote, and the result if it has one."""
+    """A call that a script has made: the arguments that the script wrote, and the result if it has one.
+
+    `has_parts`: as of a CallResult.
+    """
 
     name: str
     arguments: str
     text: WellFormedText | None = optional_field()
     error: ErrorInfo | None = optional_field()
+    has_parts: bool = optional_field(False)
 
 
 class ScriptPageRequest(BaseModel):

@@ -39,6 +39,7 @@ COMMANDS: dict[str, list[tuple[str, ...]]] = {
     "resume": [("{ended}", NAME, "--wait"), (NAME,)],
     "fork": [("{ended}", "--message", NAME, "--wait"), ("{ended}", "--result", f"{NAME}=1"), (NAME,)],
     "rerun": [("{ended}", "--wait"), ("{waits}", "--tools", "live"), (NAME,)],
+    "undo": [("{ended}",), ("{failed}", "--continue", "--lost"), ("{waits}",), (NAME,)],
     "export": [("{ended}",), ("{failed}",), ("{waits}",), ("{ended}", "--content", f"/nonexistent/{NAME}"), (NAME,)],
     "show": [("{ended}",), ("{failed}",), ("{unknown}",), ("{waits}",), ("{ended}", "--trace"), ("{ended}", "--deep"),
              ("{ended}", "--context", "1"), ("{ended}", "--context", "1", "--conversation", NAME), (NAME,)],

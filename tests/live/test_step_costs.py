@@ -133,6 +133,7 @@ CASES = {
     "no feature": Case("plain", calling("look")),
     "approvals": Case("asking", calling("leave"), ["approvals"], act=approve),
     "once": Case("paying", paying, ["once"]),
+    "undo": Case("undoing", calling("look"), ["undo"]),
     "recorded tools": Case("plain", calling("look"), ["recorded_tools"], is_fork=True, is_alone=False),
     "deferred": Case("ordering", calling("order"), ["deferred"], act=complete),
     "server questions": Case(

@@ -57,6 +57,7 @@ async def read(place: str) -> str:
 plain = Agent(name="plain", model=CHAT, tools=[look])
 asking = Agent(name="asking", model=CHAT, tools=[leave])
 paying = Agent(name="paying", model=CHAT, tools=[pay])
+undoing = Agent(name="undoing", model=CHAT, tools=[tool(undo=lambda arguments, result, ctx: None)(look.function)])
 ordering = Agent(name="ordering", model=CHAT, tools=[order])
 coding = Agent(name="coding", model=CHAT, tools=[look], features=[CodeMode()])
 receiving = Agent(name="receiving", model=CHAT, tools=[look], handoffs=["handing_over"])

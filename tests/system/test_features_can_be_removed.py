@@ -51,6 +51,7 @@ needs = {
     "approvals": lambda: Agent(name="d", model="openai:m", tools=[tool(needs_approval=True)(add.function)]),
     "deferred": lambda: Agent(name="d", model="openai:m", tools=[tool(deferred=True)(add.function)]),
     "once": lambda: Agent(name="d", model="openai:m", tools=[tool(once=True)(add.function)]),
+    "undo": lambda: Agent(name="d", model="openai:m", tools=[tool(undo=lambda arguments, result, ctx: None)(add.function)]),
     "tool_search": lambda: Agent(name="d", model="openai:m", tools=[tool(on_demand=True)(add.function)]),
     "sub_agents": lambda: Agent(name="d", model="openai:m", tools=[helper.as_tool(description="Helps.")]),
     "handoffs": lambda: Agent(name="d", model="openai:m", handoffs=[helper]),
@@ -65,7 +66,12 @@ for name, declare in needs.items():
         assert name in FEATURES, name
 commands = [each.name or each.callback.__name__ for each in mulligan.cli.app.app.registered_commands]
 paths = [protocol.prefix for protocol in mulligan.serve.create_app.PROTOCOLS]
-own = {"deferred": ("complete", "/api/callbacks"), "budgets": ("budget",), "background": ("/api/webhooks",)}
+own = {
+    "deferred": ("complete", "/api/callbacks"),
+    "budgets": ("budget",),
+    "background": ("/api/webhooks",),
+    "undo": ("undo", "/api/runs"),
+}
 for name, entrances in own.items():
     assert [each in (*commands, *paths) for each in entrances] == [name in FEATURES] * len(entrances), entrances
 print(*FEATURES)

@@ -94,6 +94,7 @@ def _page(conversation: Conversation, request: ScriptPageRequest, calls: list[St
         recorded = RecordedScriptCall(name=each.call.name, arguments=each.record.written(each.call))
         if each.result is not None:
             recorded.text, recorded.error = each.result.text, each.result.error
+            recorded.has_parts = bool(each.result.content)
         size += json_size(recorded.model_dump(mode="json"))
         if page.calls and size > limits.PAGE_BYTES:
             break

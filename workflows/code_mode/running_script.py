@@ -158,7 +158,7 @@ class RunningScript:
         inner = [each for _, each in conversation.inner_calls(self.call.index)]
         messages = [(number, inner[number - 1].result) for number in numbers]
         results = [
-            CallResult(n=number, text=message.text, failed=message.error is not None)
+            CallResult(n=number, text=message.text, failed=message.error is not None, has_parts=bool(message.content))
             for number, message in messages
             if message is not None
         ]

@@ -25,6 +25,7 @@ from starlette.types import Receive, Scope, Send
 
 from mulligan.content import described
 from mulligan.durations import duration_text
+from mulligan.features import parts
 from mulligan.run_view.run_view import Entry
 from mulligan.run_view.step_view import CallView, StepView
 from mulligan.serve.console.sessions import Session, note_of, take_note
@@ -182,6 +183,11 @@ def _query(values: Mapping[str, Any], **changes: Any) -> str:
     return f"?{urlencode(parameters)}" if parameters else ""
 
 
+def _actions_of_ended() -> list[str]:
+    """What the parts of features offer on the page of a run that has ended: each has a page `ACTION-it`."""
+    return [part.ACTION for part in parts("serve") if hasattr(part, "ACTION")]
+
+
 _STATUS_SIGNS = {
     "running": "●",
     "waiting": "◷",
@@ -220,4 +226,4 @@ _TEMPLATES.filters |= {
     "usd": _usd,
     "sign": _sign,
 }
-_TEMPLATES.globals |= {"query": _query, "SHOWN_CHARS": SHOWN_CHARS}
+_TEMPLATES.globals |= {"query": _query, "SHOWN_CHARS": SHOWN_CHARS, "actions_of_ended": _actions_of_ended}

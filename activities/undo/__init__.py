@@ -1,0 +1,1 @@
+"""The activities that undo the calls of a run."""

@@ -1,0 +1,93 @@
+"""`mulligan undo`: take back what a run that has ended has done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mulligan.cli._terminal import (
+    NOT_COMPLETED,
+    OK,
+    AsJson,
+    connect_or_fail,
+    fail,
+    print_json,
+    print_line,
+    print_progress,
+)
+from mulligan.schema.printable import printable
+
+if TYPE_CHECKING:
+    from mulligan.client.undo import Undone
+
+_TITLES = {
+    "undone": "undone",
+    "failed": "failed",
+    "not_reached": "not reached",
+    "no_undo": "has no undo",
+}
+
+
+async def undo(
+    run_id: Annotated[str, typer.Argument(metavar="ID", help="The id of a run that has ended.", show_default=False)],
+    from_step: Annotated[
+        int | None, typer.Option(min=1, help="Only the calls of this step and of later ones.", show_default="all calls")
+    ] = None,
+    go_on: Annotated[bool, typer.Option("--continue", help="Go on with the others after an undo that failed.")] = False,
+    lost: Annotated[
+        bool, typer.Option("--lost", help="Also undo calls of which nobody knows whether they have done their work.")
+    ] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Undo it although another run has continued its conversation.")
+    ] = False,
+    as_json: AsJson = False,
+) -> int:
+    """Undo the calls that a run and its sub-agents' runs have executed, the last one first, by the `undo` of their tools.
+
+    The undo is a workflow of its own: it goes on when this command is ended, and when workers die. Calls of tools without
+    `undo` are listed. The same command again takes up what failed or was not reached, and repeats nothing (docs/undo.md).
+
+    Examples: `mulligan undo my-run`, `mulligan undo my-run --from-step 3 --continue`
+
+    Exit code: 0 all is undone that can be, 1 something failed or was not reached, 2 the run cannot be undone.
+    """
+    from temporalio.service import RPCError
+
+    from mulligan.client.run_state import ResumeError
+    from mulligan.client.undo import read_result, start_undo
+    from mulligan.wire.undo import UndoOptions
+
+    client = await connect_or_fail()
+    options = UndoOptions(from_step=from_step, go_on=go_on, lost=lost)
+    try:
+        handle = await start_undo(client, run_id, options, yes=yes)
+        print_progress(f"undoing {run_id} in {handle.id}; it goes on when this command is ended.")
+        undone = await read_result(client, handle)
+    except ResumeError as error:
+        fail(str(error))
+    except RPCError as error:
+        fail(f"Temporal did not answer: {error.message}")
+    return _report(undone, as_json=as_json)
+
+
+def _report(undone: Undone, *, as_json: bool) -> int:
+    """Print what became of each call; returns the exit code."""
+    listed = undone.to_json()
+    if as_json:
+        print_json(listed)
+    else:
+        for state, title in _TITLES.items():
+            for call in listed[state]:
+                why = f": {call['error']['message']}" if call["error"] else ""
+                print_line(
+                    printable(f"{title}: step {call['step']} {call['name']} {call['call_id']} of {call['run']}{why}")
+                )
+        if undone.failure:
+            print_progress(f"nothing was undone: {undone.failure}" if not undone.calls else undone.failure)
+        elif not undone.calls:
+            print_progress("the run has executed no calls.")
+    return NOT_COMPLETED if undone.failure or listed["failed"] or listed["not_reached"] else OK
+
+
+COMMAND = undo

@@ -1,0 +1,378 @@
+"""Undo a run that has ended: read what it has executed, and start the workflow that undoes it.
+
+The undos of a run have ids of their own form, with a number. The next one is started only when the one before has ended, and
+Temporal starts each id once: so each undo knows what all before it have done, and no call is undone by two at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+from temporalio.client import (
+    Client,
+    WorkflowExecutionDescription,
+    WorkflowExecutionStatus,
+    WorkflowHandle,
+    WorkflowQueryFailedError,
+)
+from temporalio.common import WorkflowIDReusePolicy
+from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.service import RPCError
+
+from mulligan.client.find_runs import memo_of
+from mulligan.client.read_run import NO_WORKER_STATUSES, query_run
+from mulligan.client.resume_run import RunOpenError
+from mulligan.client.resumed_run import ResumedRun, newest_continuation
+from mulligan.client.run_state import NoWorkerError, ResumeError, RunNotFoundError
+from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
+from mulligan.wire.run_context import AGENT_WORKFLOW
+from mulligan.wire.run_priority import TENANT_MEMO
+from mulligan.wire.undo import (
+    EXECUTED_QUERY,
+    UNDO_MEMO,
+    UNDO_QUERY,
+    UNDO_WORKFLOW,
+    CallToUndo,
+    ExecutedPage,
+    ExecutedRequest,
+    SubRunOfCall,
+    UndoList,
+    UndoOptions,
+    UndoRun,
+    undo_id,
+)
+
+Handle = WorkflowHandle[Any, Any]
+OPTIONS_MEMO = "mulligan_undo_options"
+"""The key, in the memo of an undo, of its options."""
+MOST_CALLS, MOST_BYTES = 1_500, 700_000
+"""Calls of one undo, and their bytes as JSON: with the reason for each that failed, its list is one payload."""
+MOST_UNDOS = 1_000
+"""Undos of one run."""
+
+
+class UndoError(ResumeError):
+    """A run cannot be undone. The message says why, and what to do."""
+
+
+class GoneOnError(UndoError):
+    """The conversation of the run was continued. `workflow_id`: the newest run of it."""
+
+    def __init__(self, run: str, workflow_id: str) -> None:
+        super().__init__(
+            f"The run {run!r} was continued as {workflow_id!r}, which goes on from what this run has done; undo that one "
+            "first, or say that this one is to be undone all the same (--yes)."
+        )
+        self.workflow_id = workflow_id
+
+
+@dataclass(frozen=True)
+class Undone:
+    """What is, or will be, undone of a run.
+
+    `id`: of the newest undo; None: there is none. `is_open`: whether it goes on. `failure`: why it has undone nothing.
+    `calls`: in the order in which they are undone.
+    """
+
+    id: str | None
+    is_open: bool
+    calls: list[CallToUndo]
+    failure: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The calls by what became of them, as the commands and the API show it."""
+        status = "failed" if self.failure else "running" if self.is_open else "ended" if self.id else "not_started"
+        listed: dict[str, Any] = {state: [] for state in ("undone", "failed", "not_reached", "no_undo")}
+        fields = {"run", "call_id", "name", "agent", "step", "error"}
+        for call in self.calls:
+            shown = call.model_dump(mode="json", include=fields)
+            listed[call.state].append({**shown, "error": shown.get("error")})
+        return {"id": self.id, "status": status, **listed, "problem": self.failure}
+
+
+async def start_undo(client: Client, workflow_id: str, options: UndoOptions, *, yes: bool = False) -> Handle:
+    """Undo the calls of a run that has ended, and of its sub-agents' runs. Where an equal undo goes on, this returns it.
+
+    Args:
+        client: A client of the server that has the run.
+        workflow_id: The run.
+        options: Which calls are undone, and whether a failed one ends the undo.
+        yes: Whether it is undone although another run has continued its conversation.
+
+    Raises:
+        ResumeError: there is no such run (RunNotFoundError), it is open (RunOpenError), was continued (GoneOnError), is that
+            of a sub-agent, or another undo of it goes on (UndoError).
+        RPCError: Temporal does not answer.
+    """
+    described = await _describe_ended(client, workflow_id)
+    run = await ResumedRun.of(described)
+    if not yes and (continuation := await _gone_on(client, run)) is not None:
+        raise GoneOnError(workflow_id, continuation)
+    first_run_id = _first_run_id(described)
+    for _ in range(2):  # somebody may start one at the same time
+        number, before = await _newest_undo(client, workflow_id, first_run_id)
+        if before is not None and before.status == WorkflowExecutionStatus.RUNNING:
+            if (await memo_of(before)).get(OPTIONS_MEMO) != options.model_dump():
+                raise UndoError(
+                    f"Another undo of the run {workflow_id!r} goes on: {before.id!r}. Wait until it has ended."
+                )
+            return client.get_workflow_handle(before.id, run_id=before.run_id)
+        request = UndoRun(
+            **options.model_dump(),
+            workflow_id=workflow_id,
+            run_id=described.run_id or "",
+            first_run_id=first_run_id,
+            number=number + 1,
+        )
+        of = {"id": workflow_id, "run_id": first_run_id}
+        memo = {UNDO_MEMO: of, OPTIONS_MEMO: options.model_dump(), TENANT_MEMO: run.tenant}
+        try:
+            return await client.start_workflow(
+                UNDO_WORKFLOW,
+                request,
+                id=undo_id(workflow_id, first_run_id, number + 1),
+                task_queue=described.task_queue,
+                id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                memo={name: value for name, value in memo.items() if value is not None},
+                static_summary=f"undo of {workflow_id}"[:190],
+            )
+        except WorkflowAlreadyStartedError:
+            continue
+    raise UndoError(f"Another undo of the run {workflow_id!r} was started at this moment; look at what it has done.")
+
+
+async def read_undo(client: Client, workflow_id: str, options: UndoOptions | None = None) -> Undone:
+    """What is undone of a run, and what an undo would undo.
+
+    Raises:
+        ResumeError: as `start_undo`; or no worker answers (NoWorkerError).
+        RPCError: Temporal does not answer.
+    """
+    described = await _describe_ended(client, workflow_id)
+    first_run_id = _first_run_id(described)
+    number, newest = await _newest_undo(client, workflow_id, first_run_id)
+    if newest is None:
+        return Undone(None, False, await calls_to_undo(client, _request(described, options, 1)))
+    is_open = newest.status == WorkflowExecutionStatus.RUNNING
+    if is_open:
+        return Undone(newest.id, True, (await _list_of(client, newest)).calls)
+    calls = await calls_to_undo(client, _request(described, options, number + 1))
+    failure = None
+    if newest.status == WorkflowExecutionStatus.FAILED:
+        failure = await _failure_of(client, newest)
+    return Undone(newest.id, False, calls, failure)
+
+
+async def read_result(client: Client, handle: Handle) -> Undone:
+    """Wait for the end of an undo, and read its list.
+
+    Raises:
+        RPCError: Temporal does not answer.
+    """
+    try:
+        ended = UndoList.model_validate(await handle.result())
+    except Exception as error:
+        described = await handle.describe()
+        if described.status in (WorkflowExecutionStatus.RUNNING, WorkflowExecutionStatus.COMPLETED):
+            raise
+        listed = await _list_of(client, described)
+        return Undone(handle.id, False, listed.calls, _reason(error, described))
+    return Undone(handle.id, False, ended.calls)
+
+
+async def calls_to_undo(client: Client, request: UndoRun) -> list[CallToUndo]:
+    """The calls that a run and its sub-agents' runs have executed, in the order in which they are undone, each with what
+    earlier undos of the run have made of it.
+
+    Raises:
+        ResumeError: one of the runs cannot be read, or there are too many calls.
+        RPCError: Temporal does not answer.
+    """
+    reading = _ExecutedCalls(client)
+    await reading.read(request.workflow_id, request.run_id, request.from_step or 1)
+    calls = sorted(reading.calls, key=lambda call: (call.at, call.run, call.offset), reverse=True)
+    known = {call.key: call for call in calls}
+    for number in range(1, request.number):
+        handle = client.get_workflow_handle(undo_id(request.workflow_id, request.first_run_id, number))
+        described = await unless_missing(handle.describe())
+        if described is None or not await _is_undo_of(described, request.workflow_id, request.first_run_id):
+            continue
+        for before in (await _list_of(client, described)).calls:
+            call = known.get(before.key)
+            if call is not None and before.state in ("undone", "failed"):
+                call.state, call.error = before.state, before.error
+    return calls
+
+
+class _ExecutedCalls:
+    """Reads the calls of a run, and of all runs below it."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.calls: list[CallToUndo] = []
+        self._bytes = 0
+        self._read: set[str] = set()
+
+    async def read(self, workflow_id: str, run_id: str, from_step: int = 1) -> None:
+        """Read the chain of a run back from its newest workflow run."""
+        self._read.add(workflow_id)
+        sub_runs: dict[str, SubRunOfCall] = {}
+        before: int | None = None
+        earlier: str | None = run_id
+        while earlier is not None:
+            page = await read_executed(self._client, workflow_id, earlier, ExecutedRequest(before=before))
+            for each in page.calls:
+                state = "no_undo" if each.schedule is None else "not_reached"
+                if each.step >= from_step:
+                    call = CallToUndo(**each.model_dump(), run=workflow_id, run_id=earlier, state=state)
+                    self._add(call)
+            sub_runs |= {each.id: each for each in page.sub_runs if each.step >= from_step}
+            before, earlier = page.next, page.earlier or (earlier if page.next is not None else None)
+        for sub_run in sub_runs.values():
+            if sub_run.id not in self._read:
+                await self.read(sub_run.id, await self._newest_run(sub_run))
+
+    def _add(self, call: CallToUndo) -> None:
+        self.calls.append(call)
+        self._bytes += len(call.model_dump_json())
+        if len(self.calls) > MOST_CALLS or self._bytes > MOST_BYTES:
+            raise UndoError(
+                f"The run has executed more than {len(self.calls) - 1:,} calls, which is too much for one undo; undo its "
+                "last steps first: --from-step."
+            )
+
+    async def _newest_run(self, sub_run: SubRunOfCall) -> str:
+        described = await unless_missing(self._client.get_workflow_handle(sub_run.id).describe())
+        if described is not None and _first_run_id(described) != sub_run.run_id:
+            handle = self._client.get_workflow_handle(sub_run.id, run_id=sub_run.run_id)
+            described = await unless_missing(handle.describe())
+        if described is None:
+            raise RunNotFoundError(
+                f"The run {sub_run.id!r} of a sub-agent, in step {sub_run.step}, is no longer on this server, so it is not "
+                f"known what it has done; undo the steps after it: --from-step {sub_run.step + 1}."
+            )
+        if described.status == WorkflowExecutionStatus.RUNNING:
+            raise RunOpenError(f"The run {sub_run.id!r} of a sub-agent is open; stop it first.")
+        return described.run_id or ""
+
+
+async def read_executed(client: Client, workflow_id: str, run_id: str, request: ExecutedRequest) -> ExecutedPage:
+    """A page of the calls that a run has executed.
+
+    Raises:
+        ResumeError: no worker answers (NoWorkerError), or the run is no longer there (RunNotFoundError), or is another
+            program's (UndoError).
+    """
+    handle = client.get_workflow_handle(workflow_id, run_id=run_id)
+    try:
+        answer = await unless_missing(query_run(handle, EXECUTED_QUERY, request))
+        page = ExecutedPage.model_validate(answer) if answer is not None else None
+    except RPCError as error:
+        if error.status not in NO_WORKER_STATUSES:
+            raise
+        raise NoWorkerError(f"No worker answers for the run {workflow_id!r} now ({error.message}).") from None
+    except (WorkflowQueryFailedError, ValidationError) as error:
+        raise UndoError(f"The run {workflow_id!r} cannot say what it has executed: {str(error)[:300]}") from None
+    if page is None:
+        raise RunNotFoundError(f"A part of the run {workflow_id!r} is no longer on this server ({run_id}).")
+    return page
+
+
+async def _describe_ended(client: Client, workflow_id: str) -> WorkflowExecutionDescription:
+    described = await unless_missing(client.get_workflow_handle(workflow_id).describe(), MISSING_OR_INVALID)
+    if described is None:
+        raise RunNotFoundError(f"There is no run {workflow_id!r} on this server.")
+    if described.workflow_type != AGENT_WORKFLOW:
+        raise UndoError(
+            f"{workflow_id!r} is a workflow of type {described.workflow_type}; only runs of {AGENT_WORKFLOW} can be undone."
+        )
+    if described.status == WorkflowExecutionStatus.RUNNING:
+        raise RunOpenError(f"The run {workflow_id!r} is open; stop it first: `mulligan stop {workflow_id}`.")
+    if described.parent_id is not None:
+        handle = client.get_workflow_handle(described.parent_id, run_id=described.parent_run_id)
+        parent = await unless_missing(handle.describe())
+        if parent is not None and parent.workflow_type == AGENT_WORKFLOW:
+            raise UndoError(
+                f"{workflow_id!r} is the run of a sub-agent; undo the run that has called it, {described.parent_id!r}, with "
+                "--from-step where only its last steps are to be undone."
+            )
+    return described
+
+
+async def _gone_on(client: Client, run: ResumedRun) -> str | None:
+    """The id of the newest run that goes on from what a run has done; None: there is none."""
+    newest: ResumedRun | None = await newest_continuation(client, run)
+    while newest is not None and newest.source != run.source:
+        if await newest.has_begun(client):
+            return newest.description.id
+        before = newest.resumed_from
+        newest = await ResumedRun.read(client, before.workflow_id, before.run_id) if before is not None else None
+    return None
+
+
+def _request(described: WorkflowExecutionDescription, options: UndoOptions | None, number: int) -> UndoRun:
+    return UndoRun(
+        **(options or UndoOptions()).model_dump(),
+        workflow_id=described.id,
+        run_id=described.run_id or "",
+        first_run_id=_first_run_id(described),
+        number=number,
+    )
+
+
+def _first_run_id(described: WorkflowExecutionDescription) -> str:
+    return described.raw_description.workflow_execution_info.first_run_id or described.run_id or ""
+
+
+async def _newest_undo(
+    client: Client, workflow_id: str, first_run_id: str
+) -> tuple[int, WorkflowExecutionDescription | None]:
+    """The number of the last undo of a run, and what Temporal knows of it; 0 and None: there is none.
+
+    Another workflow that has such an id takes up its number, and counts for nothing else.
+    """
+    newest: WorkflowExecutionDescription | None = None
+    for number in range(1, MOST_UNDOS + 1):
+        handle = client.get_workflow_handle(undo_id(workflow_id, first_run_id, number))
+        described = await unless_missing(handle.describe())
+        if described is None:
+            return number - 1, newest
+        if await _is_undo_of(described, workflow_id, first_run_id):
+            newest = described
+    raise UndoError(f"The run {workflow_id!r} was undone {MOST_UNDOS:,} times, which is the most.")
+
+
+async def _is_undo_of(described: WorkflowExecutionDescription, workflow_id: str, first_run_id: str) -> bool:
+    of = {"id": workflow_id, "run_id": first_run_id}
+    return described.workflow_type == UNDO_WORKFLOW and (await memo_of(described)).get(UNDO_MEMO) == of
+
+
+async def _list_of(client: Client, described: WorkflowExecutionDescription) -> UndoList:
+    """The list of an undo, open or ended however it did."""
+    handle = client.get_workflow_handle(described.id, run_id=described.run_id)
+    try:
+        return UndoList.model_validate(await query_run(handle, UNDO_QUERY))
+    except RPCError as error:
+        if error.status not in NO_WORKER_STATUSES:
+            raise
+        raise NoWorkerError(f"No worker answers for the undo {described.id!r} now ({error.message}).") from None
+    except (WorkflowQueryFailedError, ValidationError) as error:
+        raise UndoError(f"The undo {described.id!r} cannot be read: {str(error)[:300]}") from None
+
+
+async def _failure_of(client: Client, described: WorkflowExecutionDescription) -> str:
+    try:
+        await client.get_workflow_handle(described.id, run_id=described.run_id).result()
+    except Exception as error:  # noqa: BLE001 - it has failed, and this is why
+        return _reason(error, described)
+    return ""
+
+
+def _reason(error: Exception, described: WorkflowExecutionDescription) -> str:
+    cause = getattr(error, "cause", None)
+    message = getattr(cause, "message", None) or str(cause or error)
+    if described.status == WorkflowExecutionStatus.FAILED:
+        return message[:1_000]
+    return f"The undo was ended: {described.status.name.lower() if described.status else 'unknown'}."

@@ -1,0 +1,186 @@
+"""`/api/runs/{id}/undo`: undo an ended run (`POST`), and what is undone of it (`GET`); the page of the console for both."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+from urllib.parse import quote
+
+from fastapi import APIRouter, Body, Query, Request
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import JSONResponse, Response
+
+from mulligan.client.resume_run import RunOpenError
+from mulligan.client.run_state import NoWorkerError, ResumeError
+from mulligan.client.undo import GoneOnError, Undone, read_result, read_undo, start_undo
+from mulligan.serve.caller import Caller
+from mulligan.serve.clean_text import without_folders
+from mulligan.serve.console.rendering import page
+from mulligan.serve.console.sessions import leave_note
+from mulligan.serve.console.signed_in import PREFIX as CONSOLE
+from mulligan.serve.console.signed_in import Form, Viewing, redirect
+from mulligan.serve.console.waiting_counts import Counted
+from mulligan.serve.http_protocol import Calling, Protocol, Serving, problems, refuse_by_rfc_9457
+from mulligan.serve.json_body import JsonRoute
+from mulligan.serve.problems import Problem
+from mulligan.serve.runs import Runs
+from mulligan.values import ErrorInfo
+from mulligan.wire.checked_result import MOST_INT
+from mulligan.wire.undo import UndoOptions
+
+PREFIX = "/api/runs"
+MOST_WAIT_SECONDS = 60
+ACTION = "undo"
+"""What the console offers on the page of a run that has ended."""
+
+api = APIRouter(prefix=PREFIX, tags=["runs"], route_class=JsonRoute)
+pages = APIRouter(prefix=f"{CONSOLE}/runs", include_in_schema=False)
+
+
+class UndoneCall(BaseModel):
+    """A call, and what became of its undo. `run`: the id of the run that has executed it: of a sub-agent, perhaps."""
+
+    run: str
+    call_id: str
+    """The call's id."""
+    name: str
+    """The name of the tool."""
+    agent: str
+    """The name of the agent."""
+    step: int
+    """The number of the step of its run, from 1."""
+    error: ErrorInfo | None
+    """Why it is not undone."""
+
+
+class UndoneRun(BaseModel):
+    """What is undone of a run. The calls of each list are in the order of their undo, the last one of the run first."""
+
+    id: str | None
+    """The workflow id of the newest undo; null: there is none."""
+    status: str
+    """`not_started`, `running`, `ended`, or `failed` if the run could not be read."""
+    undone: list[UndoneCall]
+    failed: list[UndoneCall]
+    not_reached: list[UndoneCall]
+    no_undo: list[UndoneCall]
+    """The calls of tools that have no undo."""
+    problem: str | None
+    """Why the undo has failed as a whole."""
+
+
+class Undo(BaseModel):
+    """How a run is undone."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    from_step: Annotated[int, Field(ge=1, le=MOST_INT)] | None = None
+    """Only the calls of this step and of later ones."""
+    go_on: Annotated[bool, Field(alias="continue")] = False
+    """Whether the others are undone after an undo that has failed."""
+    lost: bool = False
+    """Whether calls are undone of which nobody knows whether they have done their work (`tool_lost`, `tool_timeout`)."""
+    yes: bool = False
+    """Whether the run is undone although another run has continued its conversation."""
+
+    @property
+    def options(self) -> UndoOptions:
+        """The options of the undo itself."""
+        return UndoOptions(from_step=self.from_step, go_on=self.go_on, lost=self.lost)
+
+
+@api.post(
+    "/{run_id:path}/undo",
+    response_model=UndoneRun,
+    responses={202: {"model": UndoneRun, "description": "The undo goes on."}, **problems(404, 409)},
+)
+async def undo(
+    run_id: str,
+    runs: Serving,
+    caller: Calling,
+    how: Annotated[Undo | None, Body()] = None,
+    wait: Annotated[float, Query(ge=0, le=MOST_WAIT_SECONDS, description="Wait so long for its end.")] = 20,
+) -> Response:
+    """Undo what an ended run has executed. 200 once the undo has ended; 202 while it goes on: `GET` reads what became of it.
+
+    Sent again, it takes up what has failed and what was not reached, and repeats nothing.
+    """
+    undone = await _start(runs, caller, run_id, how or Undo(), wait)
+    return JSONResponse(_cleaned(undone), 202 if undone.is_open else 200)
+
+
+@api.get("/{run_id:path}/undo", response_model=UndoneRun, responses=problems(404, 409))
+async def read(run_id: str, runs: Serving, caller: Calling) -> Response:
+    """What is undone of an ended run, what can be, and which calls have no undo."""
+    return JSONResponse(_cleaned(await _read(runs, caller, run_id)))
+
+
+@pages.get("/{run_id:path}/undo-it")
+async def show(run_id: str, request: Request, runs: Serving, session: Counted) -> Response:
+    """The page that lists what an undo would do, and what it has done."""
+    listed = _cleaned(await _read(runs, session.caller, run_id))
+    return page(request, session, "undo.html", title="Undo a run", run_id=run_id, undone=listed)
+
+
+@pages.post("/{run_id:path}/undo")
+async def send(run_id: str, request: Request, runs: Serving, session: Viewing, form: Form) -> Response:
+    """Undo a run, and show what became of it."""
+    response = redirect(request, f"{CONSOLE}/runs/{quote(run_id)}/undo-it")
+    chosen = {name: bool(form.get(name)) for name in ("continue", "lost", "yes")}
+    try:
+        await _start(runs, session.caller, run_id, Undo(**chosen), wait=10)
+    except Problem as problem:
+        leave_note(request, response, "problem", problem.detail)
+    return response
+
+
+async def _start(runs: Runs, caller: Caller, run_id: str, how: Undo, wait: float) -> Undone:
+    await runs.describe(caller, run_id)
+    try:
+        handle = await start_undo(runs.client, run_id, how.options, yes=how.yes)
+        try:
+            async with asyncio.timeout(wait):
+                return await read_result(runs.client, handle)
+        except TimeoutError:
+            try:
+                return await read_undo(runs.client, run_id)
+            except NoWorkerError:  # the undo waits for one
+                return Undone(handle.id, True, [])
+    except ResumeError as error:
+        raise _problem(error) from None
+
+
+async def _read(runs: Runs, caller: Caller, run_id: str) -> Undone:
+    await runs.describe(caller, run_id)
+    try:
+        return await read_undo(runs.client, run_id)
+    except ResumeError as error:
+        raise _problem(error) from None
+
+
+def _problem(error: ResumeError) -> Problem:
+    match error:
+        case RunOpenError():
+            return Problem(409, "run_open", str(error))
+        case NoWorkerError():
+            return Problem(503, "no_worker", str(error))
+        case GoneOnError():
+            where = {"Location": f"{PREFIX}/{quote(error.workflow_id, safe='')}"}
+            return Problem(409, "already_resumed", str(error), where)
+    return Problem(409, "not_undoable", str(error))
+
+
+def _cleaned(undone: Undone) -> dict[str, Any]:
+    """The list without folders of the server's machine, which texts of exceptions may name."""
+    listed = undone.to_json()
+    for state in ("undone", "failed", "not_reached", "no_undo"):
+        for call in listed[state]:
+            if call["error"] is not None:
+                call["error"]["message"] = without_folders(call["error"]["message"])
+    return listed
+
+
+router = APIRouter()
+router.include_router(api)
+router.include_router(pages)
+PROTOCOL = Protocol(prefix=PREFIX, router=router, refuse=refuse_by_rfc_9457)

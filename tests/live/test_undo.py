@@ -1,0 +1,326 @@
+"""Undo: the calls of a run that has ended are taken back, the last one first, each at most once."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mulligan import fork_run, resume_run
+from mulligan.client.resume_run import RunOpenError
+from mulligan.client.run_state import RunNotFoundError
+from mulligan.client.undo import GoneOnError, UndoError, Undone, read_result, read_undo, start_undo
+from mulligan.devserver import DevServer
+from mulligan.wire.undo import UndoOptions
+from mulligan.worker.loading import load
+from mulligan.worker.wiring import running_worker
+from tests.live.conftest import DONE, Lab, Ran, call
+from tests.live.test_code_mode import script
+from tests.support.command_server import start_command
+from tests.support.openai_turn import Turn
+from tests.support.temporal import environment_of
+from tests.support.undo_agents import lines
+
+MODULE = "tests.support.undo_agents"
+
+
+@pytest.fixture(scope="module")
+async def at(lab: Lab) -> AsyncIterator[Lab]:
+    desk = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, f"undo-{uuid.uuid4().hex[:6]}")
+    async with running_worker(desk.client, load([MODULE]), lab.telemetry, desk.task_queue):
+        yield desk
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Path:
+    return tmp_path / "ledger"
+
+
+def of(ledger: Path, **more: Any) -> dict[str, Any]:
+    return {"metadata": {"ledger": str(ledger)}, "agent": "desk", **more}
+
+
+async def undo(at: Lab, run_id: str, *, yes: bool = False, **options: Any) -> Undone:
+    return await read_result(at.client, await start_undo(at.client, run_id, UndoOptions(**options), yes=yes))
+
+
+def states(undone: Undone) -> list[tuple[str, str]]:
+    return [(each.call_id, each.state) for each in undone.calls]
+
+
+def undos(ledger: Path) -> list[str]:
+    """The calls whose undo was called, in its order."""
+    return [each["call"] for each in lines(ledger) if each["what"] in ("unbook", "mend", "effect", "call_off")]
+
+
+BOOK = call("book", '{"room": "one"}', "b1")
+MAIL = call("mail", '{"to": "me"}', "m1")
+FRAGILE = call("fragile", '{"part": "wheel"}', "f1")
+
+
+async def test_calls_are_undone_in_reverse_with_what_their_tools_have(at: Lab, ledger: Path) -> None:
+    failing = call("book", '{"room": "none"}', "n1")
+    twice = call("quick", '{"room": "q"}', "q1")
+    ran = await at.run([BOOK, MAIL, failing, FRAGILE, twice, DONE], **of(ledger, user="ann", tenant="acme"))
+    undone = await undo(at, ran.id)
+    assert states(undone) == [("q1", "undone"), ("f1", "undone"), ("m1", "no_undo"), ("b1", "undone")]
+    assert undos(ledger) == ["q1", "f1", "b1"]
+    took, back = [each for each in lines(ledger) if each["call"] == "b1"]
+    assert back["arguments"] == {"room": "one"}
+    assert back["result"] == {"id": 3, "room": "one"}
+    same = ("run", "call", "resources", "agent", "step")
+    assert [took[name] for name in same] == [back[name] for name in same]
+    assert back["resources"] == "the pool"
+    changed = next(each for each in lines(ledger) if each["what"] == "mend")
+    assert changed["result"] == "changed wheel"
+    keys = [each["key"] for each in lines(ledger)]
+    assert len({*keys}) == len(keys)
+
+
+async def test_a_second_undo_takes_up_what_failed_and_what_was_not_reached(at: Lab, ledger: Path) -> None:
+    last = call("book", '{"room": "last"}', "b2")
+    ran = await at.run([BOOK, FRAGILE, last, DONE], **of(ledger))
+    broken = ledger.with_suffix(".broken")
+    broken.touch()
+    first = await undo(at, ran.id)
+    assert states(first) == [("b2", "undone"), ("f1", "failed"), ("b1", "not_reached")]
+    assert first.calls[1].error is not None
+    assert (first.calls[1].error.kind, first.calls[1].error.message) == ("tool_error", "The shop is closed.")
+    further = await undo(at, ran.id, go_on=True)
+    assert states(further) == [("b2", "undone"), ("f1", "failed"), ("b1", "undone")]
+    broken.unlink()
+    assert states(await undo(at, ran.id)) == [("b2", "undone"), ("f1", "undone"), ("b1", "undone")]
+    assert undos(ledger) == ["b2", "f1", "f1", "b1", "f1"]
+    tries = [each["key"] for each in lines(ledger) if each["what"] == "mend"]
+    assert len(tries) == 3
+    assert len({*tries}) == 1, "the undo of a call has one key"
+    assert states(await undo(at, ran.id)) == states(await read_undo(at.client, ran.id))
+    assert len(undos(ledger)) == 5
+
+
+async def test_an_undo_is_tried_as_often_as_its_tool_says(at: Lab, ledger: Path) -> None:
+    ran = await at.run([call("sturdy", '{"part": "door"}', "s1"), DONE], **of(ledger))
+    ledger.with_suffix(".broken").touch()
+    assert states(await undo(at, ran.id)) == [("s1", "failed")]
+    assert [each["attempt"] for each in lines(ledger) if each["what"] == "mend"] == [1, 2, 3]
+
+
+async def test_calls_of_sub_agents_and_scripts_are_undone_too(at: Lab, ledger: Path) -> None:
+    helped = call("undo_helper", '{"prompt": "Book."}', "h1")
+    ran = await at.run([BOOK, helped, FRAGILE, DONE], **of(ledger))
+    undone = await undo(at, ran.id)
+    below = [each.call_id for each in undone.calls if each.run != ran.id]
+    assert [each.name for each in undone.calls] == ["fragile", "mail", "book", "book"] or [
+        each.name for each in undone.calls
+    ] == ["fragile", "book", "mail", "book"]
+    assert len(below) == 2
+    assert [each.state for each in undone.calls if each.name == "book"] == ["undone", "undone"]
+    [child] = {each.run for each in undone.calls} - {ran.id}
+    with pytest.raises(UndoError, match="is the run of a sub-agent; undo the run that has called it"):
+        await undo(at, child)
+    code = "await book('one')\nawait mail('me')\nawait fragile('wheel')\n'done'"
+    scripted = await at.run([script(code, "s0"), DONE], **of(ledger, agent="coding_desk"))
+    assert states(await undo(at, scripted.id)) == [("s0.3", "undone"), ("s0.2", "no_undo"), ("s0.1", "undone")]
+
+
+async def test_only_calls_from_a_step_on(at: Lab, ledger: Path) -> None:
+    helped = call("undo_helper", '{"prompt": "Book."}', "h1")
+    ran = await at.run([helped, BOOK, FRAGILE, DONE], **of(ledger))
+    assert states(await undo(at, ran.id, from_step=2)) == [("f1", "undone"), ("b1", "undone")]
+    rest = await undo(at, ran.id)
+    assert [each.state for each in rest.calls].count("undone") == 3
+    assert len(undos(ledger)) == 3
+
+
+async def test_calls_of_which_nobody_knows_are_undone_on_request(at: Lab, ledger: Path) -> None:
+    hung = call("hang", '{"room": "x"}', "x1")
+    ran = await at.run([BOOK, hung, DONE], **of(ledger))
+    assert ran.calls[1]["result"]["error"]["kind"] == "tool_timeout"
+    undone = await undo(at, ran.id)
+    assert states(undone) == [("x1", "not_reached"), ("b1", "undone")]
+    assert undone.calls[0].error is not None
+    assert undone.calls[0].error.kind == "tool_timeout"
+    assert states(await undo(at, ran.id, lost=True)) == [("x1", "undone"), ("b1", "undone")]
+    assert [each["result"] for each in lines(ledger) if each["what"] == "unbook"] == [{"id": 3, "room": "one"}, None]
+
+
+async def test_a_call_that_was_cut_off_with_its_run_counts_as_lost(at: Lab, ledger: Path) -> None:
+    handle = await at.start([BOOK, call("hang", '{"room": "x"}', "x1"), DONE], **of(ledger))
+    while not any(each["what"] == "hang" for each in lines(ledger)):
+        await asyncio.sleep(0.05)
+    with pytest.raises(RunOpenError, match="is open; stop it first"):
+        await undo(at, handle.id)
+    await handle.terminate()
+    assert states(await undo(at, handle.id)) == [("x1", "not_reached"), ("b1", "undone")]
+    assert states(await undo(at, handle.id, lost=True)) == [("x1", "undone"), ("b1", "undone")]
+
+
+async def test_a_deferred_call_is_undone_with_the_result_that_came(at: Lab, ledger: Path) -> None:
+    handle = await at.start([call("order", '{"room": "o"}', "o1"), DONE], **of(ledger))
+    while ((await handle.query("progress"))["waiting_for"] or {}).get("kind") != "callback":
+        await asyncio.sleep(0.05)
+    await handle.execute_update("complete", {"call_id": "o1", "result": {"id": 7, "room": "o"}})
+    await handle.result()
+    assert states(await undo(at, handle.id)) == [("o1", "undone")]
+    assert lines(ledger)[-1]["result"] == {"id": 7, "room": "o"}
+
+
+async def test_a_result_that_no_longer_validates_is_reported(at: Lab, ledger: Path) -> None:
+    ran = await at.run([call("book_many", '{"rooms": 50}', "b1"), DONE], **of(ledger))
+    undone = await undo(at, ran.id)
+    assert states(undone) == [("b1", "failed")]
+    assert undone.calls[0].error is not None
+    assert "is no JSON, or was cut (max_result_chars); it was not undone" in undone.calls[0].error.message
+    assert undos(ledger) == []
+
+
+async def test_tools_of_agents_before_a_handoff_are_undone(at: Lab, ledger: Path) -> None:
+    over = call("transfer_to_second_desk", "{}", "t1")
+    ran = await at.run([BOOK, over, FRAGILE, DONE], **of(ledger, agent="first_desk"))
+    undone = await undo(at, ran.id)
+    assert states(undone) == [("f1", "undone"), ("b1", "undone")]
+    assert [each.agent for each in undone.calls] == ["second_desk", "first_desk"]
+
+
+async def test_what_another_run_has_executed_is_not_this_runs_to_undo(at: Lab, ledger: Path) -> None:
+    ran = await at.run([BOOK, FRAGILE, DONE], **of(ledger))
+    recorded = await fork_run(at.client, ran.id, at=2)
+    at.model.script(recorded.id, [])
+    await asyncio.wait([asyncio.ensure_future(recorded.result())], timeout=20)
+    assert (await read_undo(at.client, recorded.id)).calls == []
+    at.model.script("more", [BOOK, FRAGILE, DONE, call("book", '{"room": "two"}', "b2"), DONE])
+    resumed = await resume_run(at.client, ran.id, "And now?", model="openai-chat:more")
+    await resumed.result()
+    with pytest.raises(GoneOnError, match=f"was continued as '{ran.id}-resumed'") as refused:
+        await undo(at, ran.id)
+    assert refused.value.workflow_id == resumed.id
+    assert states(await undo(at, resumed.id)) == [("b2", "undone")]
+    assert states(await undo(at, ran.id, yes=True)) == [("f1", "undone"), ("b1", "undone")]
+
+
+async def test_what_cannot_be_undone_is_refused(at: Lab) -> None:
+    with pytest.raises(RunNotFoundError, match="There is no run 'nobody'"):
+        await undo(at, "nobody")
+    handle = await at.client.start_workflow("TwoAgents", id=f"own-{uuid.uuid4().hex[:6]}", task_queue="nobody")
+    await handle.terminate()
+    with pytest.raises(UndoError, match="is a workflow of type TwoAgents; only runs of AgentWorkflow"):
+        await undo(at, handle.id)
+
+
+async def test_a_tool_that_is_gone_is_reported_and_undone_when_it_is_back(lab: Lab, ledger: Path) -> None:
+    other = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, f"gone-{uuid.uuid4().hex[:6]}")
+    loaded = load([MODULE])
+    async with running_worker(other.client, loaded, lab.telemetry, other.task_queue):
+        ran = await other.run([BOOK, FRAGILE, DONE], **of(ledger))
+    less = load([MODULE])
+    desk = less.registry.agents["desk"]
+    whole = desk.tools
+    object.__setattr__(desk, "tools", [each for each in desk.listed_tools if each.name != "fragile"])
+    try:
+        async with running_worker(other.client, less, lab.telemetry, other.task_queue):
+            undone = await undo(other, ran.id)
+            assert states(undone) == [("f1", "failed"), ("b1", "not_reached")]
+            assert undone.calls[0].error is not None
+            assert undone.calls[0].error.kind == "tool_gone"
+    finally:
+        object.__setattr__(desk, "tools", whole)
+    async with running_worker(other.client, load([MODULE]), lab.telemetry, other.task_queue):
+        assert states(await undo(other, ran.id)) == [("f1", "undone"), ("b1", "undone")]
+
+
+async def test_each_undo_has_a_span_in_the_trace_of_its_run(at: Lab, ledger: Path) -> None:
+    ran = await at.run([BOOK, FRAGILE, DONE], **of(ledger))
+    ledger.with_suffix(".broken").touch()
+    await undo(at, ran.id, go_on=True)
+    at.telemetry.flush()
+    spans = [each for each in at.otlp.spans(trace_id=ran.result["trace_id"]) if each.name == "agent.undo"]
+    assert sorted((each.attributes["gen_ai.tool.call.id"], each.status) for each in spans) == [
+        ("b1", "UNSET"),
+        ("f1", "ERROR"),
+    ]
+    assert {each.parent_span_id for each in spans} == {each.parent_span_id for each in ran.spans_of("ai.toolCall")}
+
+
+async def test_an_undo_of_calls_over_many_workflow_runs(at: Lab, ledger: Path) -> None:
+    """Calls side by side, and results that fill pages of the query."""
+    rooms = [f"{n}-" + "r" * 30_000 for n in range(40)]
+    turns = [Turn(calls=[("book", json.dumps({"room": room}), f"b{n}")]) for n, room in enumerate(rooms)]
+    ran: Ran = await at.run([*turns, DONE], **of(ledger))
+    assert states(await undo(at, ran.id)) == [(f"b{n}", "undone") for n in reversed(range(40))]
+    taken = [each for each in lines(ledger) if each["what"] == "unbook"]
+    assert [each["arguments"]["room"] for each in taken] == [*reversed(rooms)]
+
+
+KILLS = int(os.environ.get("MULLIGAN_UNDO_KILLS", "20"))
+"""Workers that are killed; 200 for the longer form."""
+RUNS = max(8, KILLS // 3)
+
+
+async def kill_workers(ledger: Path, start: Callable[[], Awaitable[Any]]) -> None:
+    """Kill, again and again, a process that has just begun an undo, or has just done its work, and start another one."""
+    chance, seen, killed = random.Random(7), len(lines(ledger)), 0
+    while killed < KILLS:
+        events = lines(ledger)
+        fresh, seen = [each for each in events[seen:] if each["what"] in ("begin", "effect")], len(events)
+        if fresh and chance.random() < 0.7:
+            await asyncio.sleep(chance.choice([0, 0, 0.02, 0.06]))
+            with suppress(ProcessLookupError):  # it was killed for the line before
+                os.kill(fresh[-1]["pid"], signal.SIGKILL)
+                killed += 1
+                await start()
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.timeout(60 + 6 * KILLS)
+async def test_workers_that_are_killed_during_undos(lab: Lab, temporal: DevServer, ledger: Path) -> None:
+    """No effect is undone twice, and each call is undone or reported, at whatever point workers die."""
+    queue = f"kill-{uuid.uuid4().hex[:6]}"
+    environment = {**os.environ, **environment_of(temporal), "MULLIGAN_GRACE_SECONDS": "1"}
+    workers: list[Any] = []
+
+    async def start() -> None:
+        workers.append(await start_command("worker", "--load", MODULE, "--task-queue", queue, env=environment))
+
+    await asyncio.gather(*(start() for _ in range(3)))
+    try:
+        ids = [f"{queue}-{n}" for n in range(RUNS)]
+        given = {"agent": "placer", "prompt": "Go.", "metadata": {"ledger": str(ledger)}}
+        handles = [await lab.client.start_workflow("AgentWorkflow", given, id=each, task_queue=queue) for each in ids]
+        await asyncio.gather(*(each.result() for each in handles))
+        at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
+        killing = asyncio.create_task(kill_workers(ledger, start))
+        first = await asyncio.gather(*(undo(at, each, go_on=True) for each in ids))
+        killing.cancel()
+        with suppress(asyncio.CancelledError):
+            await killing
+        effects = Counter((each["run"], each["call"]) for each in lines(ledger) if each["what"] == "effect")
+        calls = {(each.run, each.call_id): each.state for undone in first for each in undone.calls}
+        assert len(calls) == 4 * RUNS
+        assert [call for call, count in effects.items() if count > 1] == [], "undone twice"
+        unreported = [call for call, state in calls.items() if state == "undone" and call not in effects]
+        assert unreported == [], "not undone, and not reported"
+        failed = [call for call, state in calls.items() if state != "undone"]
+        deaths = len(workers) - 3
+        assert failed, f"of {deaths} workers that were killed, none has lost an undo"
+        second = await asyncio.gather(*(undo(at, each, go_on=True) for each in ids))
+        assert {each.state for undone in second for each in undone.calls} == {"undone"}
+        begun = Counter((each["run"], each["call"]) for each in lines(ledger) if each["what"] == "begin")
+        assert {call for call, count in begun.items() if count > 1} <= {*failed}, "repeated what was undone"
+        keys = {(each["run"], each["call"]): each["key"] for each in lines(ledger) if each["what"] == "begin"}
+        assert all(each["key"] == keys[each["run"], each["call"]] for each in lines(ledger) if each["what"] == "effect")
+        print(f"{deaths} kills, {len(calls)} calls, {len(failed)} reported as failed, {len(effects)} effects")
+    finally:
+        for each in workers:
+            if each.returncode is None:
+                each.kill()
+        await asyncio.gather(*(each.wait() for each in workers))
