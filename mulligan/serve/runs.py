@@ -191,6 +191,11 @@ class Runs:
                     422, "invalid_input",
                     f'"{field}" is set by this server alone; to {path} a run, send POST /api/runs/{{id}}/{path}.',
                 )  # fmt: skip
+        if run_input.output_schema is not None:
+            what = (
+                '"output_schema" is set for sub-agents alone; the output of a run is what its agent is declared with.'
+            )
+            raise Problem(422, "invalid_input", f"{what} Leave it out.")
         if run_id is not None:
             check_chosen_id(run_id)
         run_id = run_id or server_id
