@@ -185,8 +185,12 @@ def print_result(run_id: str, result: dict[str, Any], *, as_json: bool, message:
     """Print the result of a request to a run: as JSON, or as the message."""
     if as_json:
         print_json({"run": run_id, **result})
-    else:
-        print_line(printable(message))
+        return
+    print_line(printable(message))
+    if result.get("rule"):
+        print_line(printable(f"The rule {result['rule']} approves equal calls from now on; see `mulligan rules`."))
+    if result.get("rule_refused"):
+        print_progress(printable(f"There is no rule: {result['rule_refused']}"))
 
 
 def _fields(schema: dict[str, Any] | None) -> list[str]:

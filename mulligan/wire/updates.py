@@ -73,6 +73,8 @@ class Decide(_PersonUpdate):
     reason: Short | None = None
     """Why; the model reads it if the call is denied. At most 1,000 characters."""
     arguments: dict[str, JsonValue] | None = None
+    remember: Literal["run", "tenant"] | None = optional_field()
+    """With `approve`: a rule approves calls of this tool with equal arguments from then on, of this run or this tenant."""
     roles: SkipJsonSchema[list[Short] | None] = optional_field(max_length=MOST_ROLES)
     """Set by the HTTP door: the roles of whoever decides; None: all."""
     by: Short | None = None

@@ -136,3 +136,13 @@ quarantined_office = Agent(
     ],
     features=[Guarded("deny")],
 )
+
+
+@tool(needs_approval=True, consequential=True)
+def send(euros: int, ctx: ToolContext) -> str:
+    """Send money."""
+    RAN[ctx.workflow_id].append(("send", {"euros": euros}))
+    return f"sent {euros}"
+
+
+approved_clerk = Agent(name="approved_clerk", model=MODEL, tools=[read_mail, send], features=[Guarded()])

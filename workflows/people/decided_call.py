@@ -29,18 +29,29 @@ async def decide_on_call(agent: RunningAgent, call: StepCall) -> ToolOutcome | N
     agent.conversation.event_log.decided(call.index)
     if wait.edited_arguments is not None:
         agent.conversation.edit_call(call.index, wait.edited_arguments)
-    is_approved = decision.decision == "approve"
+    return await record_decision(agent, call, step=wait.step, started=wait.since, answer=wait.answer)
+
+
+async def record_decision(
+    agent: RunningAgent, call: StepCall, *, step: int, started: float, answer: str | None = None
+) -> ToolOutcome | None:
+    """Write the span of a decision that the call's record has. Returns its result, or None if the call may run.
+
+    `started`: when the call began to wait, in seconds since the epoch. `answer`: of a person, if it has asked a question.
+    """
     assert call.decision is not None
+    decision = call.decision
+    is_approved = decision.decision == "approve"
     request = RecordDecision(
         where=agent.context,
         call=call.call,
         arguments=call.record.arguments,
-        step=wait.step,
-        decision=call.decision,
-        answer=wait.answer,
+        step=step,
+        decision=decision,
+        answer=answer,
         run=is_approved,
         repaired_by=call.repaired_by,
-        started=wait.since,
+        started=started,
         with_request=call.waits_for != call.prepared.waits_for or (call.facts is not None and bool(call.facts.once)),
     )
     summary = f"{call.call.name}: {decision.decision}"
