@@ -106,6 +106,8 @@ AFTER_BUDGET_DAY = 3_600.0
 BUDGET_SIGNALS = 1_000
 """After so many signals the workflow of a tenant's day continues as new. Each adds at most four events."""
 
+EARLIER_DECISIONS, EARLIER_CHARS = 5, 200
+"""Earlier decisions on a tool that whoever decides on its next call is shown, and characters of the arguments of each."""
 RUN_RULES, RUN_RULES_BYTES = 100, 100_000
 """Rules of approval of one run, and their bytes as JSON: continue-as-new carries them."""
 TENANT_RULES, TENANT_RULES_BYTES = 1_000, 1_000_000

@@ -57,7 +57,7 @@ async def read_rules(
         RPCError: Temporal could not list the workflows.
     """
     all_rules = AllRules()
-    sources = {rules_id(tenant): tenant} if tenant is not None else {}
+    sources: dict[str, str | None] = {} if tenant is None else {rules_id(tenant): tenant}
     if run_id is not None:
         sources[run_id] = None
     if not sources:

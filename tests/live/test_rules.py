@@ -154,6 +154,19 @@ async def test_rules_outlive_continue_as_new_and_a_stop_asks_nobody(bank: Lab) -
     assert ran.calls[-1]["decision"]["rule"]
 
 
+async def test_whoever_decides_sees_the_earlier_decisions_on_the_tool(bank: Lab) -> None:
+    handle = await bank.start([MAIL, PAY, AGAIN, MORE, DONE], agent="clerk")
+    assert (await pending(handle))[0]["earlier"] == []
+    await approve(handle, remember="run")
+    (asked,) = await pending(handle)
+    second, first = asked["earlier"]
+    assert (first["step"], first["call_id"], first["decision"], first["by"]) == (2, "p1", "approve", "Ada")
+    assert first["arguments"] == '{"to": "Ada", "euros": 5}'
+    (rule,) = await handle.query("rules")
+    assert (second["call_id"], second["rule"]) == ("p2", rule["name"])
+    await handle.cancel()
+
+
 async def test_a_terminated_workflow_of_a_tenants_rules_approves_nothing(bank: Lab) -> None:
     tenant = f"gone-{uuid.uuid4().hex[:6]}"
     first = await bank.start([MAIL, PAY, DONE], agent="clerk", tenant=tenant)

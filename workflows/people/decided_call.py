@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from mulligan.foreign_results import described
 from mulligan.wire.tool_call import ToolOutcome
 from mulligan.wire.updates import RECORD_DECISION, RecordDecision, RecordedDecision
+from mulligan.workflows import limits
 from mulligan.workflows.people.person_wait import PersonWait, decision_text
 from mulligan.workflows.step_call import StepCall
 
@@ -73,6 +74,7 @@ def _wait(agent: RunningAgent, call: StepCall) -> PersonWait:
         text=text,
         role=facts.role if facts else None,
         untrusted=foreign.results if foreign else [],
+        earlier=agent.conversation.earlier_decisions(call.call.name, limits.EARLIER_DECISIONS),
         step=agent.turn.result.steps,
         timeout=facts.approval_timeout if facts else None,
         reminder=facts.approval_reminder if facts else None,
