@@ -11,13 +11,15 @@ import pytest
 from temporalio.client import WorkflowHandle, WorkflowUpdateFailedError
 
 from mulligan.client.find_rules import delete_rule, read_rules
-from mulligan.trace_view.history import chain
+from mulligan.trace_view.history import chain, size_of_chain
 from mulligan.trace_view.history_spans import spans_of
 from mulligan.wire.approval_rules import RULE_BYTES, rules_id
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
+from mulligan.workflows import limits
 from tests.live.conftest import DONE, Lab, call
 from tests.live.test_people import pending
+from tests.support.http_server import http_server
 from tests.support.shop_agents import RAN
 
 MAIL = call("read_mail", '{"box": "in"}', "m1")
@@ -146,17 +148,105 @@ async def test_what_cannot_be_a_rule_is_refused_before_anything_is_decided(bank:
     await handle.cancel()
 
 
-async def test_rules_outlive_continue_as_new_and_a_stop_asks_nobody(bank: Lab) -> None:
-    turns = [MAIL, PAY, *[call("read_account", "{}", f"a{number}") for number in range(6)], AGAIN, DONE]
+async def test_rules_of_a_run_outlive_continue_as_new(bank: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CONTINUE_AS_NEW_EVENTS", 60)
+    turns = [MAIL, PAY, *[call("read_account", "{}", f"a{number}") for number in range(14)], AGAIN, DONE]
     handle = await bank.start(turns, agent="clerk")
     await approve(handle, remember="run")
     ran = await bank.look(handle)
+    assert (await size_of_chain(bank.client, handle.id)).runs > 1
     assert ran.calls[-1]["decision"]["rule"]
+    assert (await handle.query("rules"))[0]["by"] == "Ada"
+
+
+async def test_the_workflow_of_a_tenants_rules_outlives_continue_as_new(
+    bank: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "RULE_UPDATES", 2)
+    tenant = f"busy-{uuid.uuid4().hex[:6]}"
+    handle = await bank.start([MAIL, PAY, MORE, DONE], agent="clerk", tenant=tenant)
+    await approve(handle, remember="tenant")
+    await approve(handle, remember="tenant")
+    await handle.result()
+    while (await bank.client.get_workflow_handle(rules_id(tenant)).describe()).run_id == (
+        await bank.client.get_workflow_handle(rules_id(tenant)).describe()
+    ).raw_description.workflow_execution_info.first_run_id:
+        await asyncio.sleep(0.05)
+    ran = await bank.run([MAIL, PAY, MORE, DONE], agent="clerk", tenant=tenant)
+    assert [each["decision"]["rule"]["by"] for each in ran.calls[1:]] == ["Ada", "Ada"]
+
+
+async def test_rules_over_http_are_the_tenants_own(bank: Lab) -> None:
+    """A foreign tenant, and a token for other agents, neither see nor delete them. Operators do."""
+    tokens = "shop:token-1,other:token-2,root:token-3:*,narrow:token-4:reader"
+    async with http_server(bank.client, tokens=tokens, task_queue=bank.task_queue) as door:
+        door.tokens = {"shop": "token-1", "other": "token-2", "root": "token-3", "narrow": "token-4"}
+        run_id = f"run-{uuid.uuid4().hex[:8]}"
+        bank.model.script(run_id, [MAIL, PAY, MORE, DONE])
+        body = {"id": run_id, "agent": "clerk", "prompt": "Go.", "model": f"openai-chat:{run_id}"}
+        assert (await door.http.post("/api/runs", json=body, headers=door.by("shop"))).status_code == 201
+        handle = bank.client.get_workflow_handle(run_id)
+        path = f"/api/runs/{run_id}/decisions"
+        await pending(handle)
+        given = {"call_id": "p1", "decision": "approve", "remember": "tenant", "by": "Mallory"}
+        answer = await door.http.post(path, json=given, headers=door.by("shop"))
+        assert (answer.status_code, list(answer.json())) == (200, ["accepted", "call_id", "rule"])
+        name = answer.json()["rule"]
+        while [each["call_id"] for each in await pending(handle)] != ["p4"]:
+            await asyncio.sleep(0.02)
+        given = {"call_id": "p4", "decision": "approve", "remember": "run"}
+        of_run = (await door.http.post(path, json=given, headers=door.by("shop"))).json()["rule"]
+
+        async def names(who: str, query: str = "") -> Any:
+            listed = await door.http.get(f"/api/rules{query}", headers=door.by(who))
+            return (
+                [each["name"] for each in listed.json()["rules"]] if listed.status_code == 200 else listed.status_code
+            )
+
+        (rule,) = (await door.http.get("/api/rules", headers=door.by("shop"))).json()["rules"]
+        assert (rule["for"], rule["tenant"], rule["by"], rule["arguments"]) == (
+            "tenant",
+            "shop",
+            "shop",
+            {"to": "Ada", "euros": 5},
+        )
+        assert await names("other") == await names("narrow") == []
+        assert await names("other", "?tenant=shop") == 403
+        assert name in await names("root", "?tenant=shop")
+        assert await names("other", f"?run={run_id}") == 404
+        for who, query in (("other", ""), ("narrow", "")):
+            refusal = await door.http.delete(f"/api/rules/{name}{query}", headers=door.by(who))
+            assert (refusal.status_code, refusal.json()["code"]) == (404, "no_such_rule")
+        deleted = await door.http.delete(f"/api/rules/{name}", headers=door.by("shop"))
+        assert (deleted.status_code, deleted.json()) == (200, {"accepted": True})
+        assert await names("shop") == []
+        assert of_run
+
+
+async def test_a_caller_without_the_role_makes_no_rule(bank: Lab) -> None:
+    tokens = "shop:token-1:,shop:token-2::finance"
+    async with http_server(bank.client, tokens=tokens, task_queue=bank.task_queue) as door:
+        door.tokens = {"desk": "token-1", "chief": "token-2"}
+        run_id = f"run-{uuid.uuid4().hex[:8]}"
+        transfers = [call("transfer", '{"euros": 5}', f"t{number}") for number in (1, 2)]
+        bank.model.script(run_id, [*transfers, DONE])
+        body = {"id": run_id, "agent": "treasurer", "prompt": "Go.", "model": f"openai-chat:{run_id}"}
+        assert (await door.http.post("/api/runs", json=body, headers=door.by("desk"))).status_code == 201
+        handle = bank.client.get_workflow_handle(run_id)
+        await pending(handle)
+        given = {"call_id": "t1", "decision": "approve", "remember": "run"}
+        answers = [
+            (await door.http.post(f"/api/runs/{run_id}/decisions", json=given, headers=door.by(who))).status_code
+            for who in ("desk", "chief")
+        ]
+        assert answers == [403, 200]
+        ran = await bank.look(handle)
+        assert [each["decision"].get("rule", {}).get("by") for each in ran.calls] == [None, "shop"]
 
 
 async def test_whoever_decides_sees_the_earlier_decisions_on_the_tool(bank: Lab) -> None:
     handle = await bank.start([MAIL, PAY, AGAIN, MORE, DONE], agent="clerk")
-    assert (await pending(handle))[0]["earlier"] == []
+    assert "earlier" not in (await pending(handle))[0]
     await approve(handle, remember="run")
     (asked,) = await pending(handle)
     second, first = asked["earlier"]
