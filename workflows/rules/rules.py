@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import JsonValue
@@ -98,7 +99,7 @@ class Rules(Feature):
         if decision.remember == "tenant" and self.agent.turn.input.tenant is None:
             raise UpdateRefusedError("The run has no tenant, so that a rule can count for this run only.")
         arguments = wait.arguments if decision.arguments is None else decision.arguments
-        rule = self._rule(wait, arguments, decision.by)
+        rule = self._rule(wait, arguments, decision)
         refusal = self.book.refusal(rule) if decision.remember == "run" else None
         check_size("arguments", rule.model_dump_json(include={"arguments"}), RULE_BYTES)
         if refusal is not None:
@@ -109,7 +110,7 @@ class Rules(Feature):
         if decision.remember is None or decision.decision == "deny":
             return {}
         arguments = wait.arguments if wait.edited_arguments is None else wait.edited_arguments
-        rule = self._rule(wait, arguments, decision.by)
+        rule = self._rule(wait, arguments, decision)
         refused = self._add(rule) if decision.remember == "run" else await self._add_for_tenant(rule)
         return {"rule": rule.name} if refused is None else {"rule_refused": refused}
 
@@ -122,19 +123,22 @@ class Rules(Feature):
         for each in state:
             self.book.add(Rule.model_validate(each))
 
-    def _rule(self, wait: PersonWait, arguments: JsonValue, by: str | None) -> Rule:
+    def _rule(self, wait: PersonWait, arguments: JsonValue, decision: Decide) -> Rule:
         is_guarded = any(each.call.id == wait.key and each.foreign_results is not None for each in self.agent.calls)
         rule = Rule(
             name="-",
             agent=self.agent.name,
             tool=wait.call.name,
             arguments=arguments,
-            by=by,
+            by=decision.by,
             at=iso(workflow.time()),
             role=wait.role,
             untrusted=is_guarded,
         )
-        return rule.model_copy(update={"name": f"{wait.call.name[:50]}-{rule.key[:8]}"})
+        is_of_run, tenant = decision.remember == "run", self.agent.turn.input.tenant
+        place = f"run {workflow.info().workflow_id}" if is_of_run else f"tenant {tenant}"
+        number = hashlib.sha256(f"{place}\x1f{self.agent.key}\x1f{rule.key}".encode()).hexdigest()[:8]
+        return rule.model_copy(update={"name": f"{wait.call.name[:50]}-{number}"})
 
     def _add(self, rule: Rule) -> str | None:
         refused = self.book.add(rule)
