@@ -146,8 +146,11 @@ def _tool_facts(agent: Agent, tool: Tool, mcp: str | None) -> ToolFacts:
     if isinstance(tool, AgentTool):
         facts.agent, facts.max_depth, facts.share_budget = tool.agent.name, agent.max_depth, tool.share_budget
         # What agents read that are known by name only, as targets of handoffs, is not known here.
-        below = with_sub_agents([tool.agent], handoffs=True)
+        below = with_sub_agents([tool.agent], handoffs=True, quarantined=False)
         facts.untrusted = tool.agent.may_read_untrusted or any(map(_names_others, below))
+        if (output := tool.output) is not None:
+            facts.output_schema, facts.checks_output, facts.quarantine = output.schema, True, output.quarantine
+            facts.untrusted = output.is_untrusted or (facts.untrusted and not output.quarantine)
         if tool.share_budget:
             facts.max_total_tokens, facts.max_cost = tool.agent.max_total_tokens, tool.agent.max_cost
     return facts

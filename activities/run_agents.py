@@ -47,10 +47,25 @@ class RunAgents:
         """The agent of a run that opens.
 
         Raises:
-            InvalidRunInputError: the function of its tools failed, or returned tools that cannot be used.
+            InvalidRunInputError: the function of its tools failed, or returned tools that cannot be used; or the agent
+                cannot have the output of this run.
         """
         if run_input.model_only:
             return agent.model_only()
+        opened = await self._with_tools(agent, run_input)
+        if run_input.output_schema is None:
+            return opened
+        try:
+            return opened.with_output(run_input.output_schema)
+        except (TypeError, DeclarationError) as error:
+            raise InvalidRunInputError(truncated(f'"output_schema" cannot be used: {error_text(error)}')) from error
+
+    async def _with_tools(self, agent: Agent, run_input: RunInput) -> Agent:
+        """The agent with the tools of a run.
+
+        Raises:
+            InvalidRunInputError: as of `opened`.
+        """
         if not callable(agent.tools):
             return agent
         given = (run_input.without_conversation,)
@@ -87,7 +102,8 @@ class RunAgents:
         agent = self.registry.agents.get(context.agent)
         if agent is not None and context.input is not None and context.input.model_only:
             return agent.model_only()
-        if agent is None or not callable(agent.tools):
+        has_own_output = context.input is not None and context.input.output_schema is not None
+        if agent is None or not (callable(agent.tools) or has_own_output):
             return agent
         key = (context.trace, context.agent)
         if (agent_of_run := self._kept.get(key)) is not None:

@@ -41,6 +41,7 @@ from mulligan.output import ProviderStrategy, ToolStrategy, output_of
 from mulligan.provider_tool import ProviderTool
 from mulligan.run_input import RunInput
 from mulligan.script import Call, Say, Script, last_result
+from mulligan.sub_agent_output import Untrusted
 from mulligan.tool import Tool, ToolContext, ToolError, tool
 from mulligan.values import (
     AssistantMessage,
@@ -144,6 +145,7 @@ __all__ = [
     "ToolStrategy",
     "ToolTimeoutError",
     "UnknownToolError",
+    "Untrusted",
     "UpdateRefusedError",
     "Usage",
     "UserMessage",

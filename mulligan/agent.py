@@ -29,6 +29,7 @@ from mulligan.policy import HandleErrors
 from mulligan.provider_tool import ProviderTool
 from mulligan.run_input import RunInput
 from mulligan.schema.arguments_model import arguments_model
+from mulligan.sub_agent_output import SubAgentOutput
 from mulligan.tool import Tool, ToolContext, ToolError
 from mulligan.values import OutputT, ToolCall
 
@@ -137,7 +138,7 @@ class Agent(Generic[OutputT]):
     feature_tools: tuple[Tool, ...] = field(default=(), init=False, repr=False)
     """The tools that its features add."""
     is_of_run: bool = field(default=False, init=False, repr=False)
-    """Whether its tools are those that a function has returned for one run."""
+    """Whether its tools, or its output, are those of one run."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "source", _declaring_file())
@@ -194,7 +195,7 @@ class Agent(Generic[OutputT]):
         """Whether results of its tools may have been written by others, or of its sub-agents' tools, or of those of agents
         that it hands the conversation to.
         """
-        return any(_reads_untrusted(agent) for agent in with_sub_agents([self], handoffs=True))
+        return any(map(_reads_untrusted, with_sub_agents([self], handoffs=True, quarantined=False)))
 
     @property
     def provider_tools(self) -> Sequence[ProviderTool]:
@@ -215,6 +216,20 @@ class Agent(Generic[OutputT]):
         agent = copy.copy(self)
         object.__setattr__(agent, "tools", tools)
         object.__setattr__(agent, "is_of_run", True)
+        return agent
+
+    def with_output(self, schema: Mapping[str, Any]) -> Agent[Any]:
+        """The agent for one run, with the output that its caller wants. `schema`: a JSON schema.
+
+        Raises:
+            TypeError: it is no JSON schema.
+            DeclarationError: a tool has the name of the output.
+        """
+        agent: Agent[Any] = copy.copy(self)
+        object.__setattr__(agent, "output", schema)
+        object.__setattr__(agent, "declared_output", Output.from_declaration(schema))
+        object.__setattr__(agent, "is_of_run", True)
+        agent.check_tools()
         return agent
 
     def model_only(self) -> Agent[Any]:
@@ -268,6 +283,8 @@ class Agent(Generic[OutputT]):
         timeout: float | timedelta | None = None,
         once: Once = False,
         on_demand: bool = False,
+        output: Any = None,
+        quarantine: bool = False,
     ) -> AgentTool:
         """This agent as a tool of another: each call is a run with a history of its own. It takes {"prompt": text}.
 
@@ -282,17 +299,27 @@ class Agent(Generic[OutputT]):
             timeout: Seconds, or a timedelta, for a whole run; None: no limit.
             once: As a tool's.
             on_demand: As a tool's.
+            output: The output of its runs, as an agent's `output`, where it is not the agent's own.
+            quarantine: Whether the caller gets nothing of what a run has read but a valid object of `output`, without free
+                text, and so stays trusted (docs/hostile-content.md).
 
         Raises:
-            DeclarationError: an option makes no sense.
+            DeclarationError: an option makes no sense, or `output` leaves room for text in spite of `quarantine`.
         """
         tool_name = self.name if name is None else name
         limit = NO_LIMIT if timeout is None else as_timedelta(timeout)
         if timeout is not None and limit <= NO_LIMIT:
             raise DeclarationError(f"{self.source}: tool {tool_name!r}: timeout must be more than 0 seconds, or None.")
         function = _prompt_function(self.name)
+        try:
+            declared = SubAgentOutput.declared(output, self.output, quarantine=quarantine)
+            if declared is not None and declared.schema is not None:
+                self.with_output(declared.schema)
+        except TypeError as error:
+            raise DeclarationError(f"{self.source}: tool {tool_name!r}: {error}.") from error
         agent_tool = AgentTool(
             agent=self,
+            output=declared,
             share_budget=share_budget,
             function=function,
             arguments=arguments_model(function, tool_name, ToolContext),
@@ -483,6 +510,13 @@ class AgentTool(Tool):
     agent: Agent
     share_budget: bool
     """Whether its runs use what is left of the calling run's tokens and cost."""
+    output: SubAgentOutput | None = None
+    """The output of its runs, where the tool declares it; None: what the agent is declared with."""
+
+    @property
+    def reads_for_caller(self) -> bool:
+        """Whether what its runs have read may reach the caller as text."""
+        return self.output is None or not self.output.quarantine
 
     @property
     def source(self) -> str:
@@ -495,13 +529,16 @@ class AgentTool(Tool):
         return others | {"description is empty; say what the agent is good for": not self.description.strip()}
 
 
-def with_sub_agents(agents: Iterable[Agent], tools: Iterable[Tool] = (), *, handoffs: bool = False) -> list[Agent]:
+def with_sub_agents(
+    agents: Iterable[Agent], tools: Iterable[Tool] = (), *, handoffs: bool = False, quarantined: bool = True
+) -> list[Agent]:
     """The agents, then their sub-agents at all levels; each once. Agents may be sub-agents of each other.
 
     Args:
         agents: Where to begin.
         tools: Tools outside of any agent; the agents of those that are AgentTools count as well.
         handoffs: Whether those that they hand conversations to count as well.
+        quarantined: Whether those count whose tools let no text pass.
     """
     reached: dict[int, Agent] = {}
     queue = [*agents, *(each.agent for each in tools if isinstance(each, AgentTool))]
@@ -509,7 +546,8 @@ def with_sub_agents(agents: Iterable[Agent], tools: Iterable[Tool] = (), *, hand
         agent = queue.pop(0)
         if id(agent) not in reached:
             reached[id(agent)] = agent
-            queue += [each.agent for each in agent.listed_tools if isinstance(each, AgentTool)]
+            called = [each for each in agent.listed_tools if isinstance(each, AgentTool)]
+            queue += [each.agent for each in called if quarantined or each.reads_for_caller]
             if handoffs:
                 queue += [each for each in agent.handoffs if isinstance(each, Agent)]
     return list(reached.values())
@@ -517,7 +555,9 @@ def with_sub_agents(agents: Iterable[Agent], tools: Iterable[Tool] = (), *, hand
 
 def _reads_untrusted(agent: Agent) -> bool:
     sources: list[Tool | McpServer] = [*agent.listed_tools, *agent.mcp]
-    return callable(agent.tools) or bool(agent.provider_tools) or any(each.trust == "untrusted" for each in sources)
+    marked = [each for each in sources if isinstance(each, AgentTool) and each.output and each.output.is_untrusted]
+    is_untrusted = bool(marked) or any(each.trust == "untrusted" for each in sources)
+    return is_untrusted or callable(agent.tools) or bool(agent.provider_tools)
 
 
 def _prompt_function(agent: str) -> Callable[..., str]:

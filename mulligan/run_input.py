@@ -194,6 +194,9 @@ class RunInput(BaseModel):
     """Whether the run has the model alone, without the agent's instructions, tools, MCP servers, output type, features and
     model settings: for what a program asks beside the conversation, such as a title. Refused from clients of the HTTP
     server, which sets it for requests that its operator describes."""
+    output_schema: dict[str, JsonValue] | None = optional_field()
+    """Set for the run of a sub-agent whose caller wants another output than the agent is declared with: its JSON schema.
+    Refused from clients of the HTTP server."""
 
     @field_validator("model", mode="before")
     @classmethod
@@ -227,7 +230,7 @@ class RunInput(BaseModel):
         return [*self.messages, *([] if self.prompt is None else [UserMessage.of(self.prompt)])]
 
 
-_OF_DOORS = ("resumed_from", "forked_from", "foreign_results", "model_only")
+_OF_DOORS = ("resumed_from", "forked_from", "foreign_results", "model_only", "output_schema")
 _FIELDS = [name for name in RunInput.model_fields if name not in _OF_DOORS]
 """The fields that an error lists where one is mistyped; without those that are not written by hand."""
 _EXAMPLE = '{"agent": "assistant", "prompt": "…"}'

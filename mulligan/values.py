@@ -272,6 +272,14 @@ class SubRun(BaseModel):
     """USD; None where the price of a model is not known."""
 
 
+class RuleUse(BaseModel):
+    """The rule by which a call was approved. `by` and `at`: who made it, and when."""
+
+    name: str
+    by: str | None = optional_field()
+    at: str
+
+
 class Decision(BaseModel):
     """The decision on a call that waited for a person, `since` when and `at` when (ISO 8601, UTC).
 
@@ -291,6 +299,8 @@ class Decision(BaseModel):
     """Why, in the words of the person."""
     edited: bool = False
     before: Any = None
+    rule: RuleUse | None = optional_field()
+    """The rule that has approved the call, in place of a person."""
 
 
 class AnsweredQuestion(BaseModel):

@@ -16,6 +16,8 @@ from mulligan.workflows.scheduling import Schedule
 from mulligan.workflows.waits import Wait
 
 if TYPE_CHECKING:
+    from mulligan.wire.updates import Decide
+    from mulligan.workflows.people.person_wait import PersonWait
     from mulligan.workflows.running_agent import RunningAgent
     from mulligan.workflows.step_call import StepCall
     from mulligan.workflows.turn import Turn
@@ -111,6 +113,17 @@ class Feature:
     async def run_call(self, call: StepCall, then: Callable[[StepCall], Awaitable[ToolOutcome]]) -> ToolOutcome:
         """Stand around a call that runs, or carry it out."""
         return await then(call)
+
+    def check_decision(self, wait: PersonWait, decision: Decide) -> None:
+        """A person decides on a call that waits for approval. Nothing must change yet.
+
+        Raises:
+            UpdateRefusedError: the decision is not possible.
+        """
+
+    async def decided(self, wait: PersonWait, decision: Decide) -> dict[str, Any]:  # noqa: ARG002
+        """A person has decided on a call that waited for approval. Returns what the person is told beside that."""
+        return {}
 
     def settled(self, call: StepCall, outcome: ToolOutcome) -> None:
         """A call has its result."""

@@ -106,6 +106,17 @@ AFTER_BUDGET_DAY = 3_600.0
 BUDGET_SIGNALS = 1_000
 """After so many signals the workflow of a tenant's day continues as new. Each adds at most four events."""
 
+EARLIER_DECISIONS, EARLIER_CHARS = 5, 200
+"""Earlier decisions on a tool that whoever decides on its next call is shown, and characters of the arguments of each."""
+RUN_RULES, RUN_RULES_BYTES = 100, 100_000
+"""Rules of approval of one run, and their bytes as JSON: continue-as-new carries them."""
+TENANT_RULES, TENANT_RULES_BYTES = 1_000, 1_000_000
+"""Those of a tenant: one payload of Temporal's has them."""
+RULE_UPDATES = 1_000
+"""After so many updates the workflow of a tenant's rules continues as new. Each adds at most five events."""
+TENANT_RULES_TIMEOUT, TENANT_RULES_TOTAL_TIMEOUT = timedelta(seconds=5), timedelta(seconds=10)
+"""For one attempt to reach a tenant's rules, and for all of them: then a person is asked."""
+
 ASKING_ACTIVITIES = 4
 """How many running calls may wait for a person by an update of their workflow. The server allows ten updates in progress
 for a workflow, and people's own must be among them; a further call tries again every few seconds."""

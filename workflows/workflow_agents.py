@@ -62,6 +62,10 @@ class WorkflowAgents:
         """The agent with a key."""
         return self._agents[key]
 
+    def all_agents(self) -> list[RunningAgent]:
+        """All of them, in the order of their keys."""
+        return list(self._agents.values())
+
     def find(self, key: str) -> RunningAgent | None:
         """The agent with a key; None if it does not exist yet."""
         return self._agents.get(key)

@@ -14,10 +14,12 @@ from mulligan.activities.agent_not_served import served_agent
 from mulligan.activities.answers.failure_policy import apply_policy, policy_for
 from mulligan.activities.services import Services
 from mulligan.activities.tool_running.render_result import cut
+from mulligan.agent import AgentTool
 from mulligan.errors import RemoteSource, ToolCallError, ToolExecutionError, ToolTimeoutError, from_json, truncated
 from mulligan.observe.spans import ToolCallAttempt
 from mulligan.observe.tool_call_span import ToolCallSpan
-from mulligan.tool import MAX_RESULT_CHARS
+from mulligan.sub_agent_output import RefusedOutputError
+from mulligan.tool import MAX_RESULT_CHARS, Tool
 from mulligan.values import ErrorInfo
 from mulligan.wire.sub_agents import RECORD_SUB_RUN, RecordSubRun, SubRunOutcome
 
@@ -33,6 +35,9 @@ _WHY = {
     "cancelled": "it was cancelled",
     "terminated": "it was terminated",
 }
+
+_REFUSED = "output_refused"
+"""The status, for the calling model, of a run whose answer its caller does not get."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,7 @@ class RecordSubRunActivity:
         find = self.services.agents.find
         agent = await (find(ended.where) if ended.cancelled else served_agent(self.services, ended.where))
         tool = agent.tool(ended.call.name) if agent else None
+        written, ended = ended.text, _as_caller_gets_it(ended, tool)
         outcome = SubRunOutcome(
             attempts=1 if ended.run.run_id else 0,
             trace=ended.where.trace,
@@ -74,7 +80,7 @@ class RecordSubRunActivity:
         if ended.run.status == "completed":
             text = cut(ended.text, tool.max_result_chars if tool else MAX_RESULT_CHARS)
             span.succeed(text)
-            outcome.is_text_unchanged = text == ended.text
+            outcome.is_text_unchanged = text == written
             outcome.text = "" if outcome.is_text_unchanged else text
         else:
             policy = policy_for(error := _error(ended), agent=agent, tool=tool)
@@ -96,6 +102,26 @@ class RecordSubRunActivity:
             untrusted=ended.untrusted,
         )
         return self.services.telemetry.tool_call(ended.where, attempt, arguments=ended.arguments, start=ended.started)
+
+
+def _as_caller_gets_it(ended: RecordSubRun, tool: Tool | None) -> RecordSubRun:
+    """The end of a run without what its caller may not get: from quarantine comes a valid object, or a sentence of ours."""
+    hidden: dict[str, Any] = {"text": "", "failure": None, "untrusted": False} if ended.quarantine else {}
+    if ended.run.status != "completed":
+        if hidden and ended.run.status == "failed":
+            hidden["reason"] = "the reason is in its own run."
+        return ended.model_copy(update=hidden)
+    if not ended.checks_output:
+        return ended
+    output = tool.output if isinstance(tool, AgentTool) else None
+    try:
+        if output is None or output.quarantine < ended.quarantine:
+            raise RefusedOutputError("the tool is declared without that output by now")
+        text, untrusted = output.read(ended.text), ended.untrusted or output.is_untrusted
+        return ended.model_copy(update={"text": text, "untrusted": untrusted})
+    except RefusedOutputError as error:
+        run = ended.run.model_copy(update={"status": _REFUSED})
+        return ended.model_copy(update={**hidden, "run": run, "reason": str(error)})
 
 
 def _error(ended: RecordSubRun) -> ToolCallError:
@@ -120,6 +146,8 @@ def _error(ended: RecordSubRun) -> ToolCallError:
         )
     elif run.status == "not_started":
         reason = f"was not started: {ended.reason}."
+    elif run.status == _REFUSED:
+        reason = f"has worked, but {ended.reason}, so you get nothing of it."
     elif run.status == "failed":
         reason = f"failed after it was started: {ended.reason}"
     else:

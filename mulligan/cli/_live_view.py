@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from mulligan.cli._steps import DECISIONS, call_lines, compaction_line, error_line, hosted_lines, short
+from mulligan.cli._steps import DECISIONS, by_rule, call_lines, compaction_line, error_line, hosted_lines, short
 from mulligan.content import described
 from mulligan.run_view import changes
 from mulligan.run_view.run_view import RunView
@@ -95,6 +95,7 @@ def _line_of(change: changes.Change, run_id: str, *, is_open: bool) -> Text | No
             reason = f": {short(decided.reason)}" if decided.reason else ""
             edited = ", with edited arguments" if decided.edited else ""
             how = DECISIONS.get(decided.decision, decided.decision)
+            by += by_rule(decided.rule)
             return Text(f"  ? {short(call.name)}: {how}{by}{edited}{reason}", "magenta")
         case changes.Noted(events.Reminder() as reminder):
             return _asking_line(reminder, run_id, f"reminder {reminder.number}: still ")

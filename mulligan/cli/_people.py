@@ -137,6 +137,14 @@ def print_call(call: dict[str, Any], arguments: Any = None) -> None:
         err.print(Text(f"warning: {printable(call['warning'])}", "bold red"), soft_wrap=True)
     written = json.dumps(call["arguments"] if arguments is None else arguments, indent=2, ensure_ascii=False)
     err.print(Text(_shortened(written)), soft_wrap=True)
+    asked = f"role {call['role']}" if call.get("role") else "whoever sees the run"
+    err.print(Text(printable(f"asked: {asked}"), "dim"), soft_wrap=True)
+    for each in call.get("earlier") or ():
+        by = f" by {each['by']}" if each.get("by") else ""
+        rule = f" (rule {each['rule']})" if each.get("rule") else ""
+        reason = f": {each['reason']}" if each.get("reason") else ""
+        line = f"earlier, step {each['step']}: {each['arguments']} {each['decision']}{by}{rule}{reason}"
+        err.print(Text(printable(line), "dim"), soft_wrap=True)
     if call.get("untrusted"):
         what = call["text"].partition("\n")[2]
         err.print(Text(printable_lines(_shortened(what)), "bold red"), soft_wrap=True)
@@ -185,8 +193,12 @@ def print_result(run_id: str, result: dict[str, Any], *, as_json: bool, message:
     """Print the result of a request to a run: as JSON, or as the message."""
     if as_json:
         print_json({"run": run_id, **result})
-    else:
-        print_line(printable(message))
+        return
+    print_line(printable(message))
+    if result.get("rule"):
+        print_line(printable(f"The rule {result['rule']} approves equal calls from now on; see `mulligan rules`."))
+    if result.get("rule_refused"):
+        print_progress(printable(f"There is no rule: {result['rule_refused']}"))
 
 
 def _fields(schema: dict[str, Any] | None) -> list[str]:

@@ -15,7 +15,7 @@ from mulligan.schema.printable import json_line, printable, printable_lines
 if TYPE_CHECKING:
     from mulligan.client.read_run import RunEnd
     from mulligan.run_view.step_view import CallView, StepView
-    from mulligan.values import Decision, ErrorInfo, Step, StepCall, StepCompaction, SubRun
+    from mulligan.values import Decision, ErrorInfo, RuleUse, Step, StepCall, StepCompaction, SubRun
     from mulligan.wire.event_types import Compacted
 
 LONGEST = 160
@@ -100,12 +100,17 @@ def call_lines(call: StepCall | CallView, details: Iterable[Text] = ()) -> list[
 def decision_line(call: StepCall, decision: Decision) -> Text:
     """Who approved a call, and with which arguments; or who answered. A denial is in the call's error."""
     by = f" by {short(decision.by, 100)}" if decision.by else ""
-    line = Text(f"{DECISIONS[decision.decision]}{by}", style="cyan")
+    line = Text(f"{DECISIONS[decision.decision]}{by}{by_rule(decision.rule)}", style="cyan")
     if decision.reason:
         line.append(f": {short(decision.reason)}")
     if decision.edited:
         line.append(f"; edited: {short(as_text(decision.before), 70)} → {short(as_text(call.arguments), 70)}")
     return line
+
+
+def by_rule(rule: RuleUse | None) -> str:
+    """By which rule a call was approved, and when it was made; empty where a person has decided on the call itself."""
+    return f" by the rule {short(rule.name)} of {rule.at[:16].replace('T', ' ')}" if rule is not None else ""
 
 
 def run_line(run: SubRun) -> Text:

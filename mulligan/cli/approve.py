@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -29,6 +29,13 @@ async def approve(
     reason: Annotated[str | None, typer.Option(help="Why; it is recorded in the run.", show_default=False)] = None,
     by: By = None,
     conversation: Conversation = None,
+    remember: Annotated[
+        bool, typer.Option("--remember", help="Approve equal calls from then on, too (`mulligan rules`).")
+    ] = False,
+    remember_for: Annotated[
+        Literal["run", "tenant"] | None,
+        typer.Option("--for", help="Where the rule counts: in this run, or for its whole tenant.", show_default="run"),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: AsJson = False,
 ) -> int:
@@ -36,12 +43,16 @@ async def approve(
 
     Without a terminal you cannot confirm: name the call, or use `--yes`.
 
-    Examples: `mulligan approve my-run`, `mulligan approve my-run --edit`, `mulligan approve my-run call_7 --yes`
+    With `--remember`, calls of this tool with exactly these arguments are approved from then on, and nobody is asked.
+
+    Examples: `mulligan approve my-run`, `mulligan approve my-run --edit`, `mulligan approve my-run call_7 --remember`
 
     Exit code: 0 approved, 1 not confirmed (the call still waits), 2 no such run, or no such call waits.
     """
     if edit and arguments is not None:
         fail("--edit and --arguments do not go together.")
+    if remember_for is not None and not remember:
+        fail("--for goes with --remember.")
     decision: dict[str, Any] = {"decision": "approve", "reason": reason, "by": by or user_name()}
     if arguments is not None:
         decision["arguments"] = read_json_object(arguments, "--arguments", EXAMPLE)
@@ -57,6 +68,8 @@ async def approve(
     if not yes and prompt("run it? [y/N] ").lower() not in ("y", "yes"):
         print_progress("nothing was decided; the call still waits.")
         return NOT_COMPLETED
+    if remember:
+        decision["remember"] = remember_for or "run"
     return await reply_to(client, call, DECIDE, decision, as_json=as_json, message=f"{call['tool']} is approved.")
 
 

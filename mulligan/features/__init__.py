@@ -10,6 +10,7 @@ FEATURES = (
     "recorded_tools",
     "once",
     "guarded",
+    "rules",
     "approvals",
     "deferred",
     "server_questions",

@@ -356,6 +356,7 @@ def _decision(decision: Decision) -> Attributes:
         semconv.DECIDED_AT: decision.at,
         **({semconv.DECIDED_BY: decision.by} if decision.by else {}),
         **({semconv.EDITED: True} if decision.edited else {}),
+        **({semconv.RULE: decision.rule.name} if decision.rule else {}),
     }
 
 

@@ -251,7 +251,9 @@ class RunView:
                 yield changes.WaitOpened(call, wait)
             case events.Decided():
                 newest = call.waits[-1] if call.waits else None
-                if newest is not None:
+                if event.rule is not None:
+                    call.by_rule = event
+                elif newest is not None:
                     newest.decided = event
                 yield changes.WaitEnded(call, newest, event)
             case events.ToolCallStarted():

@@ -52,6 +52,8 @@ class CallView:
     arguments: Any = None
     repairs: list[Repair] = field(default_factory=list)
     waits: list[WaitView] = field(default_factory=list)
+    by_rule: Decided | None = None
+    """That it was approved by a rule, so that it did not wait."""
     started: datetime | None = None
     deferred: ToolCallDeferred | None = None
     settled: datetime | None = None

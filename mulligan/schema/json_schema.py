@@ -24,6 +24,8 @@ _MORE_NAMES = frozenset(
 """Keywords by which an object may have properties that `properties` does not name."""
 OWN_VALIDATOR = "x-mulligan-own-validator"
 """A keyword at strict parts of a schema, and at those that a user's own validator reads first: the type decides."""
+UNTRUSTED_KEY = "x-mulligan-untrusted"
+"""A keyword at texts that others may have written (`Untrusted`)."""
 
 
 class MarkedJsonSchema(GenerateJsonSchema):
@@ -135,7 +137,10 @@ def first_sentence(error: Exception) -> str:
 
 
 def tidy_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema without the titles that pydantic derives from names: they cost tokens and add no information."""
-    titled = {key: value for key, value in schema.items() if not (key == "title" and isinstance(value, str))}
+    """A schema without the titles that pydantic derives from names: they cost tokens and add no information. Our mark of
+    texts that others may have written (`Untrusted`) is for nobody else.
+    """
+    left_out = {"title": str, UNTRUSTED_KEY: bool}
+    titled = {key: value for key, value in schema.items() if not isinstance(value, left_out.get(key, ()))}
     tidied = with_changed_parts(titled, tidy_schema)
     return {**tidied, "properties": tidied.get("properties", {})} if tidied.get("type") == "object" else tidied

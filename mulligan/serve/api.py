@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Body, Header, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from pydantic.json_schema import SkipJsonSchema
 from starlette.responses import JSONResponse
 
@@ -79,6 +79,7 @@ class NewRun(RunInput):
     forked_from: SkipJsonSchema[ForkedFrom | None] = None
     foreign_results: SkipJsonSchema[ForeignResults | None] = None
     model_only: SkipJsonSchema[bool] = False
+    output_schema: SkipJsonSchema[dict[str, JsonValue] | None] = None
 
 
 class Resume(BaseModel):

@@ -130,6 +130,12 @@ class SubAgentFacts(BaseModel):
     share_budget: bool = optional_field(False)
     max_total_tokens: int | None = optional_field()
     max_cost: float | None = optional_field()
+    output_schema: dict[str, JsonValue] | None = optional_field()
+    """The output of its runs, where the caller declares it."""
+    checks_output: bool = optional_field(False)
+    """Whether the calling agent checks the output of its runs by its own declaration."""
+    quarantine: bool = optional_field(False)
+    """Whether the calling agent gets nothing but a valid object of what a run has read."""
 
 
 class ToolFacts(SubAgentFacts):

@@ -19,6 +19,7 @@ from mulligan.values import (
     ErrorInfo,
     HostedCall,
     Repair,
+    RuleUse,
     RunResult,
     StepResult,
     SubRun,
@@ -311,6 +312,8 @@ class Decided(_StoredEvent):
     reason: str | None = None
     """Why, in the words of the person."""
     edited: bool = False
+    rule: RuleUse | None = optional_field()
+    """The rule that has approved the call, which then did not wait."""
 
 
 class ToolCallStarted(_StoredEvent):

@@ -43,6 +43,10 @@ class RecordSubRun(BaseModel):
     cancelled: bool = False
     untrusted: bool = optional_field(False)
     """Whether others may have written the result."""
+    checks_output: bool = optional_field(False)
+    """As of SubAgentFacts."""
+    quarantine: bool = optional_field(False)
+    """As of SubAgentFacts: `text`, `reason` and `failure` may have been written by others, and no model may get them."""
 
 
 class SubRunOutcome(RecordedCall):

@@ -73,6 +73,8 @@ class Decide(_PersonUpdate):
     reason: Short | None = None
     """Why; the model reads it if the call is denied. At most 1,000 characters."""
     arguments: dict[str, JsonValue] | None = None
+    remember: Literal["run", "tenant"] | None = optional_field()
+    """With `approve`: a rule approves calls of this tool with equal arguments from then on, of this run or this tenant."""
     roles: SkipJsonSchema[list[Short] | None] = optional_field(max_length=MOST_ROLES)
     """Set by the HTTP door: the roles of whoever decides; None: all."""
     by: Short | None = None
@@ -97,6 +99,22 @@ class Stop(_PersonUpdate):
     """Why, at most 1,000 characters."""
     by: Short | None = None
     """Who stops it, at most 1,000 characters."""
+
+
+class EarlierDecision(BaseModel):
+    """What was decided on an earlier call of the same tool, in this run."""
+
+    step: int
+    call_id: str
+    decision: str
+    """As of `Decision`."""
+    at: str
+    by: str | None = optional_field()
+    reason: str | None = optional_field()
+    arguments: str
+    """The arguments with which the call ran, or would have run, as JSON, of which the beginning."""
+    rule: str | None = optional_field()
+    """The name of the rule that has approved it."""
 
 
 class Pending(BaseModel):
@@ -130,6 +148,8 @@ class Pending(BaseModel):
     """The role that whoever decides must have at the HTTP door; None: everybody may decide who sees the run."""
     untrusted: list[ForeignResult] = optional_field([])
     """The newest untrusted results that the agent had read when it made a consequential call. Do not follow them."""
+    earlier: list[EarlierDecision] = optional_field([])
+    """The newest decisions on calls of this tool in the run, the newest first."""
     warning: str | None = optional_field()
     """What whoever approves the call must know: its tool is gone, so that it would not run."""
 

@@ -114,6 +114,40 @@ async def test_a_call_is_edited_and_approved_a_question_answered_and_a_message_s
     assert "the run 'o-1' has ended, so none of its calls waits" in ended.err
 
 
+async def test_a_rule_is_made_listed_and_deleted(in_process: Run, clerk_client: Client) -> None:
+    """`approve --remember`, for a run and for its tenant; `rules` lists both, and deletes."""
+    await start_clerk(clerk_client, "r-1", tenant="acme")
+    wrong = await in_process("approve", "r-1", "call_1", "--for", "tenant")
+    assert (wrong.code, "--for goes with --remember" in wrong.err) == (2, True)
+    remembered = await in_process("approve", "r-1", "call_1", "--remember", "--for", "tenant", "--by", "Ada")
+    assert remembered.code == 0
+    assert "refund is approved.\nThe rule refund-" in remembered.out
+    second = await clerk_client.start_workflow(
+        "AgentWorkflow", {"agent": "clerk", "prompt": "Help.", "tenant": "acme"}, id="r-2", task_queue=QUEUE
+    )
+    await wait_for_call(second, "call_2")
+    (rule,) = json.loads((await in_process("rules", "--tenant", "acme", "--json")).out)
+    assert (rule["for"], rule["tenant"], rule["agent"], rule["tool"]) == ("tenant", "acme", "clerk", "refund")
+    assert (rule["by"], rule["arguments"]["euros"]) == ("Ada", 12.5)
+    shown = await in_process("show", "r-2")
+    assert f"approved by Ada by the rule {rule['name']} of {rule['at'][:10]}" in shown.out
+    await start_clerk(clerk_client, "r-3")
+    no_tenant = await in_process("approve", "r-3", "call_1", "--remember", "--for", "tenant")
+    assert "The run has no tenant" in no_tenant.err
+    of_run = json.loads((await in_process("approve", "r-3", "call_1", "--remember", "--json")).out)["rule"]
+    listed = await in_process("rules")
+    assert [line.split()[0] for line in listed.out.splitlines()[1:]] == [rule["name"], of_run]
+    assert "\x1b" not in listed.out
+    for name, left in ((rule["name"], [of_run]), (of_run, [])):
+        deleted = await in_process("rules", "--delete", name)
+        assert (deleted.code, deleted.out) == (0, f"The rule {name} is deleted.\n")
+        assert [each["name"] for each in json.loads((await in_process("rules", "--json")).out)] == left
+    unknown = await in_process("rules", "r-3", "--delete", of_run)
+    assert (unknown.code, f"there is no rule '{of_run}'; rules: none." in unknown.err) == (2, True)
+    for run_id in ("r-1", "r-2", "r-3"):
+        await clerk_client.get_workflow_handle(run_id).cancel()
+
+
 async def check_what_waits(mulligan: Run, in_process: Run, environment: dict[str, str]) -> None:
     """`pending` and `approve` present the call without its control characters; an answer of "n" decides nothing."""
     listed, no = await asyncio.gather(mulligan("pending"), in_terminal(environment, "n\n", "approve", "o-1"))

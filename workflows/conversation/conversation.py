@@ -9,6 +9,7 @@ the oldest messages by one.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -32,6 +33,7 @@ from mulligan.wire.conversation_ref import CachedResult, ConversationRef, chain_
 from mulligan.wire.model_call import PreparedCall, write_arguments
 from mulligan.wire.shorten import shorten
 from mulligan.wire.tool_call import digest_of_call
+from mulligan.wire.updates import EarlierDecision
 from mulligan.workflows import limits
 from mulligan.workflows.conversation.event_log import EventLog
 from mulligan.workflows.conversation.records import (
@@ -304,6 +306,22 @@ class Conversation:
         index = number - 1 - self.first_step
         return self._step(index) if 0 <= index < len(self.steps) else None
 
+    def earlier_decisions(self, tool: str, most: int) -> list[EarlierDecision]:
+        """The newest decisions on calls of a tool, the newest first, as far as this workflow run knows them."""
+        decisions = []
+        for index, record in reversed([*enumerate(self.steps, self.first_step + 1)]):
+            answer = self.messages[record.at]
+            assert isinstance(answer, AssistantMessage)
+            calls = [
+                *zip(answer.tool_calls, record.calls, strict=True),
+                *((each.call, each.record) for each in record.inner),
+            ]
+            of_tool = [(call, each) for call, each in calls if call.name == tool and each.decision is not None]
+            decisions += [_earlier_decision(index, call, each) for call, each in reversed(of_tool)]
+            if len(decisions) >= most:
+                break
+        return decisions[:most]
+
     def _step(self, index: int) -> Step:
         record = self.steps[index]
         answer = self.messages[record.at]
@@ -498,3 +516,18 @@ def _shortened_step(step: Step, max_bytes: int) -> Step:
         for part in filter(None, (call["result"], (call["result"] or {}).get("error"))):
             part |= {name: shorten(part[name], share, _IN_MESSAGES) for name in ("text", "message") if name in part}
     return Step.model_validate(short)
+
+
+def _earlier_decision(step: int, call: ToolCall, record: CallRecord) -> EarlierDecision:
+    decision = record.decision
+    assert decision is not None
+    return EarlierDecision(
+        step=step,
+        call_id=call.id,
+        decision=decision.decision,
+        at=decision.at,
+        by=decision.by,
+        reason=decision.reason,
+        arguments=shorten(json.dumps(record.arguments, ensure_ascii=False), limits.EARLIER_CHARS),
+        rule=decision.rule.name if decision.rule else None,
+    )

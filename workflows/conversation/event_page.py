@@ -152,7 +152,7 @@ def _call_fields(event_type: str, step: int, call: StepCall) -> dict[str, Any]:
         case "tool_call_deferred":
             return {**fields, "deferred": call.deferred}
         case "decided" if call.decision is not None:
-            return {**fields, **call.decision.model_dump(include={"decision", "by", "reason", "edited"})}
+            return {**fields, **call.decision.model_dump(include={"decision", "by", "reason", "edited", "rule"})}
         case "waiting" | "reminder" if call.decision is not None and call.decision.edited:
             return {**fields, "arguments": call.decision.before}
     return {**fields, "arguments": call.arguments}

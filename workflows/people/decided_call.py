@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from mulligan.foreign_results import described
 from mulligan.wire.tool_call import ToolOutcome
 from mulligan.wire.updates import RECORD_DECISION, RecordDecision, RecordedDecision
+from mulligan.workflows import limits
 from mulligan.workflows.people.person_wait import PersonWait, decision_text
 from mulligan.workflows.step_call import StepCall
 
@@ -29,18 +30,29 @@ async def decide_on_call(agent: RunningAgent, call: StepCall) -> ToolOutcome | N
     agent.conversation.event_log.decided(call.index)
     if wait.edited_arguments is not None:
         agent.conversation.edit_call(call.index, wait.edited_arguments)
-    is_approved = decision.decision == "approve"
+    return await record_decision(agent, call, step=wait.step, started=wait.since, answer=wait.answer)
+
+
+async def record_decision(
+    agent: RunningAgent, call: StepCall, *, step: int, started: float, answer: str | None = None
+) -> ToolOutcome | None:
+    """Write the span of a decision that the call's record has. Returns its result, or None if the call may run.
+
+    `started`: when the call began to wait, in seconds since the epoch. `answer`: of a person, if it has asked a question.
+    """
     assert call.decision is not None
+    decision = call.decision
+    is_approved = decision.decision == "approve"
     request = RecordDecision(
         where=agent.context,
         call=call.call,
         arguments=call.record.arguments,
-        step=wait.step,
-        decision=call.decision,
-        answer=wait.answer,
+        step=step,
+        decision=decision,
+        answer=answer,
         run=is_approved,
         repaired_by=call.repaired_by,
-        started=wait.since,
+        started=started,
         with_request=call.waits_for != call.prepared.waits_for or (call.facts is not None and bool(call.facts.once)),
     )
     summary = f"{call.call.name}: {decision.decision}"
@@ -62,6 +74,7 @@ def _wait(agent: RunningAgent, call: StepCall) -> PersonWait:
         text=text,
         role=facts.role if facts else None,
         untrusted=foreign.results if foreign else [],
+        earlier=agent.conversation.earlier_decisions(call.call.name, limits.EARLIER_DECISIONS),
         step=agent.turn.result.steps,
         timeout=facts.approval_timeout if facts else None,
         reminder=facts.approval_reminder if facts else None,

@@ -42,7 +42,11 @@ class DecisionHandlers:
             key, pending = self._find_pending(request.call_id, request.conversation, "approval")
             pending.edited_arguments = edit.arguments
         pending.resolve(request.decision, by=request.by, reason=request.reason)
-        return {"accepted": True, "call_id": request.call_id}
+        answer: dict[str, Any] = {"accepted": True, "call_id": request.call_id}
+        for feature in self._agents.agent(key).with_method("decided"):
+            with self._handlers.until_end():
+                answer |= await feature.decided(pending, request)
+        return answer
 
     async def answer(self, argument: Any = None) -> dict[str, Any]:
         """Accept the answer to an agent's question."""
@@ -106,6 +110,8 @@ class DecisionHandlers:
                 f'"{request.call_id}" waits for somebody with the role "{pending.role}"; you do not have it.',
                 role=pending.role,
             )
+        for feature in self._agents.agent(key).with_method("check_decision"):
+            feature.check_decision(pending, request)
         return key, pending
 
     def _find_pending(

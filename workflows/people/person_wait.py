@@ -17,7 +17,7 @@ from mulligan.wire.questions import Question
 from mulligan.wire.shorten import shorten
 from mulligan.wire.times import iso
 from mulligan.wire.ui_summary import ui_summary
-from mulligan.wire.updates import Pending, Stop
+from mulligan.wire.updates import EarlierDecision, Pending, Stop
 from mulligan.workflows import limits
 from mulligan.workflows.conversation.event_log import EventLog
 from mulligan.workflows.people.gone_tool import gone_tool_warning
@@ -36,6 +36,7 @@ class PersonWait(Wait):
     call's MCP server, if it asks one; `content`: the answer to it. `is_held`: whether the call's activity waits meanwhile.
     `runs_elsewhere`: whether another worker than that of the agent would run the call: of the tool, or of a sub-agent.
     `role`: of whoever decides. `untrusted`: the untrusted results that the agent had read, for calls that are guarded.
+    `earlier`: the newest decisions on calls of the tool.
     """
 
     name: ClassVar[str] = "person"
@@ -53,6 +54,7 @@ class PersonWait(Wait):
     runs_elsewhere: bool = False
     role: str | None = None
     untrusted: list[ForeignResult] = field(default_factory=list)
+    earlier: list[EarlierDecision] = field(default_factory=list)
     decision: Decision | None = None
     answer: str | None = None
     edited_arguments: JsonValue = None
@@ -188,6 +190,7 @@ class PersonWait(Wait):
             url=self.question.url if self.question else None,
             role=self.role,
             untrusted=self.untrusted,
+            earlier=self.earlier,
             can_deny=self.question is not None,
             warning=None if is_question or self.runs_elsewhere else gone_tool_warning(agent, self.call.name),
         )

@@ -238,6 +238,8 @@ class SubAgents(Feature):
             decision=request.decision,
             cancelled=call.is_cancelled,
             untrusted=call.untrusted,
+            checks_output=call.facts.checks_output,
+            quarantine=call.facts.quarantine,
         )
         summary = f"{request.call.name}: {call.run.status}"
         recorded = await self.agent.activity(RECORD_SUB_RUN, record, SubRunOutcome, summary=summary)
@@ -247,7 +249,7 @@ class SubAgents(Feature):
             error=recorded.error,
             failure=recorded.failure,
             attempts=recorded.attempts,
-            untrusted=call.untrusted,
+            untrusted=recorded.untrusted,
         )
 
 
@@ -313,6 +315,7 @@ def _input_of(call: _SubAgentCall, prompt: str, depth: int, budget: Mapping[str,
         tenant=call.turn.input.tenant,
         user=call.turn.input.user,
         priority=call.turn.input.priority,
+        output_schema=call.facts.output_schema,
         **budget,
     )
 
@@ -360,7 +363,7 @@ def _take_result(call: _SubAgentCall, raw: RawValue | None) -> None:
     except ActivityError:
         call.run.status, call.reason = "failed", "its result is not the result of an agent's run"
         return
-    run, call.untrusted = call.run, result.trust is not None
+    run, call.untrusted = call.run, call.facts.untrusted if call.facts.quarantine else result.trust is not None
     run.status, run.steps, run.usage, run.cost = result.status, result.steps, result.usage, result.cost
     call.turn.add_usage(result.usage, result.cost)
     _return_unused_runs(call, used=1 + result.sub_runs)

@@ -79,6 +79,18 @@ async def decide(request: Request, runs: Serving, session: Viewing, form: Form, 
     return _to_decide(request, back, done=done)
 
 
+@forms.post("/rules/delete")
+async def delete_rule(request: Request, runs: Serving, session: Viewing, form: Form) -> Response:
+    """Delete a rule of approval."""
+    back = {"run": form["only"]} if form.get("only") else {}
+    try:
+        run_id, tenant = form.get("run") or None, form.get("tenant") or None
+        await runs.delete_rule(session.caller, form.get("name", ""), run_id=run_id, tenant=tenant)
+    except KNOWN_ERRORS as error:
+        return _to_decide(request, back, problem=_refusal(error).detail)
+    return _to_decide(request, back, done=f"The rule {form.get('name', '')} was deleted.")
+
+
 @forms.post("/runs/{run_id:path}/resume")
 async def resume(run_id: str, request: Request, runs: Serving, session: Viewing, form: Form) -> Response:
     """Continue an ended run in a new one, and show that."""

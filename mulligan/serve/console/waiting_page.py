@@ -14,6 +14,7 @@ from referencing.exceptions import Unresolvable
 from temporalio.client import WorkflowQueryFailedError
 from temporalio.service import RPCError
 
+from mulligan.client.find_rules import AllRules
 from mulligan.client.read_run import UNDECODABLE
 from mulligan.client.waiting_calls import AllPending
 from mulligan.schema.json_schema import schema_faults, schema_validator
@@ -39,7 +40,7 @@ class CallToDecide:
     """A call that waits. `pending`: as the query `pending` has it. `task`: what it is about. `tool`: as the run pinned it.
     `equals`: the other calls of the page with the same tool and arguments. `fields`: of its form. `refused`: what was wrong
     with what a person has sent; `changes`: what the person has changed, which is shown before it is sent. `is_broken`: the
-    form could not be made.
+    form could not be made. `remember`: where equal calls are approved from then on; empty: nowhere.
     """
 
     pending: dict[str, Any]
@@ -50,6 +51,7 @@ class CallToDecide:
     refused: str = ""
     changes: list[Change] = field(default_factory=list)
     reason: str = ""
+    remember: str = ""
     is_broken: bool = False
 
     @property
@@ -71,11 +73,14 @@ class CallToDecide:
 
 @dataclass(frozen=True)
 class WaitingPage:
-    """The calls, the oldest first, and what could not be read. `left_out`: how many more there are."""
+    """The calls, the oldest first, and what could not be read. `left_out`: how many more there are. `rules`: by which calls
+    are approved without a person; None: they could not be read.
+    """
 
     calls: list[CallToDecide]
     pending: AllPending
     left_out: int = 0
+    rules: AllRules | None = None
 
 
 async def read_waiting_page(runs: Runs, caller: Caller, run_id: str | None = None) -> WaitingPage:
@@ -88,7 +93,11 @@ async def read_waiting_page(runs: Runs, caller: Caller, run_id: str | None = Non
     limit = asyncio.Semaphore(PARALLEL_READS)
     calls = await asyncio.gather(*(_whole_or_broken(runs, caller, pending, limit) for pending in on_page))
     _find_equal(calls)
-    return WaitingPage(calls, all_pending, len(all_pending.calls) - len(on_page))
+    rules = None
+    with suppress(*_UNREADABLE):
+        async with asyncio.timeout(SECONDS_FOR_TASK):
+            rules = await runs.rules(caller, run_id=run_id)
+    return WaitingPage(calls, all_pending, len(all_pending.calls) - len(on_page), rules)
 
 
 async def find_waiting(runs: Runs, caller: Caller, values: Mapping[str, str]) -> CallToDecide | None:
@@ -123,12 +132,17 @@ async def send_decision(runs: Runs, caller: Caller, call: CallToDecide, values: 
         return f"The question of {pending['agent']} was answered."
     if action not in ("approve", "confirm"):
         raise Problem(422, "invalid_input", "The form says neither approve nor deny.")
+    call.remember = values.get("remember", "") if values.get("remember") in ("run", "tenant") else ""
     edited = await _edited(call, values)
     if edited is not None and action != "confirm":
         return ""
     arguments = edited if edited is not None else None
-    await runs.decide(caller, pending["id"], {**ids, "decision": "approve", "reason": reason, "arguments": arguments})
-    return f"{pending['tool']} was approved{' with your changes' if arguments is not None else ''}."
+    decision = {"decision": "approve", "reason": reason, "arguments": arguments, "remember": call.remember or None}
+    answer = await runs.decide(caller, pending["id"], {**ids, **decision})
+    done = f"{pending['tool']} was approved{' with your changes' if arguments is not None else ''}."
+    if answer.get("rule_refused"):
+        return f"{done} There is no rule: {answer['rule_refused']}"
+    return f"{done} The rule {answer['rule']} approves equal calls from now on." if answer.get("rule") else done
 
 
 async def _edited(call: CallToDecide, values: Mapping[str, str]) -> dict[str, Any] | None:

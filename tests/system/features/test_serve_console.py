@@ -276,6 +276,34 @@ async def test_a_run_is_shown_with_its_mistakes_corrections_repairs_and_decision
         assert "Thank you." in await ada.until(f"{path}-resumed", "Thank you.")
 
 
+async def test_a_rule_is_made_and_deleted_where_calls_are_decided(door: Door) -> None:
+    """Beside the calls that wait. Nobody else sees a tenant's rules, or deletes one."""
+    async with visitor(door, "ada") as ada, visitor(door, "bob") as bob:
+        run_id, path = await start(ada, "support-desk")
+        await ada.until(path, "waits for approval")
+        card = await ada.page(f"/console/decide?run={run_id}")
+        assert "asked: whoever sees the run" in card
+        form: dict[str, Any] = {
+            "run": run_id,
+            "call_id": "call_5_1",
+            "arg.0": "7",
+            "arg.1.0": "20",
+            "arg.1.1": "damaged",
+        }
+        review = await ada.send("/console/decide", action="approve", remember="tenant", **form)
+        assert '<option value="tenant" selected>' in review
+        done = await ada.send("/console/decide", action="confirm", remember="tenant", **form)
+        [name] = re.findall(r"The rule (refund-\w+) approves equal calls", done)
+        assert f"<strong>{name}</strong>" in done
+        assert name not in await bob.page("/console/decide")
+        other = await bob.send("/console/rules/delete", name=name, tenant="ada")
+        assert "another one than this caller" in html.unescape(other)
+        deleted = await ada.send("/console/rules/delete", name=name, tenant="ada")
+        assert f"The rule {name} was deleted." in deleted
+        assert f"<strong>{name}</strong>" not in deleted
+        await ada.send(f"{path}/cancel")
+
+
 async def test_the_agents_page_names_the_tool_that_models_misunderstood_most(door: Door) -> None:
     """In ended and open runs that the caller sees, with a link to the call. The tool's own error is not counted."""
     async with visitor(door, "cleo") as cleo:

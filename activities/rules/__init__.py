@@ -1,0 +1,1 @@
+"""The rules of tenants, as runs ask for them and add to them."""

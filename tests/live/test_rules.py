@@ -1,0 +1,268 @@
+"""Rules of approval: what a person has approved for good, of a run or of its tenant."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from temporalio.client import WorkflowHandle, WorkflowUpdateFailedError
+
+from mulligan.client.find_rules import delete_rule, read_rules
+from mulligan.trace_view.history import chain, size_of_chain
+from mulligan.trace_view.history_spans import spans_of
+from mulligan.wire.approval_rules import RULE_BYTES, rules_id
+from mulligan.worker.loading import load
+from mulligan.worker.wiring import running_worker
+from mulligan.workflows import limits
+from tests.live.conftest import DONE, Lab, call
+from tests.live.test_people import pending
+from tests.support.http_server import http_server
+from tests.support.shop_agents import RAN
+
+MAIL = call("read_mail", '{"box": "in"}', "m1")
+PAY = call("pay", '{"to": "Ada", "euros": 5}', "p1")
+AGAIN = call("pay", '{"euros": 5.0, "to": "Ada"}', "p2")
+THIRD = call("pay", '{"to": "Ada", "euros": 5}', "p3")
+MORE = call("pay", '{"to": "Ada", "euros": 6}', "p4")
+
+
+@pytest.fixture(scope="module")
+async def bank(lab: Lab) -> AsyncIterator[Lab]:
+    at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, f"rules-{uuid.uuid4().hex[:6]}")
+    async with running_worker(at.client, load(["tests.support.guarded_agents"]), lab.telemetry, at.task_queue):
+        yield at
+
+
+async def approve(handle: WorkflowHandle[Any, Any], **more: Any) -> dict[str, Any]:
+    (asked,) = await pending(handle)
+    decision = {"call_id": asked["call_id"], "decision": "approve", "by": "Ada", **more}
+    answer: dict[str, Any] = await handle.execute_update("decide", decision)
+    return answer
+
+
+async def refused(handle: WorkflowHandle[Any, Any], **more: Any) -> str:
+    with pytest.raises(WorkflowUpdateFailedError) as failure:
+        await approve(handle, **more)
+    return str(failure.value.cause)
+
+
+async def events_of(handle: WorkflowHandle[Any, Any], kind: str) -> list[dict[str, Any]]:
+    page = await handle.query("events", args=[0, 1000])
+    return [each for each in page["events"] if each["type"] == kind]
+
+
+async def test_a_rule_of_the_run_approves_calls_with_equal_arguments_and_no_others(bank: Lab) -> None:
+    handle = await bank.start([MAIL, PAY, AGAIN, MORE, DONE], agent="clerk")
+    answer = await approve(handle, remember="run")
+    (asked,) = await pending(handle)
+    assert (asked["call_id"], asked["arguments"]["euros"]) == ("p4", 6)
+    await handle.execute_update("decide", {"call_id": "p4", "decision": "deny"})
+    ran = await bank.look(handle)
+    assert [each["result"]["text"] for each in ran.calls[1:3]] == ["paid 5 to Ada"] * 2
+    (rule,) = await handle.query("rules")
+    first, second, _ = await events_of(handle, "decided")
+    assert answer["rule"] == rule["name"]
+    assert "rule" not in first
+    assert second["rule"] == {"name": rule["name"], "by": "Ada", "at": rule["at"]}
+    assert (second["call_id"], second["decision"], second["by"]) == ("p2", "approve", "Ada")
+    assert [each["call_id"] for each in await events_of(handle, "waiting")] == ["p1", "p4"]
+    assert ran.calls[2]["decision"]["rule"]["name"] == rule["name"]
+    spans = ran.spans_of("agent.decision")
+    assert [each.attributes.get("mulligan.decision.rule") for each in spans] == [None, rule["name"], None]
+    rebuilt = [each for each in spans_of(await chain(bank.client, handle.id)) if each.name == "agent.decision"]
+    assert [each.attributes.get("mulligan.decision.rule") for each in rebuilt] == [None, rule["name"], None]
+
+
+async def test_a_rule_of_the_tenant_counts_in_other_runs_until_it_is_deleted(bank: Lab) -> None:
+    tenant = f"acme-{uuid.uuid4().hex[:6]}"
+    first = await bank.start([MAIL, PAY, DONE], agent="clerk", tenant=tenant)
+    answer = await approve(first, remember="tenant")
+    await first.result()
+    second = await bank.run([MAIL, PAY, DONE], agent="clerk", tenant=tenant)
+    assert second.calls[1]["decision"]["rule"]["name"] == answer["rule"]
+    other = await bank.start([MAIL, PAY, DONE], agent="clerk", tenant=f"{tenant}-2")
+    assert [each["call_id"] for each in await pending(other)] == ["p1"]
+    await other.cancel()
+    (rule,) = (await read_rules(bank.client, tenant=tenant)).rules
+    assert (rule.name, rule.scope, rule.tenant, rule.by, rule.tool) == (answer["rule"], "tenant", tenant, "Ada", "pay")
+    await delete_rule(bank.client, rule, "Bob")
+    third = await bank.start([MAIL, PAY, DONE], agent="clerk", tenant=tenant)
+    assert [each["call_id"] for each in await pending(third)] == ["p1"]
+    await approve(third, remember="tenant")
+    await third.result()
+    assert (await bank.run([MAIL, PAY, DONE], agent="clerk", tenant=tenant)).calls[1]["decision"]["rule"]
+
+
+async def test_a_deleted_rule_of_a_run_acts_at_once(bank: Lab) -> None:
+    handle = await bank.start([MAIL, PAY, AGAIN, MORE, THIRD, DONE], agent="clerk")
+    await approve(handle, remember="run")
+    await pending(handle)
+    (rule,) = (await read_rules(bank.client, run_id=handle.id)).rules
+    everywhere = await read_rules(bank.client)
+    assert handle.id in [each.run for each in everywhere.rules]
+    await delete_rule(bank.client, rule, "Bob")
+    assert await handle.query("rules") == []
+    await handle.execute_update("decide", {"call_id": "p4", "decision": "approve"})
+    assert [each["call_id"] for each in await pending(handle)] == ["p3"]
+    with pytest.raises(WorkflowUpdateFailedError) as failure:
+        await handle.execute_update("forget_rule", {"name": rule.name})
+    assert str(failure.value.cause) == f'UpdateRefusedError: There is no rule "{rule.name}"; there are: none.'
+    await handle.cancel()
+
+
+async def test_a_rule_that_was_made_without_foreign_results_does_not_count_after_them(bank: Lab) -> None:
+    """Whoever approved the transfer saw no mail: the rule does not count once the agent has read one, for a guarded call."""
+    send, again = call("send", '{"euros": 5}', "s1"), call("send", '{"euros": 5}', "s2")
+    handle = await bank.start([send, again, MAIL, call("send", '{"euros": 5}', "s3"), DONE], agent="approved_clerk")
+    await approve(handle, remember="run")
+    (asked,) = await pending(handle)
+    assert (asked["call_id"], len(asked["untrusted"])) == ("s3", 1)
+    await approve(handle, remember="run")
+    ran = await bank.look(handle)
+    assert [each["decision"].get("rule") is not None for each in ran.calls if each["name"] == "send"] == [0, 1, 0]
+    assert [rule["untrusted"] for rule in await handle.query("rules") if rule.get("untrusted")] == [True]
+
+
+async def test_the_rule_has_the_arguments_that_the_person_has_edited(bank: Lab) -> None:
+    handle = await bank.start([MAIL, PAY, MORE, THIRD, DONE], agent="clerk")
+    await approve(handle, remember="run", arguments={"to": "Ada", "euros": 6})
+    assert [each["call_id"] for each in await pending(handle)] == ["p3"]
+    await handle.cancel()
+    assert RAN[handle.id][1:] == [("pay", {"to": "Ada", "euros": 6})] * 2
+
+
+async def test_what_cannot_be_a_rule_is_refused_before_anything_is_decided(bank: Lab) -> None:
+    long = call("pay", '{"to": "%s", "euros": 5}' % ("x" * 300_000), "p1")
+    handle = await bank.start([MAIL, long, DONE], agent="clerk")
+    assert f"at most {RULE_BYTES:,} are accepted" in await refused(handle, remember="run")
+    assert "The run has no tenant" in await refused(handle, remember="tenant", arguments={"to": "Ada", "euros": 1})
+    assert '"remember" is allowed with "approve" only' in await refused(handle, remember="run", decision="deny")
+    assert '"remember"' in await refused(handle, remember="for ever")
+    many = {"to": "x" * 1_000_000, "euros": 1}
+    assert "at most" in await refused(handle, remember="run", arguments=many)
+    assert [each["call_id"] for each in await pending(handle)] == ["p1"]
+    assert await handle.query("rules") == []
+    await handle.cancel()
+
+
+async def test_rules_of_a_run_outlive_continue_as_new(bank: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "CONTINUE_AS_NEW_EVENTS", 60)
+    turns = [MAIL, PAY, *[call("read_account", "{}", f"a{number}") for number in range(14)], AGAIN, DONE]
+    handle = await bank.start(turns, agent="clerk")
+    await approve(handle, remember="run")
+    ran = await bank.look(handle)
+    assert (await size_of_chain(bank.client, handle.id)).runs > 1
+    assert ran.calls[-1]["decision"]["rule"]
+    assert (await handle.query("rules"))[0]["by"] == "Ada"
+
+
+async def test_the_workflow_of_a_tenants_rules_outlives_continue_as_new(
+    bank: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "RULE_UPDATES", 2)
+    tenant = f"busy-{uuid.uuid4().hex[:6]}"
+    handle = await bank.start([MAIL, PAY, MORE, DONE], agent="clerk", tenant=tenant)
+    await approve(handle, remember="tenant")
+    await approve(handle, remember="tenant")
+    await handle.result()
+    while (await bank.client.get_workflow_handle(rules_id(tenant)).describe()).run_id == (
+        await bank.client.get_workflow_handle(rules_id(tenant)).describe()
+    ).raw_description.workflow_execution_info.first_run_id:
+        await asyncio.sleep(0.05)
+    ran = await bank.run([MAIL, PAY, MORE, DONE], agent="clerk", tenant=tenant)
+    assert [each["decision"]["rule"]["by"] for each in ran.calls[1:]] == ["Ada", "Ada"]
+
+
+async def test_rules_over_http_are_the_tenants_own(bank: Lab) -> None:
+    """A foreign tenant, and a token for other agents, neither see nor delete them. Operators do."""
+    tokens = "shop:token-1,other:token-2,root:token-3:*,narrow:token-4:reader"
+    async with http_server(bank.client, tokens=tokens, task_queue=bank.task_queue) as door:
+        door.tokens = {"shop": "token-1", "other": "token-2", "root": "token-3", "narrow": "token-4"}
+        run_id = f"run-{uuid.uuid4().hex[:8]}"
+        bank.model.script(run_id, [MAIL, PAY, MORE, DONE])
+        body = {"id": run_id, "agent": "clerk", "prompt": "Go.", "model": f"openai-chat:{run_id}"}
+        assert (await door.http.post("/api/runs", json=body, headers=door.by("shop"))).status_code == 201
+        handle = bank.client.get_workflow_handle(run_id)
+        path = f"/api/runs/{run_id}/decisions"
+        await pending(handle)
+        given = {"call_id": "p1", "decision": "approve", "remember": "tenant", "by": "Mallory"}
+        answer = await door.http.post(path, json=given, headers=door.by("shop"))
+        assert (answer.status_code, list(answer.json())) == (200, ["accepted", "call_id", "rule"])
+        name = answer.json()["rule"]
+        while [each["call_id"] for each in await pending(handle)] != ["p4"]:
+            await asyncio.sleep(0.02)
+        given = {"call_id": "p4", "decision": "approve", "remember": "run"}
+        of_run = (await door.http.post(path, json=given, headers=door.by("shop"))).json()["rule"]
+
+        async def names(who: str, query: str = "") -> Any:
+            listed = await door.http.get(f"/api/rules{query}", headers=door.by(who))
+            return (
+                [each["name"] for each in listed.json()["rules"]] if listed.status_code == 200 else listed.status_code
+            )
+
+        (rule,) = (await door.http.get("/api/rules", headers=door.by("shop"))).json()["rules"]
+        assert (rule["for"], rule["tenant"], rule["by"], rule["arguments"]) == (
+            "tenant",
+            "shop",
+            "shop",
+            {"to": "Ada", "euros": 5},
+        )
+        assert await names("other") == await names("narrow") == []
+        assert await names("other", "?tenant=shop") == 403
+        assert name in await names("root", "?tenant=shop")
+        assert await names("other", f"?run={run_id}") == 404
+        for who, query in (("other", ""), ("narrow", "")):
+            refusal = await door.http.delete(f"/api/rules/{name}{query}", headers=door.by(who))
+            assert (refusal.status_code, refusal.json()["code"]) == (404, "no_such_rule")
+        deleted = await door.http.delete(f"/api/rules/{name}", headers=door.by("shop"))
+        assert (deleted.status_code, deleted.json()) == (200, {"accepted": True})
+        assert await names("shop") == []
+        assert of_run
+
+
+async def test_a_caller_without_the_role_makes_no_rule(bank: Lab) -> None:
+    tokens = "shop:token-1:,shop:token-2::finance"
+    async with http_server(bank.client, tokens=tokens, task_queue=bank.task_queue) as door:
+        door.tokens = {"desk": "token-1", "chief": "token-2"}
+        run_id = f"run-{uuid.uuid4().hex[:8]}"
+        transfers = [call("transfer", '{"euros": 5}', f"t{number}") for number in (1, 2)]
+        bank.model.script(run_id, [*transfers, DONE])
+        body = {"id": run_id, "agent": "treasurer", "prompt": "Go.", "model": f"openai-chat:{run_id}"}
+        assert (await door.http.post("/api/runs", json=body, headers=door.by("desk"))).status_code == 201
+        handle = bank.client.get_workflow_handle(run_id)
+        await pending(handle)
+        given = {"call_id": "t1", "decision": "approve", "remember": "run"}
+        answers = [
+            (await door.http.post(f"/api/runs/{run_id}/decisions", json=given, headers=door.by(who))).status_code
+            for who in ("desk", "chief")
+        ]
+        assert answers == [403, 200]
+        ran = await bank.look(handle)
+        assert [each["decision"].get("rule", {}).get("by") for each in ran.calls] == [None, "shop"]
+
+
+async def test_whoever_decides_sees_the_earlier_decisions_on_the_tool(bank: Lab) -> None:
+    handle = await bank.start([MAIL, PAY, AGAIN, MORE, DONE], agent="clerk")
+    assert "earlier" not in (await pending(handle))[0]
+    await approve(handle, remember="run")
+    (asked,) = await pending(handle)
+    second, first = asked["earlier"]
+    assert (first["step"], first["call_id"], first["decision"], first["by"]) == (2, "p1", "approve", "Ada")
+    assert first["arguments"] == '{"to": "Ada", "euros": 5}'
+    (rule,) = await handle.query("rules")
+    assert (second["call_id"], second["rule"]) == ("p2", rule["name"])
+    await handle.cancel()
+
+
+async def test_a_terminated_workflow_of_a_tenants_rules_approves_nothing(bank: Lab) -> None:
+    tenant = f"gone-{uuid.uuid4().hex[:6]}"
+    first = await bank.start([MAIL, PAY, DONE], agent="clerk", tenant=tenant)
+    await approve(first, remember="tenant")
+    await bank.client.get_workflow_handle(rules_id(tenant)).terminate()
+    second = await bank.start([MAIL, PAY, DONE], agent="clerk", tenant=tenant)
+    assert [each["call_id"] for each in await pending(second)] == ["p1"]
+    await second.cancel()
+    await asyncio.gather(first.result())

@@ -1,0 +1,1 @@
+"""Rules of approval: what a person has approved, and what therefore is not asked again (docs/people.md)."""

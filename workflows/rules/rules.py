@@ -1,0 +1,203 @@
+"""Approves calls that equal a call that a person has approved for good, in this run or for its tenant (docs/people.md)."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import JsonValue
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, is_cancelled_exception
+
+from mulligan.errors import UpdateRefusedError
+from mulligan.values import Decision, RuleUse
+from mulligan.wire.approval_rules import (
+    ADD_TENANT_RULE,
+    FIND_TENANT_RULE,
+    FORGET_RULE,
+    RULE_BYTES,
+    RULES_MEMO,
+    RULES_QUERY,
+    AddedRule,
+    AddRule,
+    FindRule,
+    ForgetRule,
+    FoundRule,
+    Rule,
+    rule_key,
+)
+from mulligan.wire.times import iso
+from mulligan.wire.tool_call import ToolOutcome
+from mulligan.wire.updates import Decide
+from mulligan.workflows import limits
+from mulligan.workflows.feature import Feature
+from mulligan.workflows.people.decided_call import record_decision
+from mulligan.workflows.people.parse_update import check_size, parse_update
+from mulligan.workflows.people.person_wait import PersonWait
+from mulligan.workflows.rules.rule_book import RuleBook
+from mulligan.workflows.rules.tenant_rules import TenantRules, forget
+from mulligan.workflows.scheduling import Schedule
+from mulligan.workflows.step_call import StepCall
+
+if TYPE_CHECKING:
+    from mulligan.workflows.running_agent import RunningAgent
+    from mulligan.workflows.turn import Turn
+    from mulligan.workflows.workflow_agents import WorkflowAgents
+
+_ASK_TENANT = Schedule(
+    timeout=limits.TENANT_RULES_TIMEOUT, total=limits.TENANT_RULES_TOTAL_TIMEOUT, waits=False, is_routed=False
+)
+
+
+class Rules(Feature):
+    """The rules of one agent's run. Those of the tenant are asked for at each call, so that a deleted one ends at once."""
+
+    schedules: ClassVar = {FIND_TENANT_RULE: _ASK_TENANT, ADD_TENANT_RULE: _ASK_TENANT}
+    workflows: ClassVar = (TenantRules,)
+
+    def __init__(self, agent: RunningAgent) -> None:
+        super().__init__(agent)
+        self.book = RuleBook(limits.RUN_RULES, limits.RUN_RULES_BYTES)
+
+    @classmethod
+    def listen(cls, agents: WorkflowAgents) -> None:
+        """Set the query for the rules of the workflow's agents, and the update that deletes one."""
+        handlers = _RuleHandlers(agents)
+        agents.handlers.answered.set_handler(FORGET_RULE, handlers.forget, lambda given: _check_forget(given))
+        if workflow.get_query_handler(RULES_QUERY) is None:
+            workflow.set_query_handler(RULES_QUERY, handlers.rules)
+
+    @classmethod
+    def is_used(cls, turn: Turn) -> bool:
+        """Whether calls of the turn may need an approval."""
+        return turn.facts.guarded or any(each.asks_person or each.consequential for each in turn.facts.tools.values())
+
+    async def before_call(self, call: StepCall) -> ToolOutcome | None:
+        """Approve a call in place of a person if a rule says so."""
+        is_asked = self.agent.waits.carried(PersonWait, call.call.id) is not None
+        if call.waits_for != "approval" or call.record.decision is not None or is_asked or self.agent.is_stopped:
+            return None
+        since = workflow.time()
+        rule = await self._find(call)
+        if rule is None or self.agent.is_stopped:
+            return None
+        at = iso(workflow.time())
+        use = RuleUse(name=rule.name, by=rule.by, at=rule.at)
+        call.record.decision = Decision(
+            kind="approval", decision="approve", since=iso(since), at=at, by=rule.by, rule=use
+        )
+        self.agent.conversation.event_log.decided(call.index)
+        await record_decision(self.agent, call, step=self.agent.turn.result.steps, started=since)
+        return None
+
+    def check_decision(self, wait: PersonWait, decision: Decide) -> None:
+        """Refuse to remember what cannot be a rule, before anything is decided."""
+        if decision.remember is None:
+            return
+        if decision.decision == "deny":
+            raise UpdateRefusedError('"remember" is allowed with "approve" only: a denial is not a rule.')
+        if decision.remember == "tenant" and self.agent.turn.input.tenant is None:
+            raise UpdateRefusedError("The run has no tenant, so that a rule can count for this run only.")
+        arguments = wait.arguments if decision.arguments is None else decision.arguments
+        rule = self._rule(wait, arguments, decision)
+        refusal = self.book.refusal(rule) if decision.remember == "run" else None
+        check_size("arguments", rule.model_dump_json(include={"arguments"}), RULE_BYTES)
+        if refusal is not None:
+            raise UpdateRefusedError(refusal)
+
+    async def decided(self, wait: PersonWait, decision: Decide) -> dict[str, Any]:
+        """Make a rule of an approval, if the person has asked for it: its name, or why there is none."""
+        if decision.remember is None or decision.decision == "deny":
+            return {}
+        arguments = wait.arguments if wait.edited_arguments is None else wait.edited_arguments
+        rule = self._rule(wait, arguments, decision)
+        refused = self._add(rule) if decision.remember == "run" else await self._add_for_tenant(rule)
+        return {"rule": rule.name} if refused is None else {"rule_refused": refused}
+
+    def dump(self) -> list[Any] | None:
+        """The run's own rules, as JSON."""
+        return [rule.model_dump(mode="json") for rule in self.book.rules] or None
+
+    def load(self, state: Any) -> None:
+        """Continue with what `dump` returned."""
+        for each in state:
+            self.book.add(Rule.model_validate(each))
+
+    def _rule(self, wait: PersonWait, arguments: JsonValue, decision: Decide) -> Rule:
+        is_guarded = any(each.call.id == wait.key and each.foreign_results is not None for each in self.agent.calls)
+        rule = Rule(
+            name="-",
+            agent=self.agent.name,
+            tool=wait.call.name,
+            arguments=arguments,
+            by=decision.by,
+            at=iso(workflow.time()),
+            role=wait.role,
+            untrusted=is_guarded,
+        )
+        is_of_run, tenant = decision.remember == "run", self.agent.turn.input.tenant
+        place = f"run {workflow.info().workflow_id}" if is_of_run else f"tenant {tenant}"
+        number = hashlib.sha256(f"{place}\x1f{self.agent.key}\x1f{rule.key}".encode()).hexdigest()[:8]
+        return rule.model_copy(update={"name": f"{wait.call.name[:50]}-{number}"})
+
+    def _add(self, rule: Rule) -> str | None:
+        refused = self.book.add(rule)
+        workflow.upsert_memo({RULES_MEMO: len(self.book.rules)})
+        return refused
+
+    async def _add_for_tenant(self, rule: Rule) -> str | None:
+        try:
+            added = await self.agent.activity(
+                ADD_TENANT_RULE, AddRule(where=self.agent.context, rule=rule), AddedRule, summary=rule.name
+            )
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                raise
+            return f"The tenant's rules could not be changed ({error.cause or error})."
+        return added.refused
+
+    async def _find(self, call: StepCall) -> Rule | None:
+        """The rule for a call, of the run or of its tenant. Where the tenant's cannot be asked for, a person is asked."""
+        assert call.facts is not None
+        arguments, role, name = call.record.arguments, call.facts.role, self.agent.name
+        # Whoever knew that others may have written what the agent has read has approved the call without that as well.
+        untrusted = (True,) if call.foreign_results is not None else (False, True)
+        keys = [rule_key(name, call.call.name, arguments, role, untrusted=each) for each in untrusted]
+        if (rule := self.book.find(keys)) is not None or self.agent.turn.input.tenant is None:
+            return rule
+        request = FindRule(where=self.agent.context, keys=keys)
+        try:
+            answer = await self.agent.activity(FIND_TENANT_RULE, request, FoundRule, summary=call.call.name)
+        except ActivityError as error:
+            if is_cancelled_exception(error):
+                raise
+            return None
+        return answer.rule if answer.rule is not None and answer.rule.key in keys else None
+
+
+class _RuleHandlers:
+    """The handlers of one workflow."""
+
+    def __init__(self, agents: WorkflowAgents) -> None:
+        self._agents = agents
+
+    def rules(self) -> list[Rule]:
+        """All rules of the workflow's agents."""
+        return [rule for book in self._books() for rule in book.rules]
+
+    async def forget(self, argument: Any = None) -> dict[str, Any]:
+        """Delete a rule."""
+        books = self._books()
+        named = [
+            book for book in books if parse_update(ForgetRule, argument).name in {each.name for each in book.rules}
+        ]
+        forget(named[0] if named else RuleBook(0, 0), argument)
+        workflow.upsert_memo({RULES_MEMO: len(self.rules())})
+        return {"accepted": True}
+
+    def _books(self) -> list[RuleBook]:
+        return [agent.feature(Rules).book for agent in self._agents.all_agents()]
+
+
+def _check_forget(argument: Any) -> None:
+    parse_update(ForgetRule, argument)
