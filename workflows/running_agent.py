@@ -222,6 +222,7 @@ class RunningAgent:
             tenant=given.tenant,
             user=given.user,
             labels=labels,
+            version=turn.facts.version.digest if turn.facts.version else None,
             input=given.without_conversation if turn.facts.tools_by_function else None,
         )
 

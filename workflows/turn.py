@@ -92,6 +92,7 @@ class Turn(BaseModel):
     def input_of(self, agent: str) -> RunInput:
         """The turn's input for an agent that takes the conversation over: without the conversation, with the run's limit."""
         update = {"agent": agent, "max_cost": self.max_cost, "client_instructions": self.input.client_instructions}
+        update["version"] = None  # it is the other agent's
         return self.input.without_conversation.model_copy(update=update)
 
     @property

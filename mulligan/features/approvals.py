@@ -25,6 +25,7 @@ class Approvals(AgentFeature):
             `reminder`, and again at intervals that double, ten times at most. None: never.
     """
 
+    in_files = True
     timeout: float | timedelta | None = None
     reminder: float | timedelta | None = None
 

@@ -27,6 +27,7 @@ class Background(AgentFeature):
         timeout: Seconds, or a timedelta, for one response, in place of the agent's `model_timeout`.
     """
 
+    in_files = True
     timeout: float | timedelta = 86_400
 
     def faults(self, agent: Agent) -> dict[str, bool]:

@@ -22,6 +22,8 @@ class Batch(AgentFeature):
     An answer may take a day, and costs half.
     """
 
+    in_files = True
+
     def faults(self, agent: Agent) -> dict[str, bool]:
         """Check that one of the models of `agent` has a Batch API, and that a call is made in one way only."""
         named = ", ".join(map(repr, agent.models))

@@ -32,6 +32,7 @@ class ClearToolResults(AgentFeature):
         except_tools: The names of tools whose results always stay.
     """
 
+    in_files = True
     at: int = 60_000
     keep_steps: int = 3
     except_tools: Sequence[str] = ()

@@ -53,6 +53,7 @@ class CodeMode(AgentFeature):
         timeout: Seconds, or a timedelta, of the interpreter's own time for a script; waiting for calls does not count.
     """
 
+    in_files = True
     makes_calls = True
     """Its tool does nothing but by the calls that scripts make."""
     tools: Sequence[Tool | str] | None = None

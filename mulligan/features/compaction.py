@@ -30,6 +30,7 @@ class Compaction(AgentFeature):
         model: The model that summarizes; None: the run's model.
     """
 
+    in_files = True
     at: int
     model: str | Model | None = None
 

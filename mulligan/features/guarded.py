@@ -26,6 +26,7 @@ class Guarded(AgentFeature):
             `denied`.
     """
 
+    in_files = True
     action: GuardAction = "ask"
 
     def faults(self, agent: Agent) -> dict[str, bool]:

@@ -33,6 +33,7 @@ class ToolSearch(AgentFeature):
         limit: How many tools one call of `find_tools` returns at most; 1 to 20.
     """
 
+    in_files = True
     limit: int = 5
 
     def faults(self, agent: Agent) -> dict[str, bool]:
