@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from mulligan.activities.agent_files.front_matter import FrontMatter, parse_front_matter
 from mulligan.activities.agent_files.instructions_template import InstructionsTemplate, parse_instructions
-from mulligan.activities.agent_files.yaml_fields import FieldPath, FileFault, read_yaml
+from mulligan.activities.agent_files.yaml_fields import FieldPath, FileFault, Place, read_yaml
 
 MOST_BYTES = 200_000
 """Bytes of a file: without a content storage, the run has it beside its definition in one result of 2 MB."""
@@ -28,7 +28,7 @@ class AgentFile:
         text: The file as it is.
         digest: The version: the SHA-256 of the file, as 64 hexadecimal digits.
         front_matter: Its fields.
-        lines: Where they stand.
+        places: Where they stand.
         instructions: The text below.
     """
 
@@ -36,13 +36,16 @@ class AgentFile:
     text: str
     digest: str
     front_matter: FrontMatter
-    lines: Mapping[FieldPath, int]
+    places: Mapping[FieldPath, Place]
     instructions: InstructionsTemplate
 
-    def line_of(self, sentence: str) -> int:
-        """The line of the first field that a sentence names; 1 if it names none."""
-        named = (line for path, line in self.lines.items() if path and re.search(rf"\b{path[0]}\b", sentence))
-        return next(named, 1)
+    def line_of(self, sentence: str, under: str | None = None) -> int:
+        """The line of the innermost field whose key or text a sentence has, or 1. `under`: only of this field."""
+        for path, place in sorted(self.places.items(), key=lambda each: -len(each[0])):
+            words = {path[-1], place.text} if path and under in (None, path[0]) else ()
+            if any(isinstance(each, str) and re.search(rf"(?<!\w){re.escape(each)}(?!\w)", sentence) for each in words):
+                return place.line
+        return 1
 
 
 def parse_agent_file(name: str, data: bytes) -> AgentFile:

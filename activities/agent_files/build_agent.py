@@ -27,7 +27,7 @@ def build_agent(file: AgentFile, parts: NamedParts, source: str) -> Agent:
     ):
         for name in names:
             if fault := known.fault(name):
-                raise FileFault(_line(file, key, name), fault)
+                raise FileFault(file.line_of(name, under=key), fault)
     try:
         return agent_of(file, parts, source)
     except (DeclarationError, TypeError) as error:
@@ -74,13 +74,3 @@ def check_endpoints_of(file: AgentFile, agent: Agent, endpoints: Container[str])
 
 def _present(known: ByName[T], names: list[str]) -> list[T]:
     return [thing for name in names if (thing := known.find(name)) is not None]
-
-
-def _line(file: AgentFile, key: str, name: str) -> int:
-    at = next((path for path in file.lines if path[:1] == (key,) and _value(file, path) == name), (key,))
-    return file.lines.get(at, 1)
-
-
-def _value(file: AgentFile, path: tuple[str | int, ...]) -> object:
-    values = getattr(file.front_matter, str(path[0]))
-    return values[path[1]] if len(path) == 2 and isinstance(values, list) and isinstance(path[1], int) else None

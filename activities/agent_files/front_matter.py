@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, create_model
 
-from mulligan.activities.agent_files.yaml_fields import FieldPath, FileFault
+from mulligan.activities.agent_files.yaml_fields import FieldPath, FileFault, Place
 from mulligan.agent import ClientInstructions
 from mulligan.endpoint_model import Model
 from mulligan.features import parts
@@ -171,8 +171,8 @@ def front_matter_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **FrontMatter.model_json_schema()}
 
 
-def parse_front_matter(fields: Mapping[str, Any], lines: Mapping[FieldPath, int]) -> FrontMatter:
-    """Check the fields of a front matter. `lines`: where each of them stands.
+def parse_front_matter(fields: Mapping[str, Any], places: Mapping[FieldPath, Place]) -> FrontMatter:
+    """Check the fields of a front matter. `places`: where each of them stands.
 
     Raises:
         FileFault: one is wrong.
@@ -181,15 +181,15 @@ def parse_front_matter(fields: Mapping[str, Any], lines: Mapping[FieldPath, int]
         return FrontMatter.model_validate(fields)
     except ValidationError as error:
         faults = error.errors(include_url=False)
-    fault = max(faults, key=lambda each: len(_path(each["loc"], lines)))
-    raise FileFault(lines.get(_path(fault["loc"], lines), 1), _sentence(fault)) from None
+    fault = max(faults, key=lambda each: len(_path(each["loc"], places)))
+    raise FileFault(places[_path(fault["loc"], places)].line, _sentence(fault)) from None
 
 
-def _path(loc: Sequence[str | int], lines: Mapping[FieldPath, int]) -> FieldPath:
+def _path(loc: Sequence[str | int], places: Mapping[FieldPath, Place]) -> FieldPath:
     """The part of a place in pydantic's words that the file has: pydantic names the alternatives of a type as well."""
     path: FieldPath = ()
     for each in loc:
-        if (*path, each) in lines:
+        if (*path, each) in places:
             path = (*path, each)
     return path
 

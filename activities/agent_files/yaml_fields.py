@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from yaml.nodes import Node, ScalarNode
@@ -10,6 +10,15 @@ if TYPE_CHECKING:
 FieldPath = tuple[str | int, ...]
 """Where a value stands: the keys of mappings and the indexes of lists that lead to it."""
 MOST_DEPTH = 20
+
+
+class Place(NamedTuple):
+    """The `line` of a value, and the value itself where it is a `text`."""
+
+    line: int
+    text: str | None = None
+
+
 _PLAIN = {f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "bool", "null")}
 
 
@@ -21,8 +30,8 @@ class FileFault(Exception):
         self.line, self.text = line, text
 
 
-def read_yaml(text: str, first_line: int) -> tuple[dict[str, Any], dict[FieldPath, int]]:
-    """Read a mapping; returns it, and the line of each value in it.
+def read_yaml(text: str, first_line: int) -> tuple[dict[str, Any], dict[FieldPath, Place]]:
+    """Read a mapping; returns it, and the place of each value in it.
 
     Args:
         text: The YAML.
@@ -33,7 +42,7 @@ def read_yaml(text: str, first_line: int) -> tuple[dict[str, Any], dict[FieldPat
     """
     import yaml
 
-    loader, lines = yaml.SafeLoader(text), dict[FieldPath, int]()
+    loader, places = yaml.SafeLoader(text), dict[FieldPath, Place]()
     try:
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
             # Of a few lines, aliases can make a value that no memory holds.
@@ -43,7 +52,7 @@ def read_yaml(text: str, first_line: int) -> tuple[dict[str, Any], dict[FieldPat
                     "it has an alias (*…), which is not allowed",
                 )
         root = yaml.compose(text, Loader=yaml.SafeLoader)
-        value = None if root is None else _Fields(loader, lines, first_line).read(root, ())
+        value = None if root is None else _Fields(loader, places, first_line).read(root, ())
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = first_line + (mark.line if mark else 0)
@@ -55,26 +64,29 @@ def read_yaml(text: str, first_line: int) -> tuple[dict[str, Any], dict[FieldPat
         loader.dispose()
     if not isinstance(value, dict):
         raise FileFault(first_line, "the front matter has no fields; write `model: …`")
-    return value, lines
+    return value, places
 
 
 class _Fields:
     """Reads the nodes of one text, and notes their lines."""
 
-    def __init__(self, loader: Any, lines: dict[FieldPath, int], first_line: int) -> None:
-        self._loader, self._lines, self._first_line = loader, lines, first_line
+    def __init__(self, loader: Any, places: dict[FieldPath, Place], first_line: int) -> None:
+        self._loader, self._places, self._first_line = loader, places, first_line
 
     def read(self, node: Node, path: FieldPath) -> Any:
         """The value of a node, which stands at a path."""
         from yaml.nodes import MappingNode, ScalarNode, SequenceNode
 
-        self._lines[path] = line = self._first_line + node.start_mark.line
+        line = self._first_line + node.start_mark.line
+        self._places[path] = Place(line)
         if len(path) > MOST_DEPTH:
             raise FileFault(line, f"it has more than {MOST_DEPTH} levels")
         if isinstance(node, SequenceNode):
             return [self.read(each, (*path, index)) for index, each in enumerate(node.value)]
         if isinstance(node, ScalarNode):
-            return self._scalar(node)
+            value = self._scalar(node)
+            self._places[path] = Place(line, value if isinstance(value, str) else None)
+            return value
         assert isinstance(node, MappingNode)
         fields: dict[str, Any] = {}
         for key, value in node.value:
@@ -84,7 +96,7 @@ class _Fields:
             if key.value in fields:
                 raise FileFault(line, f'"{key.value[:80]}" stands there twice')
             fields[key.value] = self.read(value, (*path, key.value))
-            self._lines[(*path, key.value)] = line
+            self._places[(*path, key.value)] = Place(line, self._places[(*path, key.value)].text)
         return fields
 
     def _scalar(self, node: ScalarNode) -> Any:

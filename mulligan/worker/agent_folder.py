@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Container
+from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -70,6 +70,11 @@ class AgentFolder:
     def served(self) -> list[str]:
         """The names of the agents that are files and are served."""
         return list(self._registry.files.current)
+
+    @property
+    def labels(self) -> Mapping[str, Sequence[Label]]:
+        """The labels of each agent."""
+        return self._registry.files.labels
 
     async def load(self) -> None:
         """Read the folder, and serve what is right in it."""
