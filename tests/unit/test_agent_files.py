@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import jsonschema
 import pytest
 import yaml
 
-from mulligan import ClearToolResults, Compaction, Guarded, InvalidRunInputError, RunInput, Skills
+from mulligan import Call, ClearToolResults, Compaction, Guarded, InvalidRunInputError, RunInput, Skills
 from mulligan.activities.agent_files.agent_file import AgentFile, parse_agent_file
 from mulligan.activities.agent_files.build_agent import build_agent
 from mulligan.activities.agent_files.front_matter import front_matter_schema
 from mulligan.activities.agent_files.labels import label_of, parse_labels
 from mulligan.activities.agent_files.yaml_fields import FileFault
 from mulligan.agent import Agent
+from mulligan.testing import ScriptedModel, run_agent
+from mulligan.worker.agent_folder import AgentFolder
 from mulligan.worker.loading import load
 from tests.support import agent_file_parts
 
@@ -249,3 +255,28 @@ def test_a_fault_of_labels_has_its_line(text: str, said: str) -> None:
     with pytest.raises(FileFault) as caught:
         parse_labels(text)
     assert said in str(caught.value)
+
+
+async def test_the_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs/agent-files.md").read_text()
+    blocks = dict(re.findall(r"^```(\w+)\n(.*?)^```", page, re.DOTALL | re.MULTILINE))
+    shop = ModuleType("page_shop")
+    exec(blocks["python"], vars(shop))
+    monkeypatch.setitem(sys.modules, "page_shop", shop)
+    monkeypatch.chdir(tmp_path)
+    text = blocks["markdown"]
+    (tmp_path / "support.md").write_text(text)
+    digest = parse_agent_file("support", text.encode()).digest
+    (tmp_path / "labels.toml").write_text(blocks["toml"].replace("DIGEST", digest))
+    loaded = load(["page_shop"])
+    folder = AgentFolder(tmp_path, loaded.registry, ())
+    await folder.load()
+    assert folder.problems == []
+    assert [each.name for each in folder.labels["support"]] == ["production", "candidate"]
+    agent = loaded.registry.agents["support"]
+    run = await run_agent(
+        agent,
+        RunInput(agent="support", prompt="Where is order 7?", metadata={"shop": "the shoe shop"}),
+        model=ScriptedModel(Call("find_order", {"order": 7}), "On Monday."),
+    )
+    assert run.output == "On Monday."
