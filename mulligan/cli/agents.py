@@ -75,12 +75,16 @@ async def agents(
         return
     for agent in descriptions:
         _print_agent(agent)
+    _print_others(endpoints, sorted(loaded.registry.tools))
+
+
+def _print_others(endpoints: Mapping[str, Any], tools: list[str]) -> None:
     for name, endpoint in sorted(endpoints.items()):
         key = f"  key: {endpoint.api_key_env}" if endpoint.api_key_env else ""
         address = endpoint.base_url or "the provider's default address"
         out.print(Text.assemble("endpoint ", (name, "bold"), f"  {address}{key}"))
-    if other_tools := sorted(loaded.registry.tools):
-        out.print(Text.assemble("tools for agents of other workers: ", (", ".join(other_tools), "cyan")))
+    if tools:
+        out.print(Text.assemble("tools for agents of other workers: ", (", ".join(tools), "cyan")))
 
 
 def _print_agent(agent: dict[str, Any]) -> None:

@@ -35,6 +35,9 @@ class AgentFeature:
     makes_calls: ClassVar[bool] = False
     in_files: ClassVar[bool] = False
 
+    def __init_subclass__(cls, *, in_files: bool = False) -> None:
+        cls.in_files = in_files
+
     @property
     def name(self) -> str:
         """The name in the list of features."""

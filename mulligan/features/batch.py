@@ -16,13 +16,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batch(AgentFeature):
+class Batch(AgentFeature, in_files=True):
     """Models of `openai:` and `openai-chat:` are called through OpenAI's Batch API (docs/batch.md).
 
     An answer may take a day, and costs half.
     """
-
-    in_files = True
 
     def faults(self, agent: Agent) -> dict[str, bool]:
         """Check that one of the models of `agent` has a Batch API, and that a call is made in one way only."""

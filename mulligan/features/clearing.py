@@ -21,7 +21,7 @@ MOST_EXCEPTIONS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClearToolResults(AgentFeature):
+class ClearToolResults(AgentFeature, in_files=True):
     """Above a size, requests have one line in place of each result of an older step (docs/clearing.md).
 
     Messages, steps and events keep the results.
@@ -32,7 +32,6 @@ class ClearToolResults(AgentFeature):
         except_tools: The names of tools whose results always stay.
     """
 
-    in_files = True
     at: int = 60_000
     keep_steps: int = 3
     except_tools: Sequence[str] = ()

@@ -43,7 +43,7 @@ async def run_code(code: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CodeMode(AgentFeature):
+class CodeMode(AgentFeature, in_files=True):
     """The model gets one tool, `run_code`, whose scripts call the agent's tools as functions (docs/code-mode.md).
 
     Args:
@@ -53,7 +53,6 @@ class CodeMode(AgentFeature):
         timeout: Seconds, or a timedelta, of the interpreter's own time for a script; waiting for calls does not count.
     """
 
-    in_files = True
     makes_calls = True
     """Its tool does nothing but by the calls that scripts make."""
     tools: Sequence[Tool | str] | None = None

@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 import yaml
 
-from mulligan import Call, ClearToolResults, Compaction, Guarded, InvalidRunInputError, RunInput, Skills
+from mulligan import Call, ClearToolResults, Compaction, Guarded, InvalidRunInputError, RunInput, Say, Skills
 from mulligan.activities.agent_files.agent_file import AgentFile, parse_agent_file
 from mulligan.activities.agent_files.build_agent import build_agent
 from mulligan.activities.agent_files.front_matter import front_matter_schema
@@ -277,6 +277,6 @@ async def test_the_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.
     run = await run_agent(
         agent,
         RunInput(agent="support", prompt="Where is order 7?", metadata={"shop": "the shoe shop"}),
-        model=ScriptedModel(Call("find_order", {"order": 7}), "On Monday."),
+        model=ScriptedModel(Say(calls=[Call("find_order", {"order": 7})]), "On Monday."),
     )
     assert run.output == "On Monday."
