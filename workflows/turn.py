@@ -78,7 +78,7 @@ class Turn(BaseModel):
         self.handoffs += 1
         self.pinned[self.input.agent] = self.facts
         self.pinned.pop(agent, None)
-        self.input, self.facts, self.at = self.input.model_copy(update={"agent": agent}), facts, 0
+        self.input, self.facts, self.at = self.input.model_copy(update={"agent": agent, "version": None}), facts, 0
 
     def facts_of(self, agent: str) -> AgentFacts | None:
         """The facts of an agent that has, or had, the conversation; None if it did not have it in this turn."""

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import logging
 from collections import OrderedDict
 
 from temporalio import activity
 
-from mulligan.activities.agent_files.agent_file import DIGEST, digest_of, parse_agent_file
-from mulligan.activities.agent_files.build_agent import agent_of
+from mulligan.activities.agent_files.agent_file import DIGEST
+from mulligan.activities.agent_files.build_agent import former_version
 from mulligan.activities.agent_files.labels import LEAST_DIGITS
 from mulligan.activities.agent_files.served_files import FileVersion
 from mulligan.activities.agent_files.version_store import VersionStore
-from mulligan.activities.agent_files.yaml_fields import FileFault
 from mulligan.activities.registry import Registry
 from mulligan.activities.run_data.query_workflow import query_this_workflow
 from mulligan.agent import Agent
 from mulligan.client.content_store import ContentStore, MissingContentError
-from mulligan.errors import DeclarationError, InvalidRunInputError
+from mulligan.errors import InvalidRunInputError
 from mulligan.schema.cut_text import beginning
 from mulligan.wire.agent_version import VERSION_QUERY, AgentVersion, VersionRequest
 from mulligan.wire.run_context import RunContext
-
-logger = logging.getLogger("mulligan.agents")
 
 MOST_KEPT = 300
 """Versions in a worker's memory that it does not serve; those that were not used for the longest time go first."""
@@ -63,7 +59,7 @@ class AgentVersions:
         if version is None and digits is not None and DIGEST.fullmatch(digits):
             version = await self._stored(name, digits)
         if version is None:
-            raise InvalidRunInputError(self._unknown(name, wanted or ""))
+            raise InvalidRunInputError(self._unknown(name, wanted or digits or ""))
         file = version.file
         pinned = AgentVersion(digest=file.digest, label=label.name if label else "", share=label.share if label else "")
         if self._store.is_there:
@@ -121,15 +117,9 @@ class AgentVersions:
         return None if text is None else self._built(name, text)
 
     def _built(self, name: str, text: str) -> FileVersion | None:
-        """A version that was served once, with what loaded modules still declare of it."""
-        key = (name, digest_of(text.encode()))
-        try:
-            file = parse_agent_file(name, text.encode())
-            version = FileVersion(file, agent_of(file, self._registry.parts, f"{name}.md"))
-        except (FileFault, DeclarationError, TypeError) as error:
-            logger.warning("The version %s of the agent %r cannot be served here: %s", key[1][:12], name, error)
-            return None
-        self._kept[key] = version
+        version = former_version(name, text, self._registry.parts)
+        if version is not None:
+            self._kept[name, version.file.digest] = version
         while len(self._kept) > MOST_KEPT:
             self._kept.popitem(last=False)
         return version

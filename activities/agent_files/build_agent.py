@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Container
 from typing import Any
 
-from mulligan.activities.agent_files.agent_file import AgentFile
+from mulligan.activities.agent_files.agent_file import AgentFile, parse_agent_file
 from mulligan.activities.agent_files.named_parts import ByName, NamedParts, T
+from mulligan.activities.agent_files.served_files import FileVersion
 from mulligan.activities.agent_files.yaml_fields import FileFault
 from mulligan.agent import Agent
 from mulligan.errors import DeclarationError
 from mulligan.model_name import ModelName
+
+logger = logging.getLogger("mulligan.agents")
 
 
 def build_agent(file: AgentFile, parts: NamedParts, source: str) -> Agent:
@@ -55,6 +59,16 @@ def agent_of(file: AgentFile, parts: NamedParts, source: str) -> Agent:
     )
     object.__setattr__(agent, "source", source)
     return agent
+
+
+def former_version(name: str, text: str, parts: NamedParts) -> FileVersion | None:
+    """A version that was served once, with what loaded modules still declare of it; None: it cannot be built here."""
+    try:
+        file = parse_agent_file(name, text.encode())
+        return FileVersion(file, agent_of(file, parts, f"{name}.md"))
+    except (FileFault, DeclarationError, TypeError) as error:
+        logger.warning("A former version of the agent %r cannot be served here: %s", name, error)
+        return None
 
 
 def check_endpoints_of(file: AgentFile, agent: Agent, endpoints: Container[str]) -> None:

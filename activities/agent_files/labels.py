@@ -63,7 +63,7 @@ def parse_labels(text: str) -> dict[str, list[Label]]:
                 _line(text, agent), f'"{agent[:80]}" is no table; write `[AGENT]`, and a label on each line'
             )
         labels[agent] = [_label(text, agent, name, value) for name, value in table.items()]
-        if (total := sum(each.percent for each in labels[agent])) > 100:
+        if (total := round(sum(each.percent for each in labels[agent]), 6)) > 100:
             raise FileFault(_line(text, agent), f"the shares of {agent[:80]!r} are {total:g}% together")
     return labels
 

@@ -61,6 +61,7 @@ class _Supervisor:
         self._count = processes
         self._settings = chosen
         self._processes: dict[int, WorkerProcess] = {}
+        self._said: list[str] = []
         self._stop = asyncio.Event()
         self._client: Client | None = None
         self._spans = HeldSpans()
@@ -270,6 +271,7 @@ class _Supervisor:
         looked_at = time.monotonic()
         while True:
             await asyncio.sleep(SECONDS_OF_SILENCE / 10)
+            self._say_notes()
             before, looked_at = looked_at, time.monotonic()
             if looked_at - before > SECONDS_OF_SILENCE / 2:
                 # This process was frozen: what the workers have sent since is not read yet.
@@ -294,6 +296,12 @@ class _Supervisor:
             return "draining"
         reasons = {index: self._unready_process(index) for index in range(1, self._count + 1)}
         return "; ".join(f"process {index}: {reason}" for index, reason in reasons.items() if reason)
+
+    def _say_notes(self) -> None:
+        for note in (notes := self._notes()):
+            if note not in self._said:
+                say(f"warning: {note}")
+        self._said = notes
 
     def _notes(self) -> list[str]:
         """What is wrong while the processes serve, once where several say it."""

@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from mulligan.activities.agent_files.agent_file import AgentFile, parse_agent_file
-from mulligan.activities.agent_files.build_agent import agent_of, build_agent, check_endpoints_of
+from mulligan.activities.agent_files.agent_file import parse_agent_file
+from mulligan.activities.agent_files.build_agent import build_agent, check_endpoints_of, former_version
 from mulligan.activities.agent_files.labels import LABELS_FILE, MOST_LABELS_BYTES, Label, parse_labels
 from mulligan.activities.agent_files.served_files import FileVersion, ServedFiles
 from mulligan.activities.agent_files.version_store import VersionStore
@@ -225,13 +225,7 @@ class AgentFolder:
 
     async def _read_version(self, name: str, digest: str) -> FileVersion | None:
         text = await self.store.get(name, digest)
-        if text is None:
-            return None
-        try:
-            file: AgentFile = parse_agent_file(name, text.encode())
-            return FileVersion(file, agent_of(file, self._registry.parts, str(self.path / f"{name}{SUFFIX}")))
-        except (FileFault, DeclarationError, TypeError):
-            return None
+        return None if text is None else former_version(name, text, self._registry.parts)
 
     async def _labelled(self, contents: AgentFolderContents, files: ServedFiles, problems: list[str]) -> ServedFiles:
         """Add the labels and their versions. Where the file of labels is wrong, those before stay."""
@@ -243,19 +237,32 @@ class AgentFolder:
             if len(text) > MOST_LABELS_BYTES:
                 raise FileFault(1, f"the file is larger than {MOST_LABELS_BYTES:,} bytes")
             wanted = parse_labels(text)
-            labelled = {}
-            for name, labels in wanted.items():
-                if name not in files.current:
-                    raise FileFault(1, f"[{name[:80]}]: there is no file {name[:80]}{SUFFIX} that is served")
-                for label in labels:
-                    version = await self._version_of_label(name, label, files)
-                    labelled[name, version.file.digest] = version
         except FileFault as wrong:
             problems.append(
                 f"{self.path / LABELS_FILE}, line {wrong.line}: {wrong.text}. The labels stay as they were."
             )
             return files
-        return replace(files, labels=wanted, labelled=labelled)
+        labels, labelled = dict[str, Sequence[Label]](), dict(files.labelled)
+        for name, of_agent in wanted.items():
+            try:
+                if name not in files.current:
+                    raise FileFault(of_agent[0].line if of_agent else 1, f"no file {name[:80]}{SUFFIX} is served")
+                for label in of_agent:
+                    version = await self._version_of_label(name, label, files)
+                    labelled[name, version.file.digest] = version
+                labels[name] = of_agent
+            except FileFault as wrong:
+                labels[name] = files.labels.get(name, ())
+                problems.append(
+                    f"{self.path / LABELS_FILE}, line {wrong.line}: {wrong.text}. The labels of {name[:80]!r} stay as they "
+                    "were."
+                )
+        named = {
+            key: each
+            for key, each in labelled.items()
+            if any(key[1].startswith(label.version) for label in labels.get(key[0], ()))
+        }
+        return replace(files, labels=labels, labelled=named)
 
     async def _version_of_label(self, name: str, label: Label, files: ServedFiles) -> FileVersion:
         """The version that a label names.

@@ -84,7 +84,7 @@ async def serve(modules: Sequence[str], task_queue: str, agents: str | None = No
     link = SupervisorLink.from_environment()
     announce = say if link is None or link.is_first else _say_nothing
     loaded = load(modules, file_names=names_in_folder(agents))
-    folder = agent_folder(agents, loaded.registry, announce)
+    folder = agent_folder(agents, loaded.registry, say if link is None else _say_nothing)  # a supervisor says it
     if folder is not None:
         await folder.load()
     for warning in loaded.warnings:

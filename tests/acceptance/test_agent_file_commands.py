@@ -73,7 +73,7 @@ async def test_what_is_wrong_is_said_and_the_worker_stays_ready(
         digest = hashlib.sha256(FILE.encode()).hexdigest()[:12]
         sentence = (
             f"warning: {agents}/support.md, line 3: no loaded module declares a tool named 'look_op'; they declare: look_up, "
-            f"wait. The version before ({digest}) is served."
+            f"lost, wait. The version before ({digest}) is served."
         )
         while await readiness(url) != (200, ["ok", sentence]):
             await asyncio.sleep(0.1)

@@ -20,6 +20,7 @@ import pytest
 from temporalio.client import WorkflowFailureError, WorkflowHandle
 
 from mulligan import InvalidRunInputError, error_of, fork_run
+from mulligan.client.content_store import configured_content_store
 from mulligan.client.find_runs import RunQuery, find_runs
 from mulligan.client.resume_run import resume_run
 from mulligan.trace_view.history import chain
@@ -340,3 +341,53 @@ async def test_values_of_the_input_stand_in_the_instructions(desk: Desk) -> None
         error = error_of(failed.value)
         assert isinstance(error, InvalidRunInputError)
         assert "\"metadata\" has no 'shop'" in error.message
+
+
+async def test_a_fault_in_the_labels_of_one_agent_keeps_those_of_others(desk: Desk) -> None:
+    desk.write("You are the first.")
+    desk.write("You refund.", name="refunds")
+    async with desk.worker() as files:
+        digests = {row["agent"]: row["version"] for row in await files.versions()}
+        labels = desk.folder / "labels.toml"
+        labels.write_text("".join(f'[{name}]\nproduction = "{digest}"\n' for name, digest in digests.items()))
+        while len(files.labels) < 2:
+            await asyncio.sleep(0.05)
+        labels.write_text(f'[support]\nstable = "{digests["support"]}"\n[refunds]\nproduction = "{"0" * 64}"\n')
+        while not files.problems:
+            await asyncio.sleep(0.05)
+        assert f"{labels}, line 4: 'production' of 'refunds': no version 000000000000 is known" in files.problems[0]
+        assert {name: [each.name for each in of_agent] for name, of_agent in files.labels.items()} == {
+            "support": ["stable"], "refunds": ["production"],
+        }  # fmt: skip
+        labels.write_text("[support")
+        while "no TOML" not in files.problems[0]:
+            await asyncio.sleep(0.05)
+        assert (await desk.run()).steps[0]["label"] == ""
+        assert (await desk.run(version="stable")).steps[0]["label"] == "stable"
+
+
+async def test_what_a_client_has_stored_is_never_an_agent(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MULLIGAN_CONTENT_DIR", str(tmp_path / "content"))
+    store = configured_content_store()
+    assert store is not None
+    ref = await store.put(desk.write("You are of a client.", name="other").encode())
+    desk.write("You are right.")
+    async with desk.worker():
+        ran = await desk.run(version=ref.removeprefix("sha256:"))
+    assert ran.error is not None
+    assert "which is no label of the agent" in ran.error.message
+
+
+async def test_a_failed_call_is_recorded_by_a_worker_that_has_not_seen_the_version(desk: Desk) -> None:
+    """The record is a local activity, which cannot ask the workflow: an ordinary one does."""
+    desk.write("You are the first.", "tools: [look_up, lost]")
+    async with desk.worker():
+        handle = await desk.start(call("lost", '{"order": 7}'), DONE)
+        await begun(handle)
+    (desk.folder / "support.md").unlink()
+    async with desk.worker():
+        ran = await desk.at.look(handle)
+    assert [each["result"]["error"]["kind"] for each in ran.calls] == ["tool_lost"]
+    assert instructions_of(ran) == ["You are the first."] * 2

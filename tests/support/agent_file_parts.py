@@ -33,6 +33,13 @@ async def wait(order: int) -> str:
     return f"order {order} was waited for"
 
 
+@tool(timeout=60)
+async def lost(order: int) -> str:
+    """Hang until the worker is gone."""
+    await asyncio.sleep(50)
+    return f"order {order} is lost"
+
+
 stock = McpServer("stock", command=["stock-server"])
 house_skills = Skills(Path(__file__).parent / "step_cost_skills")
 clerk = Agent(name="clerk", model="openai:nobody", instructions="You are declared in Python.", tools=[look_up])
