@@ -58,7 +58,8 @@ class CallToolActivity:
         outcome = await self._run_attempt(request)
         # A worker that does not know the agent never calls its model, so nothing there would read the result.
         is_settled = outcome.failure_without_policy is None and outcome.questions is None and outcome.deferred is None
-        if is_settled and not request.in_script and request.where.agent in self.services.registry.agents:
+        is_known = request.where.version is not None or request.where.agent in self.services.registry.agents
+        if is_settled and not request.in_script and is_known:
             self.services.cache_result(request.where, request.call, outcome.text, outcome.error, outcome.content)
         if is_settled and request.after_untrusted:
             outcome.untrusted = True
@@ -198,7 +199,7 @@ class CallToolActivity:
             digest=request.digest,
             first_key=request.first_key,
             metadata=request.metadata,
-            resources=resources.of_agent(agent.name) if agent else resources.of_tool(tool.name),
+            resources=resources.of_agent(agent.name, tool.name) if agent else resources.of_tool(tool.name),
             attempt=activity.info().attempt,
             heartbeat=heartbeat.send_details,
         )

@@ -53,7 +53,7 @@ class CheckEditActivity:
             step=request.step,
             digest=request.digest,
             metadata=request.metadata,
-            resources=services.resources.of_agent(agent.name),
+            resources=services.resources.of_agent(agent.name, tool.name),
         )
         refusal = await guard_refusal(agent, services.runtime, request.call, arguments, context, GUARD_LIMIT)
         if refusal is not None:

@@ -31,7 +31,10 @@ class ListAgentsActivity:
     @activity.defn(name=LIST_AGENTS)
     async def list_agents(self) -> AgentList:
         """The agents, in the order of their names."""
-        agents = [agent_json(agent) for _, agent in sorted(self.services.registry.agents.items())]
+        registry = self.services.registry
+        agents = [
+            {**agent_json(agent), **registry.files.listed(name)} for name, agent in sorted(registry.agents.items())
+        ]
         if json_size(agents) > MOST_BYTES:
             agents = [{name: value for name, value in agent.items() if name not in _DETAILS} for agent in agents]
         return AgentList(agents=agents, queues=await other_queues(self.services))

@@ -12,7 +12,7 @@ from temporalio import activity
 from mulligan.activities.agent_not_served import decline, other_queues, unknown_agent
 from mulligan.activities.models.available_providers import AvailableProviders
 from mulligan.activities.pin_facts import pin_facts
-from mulligan.activities.run_data.forked_facts import forked_facts
+from mulligan.activities.run_data.forked_facts import forked_facts, pinned_version
 from mulligan.activities.run_data.query_workflow import QUERY_TIMEOUT, this_workflow
 from mulligan.activities.services import Services
 from mulligan.agent import Agent
@@ -21,7 +21,9 @@ from mulligan.model_name import ModelName, check_model
 from mulligan.observe.spans import AgentRun
 from mulligan.run_input import RunInput
 from mulligan.wire.agent_facts import INPUT_QUERY, OPEN_RUN, OpenedRun, OpenRun
+from mulligan.wire.agent_version import AgentVersion
 from mulligan.wire.conversation_ref import INPUT_MESSAGES_QUERY, Page, PageRequest
+from mulligan.wire.request_labels import prompt_cache_key
 from mulligan.wire.run_context import AGENT_WORKFLOW
 from mulligan.wire.search_attributes import AGENT_ATTRIBUTE
 
@@ -51,13 +53,17 @@ class OpenRunActivity:
             ApplicationError: this worker does not serve the agent, but another one may.
         """
         services, info = self.services, activity.info()
-        declared = await self._agent(request.agent)
-        run_input = await self._input(request, declared)
+        if services.carry_bytes is None:
+            # Before the query for the input, which could not be answered.
+            _check_size("a message", request.longest_message or 0, QUERIED_MESSAGE)
+        run_input = request.input or await _query_input(request.conversation)
+        declared, version = await self._agent(request, run_input)
+        run_input = await self._whole_input(request, run_input, declared)
         agent = await services.agents.opened(declared, run_input)
         resolving = forked_facts if run_input.forked_from and run_input.forked_from.facts else pin_facts
         # Concurrently: each may take most of the time that opening a run has.
         facts, attributes = await asyncio.gather(resolving(services, agent, run_input), self._search_attributes())
-        definition = facts.definition
+        definition, facts.version = facts.definition, version
         facts.definition = await services.definitions.pinned(definition, agent.name, run_input.tenant)
         run = AgentRun(
             agent=agent.name,
@@ -71,6 +77,7 @@ class OpenRunActivity:
             call_id=request.call_id,
             resumed_from=run_input.resumed_from,
             forked_from=run_input.forked_from,
+            version=version,
         )
         trace = services.telemetry.open_run(
             run,
@@ -86,33 +93,35 @@ class OpenRunActivity:
         facts.search_attributes = attributes
         return OpenedRun(facts=facts, trace=trace)
 
-    async def _agent(self, name: str) -> Agent:
-        """The agent of that name.
+    async def _agent(self, request: OpenRun, run_input: RunInput) -> tuple[Agent, AgentVersion | None]:
+        """The agent of the run, and its version if it is a file: that of the earlier run for a fork of its steps.
 
         Raises:
-            InvalidRunInputError: no worker of the task queue serves it.
+            InvalidRunInputError: no worker of the task queue serves it, or it has no such version.
             ApplicationError: only another one may serve it. The workflow opens the run there.
             RPCError: whether there is another one is not known, as Temporal does not answer. The activity is tried again.
+            StorageError: the content storage does not have the version, or does not answer.
         """
-        agent = self.services.registry.agents.get(name)
-        if agent is not None:
-            return agent
+        name, versions = request.agent, self.services.agents.versions
+        if (pinned := pinned_version(run_input)) is not None:
+            if (agent := await versions.agent_of(name, pinned)) is not None:
+                return agent, pinned
+        else:
+            conversation = prompt_cache_key(activity.info().workflow_id or "", request.conversation, run_input)
+            if (chosen := await versions.chosen(name, run_input.version, conversation)) is not None:
+                return chosen
         if queues := await other_queues(self.services):
             raise decline(self.services, name, queues)
         raise InvalidRunInputError(unknown_agent(self.services, name))
 
-    async def _input(self, request: OpenRun, agent: Agent) -> RunInput:
-        """The run's input, of which nothing is too large.
+    async def _whole_input(self, request: OpenRun, run_input: RunInput, agent: Agent) -> RunInput:
+        """The run's input, with its messages where the agent's instructions need them.
 
         Raises:
-            InvalidRunInputError: a message or the metadata is too large, or the worker does not know the model.
+            InvalidRunInputError: the metadata is too large, or the worker does not know the model.
         """
-        if self.services.carry_bytes is None:
-            # Before the query for the input, which could not be answered.
-            _check_size("a message", request.longest_message or 0, QUERIED_MESSAGE)
-        run_input = request.input or await _query_input(
-            request.conversation, whole=not isinstance(agent.instructions, str)
-        )
+        if request.input is None and not isinstance(agent.instructions, str):
+            run_input = await _with_messages(request.conversation, run_input)
         if run_input.model is not None:
             _check_model(run_input.model, self.services.providers)
         check_metadata(self.services, agent, run_input)
@@ -176,13 +185,18 @@ def _check_size(what: str, length: int, most: int) -> None:
         )
 
 
-async def _query_input(conversation: str, *, whole: bool) -> RunInput:
-    """Query the workflow for the input of a conversation's newest turn. If not `whole`, its messages may be missing."""
-    workflow = this_workflow()
-    run_input: RunInput = await workflow.query(
+async def _query_input(conversation: str) -> RunInput:
+    """Query the workflow for the input of a conversation's newest turn. Its messages may be missing."""
+    run_input: RunInput = await this_workflow().query(
         INPUT_QUERY, conversation, result_type=RunInput, rpc_timeout=QUERY_TIMEOUT
     )
-    while whole:
+    return run_input
+
+
+async def _with_messages(conversation: str, run_input: RunInput) -> RunInput:
+    """The input of a conversation's newest turn with those of its messages that are missing."""
+    workflow = this_workflow()
+    while True:
         page = await workflow.query(
             INPUT_MESSAGES_QUERY,
             PageRequest(conversation=conversation, since=len(run_input.messages), count=INPUT_PAGE),
@@ -190,6 +204,5 @@ async def _query_input(conversation: str, *, whole: bool) -> RunInput:
             rpc_timeout=QUERY_TIMEOUT,
         )
         if not page.messages:
-            break
+            return run_input
         run_input.messages += page.messages
-    return run_input

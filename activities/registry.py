@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
+from mulligan.activities.agent_files.named_parts import NamedParts
+from mulligan.activities.agent_files.served_files import ServedFiles
 from mulligan.agent import Agent, with_sub_agents
 from mulligan.endpoint import merge_endpoints
 from mulligan.endpoint_model import Model, endpoints_of
@@ -18,6 +20,9 @@ class Registry:
     """The agents, scripts and separate tools that a worker serves, and the agents that all of these may call or hand
     conversations to.
 
+    `modules`: the namespaces of the loaded modules: agents that are files name what these declare. `file_names`: the names
+    of such agents, which others may hand conversations to.
+
     Raises:
         DeclarationError: an agent's tools, which may have been added after its declaration, are not valid; or two different
             agents, two scripts, two endpoints, or two tools that belong to no agent here, have the same name.
@@ -29,12 +34,14 @@ class Registry:
         scripts: Iterable[Script] = (),
         tools: Iterable[Tool] = (),
         models: Iterable[Model] = (),
+        modules: Iterable[Mapping[str, object]] = (),
+        file_names: Iterable[str] = (),
     ) -> None:
-        tools = list(tools)
-        self.agents = _by_name(with_sub_agents(agents, tools, handoffs=True), "agents")
+        tools, known = list(tools), {*file_names}
+        self.declared = self.agents = _by_name(with_sub_agents(agents, tools, handoffs=True), "agents")
         for agent in self.agents.values():
             agent.check()
-            if unknown := [name for name in agent.handoff_names if name not in self.agents]:
+            if unknown := [name for name in agent.handoff_names if name not in self.agents and name not in known]:
                 raise DeclarationError(
                     f"{agent.source}: agent {agent.name!r}: handoffs names {unknown[0]!r}, but no loaded module has an "
                     "agent of that name; load its module as well, or give the Agent itself."
@@ -46,6 +53,16 @@ class Registry:
         own = [endpoint for agent in self.agents.values() for endpoint in agent.endpoints()]
         self.endpoints = merge_endpoints([*own, *endpoints_of(models)])
         """The endpoints that are declared in code, by their names."""
+        of_agents = [tool for agent in self.agents.values() for tool in agent.listed_tools if tool.feature is None]
+        servers = [server for agent in self.agents.values() for server in agent.mcp]
+        self.parts = NamedParts.of(modules, [*tools, *of_agents], servers)
+        """What agents that are files may name."""
+        self.files = ServedFiles()
+
+    def serve_files(self, files: ServedFiles) -> None:
+        """From now on, these agents that are files are served beside those of the modules. They have other names."""
+        self.files = files
+        self.agents = {**self.declared, **{name: version.agent for name, version in files.current.items()}}
 
     def has_tool(self, agent: str, tool: str) -> bool | None:
         """Whether an agent has a tool; None where that is not known here: another worker serves the agent, or its tools are

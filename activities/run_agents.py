@@ -10,6 +10,7 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Any
 
+from mulligan.activities.agent_files.agent_versions import AgentVersions
 from mulligan.activities.registry import Registry
 from mulligan.activities.tool_running.thread_bounds import TookTooLong
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
@@ -38,6 +39,7 @@ class RunAgents:
     registry: Registry
     runtime: ToolRuntime
     endpoints: Container[str]
+    versions: AgentVersions
     _kept: OrderedDict[tuple[str, str], Agent] = field(default_factory=OrderedDict)
     """By the trace of the run, which no other turn of any conversation has, and the agent's name."""
     _failed: OrderedDict[tuple[str, str], float] = field(default_factory=OrderedDict)
@@ -99,7 +101,10 @@ class RunAgents:
 
         Where they cannot be listed now, the run has none of them until they can: each call is told that its tool is gone.
         """
-        agent = self.registry.agents.get(context.agent)
+        if context.version is not None:
+            agent = await self.versions.find(context)
+        else:
+            agent = self.registry.agents.get(context.agent)
         if agent is not None and context.input is not None and context.input.model_only:
             return agent.model_only()
         has_own_output = context.input is not None and context.input.output_schema is not None

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from mulligan.errors import DeclarationError
 
 EXTRAS = {
+    "agents": ("yaml", "watchfiles"),
     "anthropic": ("anthropic",),
     "code": ("pydantic_monty",),
     "google": ("google.genai",),

@@ -421,6 +421,10 @@ class Step(BaseModel):
     """The model that answered, as `provider:NAME`."""
     agent: str = ""
     """The name of the agent whose step it is: that of the run, or the one that it was handed over to."""
+    version: str = optional_field("")
+    """The digest of the agent's file, if the agent is one."""
+    label: str = optional_field("")
+    """The label by which that version was chosen."""
     shared: bool = optional_field(False)
     """Whether it is a step of the run that this one was forked from: nothing of it was repeated."""
     hosted_calls: list[HostedCall] = optional_field([])

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 from temporalio import workflow
 
-from mulligan.values import ConversationInfo
+from mulligan.values import ConversationInfo, Step
 from mulligan.wire.resume_page import RESUME_STATE_QUERY
 from mulligan.workflows import limits
 from mulligan.workflows.agent_progress import agent_progress, resume_state
@@ -74,7 +74,11 @@ class AgentQueries:
         if agent is None:
             return {"steps": [], "next": None, "total": 0}
         log = agent.conversation
-        return _page("steps", log.step_page, log.first_step, len(log.steps), log.earlier, since, limit)
+
+        def read(start: int, count: int, most_bytes: int) -> list[Step]:
+            return [_with_version(agent, step) for step in log.step_page(start, count, most_bytes)]
+
+        return _page("steps", read, log.first_step, len(log.steps), log.earlier, since, limit)
 
     def events(
         self, since: int = 0, limit: int = 100, conversation: str | None = None, step: int | None = None
@@ -122,6 +126,14 @@ class AgentQueries:
         working = next((agent for agent in agents if agent.is_turn_open), None)
         begun = [agent for agent in agents if agent.has_begun]
         return working or (begun[-1] if begun else self._find(None))
+
+
+def _with_version(agent: RunningAgent, step: Step) -> Step:
+    """The step with the version of the agent's file, if its agent is one."""
+    facts = agent.turn_of(step.step).facts_of(step.agent)
+    if facts is None or facts.version is None:
+        return step
+    return step.model_copy(update={"version": facts.version.digest, "label": facts.version.label})
 
 
 def _page(

@@ -19,6 +19,7 @@ from mulligan.wire.resume_page import RESUME_STATE_QUERY
 from mulligan.wire.start_memo import start_memo
 from mulligan.workflows.conversation.continue_as_new import InvalidStateError, carried_state, continue_as_new
 from mulligan.workflows.durable_agent import DurableAgent
+from mulligan.workflows.listed_status import list_version
 from mulligan.workflows.people.person_wait import FIRST_AGENT_KEY
 from mulligan.workflows.workflow_agents import WorkflowAgents
 
@@ -78,6 +79,7 @@ class AgentWorkflow:
             agent = DurableAgent(run_input.agent)
             workflow.upsert_memo(start_memo(run_input))
             await agent.begin(run_input)
+            list_version(self._agents.agent(FIRST_AGENT_KEY).facts.version)
         self._agents.agent(FIRST_AGENT_KEY).may_leave = True
         while not await agent.step():
             if await agent.can_continue_as_new():

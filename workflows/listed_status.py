@@ -12,6 +12,7 @@ from typing import Any
 from temporalio import workflow
 from temporalio.common import SearchAttributeUpdate
 
+from mulligan.wire.agent_version import VERSION_MEMO, AgentVersion
 from mulligan.wire.run_status import PENDING_MEMO, STATUS_MEMO, open_status
 from mulligan.wire.search_attributes import AGENT_ATTRIBUTE, STATUS_ATTRIBUTE
 from mulligan.workflows.memo import memo_json
@@ -29,6 +30,12 @@ def list_run(agent: str, attributes: Collection[str]) -> None:
     if STATUS_ATTRIBUTE.name in attributes:
         updates.append(STATUS_ATTRIBUTE.value_set("running"))
     _upsert(updates)
+
+
+def list_version(version: AgentVersion | None) -> None:
+    """Show the version of the agent's file by which the run begins, if the agent is one."""
+    if version is not None:
+        workflow.upsert_memo({VERSION_MEMO: version.listed})
 
 
 def set_listed_status(status: str) -> None:

@@ -222,6 +222,7 @@ class RunningAgent:
             tenant=given.tenant,
             user=given.user,
             labels=labels,
+            version=turn.facts.version.digest if turn.facts.version else None,
             input=given.without_conversation if turn.facts.tools_by_function else None,
         )
 
@@ -245,7 +246,7 @@ class RunningAgent:
         self.take_features(facts)
         self.turn.hand_over(name, facts)
         if self.input is not None:
-            self.input = self.input.model_copy(update={"agent": name})
+            self.input = self.input.model_copy(update={"agent": name, "version": None})
         self.name, self.route = name, route
         self._link_features(self.turn)
 

@@ -78,7 +78,7 @@ class Turn(BaseModel):
         self.handoffs += 1
         self.pinned[self.input.agent] = self.facts
         self.pinned.pop(agent, None)
-        self.input, self.facts, self.at = self.input.model_copy(update={"agent": agent}), facts, 0
+        self.input, self.facts, self.at = self.input.model_copy(update={"agent": agent, "version": None}), facts, 0
 
     def facts_of(self, agent: str) -> AgentFacts | None:
         """The facts of an agent that has, or had, the conversation; None if it did not have it in this turn."""
@@ -92,6 +92,7 @@ class Turn(BaseModel):
     def input_of(self, agent: str) -> RunInput:
         """The turn's input for an agent that takes the conversation over: without the conversation, with the run's limit."""
         update = {"agent": agent, "max_cost": self.max_cost, "client_instructions": self.input.client_instructions}
+        update["version"] = None  # it is the other agent's
         return self.input.without_conversation.model_copy(update=update)
 
     @property

@@ -6,6 +6,7 @@ from temporalio import workflow
 
 from mulligan.run_input import RunInput
 from mulligan.wire.agent_facts import DEFINITION_QUERY, INPUT_QUERY, Definition
+from mulligan.wire.agent_version import VERSION_QUERY, AgentVersion, VersionRequest
 from mulligan.wire.conversation_ref import CONVERSATION_QUERY, INPUT_MESSAGES_QUERY, Page, PageRequest
 from mulligan.workflows import limits
 from mulligan.workflows.agent_queries import AgentQueries
@@ -41,6 +42,7 @@ class WorkflowAgents:
         workflow.set_query_handler(INPUT_QUERY, workflow_agents.input)
         workflow.set_query_handler(INPUT_MESSAGES_QUERY, workflow_agents.input_messages)
         workflow.set_query_handler(DEFINITION_QUERY, workflow_agents.definition)
+        workflow.set_query_handler(VERSION_QUERY, workflow_agents.version)
         workflow_agents.queries.set_handlers()
         show_details(lambda: current_details(workflow_agents._agents, workflow_agents.handlers.pending()))
         return workflow_agents
@@ -92,6 +94,13 @@ class WorkflowAgents:
         assert run_input is not None
         messages = run_input.messages[request.since : request.since + request.count]
         return Page(messages=messages_that_fit(messages, limits.PAGE_BYTES))
+
+    def version(self, request: VersionRequest) -> AgentVersion:
+        """The version of an agent's file that its conversation works by, as it was pinned."""
+        facts = self._agents[request.conversation].turn.facts_of(request.agent)
+        assert facts is not None
+        assert facts.version is not None
+        return facts.version
 
     def definition(self, key: str) -> Definition:
         """The definition of an agent for the provider, as it was pinned when the turn opened."""

@@ -106,7 +106,7 @@ class UserFunctions:
             step=request.step,
             digest=digest_of_call(call),
             metadata=request.guard.metadata if request.guard else {},
-            resources=self.services.resources.of_agent(self.agent.name),
+            resources=self.services.resources.of_agent(self.agent.name, call.name),
         )
 
 

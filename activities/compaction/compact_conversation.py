@@ -88,7 +88,7 @@ class CompactConversationActivity:
         text = await asyncio.to_thread(transcript, messages, request.compact_at * BYTES_PER_TOKEN)
         message = UserMessage(role="user", text=text)
         is_run_model = request.model == request.run_model
-        settings = services.registry.agents[request.where.agent].model_settings if is_run_model else {}
+        settings = (await served_agent(services, request.where)).model_settings if is_run_model else {}
         provider_request = Request(
             model=model.name,
             definition=Definition(instructions=instructions(request.compact_at), tools=[]),

@@ -109,7 +109,9 @@ class SettleDeferredActivities:
                 digest=request.digest,
                 first_key=request.first_key,
                 metadata=request.metadata,
-                resources=services.resources.of_agent(name) if agent else services.resources.of_tool(tool.name),
+                resources=services.resources.of_agent(name, tool.name)
+                if agent
+                else services.resources.of_tool(tool.name),
                 attempt=activity.info().attempt,
                 workflow_id=request.workflow_id,
                 heartbeat=heartbeat.send_details,

@@ -17,7 +17,9 @@ from mulligan.agent import Agent
 from mulligan.errors import InvalidRunInputError, ToolExecutionError
 from mulligan.observe.spans import ToolCallAttempt
 from mulligan.wire.agent_facts import AgentFacts
+from mulligan.wire.agent_version import AgentVersion
 from mulligan.wire.handoffs import HAND_OVER, HandoffOutcome, HandOver
+from mulligan.wire.request_labels import prompt_cache_key
 
 
 def activities(services: Services) -> list[Callable[..., Any]]:
@@ -43,12 +45,12 @@ class HandOverActivity:
             RPCError: whether there is another worker is not known, as Temporal does not answer. The activity is tried again.
         """
         services, call, began = self.services, request.call, time.time()
-        agent = services.registry.agents.get(request.agent)
-        if agent is None:
-            raise decline(services, request.agent, await other_queues(services))
         number = activity.info().attempt
         try:
-            facts = None if request.is_pinned else await self._facts(agent, request)
+            chosen = await services.agents.versions.chosen(request.agent, None, _conversation(request))
+            if chosen is None and not request.is_file:
+                raise decline(services, request.agent, await other_queues(services))
+            facts = await self._facts(*chosen, request) if chosen and not request.is_pinned else None
         except InvalidRunInputError as error:
             failed = ToolExecutionError(
                 f"The conversation was not handed over to `{request.agent}`. {error.message}",
@@ -69,7 +71,7 @@ class HandOverActivity:
         services.cache_result(request.where, call, text, None)
         return HandoffOutcome(text=text, attempts=number, facts=facts)
 
-    async def _facts(self, declared: Agent, request: HandOver) -> AgentFacts:
+    async def _facts(self, declared: Agent, version: AgentVersion | None, request: HandOver) -> AgentFacts:
         """The facts of the agent for the rest of the run.
 
         Raises:
@@ -80,9 +82,15 @@ class HandOverActivity:
         check_metadata(services, declared, run_input)
         agent = await services.agents.opened(declared, run_input)
         facts = await pin_facts(services, agent, run_input, may_refuse=False)
-        definition = facts.definition
+        definition, facts.version = facts.definition, version
         facts.definition = await services.definitions.pinned(definition, agent.name, run_input.tenant)
         services.agents.keep(request.where.trace, agent)
         facts.digest = services.definitions.keep(definition)
         facts.model_task_queue = services.model_task_queue
         return facts
+
+
+def _conversation(request: HandOver) -> str:
+    """The key of the conversation, which decides on the label of an agent that is a file."""
+    inherited = request.where.labels.cache_key if request.where.labels else ""
+    return inherited or prompt_cache_key(activity.info().workflow_id or "", request.where.conversation, None)

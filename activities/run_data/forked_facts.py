@@ -15,6 +15,7 @@ from mulligan.errors import InvalidRunInputError
 from mulligan.features.agent_feature import AgentFeature
 from mulligan.run_input import RunInput
 from mulligan.wire.agent_facts import AgentFacts, Definition
+from mulligan.wire.agent_version import AgentVersion
 
 
 async def forked_facts(services: Services, agent: Agent, run_input: RunInput) -> AgentFacts:
@@ -43,6 +44,21 @@ async def forked_facts(services: Services, agent: Agent, run_input: RunInput) ->
         facts.instructions_chars = None if chars is None else len(forked.instructions)
     facts.definition = definition
     return facts
+
+
+def pinned_version(run_input: RunInput) -> AgentVersion | None:
+    """The version of the agent's file by which the earlier run worked; None: the run begins by one of its own.
+
+    Raises:
+        InvalidRunInputError: the facts of the input have another one.
+    """
+    facts = run_input.forked_from.facts if run_input.forked_from else None
+    if not facts or facts.get("version") is None:
+        return None
+    try:
+        return AgentVersion.model_validate(facts["version"])
+    except ValidationError:
+        raise InvalidRunInputError('"forked_from.facts.version" cannot be used: it is no version.') from None
 
 
 def _with_model(services: Services, agent: Agent, run_input: RunInput, facts: AgentFacts, model: str) -> AgentFacts:

@@ -30,7 +30,7 @@ _ORDINARY = {"HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "USER
 def secret_names(registry: Registry, endpoints: Iterable[Endpoint]) -> set[str]:
     """The variables of this process that are secrets of a worker's endpoints, MCP servers and provider plugins."""
     names = {name for endpoint in endpoints for name in endpoint.variables()}
-    names.update(name for agent in registry.agents.values() for server in agent.mcp for name in server.variables())
+    names.update(name for server in registry.parts.servers.all() for name in server.variables())
     plugins = [re.sub(r"\W", "_", prefix).upper() for prefix in known_prefixes() if prefix not in BUILT_IN]
     return (names | {name for name in os.environ if _is_secret_of(plugins, name)}) - _ORDINARY
 

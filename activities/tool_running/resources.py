@@ -57,9 +57,11 @@ class Resources:
                         "resources() of %s did not close: %s: %s", module, type_name(error), error_text(error)
                     )
 
-    def of_agent(self, name: str) -> Any:
-        """The resources of the module that defines an agent; None if the module has none."""
-        return self._opened.get(self._of_agents.get(name, ""))
+    def of_agent(self, name: str, tool: str) -> Any:
+        """The resources of the module that defines an agent, or, of an agent that is a file, the tool that is called; None
+        if the module has none.
+        """
+        return self._opened.get(self._of_agents[name]) if name in self._of_agents else self.of_tool(tool)
 
     def of_tool(self, name: str) -> Any:
         """The resources of the module that defines a tool, for a tool that is served without its agent."""

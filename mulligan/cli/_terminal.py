@@ -92,6 +92,15 @@ Modules = Annotated[
         show_default="MULLIGAN_LOAD",
     ),
 ]
+AgentFiles = Annotated[
+    str | None,
+    typer.Option(
+        "--agents",
+        metavar="DIR",
+        help="A folder with a file `NAME.md` for each agent.",
+        show_default="MULLIGAN_AGENTS",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, for programs.")]
 
 

@@ -9,7 +9,7 @@ import typer
 from rich.text import Text
 
 from mulligan.cli._steps import counted, short
-from mulligan.cli._terminal import AsJson, Modules, out, print_json, print_progress
+from mulligan.cli._terminal import AgentFiles, AsJson, Modules, out, print_json, print_progress
 from mulligan.schema.printable import json_line
 
 WAITS = {
@@ -20,34 +20,54 @@ WAITS = {
 """What is said of a tool whose calls wait for a person, by `waits` in its JSON."""
 
 
-def agents(
+async def agents(
     load: Modules = None,
+    folder: AgentFiles = None,
     with_shipped: Annotated[
         bool, typer.Option("--with-shipped", help="Also list the agents that come with Mulligan.")
+    ] = False,
+    versions: Annotated[
+        bool, typer.Option("--versions", help="List the versions of the agents that are files, and their labels.")
+    ] = False,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON schema of the front matter of an agent's file.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """List the agents and tools that a worker would serve, with their schemas. MCP servers are listed, but not started.
 
-    With no module named, these are the agents that come with Mulligan.
+    With no module named, these are the agents that come with Mulligan. What is wrong with the file of an agent is said on
+    stderr. Former versions are listed if the content storage has them (`MULLIGAN_CONTENT_DIR`).
 
-    Example: `mulligan agents --load shop`
+    Examples: `mulligan agents --load shop`, `mulligan agents --agents prompts --versions`
 
     Exit code: 2 if a declaration is invalid, with one sentence that names the file, the tool and the error.
     """
+    from mulligan.activities.agent_files.front_matter import front_matter_schema
     from mulligan.activities.list_agents import agent_json
     from mulligan.client.settings import settings
+    from mulligan.worker.agent_folder import agent_folder, names_in_folder
     from mulligan.worker.all_endpoints import all_endpoints, check_endpoints
     from mulligan.worker.loading import load as load_modules
     from mulligan.worker.loading import modules_to_load
 
-    loaded = load_modules(modules_to_load(settings().load, load or [], with_shipped=with_shipped))
+    if schema:
+        print_json(front_matter_schema())
+        return
+    names = modules_to_load(settings().load, load or [], with_shipped=with_shipped)
+    loaded = load_modules(names, file_names=names_in_folder(folder))
+    files = agent_folder(folder, loaded.registry, print_progress)
+    if files is not None:
+        await files.load()
+    if versions:
+        _print_versions(await files.versions() if files is not None else [], as_json=as_json)
+        return
     warnings = [*loaded.warnings, *check_endpoints(loaded.registry, settings().endpoints)]
     endpoints = all_endpoints(loaded.registry, settings().endpoints)
     for warning in warnings:
         print_progress(f"warning: {warning}")
     descriptions = [
-        {**agent_json(agent), **_endpoints_json(agent, endpoints)}
+        {**agent_json(agent), **_endpoints_json(agent, endpoints), **loaded.registry.files.listed(agent.name)}
         for _, agent in sorted(loaded.registry.agents.items())
     ]
     if as_json:
@@ -55,12 +75,16 @@ def agents(
         return
     for agent in descriptions:
         _print_agent(agent)
+    _print_others(endpoints, sorted(loaded.registry.tools))
+
+
+def _print_others(endpoints: Mapping[str, Any], tools: list[str]) -> None:
     for name, endpoint in sorted(endpoints.items()):
         key = f"  key: {endpoint.api_key_env}" if endpoint.api_key_env else ""
         address = endpoint.base_url or "the provider's default address"
         out.print(Text.assemble("endpoint ", (name, "bold"), f"  {address}{key}"))
-    if other_tools := sorted(loaded.registry.tools):
-        out.print(Text.assemble("tools for agents of other workers: ", (", ".join(other_tools), "cyan")))
+    if tools:
+        out.print(Text.assemble("tools for agents of other workers: ", (", ".join(tools), "cyan")))
 
 
 def _print_agent(agent: dict[str, Any]) -> None:
@@ -83,6 +107,24 @@ def _print_agent(agent: dict[str, Any]) -> None:
     for kind in agent["output"]:
         fields = ", ".join(_field_label(name, kind["schema"]) for name in kind["schema"].get("properties", {}))
         out.print(Text.assemble("  → ", (kind["name"], "green"), f"({fields})"))
+
+
+def _print_versions(rows: list[dict[str, Any]], *, as_json: bool) -> None:
+    if as_json:
+        print_json(rows)
+        return
+    if not rows:
+        print_progress("no versions: no agent is a file; name their folder with --agents")
+    for row in rows:
+        labels = "  ".join(" ".join(filter(None, (each["label"], each.get("share")))) for each in row["labels"])
+        served = "served" if row["served"] else ""
+        out.print(
+            Text.assemble(
+                (row["agent"], "bold"), f"  {row['version']}  ", (f"{served:<6}", "green"), f"  {row.get('since', '')}  ",
+                (labels, "cyan"),
+            ),
+            soft_wrap=True,
+        )  # fmt: skip
 
 
 def _waits(source: dict[str, Any]) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from mulligan.cli._terminal import NOT_COMPLETED, OK, AsJson, Modules, out, print_json
+from mulligan.cli._terminal import NOT_COMPLETED, OK, AgentFiles, AsJson, Modules, out, print_json
 from mulligan.schema.printable import printable
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ MARKS: dict[State, tuple[str, str]] = {
 
 async def doctor(
     load: Modules = None,
+    agents: AgentFiles = None,
     task_queue: Annotated[
         str | None,
         typer.Option(
@@ -33,21 +34,25 @@ async def doctor(
     """Check all that runs need: the server, its workers, the models' endpoints, where traces go, clocks, versions.
 
     Each check is one line; each `warning` and `problem` says what to do. Keys are used, never printed. With modules, the
-    models and task queues of their agents are checked. Nothing is started.
+    models and task queues of their agents are checked; with a folder of agents, its files. Nothing is started.
 
     Example: `mulligan doctor --load shop`
 
     Exit code: 0 without problems (warnings may be there), 1 with a problem, 2 for wrong use.
     """
     from mulligan.client.settings import settings
-    from mulligan.doctor.checks import run_checks
+    from mulligan.doctor.checks import check_agent_files, run_checks
+    from mulligan.worker.agent_folder import agent_folder, names_in_folder
     from mulligan.worker.loading import load as load_modules
     from mulligan.worker.loading import modules_to_load
 
     configured = settings()
-    names = modules_to_load(configured.load, load or [], with_shipped=False) if load or configured.load else []
-    loaded = load_modules(names) if names else None
-    findings = await run_checks(loaded, task_queue or configured.task_queue)
+    is_named = load or configured.load or agents or configured.agents
+    names = modules_to_load(configured.load, load or [], with_shipped=False) if is_named else []
+    loaded = load_modules(names, file_names=names_in_folder(agents)) if names else None
+    files = agent_folder(agents, loaded.registry) if loaded else None
+    of_files = await check_agent_files(files) if files is not None else []
+    findings = [*await run_checks(loaded, task_queue or configured.task_queue), *of_files]
     if as_json:
         print_json([vars(finding) for finding in findings])
     else:

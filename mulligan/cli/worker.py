@@ -6,11 +6,12 @@ from typing import Annotated
 
 import typer
 
-from mulligan.cli._terminal import Modules, fail, leave_output
+from mulligan.cli._terminal import AgentFiles, Modules, fail, leave_output
 
 
 def worker(
     load: Modules = None,
+    agents: AgentFiles = None,
     with_shipped: Annotated[
         bool, typer.Option("--with-shipped", help="Also serve the agents that come with Mulligan.")
     ] = False,
@@ -33,13 +34,17 @@ def worker(
 
     With no module named, the agents that come with Mulligan are served: `assistant` and `demo`.
 
+    With `--agents DIR`, each file `NAME.md` of the folder is an agent as well, served as it is now: a change needs no
+    restart. What is wrong with a file is said on stderr, and the version before stays in service.
+
     With `--processes N`, N processes serve them. If one dies, a supervisor tells Temporal at once which calls were lost, so
     that their runs continue in another process, and starts a new one.
 
     With `--reload`, open runs continue with the changed code; calls that are running get 2 s to end
     (`MULLIGAN_GRACE_SECONDS`). It needs the extra `reload`.
 
-    Examples: `mulligan worker --load shop.agents --processes 4`, `mulligan worker --load shop.agents --reload`
+    Examples: `mulligan worker --load shop.agents --processes 4`, `mulligan worker --load shop.tools --agents prompts`,
+    `mulligan worker --load shop.agents --reload`
 
     Exit code: 2 if a declaration or a setting is invalid, or no Temporal server answers; 1 if the worker stopped because of
     an error. One sentence on stderr says why.
@@ -48,12 +53,12 @@ def worker(
 
     leave_output()
     if reload:
-        raise typer.Exit(_reload(load or [], task_queue, processes, with_shipped=with_shipped))
+        raise typer.Exit(_reload(load or [], task_queue, processes, agents, with_shipped=with_shipped))
     chosen = None if is_supervised() else _processes(processes)
     if chosen is None:
         from mulligan.worker.process import main
 
-        code = main(load or [], task_queue, with_shipped=with_shipped)
+        code = main(load or [], task_queue, with_shipped=with_shipped, agents=agents)
     else:
         from mulligan.supervisor.supervisor import supervise
 
@@ -62,7 +67,9 @@ def worker(
         raise typer.Exit(code)
 
 
-def _reload(load: list[str], task_queue: str | None, processes: int | None, *, with_shipped: bool) -> int:
+def _reload(
+    load: list[str], task_queue: str | None, processes: int | None, agents: str | None, *, with_shipped: bool
+) -> int:
     from mulligan.extras import require_extra
 
     if processes is not None:
@@ -72,6 +79,7 @@ def _reload(load: list[str], task_queue: str | None, processes: int | None, *, w
 
     options = [word for module in load for word in ("--load", module)]
     options += ["--with-shipped"] if with_shipped else []
+    options += ["--agents", agents] if agents is not None else []
     return reload_on_change([*options, *(["--task-queue", task_queue] if task_queue is not None else [])])
 
 

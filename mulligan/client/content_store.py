@@ -90,10 +90,7 @@ class ContentStore:
             StorageError: it cannot be written.
         """
         ref = await asyncio.to_thread(digest_of, data)
-        payload = Payload(metadata={"encoding": _PLAIN}, data=data)
-        if self._codec is not None:
-            [payload] = await self._codec.encode([payload])
-        await asyncio.to_thread(self._files.write, self._names(ref, self._tenant)[0], payload.SerializeToString())
+        await self._write(ref, data)
         return ref
 
     async def get(self, ref: str) -> bytes:
@@ -113,7 +110,34 @@ class ContentStore:
             "MULLIGAN_CONTENT_DIR or MULLIGAN_ENCRYPTION_KEYS differ from those it was stored with."
         )
 
-    async def _decoded(self, ref: str, stored: bytes) -> bytes:
+    async def put_named(self, name: str, data: bytes) -> None:
+        """Store content that may change, by a name in place of its digest.
+
+        Raises:
+            StorageError: it cannot be written.
+        """
+        await self._write(digest_of(name.encode()), data)
+
+    async def get_named(self, name: str) -> bytes | None:
+        """Read the content with a name; None if there is none.
+
+        Raises:
+            ChangedContentError: it cannot be decrypted.
+            StorageError: the storage cannot be read.
+        """
+        ref = digest_of(name.encode())
+        for each in self._names(ref, self._tenant):
+            if (stored := await asyncio.to_thread(self._files.read, each)) is not None:
+                return await self._decrypted(ref, stored)
+        return None
+
+    async def _write(self, ref: str, data: bytes) -> None:
+        payload = Payload(metadata={"encoding": _PLAIN}, data=data)
+        if self._codec is not None:
+            [payload] = await self._codec.encode([payload])
+        await asyncio.to_thread(self._files.write, self._names(ref, self._tenant)[0], payload.SerializeToString())
+
+    async def _decrypted(self, ref: str, stored: bytes) -> bytes:
         try:
             payload = Payload.FromString(stored)
             if self._codec is not None:
@@ -121,6 +145,10 @@ class ContentStore:
         except (DecodeError, ValueError) as error:
             raise ChangedContentError(f"The stored content {ref} cannot be read: {error}.") from None
         data: bytes = payload.data
+        return data
+
+    async def _decoded(self, ref: str, stored: bytes) -> bytes:
+        data = await self._decrypted(ref, stored)
         if await asyncio.to_thread(digest_of, data) != ref:
             raise ChangedContentError(
                 f"The stored content {ref} has another digest: it was changed after it was stored."

@@ -21,6 +21,7 @@ from mulligan.run_input import USER_CHARS
 from mulligan.schema.cut_text import beginning
 from mulligan.values import Status
 from mulligan.wire.agent_list import AGENTS_WORKFLOW
+from mulligan.wire.agent_version import VERSION_MEMO
 from mulligan.wire.run_context import AGENT_WORKFLOW
 from mulligan.wire.run_priority import TENANT_MEMO
 from mulligan.wire.run_status import PENDING_MEMO, STATUS_MEMO, STATUSES, OpenStatus, status_in_temporal
@@ -38,7 +39,7 @@ _LISTED_STATUSES = {*get_args(OpenStatus), *get_args(Status)}
 """The statuses that runs have as a search attribute, and not or not only as Temporal's status."""
 _MEMO_TYPES: dict[str, type] = {
     **dict.fromkeys(("agent", TENANT_MEMO, STATUS_MEMO, PROMPT_MEMO, USER_MEMO), str),
-    PENDING_MEMO: int,
+    **{PENDING_MEMO: int, VERSION_MEMO: dict},
 }
 SCHEDULED_BY = SearchAttributeKey.for_keyword("TemporalScheduledById")
 """The schedule that started a workflow: Temporal sets it."""
@@ -183,6 +184,7 @@ async def describe_run(client: Client, execution: WorkflowExecution) -> dict[str
     return {
         "id": execution.id,
         "agent": memo.get("agent"),
+        **_version(memo),
         **({"tenant": memo["tenant"]} if memo.get("tenant") else {}),
         **({"prompt": first_line(memo[PROMPT_MEMO])} if memo.get(PROMPT_MEMO) else {}),
         **({"user": beginning(memo[USER_MEMO], USER_CHARS)} if memo.get(USER_MEMO) else {}),
@@ -193,6 +195,13 @@ async def describe_run(client: Client, execution: WorkflowExecution) -> dict[str
         "started": execution.start_time.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
         "seconds": ((execution.close_time or datetime.now(UTC)) - execution.start_time).total_seconds(),
     }
+
+
+def _version(memo: dict[str, Any]) -> dict[str, str]:
+    """The version of the run's agent, and its label and share, where the agent is a file."""
+    listed = memo.get(VERSION_MEMO, {})
+    names = {"digest": "version", "label": "label", "share": "share"}
+    return {to: value for name, to in names.items() if isinstance(value := listed.get(name), str)}
 
 
 async def memo_of(execution: WorkflowExecution) -> dict[str, Any]:

@@ -301,6 +301,7 @@ async def _read_input(
         "foreign_results": state.foreign_results,
         "model": edits.model or state.input.model,
         "max_steps": fork.max_steps or state.input.max_steps,
+        "version": None,  # that of the facts, or for a rerun today's
     }
     run_input: RunInput = state.input.model_copy(update=update)
     limit = run_input.max_steps or (point.facts.max_steps if point.facts else None)

@@ -29,6 +29,9 @@ class Settings(BaseSettings):
     """The task queue on which runs are started and which workers poll."""
     load: Annotated[list[str], NoDecode] = []
     """Modules with agents that a worker loads, separated by commas."""
+    agents: str = ""
+    """A folder with a file `NAME.md` for each agent, which a worker serves as it is now. Not set: agents are declared in
+    Python only."""
     grace_seconds: Annotated[float, Field(ge=0)] = 30
     """Seconds that a stopping worker waits for its running calls."""
     processes: Annotated[int | None, Field(ge=1, le=MAX_PROCESSES)] = None

@@ -22,6 +22,7 @@ from mulligan.doctor.temporal_server import (
 )
 from mulligan.doctor.tracing import check_jaeger, check_otlp
 from mulligan.errors import DeclarationError
+from mulligan.worker.agent_folder import AgentFolder
 from mulligan.worker.loading import LoadedModules
 
 PACKAGES = ("mulligan", "temporalio", "pydantic", "openai", "opentelemetry-sdk")
@@ -38,6 +39,14 @@ async def run_checks(loaded: LoadedModules | None, task_queue: str) -> list[Find
         check_jaeger(),
     )
     return [*_check_versions(), *_check_setting_names(os.environ), *(finding for group in results for finding in group)]
+
+
+async def check_agent_files(folder: AgentFolder) -> list[Finding]:
+    """Read the folder of agents, as a worker does; a problem for each file that is wrong."""
+    await folder.load()
+    faults = [Finding("agent files", "problem", problem.rstrip(".")) for problem in folder.problems]
+    names = ", ".join(sorted(folder.served)) or "none"
+    return faults or [Finding("agent files", "ok", f"{folder.path}: {names}")]
 
 
 async def _check_temporal(loaded: LoadedModules | None, task_queue: str) -> list[Finding]:

@@ -25,12 +25,18 @@ class AgentFeature:
         in_workflow: A subclass of `mulligan.feature.Feature`: what a feature of your own does in the workflow
             (docs/features.md). Mulligan's own are found by their names.
         activities: The activities of a feature of your own: functions `async def` with `@activity.defn`.
+        in_files: Whether an agent's file may have the feature, with its options (docs/agent-files.md): all of these must be
+            plain values, and none may name a place outside of the worker.
         makes_calls: Whether calls of the tools that it adds do nothing but by calls of other tools, which they make.
     """
 
     in_workflow: ClassVar[type[Any] | None] = None
     activities: ClassVar[Sequence[Callable[..., Any]]] = ()
     makes_calls: ClassVar[bool] = False
+    in_files: ClassVar[bool] = False
+
+    def __init_subclass__(cls, *, in_files: bool = False) -> None:
+        cls.in_files = in_files
 
     @property
     def name(self) -> str:

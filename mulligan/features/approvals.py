@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Approvals(AgentFeature):
+class Approvals(AgentFeature, in_files=True):
     """How calls wait for a person, where their tool does not say it itself (docs/people.md).
 
     Args:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Background(AgentFeature):
+class Background(AgentFeature, in_files=True):
     """Models of `openai:` are called in OpenAI's background mode (docs/background.md).
 
     The run waits for the answer, for hours, without a connection, and OpenAI stores it until the run has it.

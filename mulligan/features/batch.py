@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Batch(AgentFeature):
+class Batch(AgentFeature, in_files=True):
     """Models of `openai:` and `openai-chat:` are called through OpenAI's Batch API (docs/batch.md).
 
     An answer may take a day, and costs half.

@@ -21,7 +21,7 @@ MOST_EXCEPTIONS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClearToolResults(AgentFeature):
+class ClearToolResults(AgentFeature, in_files=True):
     """Above a size, requests have one line in place of each result of an older step (docs/clearing.md).
 
     Messages, steps and events keep the results.

@@ -43,7 +43,7 @@ async def run_code(code: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CodeMode(AgentFeature):
+class CodeMode(AgentFeature, in_files=True):
     """The model gets one tool, `run_code`, whose scripts call the agent's tools as functions (docs/code-mode.md).
 
     Args:

@@ -22,7 +22,7 @@ LEAST_AT = 1_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Compaction(AgentFeature):
+class Compaction(AgentFeature, in_files=True):
     """The older steps of a conversation are summarized, by a model call for that purpose (docs/compaction.md).
 
     Args:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Guarded(AgentFeature):
+class Guarded(AgentFeature, in_files=True):
     """Guard the calls of tools with `consequential=True`, once the agent's context has an untrusted result.
 
     It guards what is done, not what is said: an answer may still say what a page wants it to say (docs/hostile-content.md).

@@ -24,7 +24,7 @@ MOST_AT_ONCE = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToolSearch(AgentFeature):
+class ToolSearch(AgentFeature, in_files=True):
     """How the model finds tools with `on_demand`, by the tool `find_tools` (docs/tool-search.md).
 
     Agents that have such tools have the feature with its defaults, too.

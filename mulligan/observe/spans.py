@@ -28,6 +28,7 @@ from mulligan.run_input import ForkedFrom, ResumedFrom
 from mulligan.schema.cut_text import cut_text
 from mulligan.schema.well_formed import well_formed
 from mulligan.values import Decision, ToolCall, Usage
+from mulligan.wire.agent_version import AgentVersion
 
 AttributeValue: TypeAlias = str | bool | int | float | Sequence[str]
 Attributes: TypeAlias = dict[str, AttributeValue]
@@ -92,6 +93,7 @@ class AgentRun:
     call_id: str | None = None
     resumed_from: ResumedFrom | None = None
     forked_from: ForkedFrom | None = None
+    version: AgentVersion | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,10 +169,17 @@ def invoke_agent(run: AgentRun) -> SpanDefinition:
             semconv.RUN_ID: run.run_id,
             **({semconv.TOOL_CALL_ID: run.call_id} if run.call_id else {}),
             **_origin(run),
+            **(_version(run.version) if run.version else {}),
             **{f"{semconv.METADATA}{key}": value for key, value in run.metadata.items()},
         },
         links=_links_to(run.resumed_from or run.forked_from),
     )
+
+
+def _version(version: AgentVersion) -> Attributes:
+    label: Attributes = {semconv.LABEL: version.label} if version.label else {}
+    share: Attributes = {semconv.LABEL_SHARE: version.share} if version.share else {}
+    return {semconv.AGENT_VERSION: version.digest, **label, **share}
 
 
 def agent_steps(trace: str, step: int) -> SpanDefinition:

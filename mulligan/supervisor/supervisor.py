@@ -61,6 +61,7 @@ class _Supervisor:
         self._count = processes
         self._settings = chosen
         self._processes: dict[int, WorkerProcess] = {}
+        self._said: list[str] = []
         self._stop = asyncio.Event()
         self._client: Client | None = None
         self._spans = HeldSpans()
@@ -76,7 +77,7 @@ class _Supervisor:
             asyncio.get_running_loop().add_signal_handler(sign, self._on_signal)
         async with AsyncExitStack() as stack:
             if address := self._settings.health_address:
-                bound_address = await stack.enter_async_context(health_server(address, self._unready))
+                bound_address = await stack.enter_async_context(health_server(address, self._unready, self._notes))
                 say(f"Health checks at http://{bound_address}/readyz")
             stack.push_async_callback(self._spans.close)
             stack.enter_context(self._spans.exporting())
@@ -270,6 +271,7 @@ class _Supervisor:
         looked_at = time.monotonic()
         while True:
             await asyncio.sleep(SECONDS_OF_SILENCE / 10)
+            self._say_notes()
             before, looked_at = looked_at, time.monotonic()
             if looked_at - before > SECONDS_OF_SILENCE / 2:
                 # This process was frozen: what the workers have sent since is not read yet.
@@ -294,6 +296,16 @@ class _Supervisor:
             return "draining"
         reasons = {index: self._unready_process(index) for index in range(1, self._count + 1)}
         return "; ".join(f"process {index}: {reason}" for index, reason in reasons.items() if reason)
+
+    def _say_notes(self) -> None:
+        for note in (notes := self._notes()):
+            if note not in self._said:
+                say(f"warning: {note}")
+        self._said = notes
+
+    def _notes(self) -> list[str]:
+        """What is wrong while the processes serve, once where several say it."""
+        return list(dict.fromkeys(note for each in self._processes.values() for note in each.notes))
 
     def _unready_process(self, index: int) -> str:
         process = self._processes.get(index)

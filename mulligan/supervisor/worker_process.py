@@ -72,6 +72,8 @@ class WorkerProcess(asyncio.Protocol):
         self.identity = ""
         """The identity of its polls; "" until it is connected to Temporal."""
         self.unready = "starting"
+        self.notes: list[str] = []
+        """What is wrong while it serves."""
         self.heard_at = time.monotonic()
         """When its last message arrived."""
         self.runs: OrderedDict[Run, float] = OrderedDict()
@@ -258,7 +260,7 @@ class WorkerProcess(asyncio.Protocol):
 
     def _state(self, _: int, body: bytes) -> None:
         state = json.loads(body)
-        self.unready = state["unready"]
+        self.unready, self.notes = state["unready"], state.get("notes", [])
         if not self.unready:
             self.is_ready.set()
         if state["retires"] and self.is_ready.is_set():

@@ -172,6 +172,7 @@ class ExecutionSpans:
             call_id=request.call_id,
             resumed_from=request.input.resumed_from if request.input else None,
             forked_from=request.input.forked_from if request.input else None,
+            version=activity.outcome.facts.version,
         )
         at = activity.scheduled
         self.spans["root", trace] = TraceSpan.from_definition(spans.invoke_agent(run), at, at)

@@ -11,6 +11,7 @@ from mulligan.once import Once
 from mulligan.prices import Price
 from mulligan.run_input import TRACEPARENT, RunInput
 from mulligan.schema.optional_field import optional_field
+from mulligan.wire.agent_version import AgentVersion
 from mulligan.wire.checked_result import (
     MOST_COUNT,
     MOST_INT,
@@ -199,6 +200,8 @@ class AgentFacts(ModelFacts):
     structured: bool = optional_field(False)
     instructions_chars: int | None = optional_field()
     """How many characters of the definition's instructions are the agent's own, where others follow; None: all."""
+    version: AgentVersion | None = optional_field()
+    """The version of the agent's file, if the agent is one."""
     guarded: bool = optional_field(False)
     tools_by_function: bool = optional_field(False)
     """Whether a function has returned the agent's tools for this run."""

@@ -21,12 +21,14 @@ class HandOver(CallTool):
     """Input of `hand_over`: a call of a tool `transfer_to_NAME`.
 
     `agent`: the name of the agent that takes the conversation over. `input`: the run's, without the conversation.
-    `is_pinned`: whether the run has the agent's facts already, as the agent has had the conversation before.
+    `is_pinned`: whether the run has the agent's facts already, as the agent has had the conversation before. `is_file`:
+    whether these have a version of the agent's file: then any worker can go on with the agent.
     """
 
     agent: str
     input: SentInput
     is_pinned: bool = optional_field(False)
+    is_file: bool = optional_field(False)
 
 
 class HandoffOutcome(ToolOutcome):

@@ -40,6 +40,7 @@ class RunContext(BaseModel):
 
     `labels`: of a run that continues another one's conversation, or was forked from it.
     `trace` is a W3C traceparent. `tenant`: that of the run, whose content its references name. `user`: for whom it works.
+    `version`: the digest of the agent's file, if the agent is one.
     `input`: the run's, without the conversation, where a function returns the agent's tools: any worker can call it again.
     """
 
@@ -49,4 +50,5 @@ class RunContext(BaseModel):
     tenant: str | None = optional_field()
     user: str | None = optional_field()
     labels: InheritedLabels | None = optional_field()
+    version: str | None = optional_field()
     input: SentInput | None = optional_field()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from mulligan.client.plain_http_server import Request, Response, plain_http_server
@@ -10,11 +10,14 @@ from mulligan.errors import DeclarationError
 
 
 @asynccontextmanager
-async def health_server(address: str, unready: Callable[[], Awaitable[str]]) -> AsyncIterator[str]:
+async def health_server(
+    address: str, unready: Callable[[], Awaitable[str]], notes: Callable[[], Sequence[str]]
+) -> AsyncIterator[str]:
     """Serve `GET /livez` and `GET /readyz` at `address` (`host:port`) while the block runs; yields the bound address.
 
     `/livez` returns 200 while this event loop runs. It checks no other process, because restarting this one would not
-    help. `/readyz` returns 200 if `unready` returns an empty text, else 503 with that text, the reason.
+    help. `/readyz` returns 200 if `unready` returns an empty text, else 503 with that text, the reason; then a line for each
+    of `notes`, what is wrong and keeps nothing from being served.
 
     Raises:
         DeclarationError: the address cannot be bound.
@@ -26,7 +29,8 @@ async def health_server(address: str, unready: Callable[[], Awaitable[str]]) -> 
         if request.method not in ("GET", "HEAD"):
             return Response(405, "GET this path.\n", headers={"Allow": "GET, HEAD"})
         reason = await unready() if request.path == "/readyz" else ""
-        return Response(503 if reason else 200, f"{reason or 'ok'}\n")
+        lines = [reason or "ok", *(f"warning: {note}" for note in notes() if request.path == "/readyz")]
+        return Response(503 if reason else 200, "".join(f"{line}\n" for line in lines))
 
     host, _, port = address.rpartition(":")
     async with AsyncExitStack() as stack:

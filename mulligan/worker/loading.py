@@ -96,6 +96,7 @@ def load(
     *,
     agents: Iterable[Agent] = (),
     scripts: Iterable[Script] = (),
+    file_names: Iterable[str] = (),
 ) -> LoadedModules:
     """Import modules, and collect what a worker serves of them.
 
@@ -103,6 +104,7 @@ def load(
         modules: dotted names, or paths of `.py` files below the current folder.
         agents: more agents, as objects. The `resources()` of their modules are opened too.
         scripts: more scripted models, as objects.
+        file_names: the names of agents that are files, to which others may hand conversations.
 
     Raises:
         DeclarationError: a module does not exist, cannot be imported, or has an invalid declaration. One sentence.
@@ -124,7 +126,14 @@ def load(
         if getattr(value, "__module__", None) == module.__name__
     ]
     workflows = [each for each in defined if workflow_definition(each)]
-    registry = Registry(all_agents.values(), all_scripts.values(), all_tools.values(), _of_type(Model, values))
+    registry = Registry(
+        all_agents.values(),
+        all_scripts.values(),
+        all_tools.values(),
+        _of_type(Model, values),
+        [vars(module) for module in imported],
+        file_names,
+    )
     features = _features(registry, values)
     activities: list[Callable[..., Any]] = [each for feature in features for each in feature.activities]
     activities += [each for each in defined if inspect.isfunction(each) and activity_definition(each)]
@@ -152,6 +161,7 @@ def _features(registry: Registry, values: Iterable[object]) -> tuple[type[AgentF
         DeclarationError: an activity of a feature is not `async def`.
     """
     declared = [type(each) for agent in registry.agents.values() for each in agent.features]
+    declared += [type(each) for each in registry.parts.features.all()]
     features = tuple(filter(_is_own_feature, dict.fromkeys([*declared, *filter(inspect.isclass, values)])))
     for each in (activity for feature in features for activity in feature.activities):
         if not activity_definition(each) or not inspect.iscoroutinefunction(each):

@@ -19,6 +19,7 @@ from mulligan.observe import otlp
 from mulligan.observe.forwarded_spans import ForwardedSpans
 from mulligan.observe.metrics import temporal_runtime
 from mulligan.observe.telemetry import Telemetry
+from mulligan.worker.agent_folder import AgentFolder, agent_folder, names_in_folder
 from mulligan.worker.all_endpoints import check_endpoints
 from mulligan.worker.connection_error import connection_error
 from mulligan.worker.group import WorkerGroup, WorkerStoppedError
@@ -34,13 +35,16 @@ SECONDS_TO_HAND_OVER = 5.0
 """How long a process serves on when its supervisor has died: about as long as another one and its processes import."""
 
 
-def main(modules: Sequence[str], task_queue: str | None, *, with_shipped: bool = False) -> int:
+def main(
+    modules: Sequence[str], task_queue: str | None, *, with_shipped: bool = False, agents: str | None = None
+) -> int:
     """Serve the agents of the modules until SIGTERM or Ctrl-C; the shipped agents if no module is named.
 
     Args:
         modules: the values of `--load`. The modules of `MULLIGAN_LOAD` are loaded first.
         task_queue: the task queue; that of `MULLIGAN_TASK_QUEUE` if None.
         with_shipped: whether to serve the shipped agents beside those of the modules.
+        agents: the folder of agents that are files; that of `MULLIGAN_AGENTS` if None.
 
     Returns:
         The exit code: 0; 1 if Temporal's worker stopped because of an error; 2 if it could not start. The reason is on
@@ -50,7 +54,7 @@ def main(modules: Sequence[str], task_queue: str | None, *, with_shipped: bool =
         chosen = settings()
         set_up_logging(chosen.log_format, is_encrypted=chosen.is_encrypted)
         loaded_modules = modules_to_load(chosen.load, modules, with_shipped=with_shipped)
-        asyncio.run(serve(loaded_modules, task_queue or chosen.task_queue))
+        asyncio.run(serve(loaded_modules, task_queue or chosen.task_queue, agents))
     except DeclarationError as error:
         say(f"error: {error}")
         return 2
@@ -63,8 +67,10 @@ def main(modules: Sequence[str], task_queue: str | None, *, with_shipped: bool =
     return 0
 
 
-async def serve(modules: Sequence[str], task_queue: str) -> None:
+async def serve(modules: Sequence[str], task_queue: str, agents: str | None = None) -> None:
     """Serve until SIGTERM or Ctrl-C, then wait for running calls, at most for the grace time.
+
+    `agents`: the folder of agents that are files; that of the settings if None.
 
     A process of a supervisor also stops when its supervisor dies.
 
@@ -75,14 +81,17 @@ async def serve(modules: Sequence[str], task_queue: str) -> None:
     """
     link = SupervisorLink.from_environment()
     announce = say if link is None or link.is_first else _say_nothing
-    loaded = load(modules)
+    loaded = load(modules, file_names=names_in_folder(agents))
+    folder = agent_folder(agents, loaded.registry, say if link is None else _say_nothing)  # a supervisor says it
+    if folder is not None:
+        await folder.load()
     for warning in loaded.warnings:
         announce(f"warning: {warning}")
     missing = check_endpoints(loaded.registry, settings().endpoints)
     stop = asyncio.Event()
     async with AsyncExitStack() as stack:
         telemetry = await stack.enter_async_context(_telemetry(link, stop))
-        health = await stack.enter_async_context(_health(link, stop))
+        health = await stack.enter_async_context(_health(link, stop, folder))
         # Before connecting: process 1 of a container ignores signals without a handler.
         for sign in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(sign, stop.set)
@@ -95,10 +104,12 @@ async def serve(modules: Sequence[str], task_queue: str) -> None:
             link.send(Kind.HELLO, body={"identity": client.service_client.config.identity})
         async with running_worker(client, loaded, telemetry, task_queue, link) as group:
             health.client, health.group = client, group
-            agents = ", ".join(sorted(loaded.registry.agents))
+            if folder is not None:
+                await stack.enter_async_context(folder.watched())
+            names = ", ".join(sorted(loaded.registry.agents)) or "no agents"
             address = client.service_client.config.target_host
             announce(
-                f"Serving {agents} on task queue {task_queue!r} at {address}. Ctrl-C stops the worker after its "
+                f"Serving {names} on task queue {task_queue!r} at {address}. Ctrl-C stops the worker after its "
                 "running calls."
             )
             if build := settings().build_id:
@@ -146,8 +157,13 @@ class _Health:
     """What readiness depends on."""
 
     stop: asyncio.Event
+    folder: AgentFolder | None = None
     client: Client | None = None
     group: WorkerGroup | None = None
+
+    def notes(self) -> list[str]:
+        """What is wrong while this process serves."""
+        return list(self.folder.problems) if self.folder is not None else []
 
     async def unready(self) -> str:
         """Why this process serves nothing; "" while it serves."""
@@ -157,13 +173,17 @@ class _Health:
 
 
 @asynccontextmanager
-async def _health(link: SupervisorLink | None, stop: asyncio.Event) -> AsyncIterator[_Health]:
+async def _health(
+    link: SupervisorLink | None, stop: asyncio.Event, folder: AgentFolder | None
+) -> AsyncIterator[_Health]:
     """Serve health checks if they are configured; a supervised process tells its supervisor instead."""
-    health = _Health(stop)
+    health = _Health(stop, folder)
     if link is None:
         async with AsyncExitStack() as stack:
             if health_address := settings().health_address:
-                bound_address = await stack.enter_async_context(health_server(health_address, health.unready))
+                bound_address = await stack.enter_async_context(
+                    health_server(health_address, health.unready, health.notes)
+                )
                 say(f"Health checks at http://{bound_address}/readyz")
             yield health
         return
@@ -171,7 +191,8 @@ async def _health(link: SupervisorLink | None, stop: asyncio.Event) -> AsyncIter
     async def report() -> None:
         while True:
             retires = health.group is not None and health.group.failure is not None
-            link.send(Kind.STATE, body={"unready": await health.unready(), "retires": retires})
+            state = {"unready": await health.unready(), "retires": retires, "notes": health.notes()}
+            link.send(Kind.STATE, body=state)
             await asyncio.sleep(SECONDS_BETWEEN_STATES)
 
     reporting = asyncio.create_task(report())

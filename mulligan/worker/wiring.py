@@ -24,6 +24,7 @@ from temporalio.worker import (
 )
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
+from mulligan.activities.agent_files.agent_versions import AgentVersions
 from mulligan.activities.call_model import CallModelActivity
 from mulligan.activities.call_tool import CallToolActivity
 from mulligan.activities.check_answer import CheckAnswerActivity
@@ -173,7 +174,7 @@ class AgentActivities:
         contents = configured_content_store()
         self._services = services = Services(
             registry=registry,
-            agents=RunAgents(registry, runtime, endpoints),
+            agents=RunAgents(registry, runtime, endpoints, AgentVersions(registry, contents)),
             providers=providers or AvailableProviders(registry.scripts, endpoints),
             definitions=Definitions(registry, contents),
             conversations=ConversationCache(worker_settings.prefix_cache_bytes, telemetry.metrics.change_cache_size),

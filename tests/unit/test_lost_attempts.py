@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 from temporalio.testing import ActivityEnvironment
 
+from mulligan.activities.agent_files.agent_versions import AgentVersions
 from mulligan.activities.budgets.tenant_budgets import TenantBudgets
 from mulligan.activities.call_model import CallModelActivity
 from mulligan.activities.heartbeat import heartbeating, lost_attempts
@@ -104,7 +105,7 @@ async def test_a_model_call_that_fails_before_its_request_has_a_span() -> None:
     registry = Registry([Agent(name="a", model="scripted:s", instructions="")])
     services: Any = SimpleNamespace(  # what the activity uses before it has found the conversation
         registry=registry,
-        agents=RunAgents(registry, ToolRuntime(), ()),
+        agents=RunAgents(registry, ToolRuntime(), (), AgentVersions(registry)),
         definitions=Definitions(registry),
         budgets=TenantBudgets("", Prices({}), None),
         providers=SimpleNamespace(of=lambda _: SimpleNamespace(name="scripted")),
@@ -126,7 +127,7 @@ async def test_the_workflow_writes_the_spans_of_all_lost_attempts_if_no_attempt_
     registry = Registry([Agent(name="a", model="scripted:s", instructions="")])
     services: Any = SimpleNamespace(
         registry=registry,
-        agents=RunAgents(registry, ToolRuntime(), ()),
+        agents=RunAgents(registry, ToolRuntime(), (), AgentVersions(registry)),
         tools=SimpleNamespace(find=lambda *_: None),
         cache_result=lambda *_: None,
         telemetry=Telemetry(SimpleSpanProcessor(exporter), exports=False),

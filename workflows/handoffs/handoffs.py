@@ -100,7 +100,8 @@ class Handoffs(Feature):
             digest=call.digest,
             agent=target,
             input=agent.turn.input_of(target),
-            is_pinned=target in agent.turn.pinned,
+            is_pinned=(before := agent.turn.pinned.get(target)) is not None,
+            is_file=before is not None and before.version is not None,
         )
         route, row = agent.new_route(), self.schedules[HAND_OVER]
         try:

@@ -1,0 +1,90 @@
+"""An agent of its file: the names in it are looked up among what loaded modules declare."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Container
+from typing import Any
+
+from mulligan.activities.agent_files.agent_file import AgentFile, parse_agent_file
+from mulligan.activities.agent_files.named_parts import ByName, NamedParts, T
+from mulligan.activities.agent_files.served_files import FileVersion
+from mulligan.activities.agent_files.yaml_fields import FileFault
+from mulligan.agent import Agent
+from mulligan.errors import DeclarationError
+from mulligan.model_name import ModelName
+
+logger = logging.getLogger("mulligan.agents")
+
+
+def build_agent(file: AgentFile, parts: NamedParts, source: str) -> Agent:
+    """The agent that a file describes. `source`: the path of the file, for people.
+
+    Raises:
+        FileFault: it names something that no loaded module declares, or options that do not go together.
+    """
+    front_matter = file.front_matter
+    for key, names, known in (
+        ("tools", front_matter.tools, parts.tools),
+        ("mcp", front_matter.mcp, parts.servers),
+        ("features", front_matter.other_features, parts.features),
+    ):
+        for name in names:
+            if fault := known.fault(name):
+                raise FileFault(file.line_of(name, under=key), fault)
+    try:
+        return agent_of(file, parts, source)
+    except (DeclarationError, TypeError) as error:
+        text = str(error).partition(f"agent {file.name!r}")[2].lstrip(":, ").rstrip(".") or str(error).rstrip(".")
+        raise FileFault(file.line_of(text), text) from None
+
+
+def agent_of(file: AgentFile, parts: NamedParts, source: str) -> Agent:
+    """The agent that a file describes, without what it names and no loaded module declares any more.
+
+    Raises:
+        DeclarationError: its options do not go together.
+    """
+    front_matter = file.front_matter
+    options: dict[str, Any] = front_matter.options()
+    features = [*front_matter.features_of_mulligan(), *_present(parts.features, front_matter.other_features)]
+    plain, tools = file.instructions.plain, _present(parts.tools, front_matter.tools)
+    agent: Agent = Agent(
+        name=file.name,
+        instructions=file.instructions.write if plain is None else plain,
+        tools=tools,
+        mcp=_present(parts.servers, front_matter.mcp),
+        features=features,
+        **options,
+    )
+    object.__setattr__(agent, "source", source)
+    return agent
+
+
+def former_version(name: str, text: str, parts: NamedParts) -> FileVersion | None:
+    """A version that was served once, with what loaded modules still declare of it; None: it cannot be built here."""
+    try:
+        file = parse_agent_file(name, text.encode())
+        return FileVersion(file, agent_of(file, parts, f"{name}.md"))
+    except (FileFault, DeclarationError, TypeError) as error:
+        logger.warning("A former version of the agent %r cannot be served here: %s", name, error)
+        return None
+
+
+def check_endpoints_of(file: AgentFile, agent: Agent, endpoints: Container[str]) -> None:
+    """Check that the worker knows the endpoints that the models of a file name.
+
+    Raises:
+        FileFault: it does not know one.
+    """
+    for model in agent.all_models(agent.models):
+        name = ModelName.parse(model).endpoint
+        if name and name not in endpoints:
+            text = (
+                f"model names the endpoint {name!r}, which no loaded module and no file of MULLIGAN_ENDPOINTS declares"
+            )
+            raise FileFault(file.line_of(text), text)
+
+
+def _present(known: ByName[T], names: list[str]) -> list[T]:
+    return [thing for name in names if (thing := known.find(name)) is not None]

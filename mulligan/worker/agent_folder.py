@@ -1,0 +1,344 @@
+"""`mulligan worker --agents DIR`: the agents of a folder are served as its files are now, without a restart.
+
+What is wrong is said, and the version before stays in service.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+from mulligan.activities.agent_files.agent_file import parse_agent_file
+from mulligan.activities.agent_files.build_agent import build_agent, check_endpoints_of, former_version
+from mulligan.activities.agent_files.labels import LABELS_FILE, MOST_LABELS_BYTES, Label, parse_labels
+from mulligan.activities.agent_files.served_files import FileVersion, ServedFiles
+from mulligan.activities.agent_files.version_store import VersionStore
+from mulligan.activities.agent_files.yaml_fields import FileFault
+from mulligan.activities.registry import Registry
+from mulligan.client.content_store import configured_content_store
+from mulligan.client.settings import settings
+from mulligan.client.stored_files import StorageError
+from mulligan.errors import DeclarationError
+from mulligan.extras import require_extra
+from mulligan.schema.error_text import error_text, type_name
+from mulligan.worker.all_endpoints import all_endpoints
+from mulligan.worker.read_agent_folder import SUFFIX, AgentFolderContents, Look, look_at, read_agent_folder
+
+MOST_FORMER = 300
+"""Versions that this process has served before, and that it knows without the content storage."""
+SECONDS_TO_SETTLE, SECONDS_BETWEEN_LOOKS = 0.25, 1.0
+"""For how long nothing may change before the files are read: one that is being written is not. And how often they are
+looked at, as file systems of other machines report no changes, nor does a folder that was put in the place of another."""
+SECONDS_BETWEEN_TRIES = 10.0
+"""Until what was wrong is tried again: another worker may have stored a version meanwhile."""
+SECONDS_OF_USE = 3_600.0
+"""How often the versions that are served are stored again, so that jobs that delete old content keep them."""
+
+
+class AgentFolder:
+    """The agents of a folder, for one registry.
+
+    Attributes:
+        path: The folder.
+        problems: What is wrong now: a sentence each, with the file and the line.
+    """
+
+    def __init__(
+        self, path: Path, registry: Registry, endpoints: Container[str], say: Callable[[str], None] = lambda _: None
+    ) -> None:
+        """`endpoints`: those that models may name. `say`: prints what is wrong, and what is served.
+
+        Raises:
+            DeclarationError: there is no such folder, or the extra that it needs is not installed.
+        """
+        require_extra("agents", f"The folder of agents {path}")
+        if not path.is_dir():
+            raise DeclarationError(f"The folder of agents {path} is not there; create it, or name another one.")
+        self.path, self.problems = path, list[str]()
+        self.store = VersionStore(configured_content_store())
+        self._registry, self._endpoints, self._say = registry, endpoints, say
+        self._seen: Look | None = None
+        self._loaded_at = self._stored_at = 0.0
+        self._stored = ServedFiles()
+
+    @property
+    def served(self) -> list[str]:
+        """The names of the agents that are files and are served."""
+        return list(self._registry.files.current)
+
+    @property
+    def labels(self) -> Mapping[str, Sequence[Label]]:
+        """The labels of each agent."""
+        return self._registry.files.labels
+
+    async def load(self) -> None:
+        """Read the folder, and serve what is right in it."""
+        problems = list[str]()
+        self._loaded_at = time.monotonic()
+        try:
+            seen = await asyncio.to_thread(look_at, self.path)
+            contents = await asyncio.to_thread(read_agent_folder, self.path)
+            if await asyncio.to_thread(look_at, self.path) != seen and self._seen is not None:
+                return  # it changes just now
+            files = await self._served(contents, problems)
+            self._tell_changes(files)
+            self._registry.serve_files(files)
+            self._seen = seen
+            await self._store()
+        except FileFault as fault:
+            problems.append(f"{self.path}: {fault.text}. The agents are served as before.")
+        except OSError as error:
+            problems.append(
+                f"{self.path}: the folder cannot be read: {error.strerror}. Its agents are served as before."
+            )
+        except StorageError as error:
+            problems.append(f"{self.path}: the versions are not in the content storage: {error}")
+        for problem in problems:
+            if problem not in self.problems:
+                self._say(f"warning: {problem}")
+        self.problems = problems
+
+    async def versions(self) -> list[dict[str, Any]]:
+        """The versions of each agent: `agent`, `version`, `served` (whether the file has it now), `since` (when it began to
+        be served the last time, where the content storage knows it), and `labels`, each with its `share`. The newest first.
+
+        Raises:
+            StorageError: the content storage does not answer.
+        """
+        files, rows = self._registry.files, list[dict[str, Any]]()
+        for name, current in sorted(files.current.items()):
+            since = {each.digest: each.served for each in await self.store.listed(name)}
+            labelled = [digest for agent, digest in files.labelled if agent == name]
+            for digest in dict.fromkeys([current.file.digest, *reversed(since), *labelled]):
+                labels = [each.listed for each in files.labels.get(name, ()) if digest.startswith(each.version)]
+                row = {"agent": name, "version": digest, "served": digest == current.file.digest}
+                row |= {"since": since[digest]} if digest in since else {}
+                rows.append({**row, "labels": [{**each, "version": digest} for each in labels]})
+        return rows
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncIterator[None]:
+        """Serve each change of the folder while the block runs."""
+        watching = asyncio.create_task(self._watch())
+        try:
+            yield
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
+
+    async def _watch(self) -> NoReturn:
+        from watchfiles import awatch
+
+        while True:
+            try:
+                number = await asyncio.to_thread(lambda: self.path.stat().st_ino)
+                async for _ in awatch(
+                    self.path, recursive=False, debounce=100, yield_on_timeout=True,
+                    rust_timeout=round(SECONDS_BETWEEN_LOOKS * 1000),
+                ):  # fmt: skip
+                    await self._look()
+                    if await asyncio.to_thread(lambda: self.path.stat().st_ino) != number:
+                        break  # another folder is in its place
+            except OSError:  # there is no folder
+                await self._look()
+                await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the agents are served as before
+                self.problems = [
+                    f"{self.path}: {type_name(error)}: {error_text(error)}. The agents are served as before."
+                ]
+                self._say(f"warning: {self.problems[0]}")
+                await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
+
+    async def _look(self) -> None:
+        """Load the folder if it has changed, and is not being changed; or if something was wrong a while ago."""
+        seen: Look | None
+        try:
+            seen = await asyncio.to_thread(look_at, self.path)
+            if seen != self._seen:
+                await asyncio.sleep(SECONDS_TO_SETTLE)
+                if await asyncio.to_thread(look_at, self.path) != seen:
+                    return
+        except OSError:
+            seen = None
+        passed = time.monotonic() - self._loaded_at
+        if seen != self._seen or (self.problems and passed > SECONDS_BETWEEN_TRIES):
+            await self.load()
+        elif time.monotonic() - self._stored_at > SECONDS_OF_USE:
+            self._stored = ServedFiles()
+            await self.load()
+
+    async def _served(self, contents: AgentFolderContents, problems: list[str]) -> ServedFiles:
+        """What is served from now on. `problems` gets what is wrong."""
+        before = self._registry.files
+        current: dict[str, FileVersion] = {}
+        for name in sorted(contents.names):
+            fault = contents.faults.get(f"{name}{SUFFIX}")
+            version = None
+            try:
+                if fault is not None:
+                    raise fault
+                version = self._version(name, contents)
+            except FileFault as wrong:
+                fault = wrong
+                if name not in self._registry.declared:
+                    version = before.current.get(name) or await self._last_served(name)
+                problems.append(self._problem(f"{name}{SUFFIX}", fault, name, version))
+            if version is not None:
+                current[name] = version
+        gone = {(name, each.file.digest): each for name, each in before.current.items()}
+        former = {**before.former, **gone}
+        former = dict(list(former.items())[-MOST_FORMER:])
+        return await self._labelled(contents, replace(before, current=current, former=former), problems)
+
+    def _version(self, name: str, contents: AgentFolderContents) -> FileVersion:
+        """The version of an agent that its file has now.
+
+        Raises:
+            FileFault: the file is wrong.
+        """
+        if name in self._registry.declared:
+            raise FileFault(1, f"a loaded module declares an agent {name!r} too, which is served; rename the file")
+        file = parse_agent_file(name, contents.files[name])
+        if (known := self._registry.files.find(name, file.digest)) is not None:
+            agent = known.agent
+        else:
+            agent = build_agent(file, self._registry.parts, str(self.path / f"{name}{SUFFIX}"))
+        check_endpoints_of(file, agent, self._endpoints)
+        for target in agent.handoff_names:
+            if target not in self._registry.declared and target not in contents.names:
+                text = f"handoffs names {target[:80]!r}, but there is no agent of that name"
+                raise FileFault(file.line_of(text), text)
+        return FileVersion(file, agent)
+
+    async def _last_served(self, name: str) -> FileVersion | None:
+        """The version that workers served before this process began."""
+        with suppress(StorageError):
+            for listed in (await self.store.listed(name))[::-1]:
+                if (version := await self._read_version(name, listed.digest)) is not None:
+                    return version
+        return None
+
+    async def _read_version(self, name: str, digest: str) -> FileVersion | None:
+        text = await self.store.get(name, digest)
+        return None if text is None else former_version(name, text, self._registry.parts)
+
+    async def _labelled(self, contents: AgentFolderContents, files: ServedFiles, problems: list[str]) -> ServedFiles:
+        """Add the labels and their versions. Where the file of labels is wrong, those before stay."""
+        fault = contents.faults.get(LABELS_FILE)
+        text = (contents.labels or b"").decode(errors="replace")
+        try:
+            if fault is not None:
+                raise fault
+            if len(text) > MOST_LABELS_BYTES:
+                raise FileFault(1, f"the file is larger than {MOST_LABELS_BYTES:,} bytes")
+            wanted = parse_labels(text)
+        except FileFault as wrong:
+            problems.append(
+                f"{self.path / LABELS_FILE}, line {wrong.line}: {wrong.text}. The labels stay as they were."
+            )
+            return files
+        labels, labelled = dict[str, Sequence[Label]](), dict(files.labelled)
+        for name, of_agent in wanted.items():
+            try:
+                if name not in files.current:
+                    raise FileFault(of_agent[0].line if of_agent else 1, f"no file {name[:80]}{SUFFIX} is served")
+                for label in of_agent:
+                    version = await self._version_of_label(name, label, files)
+                    labelled[name, version.file.digest] = version
+                labels[name] = of_agent
+            except FileFault as wrong:
+                labels[name] = files.labels.get(name, ())
+                problems.append(
+                    f"{self.path / LABELS_FILE}, line {wrong.line}: {wrong.text}. The labels of {name[:80]!r} stay as they "
+                    "were."
+                )
+        named = {
+            key: each
+            for key, each in labelled.items()
+            if any(key[1].startswith(label.version) for label in labels.get(key[0], ()))
+        }
+        return replace(files, labels=labels, labelled=named)
+
+    async def _version_of_label(self, name: str, label: Label, files: ServedFiles) -> FileVersion:
+        """The version that a label names.
+
+        Raises:
+            FileFault: it is not known.
+        """
+        if (version := files.find(name, label.version)) is not None:
+            return version
+        try:
+            listed = [each.digest for each in await self.store.listed(name)]
+            known = [digest for digest in listed if digest.startswith(label.version)]
+            stored = await self._read_version(name, known[0]) if len(known) == 1 else None
+        except StorageError as error:
+            raise FileFault(label.line, str(error).rstrip(".")) from None
+        if stored is None:
+            hint = "" if self.store.is_there else ": set MULLIGAN_CONTENT_DIR, so that workers have former versions"
+            raise FileFault(label.line, f"{label.name!r} of {name!r}: no version {label.version[:12]!r} is known{hint}")
+        return stored
+
+    async def _store(self) -> None:
+        """Store the versions that are served from now on, if they are not stored yet.
+
+        Raises:
+            StorageError: that fails.
+        """
+        files, stored = self._registry.files, self._stored
+        for name, version in files.current.items():
+            if not _is_same(stored.current.get(name), version):
+                await self.store.serve(name, version.file.text, version.file.digest)
+        for key, version in files.labelled.items():
+            if key not in stored.labelled:
+                await self.store.put(key[0], version.file.text)
+        self._stored, self._stored_at = files, time.monotonic()
+
+    def _tell_changes(self, files: ServedFiles) -> None:
+        before = self._registry.files.current
+        for name, version in files.current.items() if self._seen is not None else ():
+            if not _is_same(before.get(name), version):
+                self._say(f"The agent {name!r} is served in the version {version.file.digest[:12]}.")
+        for name in before.keys() - files.current.keys():
+            self._say(f"The agent {name!r} is no longer served: its file is gone.")
+
+    def _problem(self, file: str, fault: FileFault, name: str, version: FileVersion | None) -> str:
+        if name in self._registry.declared:
+            rest = ""
+        elif version is None:
+            rest = f" The agent {name!r} is not served."
+        else:
+            rest = f" The version before ({version.file.digest[:12]}) is served."
+        return f"{self.path / file}, line {fault.line}: {fault.text}.{rest}"
+
+
+def _is_same(version: FileVersion | None, other: FileVersion) -> bool:
+    return version is not None and version.file.digest == other.file.digest
+
+
+def agent_folder(
+    path: str | None, registry: Registry, say: Callable[[str], None] = lambda _: None
+) -> AgentFolder | None:
+    """The folder of agents that an option names, or the setting; None if neither does.
+
+    Raises:
+        DeclarationError: there is no such folder, or the extra that it needs is not installed.
+    """
+    chosen = settings()
+    named = path or chosen.agents
+    if not named:
+        return None
+    return AgentFolder(Path(named).absolute(), registry, all_endpoints(registry, chosen.endpoints), say)
+
+
+def names_in_folder(path: str | None) -> list[str]:
+    """The names of the agents that the folder has files of, right or wrong; none without a folder."""
+    named = path or settings().agents
+    try:
+        return [name.removesuffix(SUFFIX) for name in look_at(Path(named)) if name.endswith(SUFFIX)] if named else []
+    except OSError:
+        return []

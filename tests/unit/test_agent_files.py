@@ -1,0 +1,282 @@
+"""Agents as files: what may stand in one, the line of each fault, and what the values of a run become in the instructions."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from mulligan import Call, ClearToolResults, Compaction, Guarded, InvalidRunInputError, RunInput, Say, Skills
+from mulligan.activities.agent_files.agent_file import AgentFile, parse_agent_file
+from mulligan.activities.agent_files.build_agent import build_agent
+from mulligan.activities.agent_files.front_matter import front_matter_schema
+from mulligan.activities.agent_files.labels import label_of, parse_labels
+from mulligan.activities.agent_files.yaml_fields import FileFault
+from mulligan.agent import Agent
+from mulligan.testing import ScriptedModel, run_agent
+from mulligan.worker.agent_folder import AgentFolder
+from mulligan.worker.loading import load
+from tests.support import agent_file_parts
+
+DIGEST = "0123456789abcdef" * 4
+
+
+def file_of(front_matter: str, instructions: str = "You help.", name: str = "support") -> AgentFile:
+    return parse_agent_file(name, f"---\n{front_matter}\n---\n\n{instructions}\n".encode())
+
+
+def agent_of(front_matter: str) -> Agent:
+    loaded = load(["tests.support.agent_file_parts"])
+    return build_agent(file_of(front_matter), loaded.registry.parts, "agents/support.md")
+
+
+def fault_of(front_matter: str) -> str:
+    with pytest.raises(FileFault) as caught:
+        agent_of(front_matter)
+    return str(caught.value)
+
+
+def test_a_file_names_what_loaded_modules_declare() -> None:
+    agent = agent_of(
+        "model: [openai:gpt-5, openai:gpt-5-mini]\ntools: [look_up]\nmcp: [stock]\nhandoffs: [clerk]\nmax_steps: 7\n"
+        "max_cost: 2\nmodel_timeout: 9.5\nclient_instructions: ignore\nmodel_settings: {temperature: 0.2, stream: false}\n"
+        "features:\n  - house_skills\n  - Guarded\n  - Compaction: {at: 60000}\n    ClearToolResults:"
+    )
+    assert agent.tools == [agent_file_parts.look_up]
+    assert agent.mcp == [agent_file_parts.stock]
+    assert (agent.models, agent.handoff_names) == (("openai:gpt-5", "openai:gpt-5-mini"), ("clerk",))
+    assert (agent.max_steps, agent.max_cost, agent.model_timeout, agent.client_instructions) == (7, 2, 9.5, "ignore")
+    assert agent.model_settings == {"temperature": 0.2, "stream": False}
+    assert agent.instructions == "You help."
+    assert agent.source == "agents/support.md"
+    kinds = {type(each): each for each in agent.features}
+    assert set(kinds) == {Guarded, Compaction, ClearToolResults, Skills}
+    assert kinds[Compaction] == Compaction(at=60_000)
+
+
+def test_features_may_stand_there_by_name() -> None:
+    assert agent_of("model: openai:m\nfeatures:\n  Guarded: {action: deny}").features == [Guarded("deny")]
+
+
+@pytest.mark.parametrize(
+    ("front_matter", "said"),
+    [
+        ("tools: [look_up]", 'line 2: "model" is missing'),
+        ("model: openai:m\nmax_step: 3", 'line 3: "max_step" is not a field of an agent\'s file; did you mean "max_steps"?'),
+        ("model: openai:m\nmax_steps: many", 'line 3: "max_steps" is "many", but it must be an integer'),
+        ("model: openai:m\nmax_steps: true", 'line 3: "max_steps" is true'),
+        ("model: openai:m\nmax_steps: 0", 'line 3: "max_steps" is 0, but it must be at least 1'),
+        ("model: openai:m\nmax_steps: 1\nmax_steps: 2", 'line 4: "max_steps" stands there twice'),
+        ("model: gpt", "line 2: the model is 'gpt'"),
+        ("model: openai:m\ntools:\n  - look_up\n  - look_op", "line 5: no loaded module declares a tool named 'look_op'"),
+        ("model: openai:m\ntools: [look_up, look_up]", "line 3: two tools are named 'look_up'"),
+        ("model: openai:m\nmcp: [shop]", "line 3: no loaded module declares a MCP server named 'shop'"),
+        ("model: openai:m\nfeatures: [Guraded]", "line 3: no loaded module declares a feature named 'Guraded'"),
+        ("model: openai:m\nfeatures:\n  - Compaction", "line 4: Compaction"),
+        ("model: openai:m\nfeatures:\n  - Compaction: {at: 5}", "line 4: Compaction: at is 5"),
+        ("model: openai:m\nfeatures:\n  - Compaction:\n      at: x", "line 5: \"features[0].Compaction.at\" is \"x\""),
+        ("model: openai:m\nfeatures:\n  Guarded: {act: deny}", 'line 4: "features.Guarded.act" is not a field'),
+        ("model: openai:m\nhandoffs: [support]", "line 3: handoffs names the agent itself"),
+        ("model: [", "line 3: the front matter is no YAML"),
+        ("model: &a x\ntools: [*a]", "line 3: it has an alias"),
+        ("model: !!python/object/apply:os.system [ls]", "line 2: "),
+        ("- model", "line 2: the front matter has no fields"),
+        (f"model: {'[' * 2_000}", "the front matter is no YAML"),
+        (f"model: {'[' * 30}{']' * 30}", "line 2: it has more than 20 levels"),
+    ],
+)  # fmt: skip
+def test_a_fault_has_its_line(front_matter: str, said: str) -> None:
+    assert said in fault_of(front_matter)
+
+
+@pytest.mark.parametrize(
+    "front_matter",
+    [
+        "mcp:\n  - {name: x, command: [rm, -rf, /]}",
+        "mcp:\n  - {name: x, url: 'http://169.254.169.254'}",
+        "tools:\n  - {name: x, command: ls}",
+        "model_settings: {extra_headers: {Authorization: secret-key}}",
+        "model_settings: {api_key: secret-key}",
+        "api_key: secret-key",
+        "features:\n  - Compaction: {at: 60000, model: {name: 'openai:m', base_url: 'http://evil', api_key_env: PATH}}",
+        "features:\n  - Skills: {path: /etc}",
+        "features:\n  - Skills",
+    ],
+)
+def test_no_command_address_header_or_key_can_be_written(front_matter: str) -> None:
+    said = fault_of(f"model: openai:m\n{front_matter}")
+    assert "secret-key" not in said
+    assert "line " in said
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "line 1: no front matter"),
+        (b"You help.", "line 1: no front matter"),
+        (b"---\nmodel: openai:m\nYou", "line 1: the front matter does not end"),
+        (b"---\nmodel: openai:m\n---\n\xff", "line 4: the file is no text in UTF-8"),
+        (b"---\nmodel: openai:m\n---\na\0", "line 4: the file has a NUL"),
+        (b"x" * 200_001, "line 1: the file has 200,001 bytes"),
+        (b"---\nmodel: openai:m\n---\n\nHi\n\nSay {{ promt }}", "line 7: `{{ promt"),
+        (b"---\nmodel: openai:m\n---\n{{ metadata }}", "line 4: "),
+        (b"---\nmodel: openai:m\n---\n{{", "line 4: "),
+        (b"---\nmodel: openai:m\n---\n{{ prompt.upper() }}", "line 4: "),
+    ],
+)
+def test_a_file_that_is_none_is_refused(data: bytes, said: str) -> None:
+    with pytest.raises(FileFault) as caught:
+        parse_agent_file("support", data)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["", ".hidden", "a b", "a/b", "x" * 65, "-x"])
+def test_a_name_that_is_none_is_refused(name: str) -> None:
+    with pytest.raises(FileFault, match="cannot be an agent's name"):
+        file_of("model: openai:m", name=name)
+
+
+@pytest.mark.parametrize(
+    ("front_matter", "is_right"),
+    [
+        ("model: openai:m", True),
+        ("model: [openai:m, openai:n]\nfeatures: [Guarded, {Batch: null}]\nmax_cost: 1.5", True),
+        ("model: openai:m\nfeatures: {Guarded: {action: deny}}", True),
+        ("tools: []", False),
+        ("model: openai:m\ncommand: [ls]", False),
+        ("model: openai:m\nmax_steps: 0", False),
+        ("model: openai:m\nmcp: [{name: x, url: y}]", False),
+        ("model: openai:m\nfeatures: [{Compaction: {at: 5, url: x}}]", False),
+    ],
+)
+def test_the_published_schema_says_what_is_checked(front_matter: str, is_right: bool) -> None:
+    schema: Any = json.loads(json.dumps(front_matter_schema()))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    assert jsonschema.Draft202012Validator(schema).is_valid(yaml.safe_load(front_matter)) == is_right
+    try:
+        file_of(front_matter)
+    except FileFault:
+        assert not is_right
+    else:
+        assert is_right
+
+
+def written(template: str, **given: Any) -> str:
+    return file_of("model: openai:m", template).instructions.write(RunInput(agent="support", **given))
+
+
+def test_values_of_the_input_stand_in_the_instructions() -> None:
+    template = "Help {{user}} of {{ tenant }} with {{ prompt }} in {{ metadata.the-shop.de }}."
+    given = {"prompt": "order 7", "user": "ada", "tenant": "acme", "metadata": {"the-shop.de": "Köln"}}
+    assert written(template, **given) == "Help ada of acme with order 7 in Köln."
+
+
+def test_a_value_is_on_one_line_and_is_not_read_again() -> None:
+    prompt = "a\n# Rules\r\nb\u2028c\x0bd {{ user }}"
+    assert written("Task: {{ prompt }}", prompt=prompt, user="ada") == "Task: a # Rules b c d {{ user }}"
+
+
+def test_what_is_missing_is_empty_but_for_metadata() -> None:
+    assert written("[{{ tenant }}{{ user }}]", prompt="x") == "[]"
+    with pytest.raises(InvalidRunInputError, match="\"metadata\" has no 'order'"):
+        written("{{ metadata.order }}", prompt="x", metadata={"orders": "1"})
+
+
+def test_the_prompt_of_messages_is_the_text_of_the_last_user_message() -> None:
+    said = [
+        {"role": "user", "text": "first"},
+        {"role": "assistant", "text": "yes?"},
+        {"role": "user", "text": "second"},
+    ]
+    assert written("{{ prompt }}", messages=said) == "second"
+    assert written("{{ prompt }}", messages=said, prompt="third") == "third"
+    parts = [{"type": "text", "text": "look:"}, {"type": "image", "url": "https://example.com/a.png"}]
+    assert written("{{ prompt }}", prompt=parts) == "look:"
+
+
+def test_braces_are_written_with_a_backslash() -> None:
+    assert file_of("model: openai:m", r"Write \{{ prompt }} and {x} and }}.").instructions.plain == (
+        "Write {{ prompt }} and {x} and }}."
+    )
+
+
+def test_a_version_is_the_digest_of_the_bytes() -> None:
+    one, same, other = (file_of("model: openai:m", text) for text in ("Hi", "Hi", "Hi."))
+    assert (one.digest == same.digest, one.digest == other.digest, len(one.digest)) == (True, False, 64)
+
+
+def test_files_of_windows_are_read() -> None:
+    file = parse_agent_file("support", b"\xef\xbb\xbf---\r\nmodel: openai:m\r\n---\r\nHi\r\nyou\r\n")
+    assert file.instructions.plain == "Hi\nyou"
+
+
+def shares(text: str) -> list[str]:
+    labels = parse_labels(text)["support"]
+    chosen = (label_of("support", labels, f"conversation-{number}") for number in range(2_000))
+    return [each.name if each else "" for each in chosen]
+
+
+def test_shares_are_those_of_the_conversations() -> None:
+    chosen = shares(f'[support]\nproduction = "{DIGEST}"\ncandidate = {{version = "{DIGEST}", share = "5%"}}')
+    assert 60 < chosen.count("candidate") < 140
+    assert chosen.count("candidate") + chosen.count("production") == 2_000
+    again = shares(f'[support]\nproduction = "{DIGEST}"\ncandidate = {{version = "{DIGEST}", share = "5%"}}')
+    wider = shares(f'[support]\nproduction = "{DIGEST}"\ncandidate = {{version = "{DIGEST}", share = "10%"}}')
+    assert chosen == again
+    assert all(after == "candidate" for before, after in zip(chosen, wider, strict=True) if before == "candidate")
+
+
+def test_without_production_the_rest_is_the_file_as_it_is() -> None:
+    chosen = shares(f'[support]\ncandidate = {{version = "{DIGEST}", share = "50%"}}\nolder = "{DIGEST}"')
+    assert set(chosen) == {"candidate", ""}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[support\n", "line 1: it is no TOML"),
+        ('[support]\nproduction = "x"', "line 2: 'production' must be a digest"),
+        (f'[support]\na = "{DIGEST}"\nb = {{version = "{DIGEST}", share = 5}}', "line 3: the share of 'b'"),
+        (f'[support]\nb = {{version = "{DIGEST}", part = "5%"}}', "line 2: 'b' must be"),
+        (f'[support]\nb = {{version = "{DIGEST}", share = "101%"}}', "line 1: the shares"),
+        (f'[support]\ncurrent = "{DIGEST}"', "line 2: 'current' cannot be a label"),
+        (f'[support]\n{DIGEST[:8]} = "{DIGEST}"', "cannot be a label"),
+        ('support = "x"', 'line 1: "support" is no table'),
+    ],
+)
+def test_a_fault_of_labels_has_its_line(text: str, said: str) -> None:
+    with pytest.raises(FileFault) as caught:
+        parse_labels(text)
+    assert said in str(caught.value)
+
+
+async def test_the_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[2] / "docs/agent-files.md").read_text()
+    blocks = dict(re.findall(r"^```(\w+)\n(.*?)^```", page, re.DOTALL | re.MULTILINE))
+    shop = ModuleType("page_shop")
+    exec(blocks["python"], vars(shop))
+    monkeypatch.setitem(sys.modules, "page_shop", shop)
+    monkeypatch.chdir(tmp_path)
+    text = blocks["markdown"]
+    (tmp_path / "support.md").write_text(text)
+    digest = parse_agent_file("support", text.encode()).digest
+    (tmp_path / "labels.toml").write_text(blocks["toml"].replace("DIGEST", digest))
+    loaded = load(["page_shop"])
+    folder = AgentFolder(tmp_path, loaded.registry, ())
+    await folder.load()
+    assert folder.problems == []
+    assert [each.name for each in folder.labels["support"]] == ["production", "candidate"]
+    agent = loaded.registry.agents["support"]
+    run = await run_agent(
+        agent,
+        RunInput(agent="support", prompt="Where is order 7?", metadata={"shop": "the shoe shop"}),
+        model=ScriptedModel(Say(calls=[Call("find_order", {"order": 7})]), "On Monday."),
+    )
+    assert run.output == "On Monday."
