@@ -70,6 +70,8 @@ class Fork(BaseModel):
     """What becomes of a call without a record: the fork ends, the model gets an error, or the tool runs."""
     max_steps: Annotated[int, Field(ge=1)] | None = optional_field()
     """The maximum number of model calls, those before the step included; None: as before."""
+    max_cost: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = optional_field()
+    """USD after which the fork ends, for what it does itself; None: as before."""
     conversation: Annotated[str, Field(max_length=1_000)] | None = optional_field()
     """The number or the name of the agent, in a workflow with several; None: the first."""
     pinned: bool = True
@@ -301,8 +303,20 @@ async def _read_input(
         "foreign_results": state.foreign_results,
         "model": edits.model or state.input.model,
         "max_steps": fork.max_steps or state.input.max_steps,
+        "max_cost": fork.max_cost or state.input.max_cost,
     }
     run_input: RunInput = state.input.model_copy(update=update)
+    if (
+        fork.max_cost
+        and fork.pinned
+        and not edits.model
+        and point.facts
+        and point.facts.model not in point.facts.prices
+    ):
+        raise InvalidRunInputError(
+            f'"max_cost" limits the fork, but the price of {point.facts.model} was not known when the run opened; choose a '
+            "model whose price is known."
+        )
     limit = run_input.max_steps or (point.facts.max_steps if point.facts else None)
     if limit is not None and point.steps >= limit:
         raise InvalidRunInputError(

@@ -24,6 +24,7 @@ FEATURES = (
     "background",
     "batch",
     "calls_in_text",
+    "experiments",
 )
 """The names of the features. A feature has a folder or a file of its name where it has a part (docs/features.md). They stand
 around a step, a model call and a tool call in this order: the first is the outermost."""
