@@ -58,7 +58,8 @@ class RunRowActivities:
             return RowPrice(id=row.id)
         at = row.content.fork.get("at")
         try:
-            earlier = await read_earlier_run(activity.client(), row.source, at if isinstance(at, int) else 1)
+            async with heartbeating():
+                earlier = await read_earlier_run(activity.client(), row.source, at if isinstance(at, int) else 1)
         except ResumeError as error:
             return RowPrice(id=row.id, refused=_skipped(row, str(error)))
         model = _model(row) or earlier.model

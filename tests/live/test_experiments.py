@@ -127,7 +127,7 @@ async def test_the_change_is_in_every_run_and_the_newest_runs_of_an_agent_are_ta
 async def test_a_killed_worker_loses_no_run_and_starts_none_twice(
     lab: Lab, temporal: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Twenty runs; the only worker is killed twice while rows run. The command follows the experiment to its end."""
+    """Twenty runs; the only worker is killed while rows run. The command follows the experiment to its end."""
     queue, name = f"killed-{uuid.uuid4().hex[:6]}", f"killed-{uuid.uuid4().hex[:6]}"
     for key, value in {**environment_of(temporal), "MULLIGAN_TASK_QUEUE": queue}.items():
         monkeypatch.setenv(key, value)
@@ -153,12 +153,7 @@ async def test_a_killed_worker_loses_no_run_and_starts_none_twice(
         await lab.model.wait_for_requests(6, other)
         first.send_signal(signal.SIGKILL)
         await first.wait()
-    begun = len(lab.model.requests_of(other))
-    assert begun < 40
-    async with worker_process(MODULE, queue, temporal) as second:
-        await lab.model.wait_for_requests(begun + 8, other)
-        second.send_signal(signal.SIGKILL)
-        await second.wait()
+    assert len(lab.model.requests_of(other)) < 40
     async with worker_process(MODULE, queue, temporal):
         code, table, _ = await following
     assert (code, [row["id"] for row in table["rows"]]) == (0, [*runs])

@@ -45,7 +45,7 @@ SCHEDULES: Mapping[str, Schedule] = {
     # A worker that has not loaded the module of the score declines; another one may have it.
     CHECK_EXPERIMENT: Schedule(timeout=timedelta(seconds=10), retry=RetryPolicy(maximum_attempts=3)),
     # A worker may have to replay a long run to answer for it, and none may be there at the moment.
-    PRICE_ROW: Schedule(timeout=timedelta(minutes=2), retry=_RETRY),
+    PRICE_ROW: Schedule(timeout=timedelta(minutes=2), retry=_RETRY, has_heartbeat=True),
     # An attempt ends after seconds, also where its run goes on: a run may wait for days, and needs the worker's slots.
     RUN_ROW: Schedule(timeout=timedelta(minutes=5), retry=_RETRY, has_heartbeat=True),
     SCORE_ROW: Schedule(timeout=timedelta(minutes=6), retry=RetryPolicy(maximum_attempts=3), has_heartbeat=True),
