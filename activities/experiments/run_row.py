@@ -170,6 +170,7 @@ class RunRowActivities:
             tokens=usage.total_tokens,
             usd=usd,
             repetition=row.repetition,
+            line=isinstance(row.source, Line),
             **fields,
         )
 

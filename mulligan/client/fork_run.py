@@ -306,13 +306,18 @@ async def _read_input(
         "max_cost": fork.max_cost or state.input.max_cost,
     }
     run_input: RunInput = state.input.model_copy(update=update)
-    if (
-        fork.max_cost
-        and fork.pinned
-        and not edits.model
-        and point.facts
-        and point.facts.model not in point.facts.prices
-    ):
+    _check_limits(run_input, fork, point)
+    return run_input
+
+
+def _check_limits(run_input: RunInput, fork: Fork, point: ForkState) -> None:
+    """Check that the limits of a fork let it begin, and can be counted.
+
+    Raises:
+        InvalidRunInputError: it has as many steps already, or the price of its model is not known.
+    """
+    is_by_pinned_prices = fork.pinned and fork.edits.model is None
+    if fork.max_cost and is_by_pinned_prices and point.facts and point.facts.model not in point.facts.prices:
         raise InvalidRunInputError(
             f'"max_cost" limits the fork, but the price of {point.facts.model} was not known when the run opened; choose a '
             "model whose price is known."
@@ -322,7 +327,6 @@ async def _read_input(
         raise InvalidRunInputError(
             f'"max_steps" is {limit}, and counts the {point.steps} steps before step {point.step} too; give a larger one.'
         )
-    return run_input
 
 
 def _with_prompt(messages: list[Message], edits: Edits, point: ForkState) -> list[Message]:

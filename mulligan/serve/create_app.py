@@ -42,7 +42,7 @@ from mulligan.serve.security import Access, parse_tokens
 from mulligan.serve.served_request import ServedRequest
 
 PROTOCOLS: Sequence[Protocol] = (
-    *(API, *(part.PROTOCOL for part in parts("serve"))),
+    *(API, *(part.PROTOCOL for part in parts("serve") if hasattr(part, "PROTOCOL"))),
     *(OPENAI, AG_UI, AI_SDK, MCP, CONSOLE),
 )
 """All protocols: a new one is a file beside api.py, and a name here. Those of features are found by the features' names."""

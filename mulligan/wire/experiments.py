@@ -91,6 +91,8 @@ class Row(BaseModel):
     """Why it was not begun, failed or diverged, or why there is no score."""
     repetition: int = optional_field(1)
     """Which of the runs from the same source it is."""
+    line: bool = optional_field(False)
+    """Whether it began with a line of a file, and not with a run."""
 
 
 class ExperimentPlan(BaseModel):

@@ -23,6 +23,7 @@ from mulligan.devserver import DevServer
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
+from tests.live.test_fork import delete
 from tests.support.openai_turn import Turn
 from tests.support.temporal import environment_of
 from tests.support.worker_process import worker_process
@@ -218,9 +219,9 @@ async def test_a_score_is_a_number_or_a_mapping_and_its_failure_is_a_row_with_an
     spans = bookings.lab.otlp.spans(trace_id=result["trace_id"])
     [root] = [span for span in spans if span.name == "invoke_agent booker"]
     [evaluation] = [span for span in spans if span.name == "agent.evaluation"]
-    assert evaluation.parent_id == root.span_id
-    [event] = [each for each in evaluation.events if each.name == "gen_ai.evaluation.result"]
-    assert event.attributes == {"gen_ai.evaluation.name": f"{MODULE}:is_right", "gen_ai.evaluation.score.value": 0.0}
+    assert evaluation.parent_span_id == root.span_id
+    attributes = {"gen_ai.evaluation.name": f"{MODULE}:is_right", "gen_ai.evaluation.score.value": 0.0}
+    assert evaluation.events == [("gen_ai.evaluation.result", attributes)]
     for function, why in (
         ("breaks", "LookupError: no such word"),
         ("says_text", "it is str; it must be a finite number"),
@@ -269,29 +270,12 @@ async def test_runs_that_cannot_be_forked_are_skipped_and_deleted_ones_say_so(bo
     [row] = table["rows"]
     assert (code, row["outcome"], row["run_id"]) == (0, "skipped", None)
     assert "There is no step 9" in row["error"]
-    handle = await bookings.lab.start(
-        [call("book", BOOK % 1), DONE], agent="booker", metadata={"bookings": str(bookings.file)}
-    )
-    await handle.result()
+    ran = await bookings.lab.run(answering("done"), agent="booker", metadata={"bookings": str(bookings.file)})
     held = asyncio.Event()
-    bookings.lab.model.script(handle.id, [Turn(text="done", wait=held)])
-    asking = asyncio.create_task(bookings.command("whatif", "--runs", handle.id, "--json"))
-    await bookings.lab.model.wait_for_requests(3, handle.id)
-    from temporalio.api.common.v1 import WorkflowExecution
-    from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
-
-    await bookings.lab.client.workflow_service.delete_workflow_execution(
-        DeleteWorkflowExecutionRequest(
-            namespace=bookings.lab.client.namespace, workflow_execution=WorkflowExecution(workflow_id=handle.id)
-        )
-    )
-    async with asyncio.timeout(30):
-        while True:
-            try:
-                await handle.describe()
-            except Exception:
-                break
-            await asyncio.sleep(0.1)
+    bookings.lab.model.script(ran.id, [Turn(text="done", wait=held)])
+    asking = asyncio.create_task(bookings.command("whatif", "--runs", ran.id, "--json"))
+    await bookings.lab.model.wait_for_requests(3, ran.id)
+    await delete(bookings.lab.client, ran)
     held.set()
     _, table, _ = await asking
     [row] = table["rows"]

@@ -269,7 +269,7 @@ def _text_of(call: CallView, part: str) -> str | None:
     return call.result.text if part == "result" and call.result else None
 
 
-PARTS = [*parts("serve.console")]
+PARTS = [part for part in parts("serve") if hasattr(part, "PAGES")]
 LINKS.extend(part.LINK for part in PARTS)
 ROUTERS = (assets, sign_in_pages, fork_pages, forms, compare_pages, *(part.PAGES for part in PARTS), pages)
 """Each before those whose paths are more general."""
