@@ -65,7 +65,8 @@ for name, declare in needs.items():
         assert name in FEATURES, name
 commands = [each.name or each.callback.__name__ for each in mulligan.cli.app.app.registered_commands]
 paths = [protocol.prefix for protocol in mulligan.serve.create_app.PROTOCOLS]
-own = {"deferred": ("complete", "/api/callbacks"), "budgets": ("budget",), "background": ("/api/webhooks",)}
+own = {"deferred": ("complete", "/api/callbacks"), "budgets": ("budget",), "background": ("/api/webhooks",),
+       "experiments": ("whatif", "experiments")}
 for name, entrances in own.items():
     assert [each in (*commands, *paths) for each in entrances] == [name in FEATURES] * len(entrances), entrances
 print(*FEATURES)
