@@ -12,6 +12,7 @@ from mulligan.endpoint import merge_endpoints
 from mulligan.endpoint_model import Model, endpoints_of
 from mulligan.errors import DeclarationError
 from mulligan.mcp import server_name_of
+from mulligan.score import Score
 from mulligan.script import Script
 from mulligan.tool import Tool
 
@@ -34,6 +35,7 @@ class Registry:
         scripts: Iterable[Script] = (),
         tools: Iterable[Tool] = (),
         models: Iterable[Model] = (),
+        scores: Iterable[Score] = (),
         modules: Iterable[Mapping[str, object]] = (),
         file_names: Iterable[str] = (),
     ) -> None:
@@ -47,6 +49,8 @@ class Registry:
                     "agent of that name; load its module as well, or give the Agent itself."
                 )
         self.scripts = _by_name(scripts, "scripts")
+        self.scores = {score.name: score for score in scores}
+        """The functions that rate runs of experiments."""
         owned = {id(tool) for agent in self.agents.values() for tool in agent.listed_tools}
         self.tools = _by_name((tool for tool in tools if id(tool) not in owned), "tools")
         """Tools for agents that this worker does not know: by a tool's `task_queue`, calls come from other workers."""

@@ -40,6 +40,7 @@ from mulligan.mcp_auth import OAuthClientCredentials, OAuthLogin
 from mulligan.output import ProviderStrategy, ToolStrategy, output_of
 from mulligan.provider_tool import ProviderTool
 from mulligan.run_input import RunInput
+from mulligan.score import score
 from mulligan.script import Call, Say, Script, last_result
 from mulligan.sub_agent_output import Untrusted
 from mulligan.tool import Tool, ToolContext, ToolError, tool
@@ -159,6 +160,7 @@ __all__ = [
     "output_of",
     "read_steps",
     "resume_run",
+    "score",
     "tool",
 ]
 

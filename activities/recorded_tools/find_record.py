@@ -9,6 +9,7 @@ from temporalio import activity
 from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.activities.agent_not_served import served_agent
+from mulligan.activities.heartbeat import heartbeating
 from mulligan.activities.recorded_tools.call_records import CallRecords
 from mulligan.activities.services import Services
 from mulligan.errors import InvalidRunInputError
@@ -36,7 +37,9 @@ class FindRecordActivity:
             RPCError: no worker answers for the earlier run now.
         """
         await served_agent(self.services, request.where)
-        started, record = time.time(), await self._record(request)
+        started = time.time()
+        async with heartbeating():
+            record = await self._record(request)
         found = FoundRecord(
             attempts=0,
             trace=request.where.trace,

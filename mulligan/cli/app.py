@@ -39,6 +39,8 @@ app = CommandApp(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
+_NAMES = {"list_runs": "list", "evaluate": "eval"}
+"""The names of commands whose functions would hide something of Python's."""
 for each in (
     *(
         demo,
@@ -59,9 +61,9 @@ for each in (
         deny,
         answer,
     ),
-    *(send, stop, cancel, agents, serve, codec_server, *(part.COMMAND for part in parts("cli"))),
+    *(send, stop, cancel, agents, serve, codec_server, *(each for part in parts("cli") for each in part.COMMANDS)),
 ):
-    app.command("list" if each is list_runs else None)(each)
+    app.command(_NAMES.get(each.__name__))(each)
 app.add_typer(schedule, name="schedule")
 app.add_typer(content, name="content")
 app.add_typer(mcp, name="mcp")

@@ -131,4 +131,4 @@ async def _spent(client: Client, tenant: str, day: date, limit: asyncio.Semaphor
     return None
 
 
-COMMAND = budget
+COMMANDS = (budget,)

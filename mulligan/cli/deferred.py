@@ -47,4 +47,4 @@ async def complete(
     return await send_update(client, run_id, COMPLETE, fields, as_json=as_json, keep_none=True, message=message)
 
 
-COMMAND = complete
+COMMANDS = (complete,)

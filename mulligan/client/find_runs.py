@@ -17,6 +17,7 @@ from temporalio.service import RPCError
 from mulligan.client.connect import explain_unreadable_data
 from mulligan.client.read_run import UNDECODABLE
 from mulligan.client.registered_attributes import RegisteredAttributes
+from mulligan.features import parts
 from mulligan.run_input import USER_CHARS
 from mulligan.schema.cut_text import beginning
 from mulligan.values import Status
@@ -107,18 +108,19 @@ async def _visibility_query(client: Client, query: RunQuery) -> str:
     """The query in Temporal's language."""
     # Workflows of a user's own are listed, too: nothing that can be searched says that they have agents.
     # A chain of workflow runs after continue-as-new is one run to its user: only the newest is listed.
-    parts = ['ExecutionStatus != "ContinuedAsNew"', f'WorkflowType != "{AGENTS_WORKFLOW}"']
+    unlisted = (AGENTS_WORKFLOW, *(each for part in parts("wire") for each in getattr(part, "UNLISTED", ())))
+    conditions = ['ExecutionStatus != "ContinuedAsNew"', *(f'WorkflowType != "{each}"' for each in unlisted)]
     if not query.sub_agents:
-        parts.append("ParentWorkflowId IS NULL")
+        conditions.append("ParentWorkflowId IS NULL")
     if query.status is not None:
-        parts.append(f'ExecutionStatus = "{_temporal_status(query.status.lower())}"')
+        conditions.append(f'ExecutionStatus = "{_temporal_status(query.status.lower())}"')
     if query.since is not None:
-        parts.append(f'StartTime >= "{_utc(query.since)}"')
+        conditions.append(f'StartTime >= "{_utc(query.since)}"')
     if query.until is not None:
-        parts.append(f'StartTime < "{_utc(query.until)}"')
+        conditions.append(f'StartTime < "{_utc(query.until)}"')
     if query.id_prefix:
-        parts.append(f"WorkflowId STARTS_WITH {json.dumps(query.id_prefix, ensure_ascii=False)}")
-    return " AND ".join([*parts, *await _attribute_conditions(client, query)])
+        conditions.append(f"WorkflowId STARTS_WITH {json.dumps(query.id_prefix, ensure_ascii=False)}")
+    return " AND ".join([*conditions, *await _attribute_conditions(client, query)])
 
 
 def _utc(at: datetime) -> str:

@@ -70,6 +70,8 @@ class Fork(BaseModel):
     """What becomes of a call without a record: the fork ends, the model gets an error, or the tool runs."""
     max_steps: Annotated[int, Field(ge=1)] | None = optional_field()
     """The maximum number of model calls, those before the step included; None: as before."""
+    max_cost: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = optional_field()
+    """USD after which the fork ends, for what it does itself; None: as before."""
     conversation: Annotated[str, Field(max_length=1_000)] | None = optional_field()
     """The number or the name of the agent, in a workflow with several; None: the first."""
     pinned: bool = True
@@ -302,14 +304,30 @@ async def _read_input(
         "model": edits.model or state.input.model,
         "max_steps": fork.max_steps or state.input.max_steps,
         "version": None,  # that of the facts, or for a rerun today's
+        "max_cost": fork.max_cost or state.input.max_cost,
     }
     run_input: RunInput = state.input.model_copy(update=update)
+    _check_limits(run_input, fork, point)
+    return run_input
+
+
+def _check_limits(run_input: RunInput, fork: Fork, point: ForkState) -> None:
+    """Check that the limits of a fork let it begin, and can be counted.
+
+    Raises:
+        InvalidRunInputError: it has as many steps already, or the price of its model is not known.
+    """
+    is_by_pinned_prices = fork.pinned and fork.edits.model is None
+    if fork.max_cost and is_by_pinned_prices and point.facts and point.facts.model not in point.facts.prices:
+        raise InvalidRunInputError(
+            f'"max_cost" limits the fork, but the price of {point.facts.model} was not known when the run opened; choose a '
+            "model whose price is known."
+        )
     limit = run_input.max_steps or (point.facts.max_steps if point.facts else None)
     if limit is not None and point.steps >= limit:
         raise InvalidRunInputError(
             f'"max_steps" is {limit}, and counts the {point.steps} steps before step {point.step} too; give a larger one.'
         )
-    return run_input
 
 
 def _with_prompt(messages: list[Message], edits: Edits, point: ForkState) -> list[Message]:

@@ -26,6 +26,7 @@ FEATURES = (
     "batch",
     "calls_in_text",
     "undo",
+    "experiments",
 )
 """The names of the features. A feature has a folder or a file of its name where it has a part (docs/features.md). They stand
 around a step, a model call and a tool call in this order: the first is the outermost."""

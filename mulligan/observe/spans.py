@@ -207,6 +207,13 @@ def agent_finish(trace: str, run: RunSummary) -> SpanDefinition:
     return _child(semconv.AGENT_FINISH, trace, ("finish", run.turn), attributes)
 
 
+def agent_evaluation(workflow_id: str, first_run_id: str, trace_id: str, function: str) -> SpanDefinition:
+    """`agent.evaluation`: a score function has rated a run. Its event has what it returned."""
+    root = derive(64, "run", workflow_id, first_run_id, "0", 1)
+    attributes: Attributes = {semconv.WORKFLOW_ID: workflow_id, semconv.EVALUATED_BY: function}
+    return _child(semconv.AGENT_EVALUATION, f"00-{trace_id}-{root:016x}-01", ("evaluation", function), attributes)
+
+
 def finish_failure(error_type: str) -> SpanFailure:
     """What `agent.finish` says of a run that failed."""
     return SpanFailure(kind=error_type, text=error_type)

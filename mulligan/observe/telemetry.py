@@ -135,6 +135,15 @@ class Telemetry:
             self._write_short(spans.agent_steps(context.trace, step), at)
             await self.wait_for_parent_spans()
 
+    def record_evaluation(
+        self, workflow_id: str, first_run_id: str, trace_id: str, function: str, scores: Mapping[str, float]
+    ) -> None:
+        """Write `agent.evaluation`: what a score function has said of a run, an event for each name."""
+        span = self._start(spans.agent_evaluation(workflow_id, first_run_id, trace_id, function))
+        for name, value in scores.items():
+            span.add_event(semconv.EVALUATION_RESULT, {semconv.EVALUATION_NAME: name, semconv.EVALUATION_SCORE: value})
+        span.end()
+
     @contextmanager
     def chat(
         self,

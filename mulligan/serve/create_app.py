@@ -42,10 +42,9 @@ from mulligan.serve.security import Access, parse_tokens
 from mulligan.serve.served_request import ServedRequest
 
 PROTOCOLS: Sequence[Protocol] = (
-    *(
-        *(part.PROTOCOL for part in parts("serve")),
-        API,
-    ),  # features first: a run's id, in a path of the API, may be anything
+    # Features first: a run's id, in a path of the API, may be anything.
+    *(part.PROTOCOL for part in parts("serve") if hasattr(part, "PROTOCOL")),
+    API,
     *(OPENAI, AG_UI, AI_SDK, MCP, CONSOLE),
 )
 """All protocols: a new one is a file beside api.py, and a name here. Those of features are found by the features' names."""

@@ -77,6 +77,11 @@ class Case(BaseModel):
     """The steps of the run itself, as `mulligan show --json` has them."""
 
     @property
+    def expected(self) -> JsonValue:
+        """The output, as what a score compares with."""
+        return self.output
+
+    @property
     def answers(self) -> list[int]:
         """The place in the messages of each step's answer."""
         places = [number for number, each in enumerate(self.messages) if isinstance(each, AssistantMessage)]

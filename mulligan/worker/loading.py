@@ -20,6 +20,7 @@ from mulligan.errors import DeclarationError
 from mulligan.features import parts
 from mulligan.features.agent_feature import AgentFeature
 from mulligan.provider_plugin import ProviderPlugin
+from mulligan.score import Score
 from mulligan.script import Script
 from mulligan.tool import Tool
 from mulligan.wire.agent_facts import OPEN_RUN
@@ -131,6 +132,7 @@ def load(
         all_scripts.values(),
         all_tools.values(),
         _of_type(Model, values),
+        _of_type(Score, values),
         [vars(module) for module in imported],
         file_names,
     )
@@ -186,7 +188,7 @@ def _warnings_of_modules(modules: Iterable[ModuleType]) -> list[str]:
 
 
 def _is_served(value: object, module: ModuleType) -> bool:
-    if isinstance(value, Agent | Tool | Script | Model | ProviderPlugin):
+    if isinstance(value, Agent | Tool | Script | Model | ProviderPlugin | Score):
         return True
     is_activity = inspect.isfunction(value) and activity_definition(value)
     is_served = is_activity or workflow_definition(value) or _is_own_feature(value)

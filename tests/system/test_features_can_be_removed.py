@@ -71,6 +71,7 @@ own = {
     "budgets": ("budget",),
     "background": ("/api/webhooks",),
     "undo": ("undo", "/api/runs"),
+    "experiments": ("whatif", "experiments"),
 }
 for name, entrances in own.items():
     assert [each in (*commands, *paths) for each in entrances] == [name in FEATURES] * len(entrances), entrances

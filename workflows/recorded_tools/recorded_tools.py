@@ -35,6 +35,7 @@ class RecordedTools(Feature):
             # A worker may have to replay a long run to answer for it, and none may be there at the moment.
             timeout=timedelta(minutes=2),
             total=timedelta(hours=1),
+            has_heartbeat=True,
             retry=RetryPolicy(non_retryable_error_types=[AGENT_NOT_SERVED]),
         )
     }

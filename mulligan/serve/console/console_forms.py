@@ -49,7 +49,7 @@ async def start(request: Request, runs: Serving, session: Viewing, form: Form) -
         given = json.dumps(run_input).encode()
         started = await runs.start(session.caller, given, form.get("id") or None, request=same)
     except KNOWN_ERRORS as error:
-        problem = _refusal(error)
+        problem = refusal_of(error)
         agents = await runs.agents(session.caller)
         values: dict[str, Any] = {"title": "Start a run", "agents": agents, "form": form, "refused": problem.detail}
         return page(request, session, "start.html", problem.status, **values)
@@ -69,7 +69,7 @@ async def decide(request: Request, runs: Serving, session: Viewing, form: Form, 
         finally:
             counts.forget()
     except KNOWN_ERRORS as error:
-        problem = _refusal(error)
+        problem = refusal_of(error)
         call.refused = problem.detail
         if isinstance(error, UpdateRefusedError) and error.ended_by:
             return _to_decide(request, back, problem=problem.detail)
@@ -87,7 +87,7 @@ async def delete_rule(request: Request, runs: Serving, session: Viewing, form: F
         run_id, tenant = form.get("run") or None, form.get("tenant") or None
         await runs.delete_rule(session.caller, form.get("name", ""), run_id=run_id, tenant=tenant)
     except KNOWN_ERRORS as error:
-        return _to_decide(request, back, problem=_refusal(error).detail)
+        return _to_decide(request, back, problem=refusal_of(error).detail)
     return _to_decide(request, back, done=f"The rule {form.get('name', '')} was deleted.")
 
 
@@ -99,7 +99,7 @@ async def resume(run_id: str, request: Request, runs: Serving, session: Viewing,
         options |= {name: each for name, each in _numbers(form).items() if name == "max_steps"}
         started = await runs.resume(session.caller, run_id, options)
     except KNOWN_ERRORS as error:
-        return _to_run(request, run_id, problem=_refusal(error).detail)
+        return _to_run(request, run_id, problem=refusal_of(error).detail)
     return redirect(request, f"{PREFIX}/runs/{quote(started.id)}")
 
 
@@ -119,7 +119,7 @@ async def act(run_id: str, action: str, request: Request, runs: Serving, session
             case _:
                 raise Problem(404, "no_such_path", f"There is no action {action[:80]!r}.")
     except KNOWN_ERRORS as error:
-        return _to_run(request, run_id, problem=_refusal(error).detail)
+        return _to_run(request, run_id, problem=refusal_of(error).detail)
     return _to_run(request, run_id, done=_SENTENCES[action])
 
 
@@ -141,7 +141,7 @@ async def _why_not_waiting(runs: Runs, caller: Caller, form: dict[str, str]) -> 
     return f"Somebody was first: this call was {how}{who} at {decisions[0]['at'][11:19]} UTC."
 
 
-def _refusal(error: Exception) -> Problem:
+def refusal_of(error: Exception) -> Problem:
     """Why something was not accepted. The server's own faults are raised again."""
     problem = problem_of(error)
     if problem.code == "internal_error":

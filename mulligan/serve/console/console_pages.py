@@ -17,13 +17,16 @@ from temporalio.service import RPCError
 
 from mulligan.client.find_runs import RunQuery
 from mulligan.client.read_run import UNDECODABLE
+from mulligan.features import parts
 from mulligan.run_view.run_view import Entry, RunView
 from mulligan.run_view.step_view import CallView
 from mulligan.serve.caller import Caller
+from mulligan.serve.console.compare_page import compare_pages
 from mulligan.serve.console.console_forms import forms
+from mulligan.serve.console.fork_page import fork_pages
 from mulligan.serve.console.live_steps import live_frames
 from mulligan.serve.console.misunderstood_tool import read_tools_day
-from mulligan.serve.console.rendering import HEADERS, ProblemPage, fragment, page, render, render_cards
+from mulligan.serve.console.rendering import HEADERS, LINKS, ProblemPage, fragment, page, render, render_cards
 from mulligan.serve.console.run_page import first_failure, read_price_of, read_run_page
 from mulligan.serve.console.run_rows import RunRows
 from mulligan.serve.console.signed_in import PREFIX, Viewing, redirect, sign_in_pages
@@ -266,7 +269,10 @@ def _text_of(call: CallView, part: str) -> str | None:
     return call.result.text if part == "result" and call.result else None
 
 
-ROUTERS = (assets, sign_in_pages, forms, pages)
+PARTS = [part for part in parts("serve") if hasattr(part, "PAGES")]
+LINKS.extend(part.LINK for part in PARTS)
+ROUTERS = (assets, sign_in_pages, fork_pages, forms, compare_pages, *(part.PAGES for part in PARTS), pages)
+"""Each before those whose paths are more general."""
 router = APIRouter()
 for each in ROUTERS:
     router.include_router(each)

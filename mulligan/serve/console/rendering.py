@@ -45,6 +45,8 @@ HEADERS = {
 _log = logging.getLogger(__name__)
 SHOWN_CHARS = 20_000
 """Characters of a text in a page. The whole text has an address of its own."""
+LINKS: list[tuple[str, str]] = []
+"""The paths and labels that the navigation of operators has for pages of features."""
 _QUOTED = re.compile("`([^`]*)`")
 _INVISIBLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]"
@@ -226,4 +228,9 @@ _TEMPLATES.filters |= {
     "usd": _usd,
     "sign": _sign,
 }
-_TEMPLATES.globals |= {"query": _query, "SHOWN_CHARS": SHOWN_CHARS, "actions_of_ended": _actions_of_ended}
+_TEMPLATES.globals |= {
+    "query": _query,
+    "SHOWN_CHARS": SHOWN_CHARS,
+    "actions_of_ended": _actions_of_ended,
+    "links": LINKS,
+}

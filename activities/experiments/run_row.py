@@ -1,0 +1,205 @@
+"""`price_row` and `run_row`: what the run of a row may cost; begin it, wait for its end, and compare it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from temporalio import activity
+from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionStatus
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, WorkflowAlreadyStartedError
+
+from mulligan.activities.experiments.earlier_run import EarlierRun, read_earlier_run
+from mulligan.activities.experiments.experiment_contents import ExperimentContents, RowSource
+from mulligan.activities.heartbeat import heartbeating
+from mulligan.activities.services import Services
+from mulligan.client.experiments.experiment_content import ExperimentError
+from mulligan.client.fork_run import parse_fork, start_fork
+from mulligan.client.read_run import RunEnd, read_steps, wait_for_end
+from mulligan.client.run_state import NoWorkerError, ResumeError
+from mulligan.client.start_run import IdTakenError, start_run
+from mulligan.client.unless_missing import unless_missing
+from mulligan.errors import InvalidRunInputError
+from mulligan.prices import cost_of, round_usd
+from mulligan.run_input import FORKED_FROM_MEMO
+from mulligan.schema.cut_text import beginning
+from mulligan.values import Step, Usage
+from mulligan.wire.case import Case
+from mulligan.wire.experiments import ERROR_CHARS, PRICE_ROW, RUN_ROW, Line, Outcome, Row, RowPrice, RowRequest
+
+WAIT_SECONDS = 10.0
+"""Seconds for which an attempt waits for the end of its run. Then it gives its slot back, which the run may need."""
+LONGEST_PAUSE = 30.0
+"""Seconds until the next attempt at most. It is a fifth of the run's age."""
+RESERVED = 2
+"""How many times the tokens of the earlier run a run may use where the cost is limited."""
+_REFUSALS = (ResumeError, InvalidRunInputError, IdTakenError, WorkflowAlreadyStartedError, ExperimentError)
+
+
+@dataclass(frozen=True)
+class RunRowActivities:
+    """The activities `price_row` and `run_row`."""
+
+    services: Services
+    contents: ExperimentContents
+
+    @activity.defn(name=PRICE_ROW)
+    async def price_row(self, request: RowRequest) -> RowPrice:
+        """What the run of a row may cost: twice the tokens of the earlier run, at the prices of the model that is called.
+
+        Raises:
+            RPCError: no worker answers for the earlier run now.
+        """
+        row = await self.contents.source(request)
+        if isinstance(row.source, Line):
+            return RowPrice(id=row.id)
+        at = row.content.fork.get("at")
+        try:
+            async with heartbeating():
+                earlier = await read_earlier_run(activity.client(), row.source, at if isinstance(at, int) else 1)
+        except ResumeError as error:
+            return RowPrice(id=row.id, refused=_skipped(row, str(error)))
+        model = _model(row) or earlier.model
+        price = self.services.prices.of(model) if model else None
+        if price is None:
+            what = f"the price of {model} is not known (MULLIGAN_PRICES)" if model else "it has no step"
+            return RowPrice(id=row.id, refused=_skipped(row, f"The cost is limited, but {what}."))
+        used = earlier.usage
+        tokens = Usage(input_tokens=used.input_tokens * RESERVED, output_tokens=used.output_tokens * RESERVED)
+        return RowPrice(id=row.id, usd=price.of(tokens))
+
+    @activity.defn(name=RUN_ROW)
+    async def run_row(self, request: RowRequest) -> Row:
+        """Begin the run of a row, if no earlier attempt has, and compare it when it has ended.
+
+        Raises:
+            ApplicationError: it has not ended. Temporal tries again.
+            NoWorkerError, RPCError: no worker, or Temporal, does not answer.
+        """
+        async with heartbeating():
+            row = await self.contents.source(request)
+            try:
+                described = await self._begun(row, request.max_cost)
+            except _REFUSALS as error:
+                if isinstance(error, NoWorkerError):
+                    raise
+                return _skipped(row, _sentence(error, row))
+            handle = activity.client().get_workflow_handle(row.new_id)
+            if described.status == WorkflowExecutionStatus.RUNNING:
+                try:
+                    async with asyncio.timeout(WAIT_SECONDS):
+                        await wait_for_end(handle)
+                except TimeoutError:
+                    raise _still_open(row, described) from None
+            return await self._compare(row, described)
+
+    async def _begun(self, row: RowSource, max_cost: float | None) -> WorkflowExecutionDescription:
+        """The run of a row, which an earlier attempt may have begun.
+
+        Raises:
+            Exception: it cannot be begun.
+        """
+        client = activity.client()
+        handle = client.get_workflow_handle(row.new_id)
+        # Whether a run with its id is that of this row is looked at once: the run that it begins with may be gone later.
+        existing = await unless_missing(handle.describe()) if activity.info().attempt > 1 else None
+        if existing is not None:
+            return existing
+        limits = {} if max_cost is None else {"max_cost": max_cost}
+        if isinstance(row.source, str):
+            fork = parse_fork({**row.content.fork, **limits})
+            await start_fork(client, row.source, fork, new_id=row.new_id)
+        else:
+            update: dict[str, Any] = {**limits, "agent": row.content.agent or row.source.input.agent}
+            if row.content.model is not None:
+                update["model"] = row.content.model
+            source = row.source
+            run_input = (
+                source.run_input(**update) if isinstance(source, Case) else source.input.model_copy(update=update)
+            )
+            await start_run(client, run_input, row.new_id, activity.info().task_queue)
+        return await handle.describe()
+
+    async def _compare(self, row: RowSource, described: WorkflowExecutionDescription) -> Row:
+        """The row of a run that has ended."""
+        client = activity.client()
+        handle = client.get_workflow_handle(row.new_id)
+        end, steps = await wait_for_end(handle), await read_steps(client, handle)
+        own = [step for step in map(Step.model_validate, steps) if not step.shared]
+        origin = (await described.memo()).get(FORKED_FROM_MEMO) or {"step": 1, "run_id": None}
+        try:
+            earlier = await read_earlier_run(client, row.source, origin["step"], origin["run_id"])
+        except ResumeError as error:
+            return self._row(row, own, end, "failed", error=str(error))
+        return self._compared(row, own, end, earlier)
+
+    def _compared(self, row: RowSource, steps: Sequence[Step], end: RunEnd, earlier: EarlierRun) -> Row:
+        status, result = end.status, end.result or {}
+        if status == "diverged":
+            return self._row(
+                row, steps, end, "diverged", step=steps[-1].step if steps else None, error=result.get("reason")
+            )
+        at = earlier.differs_at(steps)
+        is_equal = at is None and earlier.status == status and earlier.has_output(result.get("output"))
+        if is_equal and end.result is not None:
+            return self._row(row, steps, end, "same")
+        if status != "completed":
+            why = (end.error or {}).get("message") or result.get("reason")
+            return self._row(
+                row, steps, end, "failed", error=f"The run ended as {status!r}{f': {why}' if why else '.'}"
+            )
+        return self._row(row, steps, end, "other", step=at)
+
+    def _row(self, row: RowSource, steps: Sequence[Step], end: RunEnd, outcome: Outcome, **fields: Any) -> Row:
+        """A row of the table. `fields`: its step and error, if it has them."""
+        usage = sum((step.usage for step in steps), Usage())
+        costs = [self._cost(step) for step in steps]
+        usd = None if None in costs else round_usd(sum(filter(None, costs)))
+        if end.result is not None:
+            usage, usd = Usage.model_validate(end.result.get("usage") or {}), end.result.get("cost")
+        if isinstance(error := fields.get("error"), str):
+            fields["error"] = beginning(error, ERROR_CHARS)
+        return Row(
+            id=row.id,
+            run_id=row.new_id,
+            outcome=outcome,
+            steps=len(steps),
+            tokens=usage.total_tokens,
+            usd=usd,
+            repetition=row.repetition,
+            line=isinstance(row.source, Line),
+            **fields,
+        )
+
+    def _cost(self, step: Step) -> float | None:
+        return cost_of(self.services.prices.of_all([step.model]), step.model, step.usage)
+
+
+def _model(row: RowSource) -> str | None:
+    """The model that was chosen for all rows; of a case also that of its input."""
+    edits = row.content.fork.get("edits")
+    chosen = edits.get("model") if isinstance(edits, dict) else row.content.model
+    return str(chosen) if chosen else row.source.input.model if isinstance(row.source, Case) else None
+
+
+def _still_open(row: RowSource, described: WorkflowExecutionDescription) -> ApplicationError:
+    age = (datetime.now(UTC) - described.start_time).total_seconds()
+    return ApplicationError(
+        f"The run {row.new_id!r} has not ended; it is looked at again.",
+        type="RunIsOpen",
+        next_retry_delay=timedelta(seconds=min(LONGEST_PAUSE, max(1.0, age / 5))),
+        category=ApplicationErrorCategory.BENIGN,
+    )
+
+
+def _skipped(row: RowSource, error: str) -> Row:
+    return Row(id=row.id, outcome="skipped", error=beginning(error, ERROR_CHARS), repetition=row.repetition)
+
+
+def _sentence(error: Exception, row: RowSource) -> str:
+    if isinstance(error, (WorkflowAlreadyStartedError, IdTakenError)):
+        return f"There is another run {row.new_id!r} already; give the experiment another name."
+    return error.message if isinstance(error, InvalidRunInputError) else str(error)

@@ -1,0 +1,105 @@
+"""`mulligan eval`: run cases with a model, and say how good the agent is."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mulligan.cli._forks import Yes
+from mulligan.cli._input import prompt
+from mulligan.cli._steps import counted
+from mulligan.cli._terminal import NOT_COMPLETED, AsJson, connect_or_fail, err, fail, print_progress
+from mulligan.cli.experiments.follow_experiment import (
+    AtLeast,
+    Baseline,
+    Concurrency,
+    MaxCost,
+    Model,
+    Name,
+    Score,
+    Wanted,
+    run_experiment,
+)
+
+if TYPE_CHECKING:
+    from mulligan.wire.experiments import ExperimentContent
+
+
+async def evaluate(
+    cases: Annotated[
+        Path, typer.Argument(help="A folder of cases, a case, or JSON lines of {input, expected?}.", show_default=False)
+    ],
+    agent: Annotated[str, typer.Option(help="The agent, as workers serve it today.", show_default=False)],
+    model: Model = None,
+    score: Score = None,
+    repeat: Annotated[int, typer.Option(min=1, max=100, help="Runs of each case.")] = 1,
+    name: Name = None,
+    concurrency: Concurrency = 10,
+    max_cost: MaxCost = None,
+    at_least: AtLeast = None,
+    baseline: Baseline = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> int:
+    """Give an agent the tasks of cases, and score what it does. The calls of a case get its recorded results.
+
+    JSON lines have no recorded results: there tools run, after you have been asked. The experiment is a workflow: it goes
+    on when this command ends, and the same command with the same --name follows it (docs/iterate.md).
+
+    Examples: `mulligan eval tests/cases --agent support --score checks:is_right --at-least 0.9`, `mulligan eval
+    tasks.jsonl --agent support --score checks:is_right --repeat 3 --baseline before.json`
+
+    Exit code: 0 it has ended, 1 a mean is below --at-least, it was cancelled, or you did not confirm, 2 it cannot start.
+    """
+    from mulligan.client.experiments.read_cases import read_cases
+    from mulligan.errors import DeclarationError, InvalidRunInputError
+    from mulligan.model_name import check_model
+    from mulligan.wire.case import CaseError
+
+    if max_cost == 0:
+        fail("--max-cost is 0; give a number of USD above 0.")
+    try:
+        if model is not None:
+            check_model(model, "--model cannot be used")
+        content = read_cases(cases, agent)
+    except (CaseError, InvalidRunInputError, DeclarationError) as error:
+        fail(error.message if isinstance(error, InvalidRunInputError) else str(error))
+    content = content.model_copy(update={"model": model, "repeat": repeat})
+    served = await _served(agent)
+    if content.lines and not yes and not _confirmed(content, served):
+        print_progress("nothing was started.")
+        return NOT_COMPLETED
+    plan = {"name": name, "concurrency": concurrency, "max_cost": max_cost, "score": score}
+    return await run_experiment(content, plan, Wanted(at_least, baseline, as_json), "eval")
+
+
+async def _served(agent: str) -> dict[str, Any]:
+    """The agent; the command ends if no worker serves it."""
+    from mulligan.client.read_agents import AgentReader, unknown_agent
+    from mulligan.client.settings import settings
+
+    task_queue = settings().task_queue
+    agents = await AgentReader(await connect_or_fail(), task_queue).read()
+    if agents is None:
+        fail(f"no worker of the task queue {task_queue!r} answers; start one: mulligan worker.")
+    if agent not in agents:
+        fail(unknown_agent(agent, agents))
+    return agents[agent]
+
+
+def _confirmed(content: ExperimentContent, agent: dict[str, Any]) -> bool:
+    """Whether a person wants the tools to run, having seen which and how often."""
+    tools = [tool["name"] for tool in agent.get("tools", ())]
+    tools += [f"all of {server['name']}" for server in agent.get("mcp", ())]
+    if (function := agent.get("tools_function")) is not None:
+        tools.append(f"those of {function}")
+    if not tools and not agent.get("has_tools"):
+        return True
+    runs = counted(len(content.lines) * content.repeat, "run")
+    err.print(f"Tools run, in {runs} of {agent['name']}: {', '.join(tools) or 'not known'}.", markup=False)
+    if not sys.stdin.isatty():
+        fail("there is no terminal to confirm on; use --yes.")
+    return prompt("start it? [y/N] ").lower() in ("y", "yes")

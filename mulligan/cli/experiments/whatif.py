@@ -1,0 +1,147 @@
+"""`mulligan whatif`: run many runs again with a change, and compare what they would do."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from mulligan.cli._forks import Instructions, read_instructions
+from mulligan.cli._terminal import AsJson, connect_or_fail, fail
+from mulligan.cli.experiments.follow_experiment import (
+    AtLeast,
+    Baseline,
+    Concurrency,
+    MaxCost,
+    Model,
+    Name,
+    Score,
+    Wanted,
+    run_experiment,
+)
+
+if TYPE_CHECKING:
+    from temporalio.client import Client, WorkflowExecution
+
+    from mulligan.client.fork_run import Fork
+
+PARALLEL_READS = 20
+
+
+async def whatif(
+    more: Annotated[list[str] | None, typer.Argument(metavar="[ID]…", help="More runs.", show_default=False)] = None,
+    runs: Annotated[
+        list[str] | None, typer.Option(metavar="ID…", help="The runs, open or ended; repeatable.", show_default=False)
+    ] = None,
+    agent: Annotated[str | None, typer.Option(help="The newest ended runs of this agent.", show_default=False)] = None,
+    last: Annotated[int, typer.Option(min=1, max=1000, help="How many of them.")] = 50,
+    model: Model = None,
+    instructions: Instructions = None,
+    at: Annotated[str, typer.Option(metavar="STEP", help="Where each begins: `first`, `last`, or a number.")] = "first",
+    unrecorded: Annotated[
+        Literal["diverge", "error"],
+        typer.Option(help="What becomes of a call without a record: the run ends, or the model gets an error."),
+    ] = "diverge",
+    score: Score = None,
+    name: Name = None,
+    concurrency: Concurrency = 10,
+    max_cost: MaxCost = None,
+    at_least: AtLeast = None,
+    baseline: Baseline = None,
+    as_json: AsJson = False,
+) -> int:
+    """Run many runs again with recorded tools and a change: nothing happens outside, and no run is touched.
+
+    The experiment is a workflow: it goes on when this command ends, and the same command with the same --name follows it.
+    Of each run the table says whether the output and the calls are the same (docs/iterate.md).
+
+    Examples: `mulligan whatif --runs run-1 run-2 --model openai:gpt-5`, `mulligan whatif --agent support --last 50
+    --instructions calm.md --score checks:is_polite --max-cost 2`
+
+    Exit code: 0 it has ended, 1 a mean is below --at-least, or it was cancelled, 2 it cannot be started.
+    """
+    from mulligan.client.fork_run import ForkError, parse_fork
+    from mulligan.wire.experiments import ExperimentContent
+
+    given = list(dict.fromkeys([*(runs or ()), *(more or ())]))
+    if bool(given) == bool(agent):
+        fail("give --runs with the ids of runs, or --agent with the name of an agent.")
+    edits = {"model": model, "instructions": read_instructions(instructions)}
+    options: dict[str, Any] = {
+        "edits": {each: value for each, value in edits.items() if value is not None},
+        "unrecorded": unrecorded,
+    }
+    if (step := _step(at)) is not None:
+        options["at"] = step
+    try:
+        fork = parse_fork(options)
+    except ForkError as error:
+        fail(str(error))
+    _check_price(fork, max_cost)
+    client = await connect_or_fail()
+    ids = await _existing(client, given) if given else await _newest(client, str(agent), last)
+    content = ExperimentContent(runs=ids, fork=fork.model_dump(mode="json", exclude_defaults=True), agent=agent)
+    plan = {"name": name, "concurrency": concurrency, "max_cost": max_cost or None, "score": score}
+    return await run_experiment(content, plan, Wanted(at_least, baseline, as_json), "whatif")
+
+
+def _step(at: str) -> int | None:
+    """The number of a step; None: the last one."""
+    if at in ("first", "last"):
+        return 1 if at == "first" else None
+    if not at.isdecimal() or int(at) < 1:
+        fail(f"--at is {at[:80]!r}; give `first`, `last`, or the number of a step.")
+    return int(at)
+
+
+def _check_price(fork: Fork, max_cost: float | None) -> None:
+    """End the command if the cost is limited, and the chosen model has no price."""
+    from mulligan.client.settings import settings
+    from mulligan.prices import Prices
+
+    if max_cost == 0:
+        fail("--max-cost is 0; give a number of USD above 0.")
+    model = fork.edits.model
+    if max_cost is not None and model is not None and Prices.load(settings().prices).of(model) is None:
+        fail(f"--max-cost limits the experiment, but the price of {model} is not known; put it into MULLIGAN_PRICES.")
+
+
+async def _existing(client: Client, ids: list[str]) -> list[str]:
+    """The runs; the command ends if one of them is not on the server."""
+    from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
+
+    limit = asyncio.Semaphore(PARALLEL_READS)
+
+    async def is_there(run_id: str) -> bool:
+        async with limit:
+            described = client.get_workflow_handle(run_id).describe()
+            return await unless_missing(described, MISSING_OR_INVALID) is not None
+
+    found = await asyncio.gather(*map(is_there, ids))
+    if missing := [run_id for run_id, is_known in zip(ids, found, strict=True) if not is_known]:
+        fail(f"there is no run {missing[0]!r} on this server; see `mulligan list`. Nothing was started.")
+    return ids
+
+
+async def _newest(client: Client, agent: str, last: int) -> list[str]:
+    """The newest ended runs of an agent, without those that were forked from others."""
+    from temporalio.client import WorkflowExecutionStatus
+
+    from mulligan.client.find_runs import RunQuery, find_runs, memo_of
+    from mulligan.run_input import FORKED_FROM_MEMO
+
+    async def has_ended(execution: WorkflowExecution) -> bool:
+        is_open = execution.status == WorkflowExecutionStatus.RUNNING
+        return not is_open and FORKED_FROM_MEMO not in await memo_of(execution)
+
+    ids: list[str] = []
+    cursor = None
+    while len(ids) < last:
+        page = await find_runs(client, RunQuery(agent=agent, may_see=has_ended), limit=last - len(ids), cursor=cursor)
+        ids += [run["id"] for run in page.runs]
+        if (cursor := page.next) is None:
+            break
+    if not ids:
+        fail(f"the agent {agent!r} has no ended run on this server; see `mulligan list --agent {agent}`.")
+    return ids

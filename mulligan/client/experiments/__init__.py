@@ -1,0 +1,1 @@
+"""Experiments: their start, and what a client reads of them."""

@@ -1,0 +1,51 @@
+"""The pages of experiments: the newest, and the table of one. They are for operators: rows are of all tenants."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from mulligan.client.experiments.baseline import means
+from mulligan.client.experiments.experiment_content import ExperimentError
+from mulligan.client.experiments.read_experiments import list_experiments, read_experiment
+from mulligan.serve.console.rendering import page
+from mulligan.serve.console.sessions import Session
+from mulligan.serve.console.signed_in import PREFIX
+from mulligan.serve.console.waiting_counts import Counted
+from mulligan.serve.http_protocol import Serving
+from mulligan.serve.problems import Problem
+from mulligan.wire.experiments import Row
+
+SHOWN = 50
+
+PAGES = APIRouter(prefix=f"{PREFIX}/experiments", include_in_schema=False)
+LINK = (f"{PREFIX}/experiments", "Experiments")
+"""In the navigation of operators."""
+
+
+@PAGES.get("")
+async def show_experiments(request: Request, runs: Serving, session: Counted) -> Response:
+    """The newest experiments."""
+    _check(session)
+    found = await list_experiments(runs.client, SHOWN)
+    return page(request, session, "experiments.html", title="Experiments", experiments=found)
+
+
+@PAGES.get("/{name}")
+async def show_experiment(name: str, request: Request, runs: Serving, session: Counted) -> Response:
+    """The table of an experiment: each row leads to both runs."""
+    _check(session)
+    try:
+        experiment = await read_experiment(runs.client, name)
+    except ExperimentError as error:
+        raise Problem(409, "unreadable_experiment", str(error)) from None
+    if experiment is None:
+        raise Problem(404, "no_such_path", f"There is no experiment {name[:100]!r}.")
+    rows = [Row.model_validate(row) for row in experiment["rows"]]
+    values = {"experiment": experiment, "rows": rows, "means": means(rows) if rows else {}}
+    return page(request, session, "experiment.html", title=name, **values)
+
+
+def _check(session: Session) -> None:
+    if not session.caller.operator:
+        raise Problem(403, "operators_only", "Experiments are for operators.")

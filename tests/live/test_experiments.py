@@ -1,0 +1,426 @@
+"""Experiments: many runs again, with a change, in one durable workflow; scores, baselines, costs, and a worker that is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from mulligan.cli.app import app
+from mulligan.client.experiments.read_experiments import read_experiment
+from mulligan.client.export_case import export_case
+from mulligan.devserver import DevServer
+from mulligan.worker.loading import load
+from mulligan.worker.wiring import running_worker
+from tests.live.conftest import DONE, Lab, call
+from tests.live.test_fork import delete
+from tests.support.openai_turn import Turn
+from tests.support.temporal import environment_of
+from tests.support.worker_process import worker_process
+
+MODULE = "tests.support.experiment_agents"
+BOOK = '{"place": %d}'
+
+
+@dataclass
+class Bookings:
+    """A worker for the agents, the commands that use it, and what its tool has done."""
+
+    lab: Lab
+    file: Path
+
+    async def run(self, turns: Any, **run_input: Any) -> str:
+        """Run the booker to its end; returns the run's id."""
+        handle = await self.lab.start(turns, agent="booker", metadata={"bookings": str(self.file)}, **run_input)
+        await handle.result()
+        return str(handle.id)
+
+    async def command(self, *words: str) -> tuple[int, Any, str]:
+        """A command's exit code, its output (as JSON where it is), and its standard error."""
+        ran = await asyncio.to_thread(CliRunner().invoke, app, words, catch_exceptions=False)
+        try:
+            return ran.exit_code, json.loads(ran.stdout), ran.stderr
+        except ValueError:
+            return ran.exit_code, ran.stdout, ran.stderr
+
+    @property
+    def booked(self) -> Counter[str]:
+        """How often the tool ran, by the runs' ids."""
+        return (
+            Counter(line.split()[0] for line in self.file.read_text().splitlines()) if self.file.exists() else Counter()
+        )
+
+
+@pytest.fixture
+async def bookings(
+    lab: Lab, temporal: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Bookings]:
+    queue = f"exp-{uuid.uuid4().hex[:6]}"
+    for name, value in {**environment_of(temporal), "MULLIGAN_TASK_QUEUE": queue}.items():
+        monkeypatch.setenv(name, value)
+    prices = {"models": {"cheap-model": {"input": 1.0, "output": 2.0}, "paid": {"input": 100_000.0, "output": 0.0}}}
+    (tmp_path / "prices.json").write_text(json.dumps(prices))
+    monkeypatch.setenv("MULLIGAN_PRICES", str(tmp_path / "prices.json"))
+    at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
+    async with running_worker(lab.client, load([MODULE]), lab.telemetry, queue):
+        yield Bookings(at, tmp_path / "bookings")
+
+
+def answering(text: str, place: int = 1) -> list[Turn]:
+    """The model books a place and answers."""
+    return [call("book", BOOK % place), Turn(text=text)]
+
+
+async def test_each_outcome_is_a_row_and_nothing_happens_outside(bookings: Bookings) -> None:
+    """The same run, one that answers otherwise, one that makes another call, and one that fails."""
+    runs = [await bookings.run(answering("done")) for _ in range(4)]
+    before = bookings.booked
+    other = f"other-{uuid.uuid4().hex[:6]}"
+    for run_id, turns in zip(runs[1:], (answering("well"), answering("done", 2), [Turn(refusal="No.")]), strict=True):
+        bookings.lab.model.script(run_id, turns)
+    name = f"first-{other}"
+    code, table, _ = await bookings.command("whatif", "--runs", *runs, "--name", name, "--json")
+    assert code == 0
+    assert (table["name"], [row["id"] for row in table["rows"]]) == (name, runs)
+    assert [row["outcome"] for row in table["rows"]] == ["same", "other", "diverged", "failed"]
+    assert [row["run_id"] for row in table["rows"]] == [f"{name}-{number}" for number in range(1, 5)]
+    assert [row.get("step") for row in table["rows"]] == [None, None, 1, None]
+    assert [row["steps"] for row in table["rows"]] == [2, 2, 1, 1]
+    assert [row["tokens"] for row in table["rows"]] == [30, 30, 15, 15]
+    assert "would have called `book`" in table["rows"][2]["error"]
+    assert "'refused'" in table["rows"][3]["error"]
+    assert bookings.booked == before
+    listed = (await bookings.command("experiments", "--json"))[1]
+    assert [(each["name"], each["rows"], each["status"]) for each in listed if each["name"] == name] == [
+        (name, 4, "completed")
+    ]
+    assert (await bookings.command("experiments", name, "--json"))[1]["rows"] == table["rows"]
+    assert name in (await bookings.command("experiments", "5"))[1]
+
+
+async def test_the_change_is_in_every_run_and_the_newest_runs_of_an_agent_are_taken(
+    bookings: Bookings, tmp_path: Path
+) -> None:
+    """Without the runs of earlier experiments; `--at` says where they begin."""
+    agent_runs = [await bookings.run(answering("done")) for _ in range(3)]
+    other = f"other-{uuid.uuid4().hex[:6]}"
+    bookings.lab.model.script(other, answering("done"))
+    (tmp_path / "calm.md").write_text("You are calm.")
+    words = ["whatif", "--agent", "booker", "--last", "2", "--model", f"openai-chat:{other}", "--json"]
+    for at, steps in (("first", 2), ("last", 1), ("2", 1)):
+        _, table, _ = await bookings.command(*words, "--instructions", str(tmp_path / "calm.md"), "--at", at)
+        assert {row["id"] for row in table["rows"]} == {*agent_runs[1:]}
+        assert [(row["outcome"], row["steps"]) for row in table["rows"]] == [("same", steps)] * 2
+    sent = [request.json["messages"][0]["content"] for request in bookings.lab.model.requests_of(other)]
+    assert sent == ["You are calm."] * 8
+
+
+async def test_a_killed_worker_loses_no_run_and_starts_none_twice(
+    lab: Lab, temporal: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twenty runs; the only worker is killed while rows run. The command follows the experiment to its end."""
+    queue, name = f"killed-{uuid.uuid4().hex[:6]}", f"killed-{uuid.uuid4().hex[:6]}"
+    for key, value in {**environment_of(temporal), "MULLIGAN_TASK_QUEUE": queue}.items():
+        monkeypatch.setenv(key, value)
+    at = Bookings(Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue), tmp_path / "bookings")
+    other = f"other-{name}"
+    lab.model.script(other, lambda body, nth: Turn(text="done", delay=0.3) if nth else call("book", BOOK % 1))
+    async with worker_process(MODULE, queue, temporal) as first:
+        runs = await asyncio.gather(*(at.run(answering("done")) for _ in range(20)))
+        before = at.booked
+        words = (
+            "whatif",
+            "--runs",
+            *runs,
+            "--model",
+            f"openai-chat:{other}",
+            "--concurrency",
+            "4",
+            "--name",
+            name,
+            "--json",
+        )
+        following = asyncio.create_task(at.command(*words))
+        await lab.model.wait_for_requests(6, other)
+        first.send_signal(signal.SIGKILL)
+        await first.wait()
+    assert len(lab.model.requests_of(other)) < 40
+    async with worker_process(MODULE, queue, temporal):
+        code, table, _ = await following
+    assert (code, [row["id"] for row in table["rows"]]) == (0, [*runs])
+    assert {row["outcome"] for row in table["rows"]} == {"same"}
+    assert at.booked == before
+    started = [each.id async for each in lab.client.list_workflows(f'WorkflowId STARTS_WITH "{name}-"')]
+    assert sorted(started) == sorted(f"{name}-{number}" for number in range(1, 21))
+
+
+async def test_an_experiment_continues_as_new_and_finishes(
+    lab: Lab, chain_server: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rows that are done are carried over, and the content stays in the first event."""
+    from mulligan import connect
+
+    queue = f"chain-{uuid.uuid4().hex[:6]}"
+    for key, value in {**environment_of(chain_server), "MULLIGAN_TASK_QUEUE": queue}.items():
+        monkeypatch.setenv(key, value)
+    client = await connect(chain_server.address)
+    at = Bookings(Lab(client, lab.model, lab.otlp, lab.telemetry, queue), tmp_path / "bookings")
+    async with running_worker(client, load([MODULE]), lab.telemetry, queue):
+        runs = [await at.run([DONE]) for _ in range(12)]
+        score = f"{MODULE}:is_right"
+        code, table, _ = await at.command("whatif", "--runs", *runs, "--score", score, "--name", queue, "--json")
+    assert (code, [(row["id"], row["outcome"], row["score"]) for row in table["rows"]]) == (
+        0,
+        [(run_id, "same", 1.0) for run_id in runs],
+    )
+    experiment = client.get_workflow_handle(f"mulligan-experiment-{queue}")
+    described = (await experiment.describe()).raw_description.workflow_execution_info
+    assert described.first_run_id != described.execution.run_id
+    history = (await experiment.fetch_history()).to_json()
+    assert runs[0] not in re.sub(r'"payloads".*?\]', "", history)
+
+
+async def test_the_same_command_again_follows_and_another_of_its_name_is_refused(bookings: Bookings) -> None:
+    [run_id, other] = [await bookings.run([DONE]) for _ in range(2)]
+    name = f"again-{uuid.uuid4().hex[:6]}"
+    _, first, _ = await bookings.command("whatif", "--runs", run_id, "--name", name, "--json")
+    _, again, _ = await bookings.command("whatif", run_id, "--name", name, "--json")
+    assert first == again
+    code, _, error = await bookings.command("whatif", "--runs", other, "--name", name)
+    assert (code, f"another experiment '{name}' already" in error) == (2, True)
+
+
+async def test_a_score_is_a_number_or_a_mapping_and_its_failure_is_a_row_with_an_error(bookings: Bookings) -> None:
+    """It is on a span of the new run, as an event of the conventions; the means decide the exit code."""
+    run_id = await bookings.run(answering("done"))
+    whatif = ("whatif", "--runs", run_id, "--json", "--at-least", "0.5", "--score")
+    code, table, _ = await bookings.command(*whatif, f"{MODULE}:marks")
+    assert (code, table["rows"][0]["score"], table["means"]) == (
+        0,
+        {"right": 1.0, "calls": 1.0},
+        {"right": 1.0, "calls": 1.0},
+    )
+    bookings.lab.model.script(run_id, answering("worse"))
+    code, table, error = await bookings.command(*whatif, f"{MODULE}:is_right")
+    assert (code, table["rows"][0]["score"], table["means"]) == (1, 0.0, {"score": 0.0})
+    assert "below --at-least 0.5: score" in error
+    bookings.lab.telemetry.flush()
+    result = await bookings.lab.client.get_workflow_handle(table["rows"][0]["run_id"]).result()
+    spans = bookings.lab.otlp.spans(trace_id=result["trace_id"])
+    [root] = [span for span in spans if span.name == "invoke_agent booker"]
+    [evaluation] = [span for span in spans if span.name == "agent.evaluation"]
+    assert evaluation.parent_span_id == root.span_id
+    attributes = {"gen_ai.evaluation.name": f"{MODULE}:is_right", "gen_ai.evaluation.score.value": 0.0}
+    assert evaluation.events == [("gen_ai.evaluation.result", attributes)]
+    for function, why in (
+        ("breaks", "LookupError: no such word"),
+        ("says_text", "it is str; it must be a finite number"),
+    ):
+        code, table, _ = await bookings.command(*whatif, f"{MODULE}:{function}")
+        assert (code, table["rows"][0].get("score"), table["rows"][0]["outcome"]) == (1, None, "other")
+        assert why in table["rows"][0]["error"]
+
+
+async def test_a_score_that_no_worker_has_starts_no_run(bookings: Bookings) -> None:
+    run_id, name = await bookings.run([DONE]), f"none-{uuid.uuid4().hex[:6]}"
+    code, _, error = await bookings.command("whatif", "--runs", run_id, "--name", name, "--score", "checks:missing")
+    assert code == 2
+    assert "'checks:missing'" in error
+    assert f"{MODULE}:is_right" in error
+    assert [each.id async for each in bookings.lab.client.list_workflows(f'WorkflowId STARTS_WITH "{name}-"')] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ((), "give --runs with the ids of runs, or --agent"),
+        (("--runs", "no-such-run"), "there is no run 'no-such-run'"),
+        (("--agent", "nobody"), "the agent 'nobody' has no ended run"),
+        (("--runs", "x", "--at", "soon"), "--at is 'soon'"),
+        (("--runs", "x", "--model", "gpt"), "cannot be used"),
+        (("--runs", "x", "--name", "a b"), "The name 'a b' cannot be that of an experiment"),
+        (
+            ("--runs", "x", "--model", "openai-chat:nowhere", "--max-cost", "1"),
+            "the price of openai-chat:nowhere is not known",
+        ),
+        (("--runs", "x", "--max-cost", "0"), "--max-cost is 0"),
+        (("--runs", "x", "--baseline", "/nowhere.json"), "--baseline: /nowhere.json cannot be read"),
+    ],
+)
+async def test_a_wrong_whatif_is_refused_with_a_sentence(bookings: Bookings, words: tuple[str, ...], why: str) -> None:
+    run_id = await bookings.run([DONE]) if "x" in words else ""
+    code, _, error = await bookings.command("whatif", *(run_id if word == "x" else word for word in words))
+    assert (code, why in " ".join(error.split())) == (2, True), error
+
+
+async def test_runs_that_cannot_be_forked_are_skipped_and_deleted_ones_say_so(bookings: Bookings) -> None:
+    """A step that there is not; a run that was deleted after its fork had begun."""
+    run_id = await bookings.run(answering("done"))
+    code, table, _ = await bookings.command("whatif", "--runs", run_id, "--at", "9", "--json")
+    [row] = table["rows"]
+    assert (code, row["outcome"], row["run_id"]) == (0, "skipped", None)
+    assert "There is no step 9" in row["error"]
+    ran = await bookings.lab.run(answering("done"), agent="booker", metadata={"bookings": str(bookings.file)})
+    held = asyncio.Event()
+    bookings.lab.model.script(ran.id, [Turn(text="done", wait=held)])
+    asking = asyncio.create_task(bookings.command("whatif", "--runs", ran.id, "--json"))
+    await bookings.lab.model.wait_for_requests(3, ran.id)
+    await delete(bookings.lab.client, ran)
+    held.set()
+    _, table, _ = await asking
+    [row] = table["rows"]
+    assert row["outcome"] == "failed"
+    assert "is no longer on this server" in row["error"]
+
+
+async def test_the_cost_is_reserved_before_a_run_begins(bookings: Bookings) -> None:
+    """Twice the tokens of the earlier run at the model's prices: its own limit. What does not fit is skipped."""
+    bookings.lab.model.script("paid", lambda body, nth: call("book", BOOK % 1) if nth < 5 else DONE)
+    runs = [await bookings.run(answering("done")) for _ in range(3)]
+    words = [
+        "whatif",
+        "--runs",
+        *runs,
+        "--model",
+        "openai-chat:paid",
+        "--json",
+        "--name",
+        name := f"paid-{uuid.uuid4().hex[:6]}",
+    ]
+    _, table, _ = await bookings.command(
+        *words, "--max-cost", "8.5", "--unrecorded", "error"
+    )  # 20 tokens are 2 USD; 4 a row
+    rows = table["rows"]
+    assert sorted(row["outcome"] for row in rows) == ["failed", "failed", "skipped"]
+    assert {row["usd"] for row in rows if row["outcome"] == "failed"} == {4.0}
+    assert all("max_cost" in row["error"] for row in rows if row["outcome"] == "failed")
+    assert "--max-cost does not suffice" in next(row["error"] for row in rows if row["outcome"] == "skipped")
+    assert len([each async for each in bookings.lab.client.list_workflows(f'WorkflowId STARTS_WITH "{name}-"')]) == 2
+    _, table, _ = await bookings.command("whatif", "--runs", runs[0], "--max-cost", "9", "--json")
+    assert (table["rows"][0]["outcome"], "the price of" in table["rows"][0]["error"]) == ("skipped", True)
+
+
+async def cases_of(bookings: Bookings, folder: Path, count: int) -> list[str]:
+    """Cases of runs in a folder; returns the runs' ids."""
+    folder.mkdir()
+    runs = [await bookings.run(answering(f"answer {number}")) for number in range(count)]
+    for run_id in runs:
+        case = await export_case(bookings.lab.client, run_id)
+        (folder / f"{run_id}.json").write_text(case.model_dump_json())
+    return sorted(runs)
+
+
+async def test_cases_are_evaluated_with_recorded_tools_and_compared_with_a_baseline(
+    bookings: Bookings, tmp_path: Path
+) -> None:
+    runs = await cases_of(bookings, tmp_path / "cases", 4)
+    before = bookings.booked
+    words = [
+        "eval",
+        str(tmp_path / "cases"),
+        "--agent",
+        "booker",
+        "--score",
+        f"{MODULE}:is_right",
+        "--repeat",
+        "2",
+        "--json",
+    ]
+    code, table, _ = await bookings.command(*words, "--at-least", "1")
+    assert (code, table["means"]) == (0, {"score": 1.0})
+    assert [(row["id"], row["outcome"], row.get("repetition", 1)) for row in table["rows"]] == [
+        (run_id, "same", n) for run_id in runs for n in (1, 2)
+    ]
+    (tmp_path / "before.json").write_text(json.dumps(table))
+    bookings.lab.model.script(runs[1], answering("something else"))
+    code, table, _ = await bookings.command(*words, "--at-least", "0.9", "--baseline", str(tmp_path / "before.json"))
+    assert (code, table["means"]) == (1, {"score": 0.75})
+    assert table["baseline"] == {"better": [], "worse": [runs[1]], "changed": []}
+    (tmp_path / "worse.json").write_text(json.dumps(table))
+    bookings.lab.model.script(runs[1], answering(next(row["id"] for row in table["rows"])))
+    other = f"other-{uuid.uuid4().hex[:6]}"
+    bookings.lab.model.script(other, answering("always this"))
+    _, table, _ = await bookings.command(
+        *words, "--model", f"openai-chat:{other}", "--baseline", str(tmp_path / "worse.json")
+    )
+    assert table["baseline"] == {"better": [], "worse": [each for each in runs if each != runs[1]], "changed": []}
+    assert bookings.booked == before
+    code, text, _ = await bookings.command(*words[:-1], "--baseline", str(tmp_path / "worse.json"))
+    assert (code, "better: none" in text, "mean: score" in text) == (0, True, True)
+
+
+async def test_lines_are_tasks_whose_tools_run_after_a_question(bookings: Bookings, tmp_path: Path) -> None:
+    """`expected` decides on the outcome, and is what a score compares with."""
+    task = {"prompt": "Book.", "metadata": {"bookings": str(bookings.file)}, "model": "openai-chat:booker"}
+    lines = [{"input": task, "expected": "done"}, {"input": task, "expected": "well"}, {"input": task}]
+    (tmp_path / "tasks.jsonl").write_text("\n".join(map(json.dumps, lines)) + "\n")
+    bookings.lab.model.script("booker", answering("done"))
+    words = ["eval", str(tmp_path / "tasks.jsonl"), "--agent", "booker", "--score", f"{MODULE}:is_right", "--json"]
+    code, _, error = await bookings.command(*words)
+    assert (code, "Tools run, in 3 runs of booker: book." in error, "use --yes" in error) == (2, True, True)
+    assert sum(bookings.booked.values()) == 0
+    code, table, _ = await bookings.command(*words, "--yes")
+    assert (code, [row["outcome"] for row in table["rows"]]) == (0, ["same", "other", "other"])
+    assert [row["id"] for row in table["rows"]] == ["tasks.jsonl:1", "tasks.jsonl:2", "tasks.jsonl:3"]
+    assert [row["score"] for row in table["rows"]] == [1.0, 0.0, 0.0]
+    assert sum(bookings.booked.values()) == 3
+    (tmp_path / "talk.jsonl").write_text('{"input": "Hello."}\n')
+    bookings.lab.model.script("talker", [DONE])
+    code, table, _ = await bookings.command("eval", str(tmp_path / "talk.jsonl"), "--agent", "talker", "--json")
+    assert (code, table["rows"][0]["outcome"]) == (0, "other")
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "why"),
+    [
+        ("a.jsonl", "{", "line 1 is not JSON"),
+        ("a.jsonl", '{"task": "x"}', 'must be one JSON object with "input"'),
+        ("a.jsonl", '{"input": {"agent": "talker", "prompt": "x"}}', "is of the agent 'talker', not of 'booker'"),
+        ("a.jsonl", '{"input": ""}', '"prompt" is empty'),
+        ("a.json", "{", "is not JSON"),
+        ("a.json", '{"version": 7}', "is a case of version 7"),
+        ("a.txt", "x", "has no case"),
+        ("", "", "has no case"),
+    ],
+)
+async def test_cases_that_cannot_be_used_are_refused(
+    bookings: Bookings, tmp_path: Path, file: str, text: str, why: str
+) -> None:
+    (tmp_path / "cases").mkdir()
+    if file:
+        (tmp_path / "cases" / file).write_text(text)
+    code, _, error = await bookings.command("eval", str(tmp_path / "cases"), "--agent", "booker", "--yes")
+    assert (code, why in " ".join(error.split())) == (2, True), error
+
+
+async def test_cases_of_another_agent_and_an_unknown_agent_are_refused(bookings: Bookings, tmp_path: Path) -> None:
+    [run_id] = await cases_of(bookings, tmp_path / "cases", 1)
+    code, _, error = await bookings.command("eval", str(tmp_path / "cases"), "--agent", "talker")
+    assert (code, "is a case of the agent 'booker', not of 'talker'" in " ".join(error.split())) == (2, True)
+    (tmp_path / "cases" / "again.json").write_text((tmp_path / "cases" / f"{run_id}.json").read_text())
+    code, _, error = await bookings.command("eval", str(tmp_path / "cases"), "--agent", "booker")
+    assert (code, f"two cases of the run '{run_id}'" in " ".join(error.split())) == (2, True)
+    (tmp_path / "t.jsonl").write_text('{"input": "x"}')
+    code, _, error = await bookings.command("eval", str(tmp_path / "t.jsonl"), "--agent", "nobody")
+    assert (code, "There is no agent 'nobody'" in error) == (2, True)
+
+
+async def test_lists_of_runs_leave_experiments_out_and_an_unknown_one_is_named(bookings: Bookings) -> None:
+    run_id, name = await bookings.run([DONE]), f"unlisted-{uuid.uuid4().hex[:6]}"
+    await bookings.command("whatif", "--runs", run_id, "--name", name)
+    _, listed, _ = await bookings.command("list", "--json", "--limit", "50")
+    assert f"{name}-1" in {run["id"] for run in listed}
+    assert f"mulligan-experiment-{name}" not in {run["id"] for run in listed}
+    code, _, error = await bookings.command("experiments", "no-such")
+    assert (code, "there is no experiment 'no-such'" in error) == (2, True)
+    assert await read_experiment(bookings.lab.client, "no-such") is None

@@ -1,0 +1,1 @@
+"""Experiments: many runs, and one table."""
