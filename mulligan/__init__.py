@@ -32,6 +32,7 @@ from mulligan.features.clearing import ClearToolResults
 from mulligan.features.code_mode import CodeMode
 from mulligan.features.compaction import Compaction
 from mulligan.features.guarded import Guarded
+from mulligan.features.guardrails import AnswerAgain, Guardrails
 from mulligan.features.skills import Skills
 from mulligan.features.tool_search import ToolSearch
 from mulligan.fixer import InvalidToolInput, ask_model
@@ -75,6 +76,7 @@ __all__ = [
     "AgentFeature",
     "AlreadyResumedError",
     "Answer",
+    "AnswerAgain",
     "Approvals",
     "AssistantMessage",
     "Audio",
@@ -95,6 +97,7 @@ __all__ = [
     "File",
     "ForkError",
     "Guarded",
+    "Guardrails",
     "Image",
     "InvalidActivityResultError",
     "InvalidRunInputError",

@@ -80,7 +80,7 @@ class Agent(Generic[OutputT]):
         max_handoffs: How often a run that begins with it may hand its conversation over.
         max_cost: USD after which a run ends with status `max_cost`. The prices of its models must be known.
         features: What it does beside that: `Compaction`, `ClearToolResults`, `ToolSearch`, `Skills`, `CodeMode`,
-            `Guarded`, `Background`, `Batch`, `Approvals`, `CallsInText`; each class once.
+            `Guarded`, `Guardrails`, `Background`, `Batch`, `Approvals`, `CallsInText`; each class once.
         handle_errors: The policy for failures (see `HandleErrors`).
         repair: As a tool's `fix`, for every tool of the agent; called after it.
         client_instructions: What becomes of instructions of clients of the HTTP server (`instructions`, system and developer

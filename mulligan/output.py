@@ -106,6 +106,17 @@ class OutputType:
             raise NotOfSchema(faults)
         return value
 
+    def read(self, output: JsonValue) -> Any:
+        """An output, as it is in a run's result, as an object of Python.
+
+        Raises:
+            ValueError: it is not valid; and whatever a user's own validators raise.
+        """
+        if not self.is_wrapped:
+            return self.validate(output)
+        wrapped = self.validate({_VALUE: output})
+        return getattr(wrapped, _VALUE) if isinstance(wrapped, BaseModel) else wrapped[_VALUE]
+
     def to_json(self, validated: Any) -> JsonValue:
         """A value that `validate` returned, as JSON with its defaults: the form in a run's result."""
         if self._adapter is None:
@@ -196,14 +207,11 @@ def _typed_output(run: RunResult[Any], output: Output) -> Any:
         )
     as_json = to_jsonable_python(run.output, by_alias=True)  # of a typed result it is an object already
     try:
-        validated = kind.validate({_VALUE: as_json} if kind.is_wrapped else as_json)
+        return kind.read(as_json)
     except ValueError as error:
         raise StructuredOutputValidationError(
             f"The run's output is not a {kind.name}: {error}", kind="invalid_output", tool_name=kind.name, source=error
         ) from error
-    if not kind.is_wrapped:
-        return validated
-    return getattr(validated, _VALUE) if isinstance(validated, BaseModel) else validated[_VALUE]
 
 
 def unwrap(kind: OutputType, value: JsonValue) -> JsonValue:

@@ -20,6 +20,7 @@ FEATURES = (
     "budgets",
     "clearing",
     "compaction",
+    "guardrails",
     "fallback",
     "background",
     "batch",
