@@ -124,6 +124,7 @@ class ToolOptions(TypedDict, total=False):
     on_demand: bool
     trust: Trust
     consequential: bool
+    strict: bool
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -133,7 +134,7 @@ class Tool:
     The options of `tool` are fields: `name`, `description`, `timeout`, `attempts`, `retry_on`, `fix`, `handle_errors`,
     `needs_approval`, `approval_timeout`, `approval_reminder`, `task_queue`, `queue_timeout`, `max_result_chars`, `local`,
     `once`, `isolated_env`, `deferred`, `deferred_timeout`, `result_type`, `on_cancel`, `on_demand`,
-    `trust`, `consequential`.
+    `trust`, `consequential`, `strict`.
 
     Attributes:
         function: The function that is called.
@@ -169,6 +170,7 @@ class Tool:
     on_demand: bool = False
     trust: Trust = "trusted"
     consequential: bool = False
+    strict: bool = False
     feature: str | None = None
     """The name of the feature that adds it to an agent."""
     mcp_server: str | None = None
@@ -296,6 +298,7 @@ class Tool:
             f"consequential must be True or False, but is {self.consequential!r}": not isinstance(
                 self.consequential, bool
             ),
+            f"strict must be True or False, but is {self.strict!r}": not isinstance(self.strict, bool),
         }
 
     def _deferral_faults(self) -> dict[str, bool]:
@@ -443,6 +446,7 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
     on_demand: bool = False,
     trust: Trust = "trusted",
     consequential: bool = False,
+    strict: bool = False,
 ) -> TypedTool[P, R] | Callable[[Callable[P, R]], TypedTool[P, R]]:
     """Declare a function, `def` or `async def`, as a tool.
 
@@ -493,6 +497,8 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
             texts of errors, are labelled so wherever they are shown (docs/hostile-content.md).
         consequential: A call must not be decided by such content: it pays, deletes, or sends. An agent with the feature
             `Guarded` asks a person, or denies it, once its context has an untrusted result.
+        strict: OpenAI's models can only write arguments that fit the schema, which must then be one of strict mode: every
+            field is required, and no others are allowed. Other providers ignore it.
 
     Raises:
         DeclarationError: no schema can be made of the signature, or an option cannot work.

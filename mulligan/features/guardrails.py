@@ -15,9 +15,6 @@ from mulligan.values import Message
 if TYPE_CHECKING:
     from mulligan.agent import Agent
 
-InputGuardrail = Callable[[list[Message], ToolContext], str | Awaitable[str | None] | None]
-OutputGuardrail = Callable[[Any, ToolContext], str | Awaitable[str | None] | None]
-Validator = Callable[[Any, ToolContext], Any]
 LONGEST_TIMEOUT = 300.0
 """Seconds for the functions of one check: a model's answer waits for them."""
 
@@ -45,9 +42,9 @@ class Guardrails(AgentFeature):
         timeout: Seconds (300 at most) for the functions of one check.
     """
 
-    input: Sequence[InputGuardrail] = ()
-    output: Sequence[OutputGuardrail] = ()
-    validators: Sequence[Validator] = ()
+    input: Sequence[Callable[[list[Message], ToolContext], str | Awaitable[str | None] | None]] = ()
+    output: Sequence[Callable[[Any, ToolContext], str | Awaitable[str | None] | None]] = ()
+    validators: Sequence[Callable[[Any, ToolContext], Any]] = ()
     retries: int | None = None
     timeout: float = 60
 

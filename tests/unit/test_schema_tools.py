@@ -27,6 +27,7 @@ from mulligan import (
 from mulligan.activities.list_agents import agent_json
 from mulligan.activities.registry import Registry
 from mulligan.activities.run_agents import RunAgents
+from mulligan.activities.tool_running.resources import Resources
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from mulligan.testing import ScriptedModel, run_agent
 from mulligan.wire.run_context import RunContext
@@ -263,7 +264,7 @@ def test_the_tools_of_a_function_are_named_by_it_in_lists_of_agents() -> None:
 async def test_the_agents_of_few_runs_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mulligan.activities.run_agents.MOST_KEPT", 3)
     agent = lister(lambda _: list(shop().listed_tools))
-    agents = RunAgents(Registry([agent]), ToolRuntime(), ())
+    agents = RunAgents(Registry([agent]), ToolRuntime(), (), Resources({}, {}, {}))
     for number in range(9):
         context = RunContext(agent="shop", trace=f"trace {number}", input=RunInput(agent="shop"))
         found = await agents.find(context)
