@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from mulligan.adopt.adopt import adopt
 from mulligan.agent import Agent
 from mulligan.content import Audio, ContentError, File, Image, Media, Part, Text
 from mulligan.endpoint_model import Model
@@ -150,6 +151,7 @@ __all__ = [
     "UpdateRefusedError",
     "Usage",
     "UserMessage",
+    "adopt",
     "ask_model",
     "connect",
     "data_converter",
