@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import JsonValue, TypeAdapter
@@ -177,7 +177,7 @@ class _Calls:
     def _context(self, function: Any) -> ToolContext:
         request, name = self.request, callable_name(function)
         call = ToolCall(id=f"{name}_{request.step}", name=name, arguments="")
-        return tool_context(
+        context = tool_context(
             request.where,
             call,
             step=request.step,
@@ -186,6 +186,7 @@ class _Calls:
             digest="",
             attempt=activity.info().attempt,
         )
+        return replace(context, pinned={"output_type": getattr(request, "type", None)})
 
 
 def _output(agent: Agent, request: CheckOutput) -> Any:
@@ -193,8 +194,7 @@ def _output(agent: Agent, request: CheckOutput) -> Any:
     declared = agent.declared_output
     if request.type is None or declared is None:
         return request.value
-    kind = declared.type_named(request.type) or declared.whole
-    return kind.read(request.value)
+    return declared.read(request.type, request.value)
 
 
 def _text(returned: Any) -> str:

@@ -27,8 +27,8 @@ class AnswerAgain(Exception):
 class Guardrails(AgentFeature):
     """Functions, sync or async, that check the input of a turn, and its final answer.
 
-    The context of a function is a `ToolContext`, whose `call_id` is the function's name and the step. A guardrail that
-    fails, or takes too long, refuses.
+    The context of a function is a `ToolContext`, whose `call_id` is the function's name and the step, and whose `pinned` has
+    the name of the answer's `output_type`. A guardrail that fails, or takes too long, refuses.
 
     Args:
         input: Functions of (the conversation: a list of Messages that ends with the user's; the context), called before the

@@ -10,6 +10,7 @@ import asyncio
 import importlib
 import json
 import os
+import re
 import sys
 import types
 import uuid
@@ -17,6 +18,7 @@ import warnings
 from typing import Any
 
 from pydantic_core import to_jsonable_python
+from temporalio.client import WorkflowFailureError
 
 from mulligan import adopt, connect
 from mulligan.observe.telemetry import Telemetry
@@ -35,7 +37,7 @@ def request(recorded: Recorded) -> dict[str, Any]:
     sent = recorded.json
     tools = [_tool(each) for each in sent.get("tools", [])]
     system = [each for each in recorded.conversation if each.get("role") in ("system", "developer")]
-    instructions = [sent.get("instructions"), *(_text(each["content"]) for each in system)]
+    instructions = [*(_text(each["content"]) for each in system), sent.get("instructions")]
     return {
         "instructions": "\n\n".join(filter(None, instructions)),
         "items": [_item(each) for each in recorded.conversation if each not in system],
@@ -50,6 +52,10 @@ def _tool(tool: dict[str, Any]) -> dict[str, Any]:
         return {name: value for name, value in tool.items() if value is not None}
     if tool["name"].lower().startswith("transfer_to_"):
         return {"name": tool["name"].lower()}
+    if tool["name"].startswith(("final_result", "return_")):  # an output: its description is the framework's
+        takes = _schema(tool["parameters"])
+        takes.pop("description", None)
+        return {"name": tool["name"], "takes": takes}
     strict = bool(tool.get("strict"))
     return {
         "name": tool["name"],
@@ -106,10 +112,14 @@ def _value(text: str) -> Any:
     """A result: theirs may be the text of a Python value where ours is its JSON. The words of a handoff do not count."""
     if text.startswith(("The conversation was handed over", '{"assistant":')):
         return "handed over"
+    if refused := re.match(r"(?s)The validator `\w+` does not accept the answer\.\s*(.*)", text):
+        text = refused[1]
+    text = text.removesuffix("\n\nFix the errors and try again.").strip()
     try:
-        return json.loads(text)
+        value = json.loads(text)
     except ValueError:
         return text
+    return value["error"] if isinstance(value, dict) and [*value] == ["error"] else value
 
 
 async def _ours(example: Example, client: Any, telemetry: Telemetry) -> Any:
@@ -123,7 +133,12 @@ async def _ours(example: Example, client: Any, telemetry: Telemetry) -> Any:
         handle = await client.start_workflow(
             "AgentWorkflow", {"agent": module.agent.name, "prompt": example.prompt}, id=name, task_queue=queue
         )
-        result: Any = await handle.result()
+        try:
+            result: Any = await handle.result()
+        except WorkflowFailureError:
+            if example.ends == "failed":
+                return example.ends
+            raise
     if example.ends == "refused":
         return f"{REFUSED}{result['reason'].split('`')[1]}" if result["status"] == "refused" else result
     return result["output"] if result["status"] == example.ends else result

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, Field
 
+from mulligan.output import TEXT
 from mulligan.wire.guardrails import CHECK_INPUT, CHECK_OUTPUT, Checked, CheckInput, CheckOutput, OutputChecked
 from mulligan.wire.model_call import AcceptedOutput, GuardContext, ModelAnswer, ModelCall, PreparedCall
 from mulligan.workflows import limits
@@ -19,8 +20,6 @@ from mulligan.workflows.turn import output_value, status_of
 if TYPE_CHECKING:
     from mulligan.workflows.running_agent import RunningAgent
 
-_TEXT = "str"
-"""The name of the output type of a text that validators have changed."""
 _ROW = Schedule(retry=limits.OPEN_RUN_RETRY, has_heartbeat=True)
 
 
@@ -85,7 +84,7 @@ class Guardrails(Feature):
             self._reject(answer, checked)
         elif checked.is_changed:
             call_index = output.call if output else None
-            kind = output.type if output else _TEXT
+            kind = output.type if output else TEXT
             answer.output = AcceptedOutput(type=kind, call=call_index, value=checked.value)
         return answer
 
