@@ -14,7 +14,7 @@ from agents.tool_context import ToolContext as CallContext
 from pydantic import BaseModel
 
 from mulligan.adopt import openai_agents_privates as privates
-from mulligan.adopt.terms import Terms, again, awaited, guardrails, refuse, warn
+from mulligan.adopt.terms import Terms, again, awaited, guardrails, mcp_server, refuse, warn
 from mulligan.agent import Agent
 from mulligan.content import Image, Text
 from mulligan.errors import InvalidToolInputError
@@ -230,12 +230,12 @@ def _mcp_server(server: Any) -> McpServer:
     options: dict[str, Any] = {"include": include, "exclude": exclude}
     if server.client_session_timeout_seconds:
         options["timeout"] = server.client_session_timeout_seconds
-    name = "".join(each if each.isalnum() else "_" for each in server.name).strip("_").replace("__", "_")[:32]
     if isinstance(server, MCPServerStdio):
-        plain = {each: value for each, value in dict(params.get("env") or {}).items() if value is not None}
-        command = [params["command"], *params.get("args", [])]
-        return McpServer(name or "mcp", command=command, env=plain, cwd=params.get("cwd"), **options)
-    return McpServer(name or "mcp", url=params["url"], headers=params.get("headers") or {}, **options)
+        program = {"command": [params["command"], *params.get("args", [])], "env": params.get("env") or {}}
+        options |= program | {"cwd": params.get("cwd")}
+    else:
+        options |= {"url": params["url"], "headers": params.get("headers") or {}}
+    return mcp_server({"name": server.name, **options})
 
 
 class _Functions:

@@ -16,7 +16,7 @@ from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, FunctionTools
 from pydantic_ai.usage import RunUsage
 
 from mulligan.adopt import pydantic_ai_privates as privates
-from mulligan.adopt.terms import Terms, again, awaited, guardrails, refuse, warn
+from mulligan.adopt.terms import Terms, again, awaited, guardrails, mcp_server, refuse, warn
 from mulligan.agent import Agent
 from mulligan.content import Image
 from mulligan.errors import InvalidToolInputError, ToolTimeoutError
@@ -73,12 +73,16 @@ def adopted(agent: sdk.Agent[Any, Any], terms: Terms) -> Agent[Any]:
             ToolStrategy(schemas, or_text=outputs.or_text) if outputs.mode == "tool" else ProviderStrategy(schemas[0])
         )
     has_functions = outputs.mode != "text" or outputs.validators() or functions.reads_text
+    others: dict[str, Any] = {}
+    if isinstance(settings.get("timeout"), int | float):
+        others["model_timeout"] = settings["timeout"]
     return Agent(
         name=name,
         description=str(agent.description or ""),
         model=model,
         instructions=functions.instructions(),
         tools=functions.tools(),
+        mcp=[mcp_server(options) for each in agent.toolsets if (options := privates.mcp_options(each))],
         output=output,
         features=guardrails(
             name,
@@ -87,7 +91,7 @@ def adopted(agent: sdk.Agent[Any, Any], terms: Terms) -> Agent[Any]:
         ),
         parallel_tool_calls=settings.get("parallel_tool_calls") is not False,
         model_settings=_settings(settings, provider),
-        **({"model_timeout": float(settings["timeout"])} if isinstance(settings.get("timeout"), int | float) else {}),
+        **others,
     )
 
 
@@ -151,7 +155,8 @@ class _Functions:
 
     def __init__(self, agent: sdk.Agent[Any, Any], terms: Terms, provider: str) -> None:
         self._agent, self._terms = agent, terms
-        self._toolset: CombinedToolset[Any] = CombinedToolset(agent.toolsets)
+        self._toolsets = [each for each in agent.toolsets if privates.mcp_options(each) is None]
+        self._toolset: CombinedToolset[Any] = CombinedToolset(self._toolsets)
         self._native = [each for tool in privates.native_tools(agent) if (each := _native(tool, provider)) is not None]
 
     @property
@@ -178,9 +183,9 @@ class _Functions:
 
     def tools(self) -> Any:
         """The tools; a function where it depends on the run which there are."""
-        plain = [each for each in self._agent.toolsets if isinstance(each, FunctionToolset)]
+        plain = [each for each in self._toolsets if isinstance(each, FunctionToolset)]
         declared = [tool for toolset in plain for tool in toolset.tools.values()]
-        if len(plain) == len(self._agent.toolsets) and not any(tool.prepare for tool in declared):
+        if len(plain) == len(self._toolsets) and not any(tool.prepare for tool in declared):
             # Nothing of it waits for anything; but an event loop may be running already.
             with ThreadPoolExecutor(1) as pool:
                 return pool.submit(asyncio.run, self._listed(self._bare_context(None))).result()
@@ -280,5 +285,5 @@ def _result(returned: Any) -> Any:
     if isinstance(value, ImageUrl):
         return Image(url=value.url)
     if isinstance(value, BinaryContent) and value.is_image:
-        return Image(data=value.data, media_type=value.media_type)  # type: ignore[arg-type]
+        return Image(data=value.data, media_type=value.media_type)
     return value

@@ -64,6 +64,25 @@ def native_tools(agent: Agent[Any, Any]) -> list[Any]:
     return [each for each in agent._cap_native_tools if type(each).__name__ != "ToolSearchTool"]
 
 
+def mcp_options(toolset: Any) -> dict[str, Any] | None:
+    """The options of an `McpServer` that is the server of a toolset; None for another toolset, or one with hooks."""
+    if (
+        type(toolset).__name__ != "MCPToolset"
+        or toolset.process_tool_call
+        or toolset._auth_func
+        or toolset._headers_func
+    ):
+        return None
+    transport, name = toolset.client.transport, toolset.id or "mcp"
+    kinds = [each.__name__ for each in type(transport).__mro__]
+    if "StdioTransport" in kinds:
+        command = [transport.command, *transport.args]
+        return {"name": name, "command": command, "env": dict(transport.env or {}), "cwd": transport.cwd}
+    if "StreamableHttpTransport" in kinds and transport.auth is None:
+        return {"name": name, "url": str(transport.url), "headers": dict(transport.headers or {})}
+    return None
+
+
 def retries(agent: Agent[Any, Any]) -> tuple[int, int]:
     """How often a tool may ask for another call, and how often an output may be refused."""
     return agent._max_tool_retries, agent._max_output_retries
@@ -132,10 +151,10 @@ class Outputs:
 def is_strict(tool: ToolDefinition) -> bool:
     """Whether pydantic-ai sends a tool to OpenAI in strict mode: where that is not declared, if its schema allows it."""
     if tool.strict is not None:
-        return tool.strict
+        return bool(tool.strict)
     transformer = OpenAIJsonSchemaTransformer(tool.parameters_json_schema, strict=None)
     transformer.walk()
-    return transformer.is_strict_compatible
+    return bool(transformer.is_strict_compatible)
 
 
 def retry_text(content: Any) -> str:

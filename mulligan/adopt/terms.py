@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import re
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from mulligan.agent import Agent
 from mulligan.errors import DeclarationError
 from mulligan.features import parts
 from mulligan.features.agent_feature import AgentFeature
+from mulligan.mcp import MAX_NAME_CHARS, McpServer
 from mulligan.tool import ToolContext
 
 
@@ -51,6 +53,12 @@ def refuse(agent: str, reasons: Iterable[str]) -> None:
 def warn(agent: str, what: str) -> None:
     """Warn about a part of an agent that is left out. `what`: a sentence that names it."""
     warnings.warn(f"adopt: agent {agent!r}: {what}", UserWarning, stacklevel=5)
+
+
+def mcp_server(options: Mapping[str, Any]) -> McpServer:
+    """A server with these options. What its name has that no name of a tool may have becomes `_`."""
+    name = re.sub(r"[^A-Za-z0-9-]+", "_", options["name"])[:MAX_NAME_CHARS].strip("_")
+    return McpServer(**{**options, "name": name or "mcp"})
 
 
 def guardrails(agent: str, **options: Any) -> list[AgentFeature]:

@@ -63,7 +63,7 @@ async def python(request: pytest.FixtureRequest) -> tuple[str, Path]:
 async def test_examples_run_as_by_their_own_runner(python: tuple[str, Path], temporal: DevServer) -> None:
     framework, program = python
     lines = (
-        await run_program(program, "-m", "tests.support.compare_adopted", framework, temporal=temporal)
+        await run_program(program, "-m", "tests.support.adopting.compare_adopted", framework, temporal=temporal)
     ).splitlines()
     compared: list[dict[str, Any]] = [json.loads(line) for line in lines]
     assert len(compared) >= 10
@@ -75,7 +75,7 @@ async def test_examples_run_as_by_their_own_runner(python: tuple[str, Path], tem
 @pytest.mark.timeout(SECONDS_TO_INSTALL)
 async def test_what_does_not_carry_over_is_refused_or_warned_about_by_name(python: tuple[str, Path]) -> None:
     framework, program = python
-    test = f"tests/support/adopting_{framework}.py"
+    test = f"tests/support/adopting/adopting_{framework}.py"
     printed = await run_program(
         program, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "addopts=", "--noconftest", test
     )

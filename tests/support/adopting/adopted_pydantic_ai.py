@@ -13,7 +13,7 @@ from pydantic_ai.models.openai import OpenAIResponsesModel
 from pydantic_ai.tools import Tool, ToolDefinition
 from pydantic_ai.toolsets import FunctionToolset
 
-from tests.support.adopted_example import Example
+from tests.support.adopting.adopted_example import Example
 from tests.support.openai_turn import Turn
 
 

@@ -29,7 +29,7 @@ from agents import (
 from openai import AsyncOpenAI
 from pydantic import BaseModel, Field
 
-from tests.support.adopted_example import Example
+from tests.support.adopting.adopted_example import Example
 from tests.support.openai_turn import Turn
 
 set_tracing_disabled(True)

@@ -97,7 +97,7 @@ def noticed(context: Any) -> None:
     del context
 
 
-REFUSED = {
+REFUSED: dict[str, dict[str, Any]] = {
     "Its prompt is kept at OpenAI": {"prompt": {"id": "pmpt_1"}},
     "Its tool_use_behavior": {"tool_use_behavior": "stop_on_first_tool"},
     "Its tool_choice 'required'": {"model_settings": ModelSettings(tool_choice="required")},
@@ -128,7 +128,7 @@ def test_parts_that_cannot_be_carried_over_are_refused_by_name(said: str) -> Non
     assert str(refused.value).startswith(f"adopt: agent 'odd' cannot be carried over. {said}")
 
 
-WARNED = {
+WARNED: dict[str, dict[str, Any]] = {
     "its hooks are not called": {"hooks": AgentHooks()},
     "the client of its model": {"model": OpenAIChatCompletionsModel("gpt-4.1", AsyncOpenAI(api_key="test"))},
     "its setting store is left out": {"model_settings": ModelSettings(store=True)},

@@ -24,7 +24,7 @@ from mulligan import adopt, connect
 from mulligan.observe.telemetry import Telemetry
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from tests.support.adopted_example import Example
+from tests.support.adopting.adopted_example import Example
 from tests.support.openai_server import OpenAIServer, Recorded
 
 MODEL = "gpt-test"
@@ -148,7 +148,7 @@ async def main(framework: str) -> None:
     """Run all examples of a framework."""
     async with OpenAIServer() as server:
         os.environ |= {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "test", "OTEL_SDK_DISABLED": "true"}
-        module = importlib.import_module(f"tests.support.adopted_{framework}")
+        module = importlib.import_module(f"tests.support.adopting.adopted_{framework}")
         client, telemetry = await connect(os.environ["TEMPORAL_ADDRESS"]), Telemetry()
         for example in module.EXAMPLES:
             told: dict[str, Any] = {"name": example.name}
