@@ -10,6 +10,7 @@ from mulligan.activities.mcp.servers import OfferedTools
 from mulligan.activities.models.resolve_models import model_patience, resolve_models
 from mulligan.activities.run_data.definitions import define
 from mulligan.activities.services import Services
+from mulligan.activities.tool_running.tool_context import given_to
 from mulligan.agent import Agent, AgentTool, with_sub_agents
 from mulligan.durations import seconds
 from mulligan.errors import InvalidRunInputError
@@ -58,8 +59,8 @@ async def _instructions(services: Services, agent: Agent, run_input: RunInput) -
         return run_input.forked_from.instructions
     if isinstance(agent.instructions, str):
         return agent.instructions
-    limit = INSTRUCTIONS_LIMIT
-    instructions = await services.runtime.run(agent.instructions, (run_input,), limit=limit, read=str)
+    given = given_to(agent.instructions, agent.name, run_input, services.resources.of_agent(agent.name))
+    instructions = await services.runtime.run(agent.instructions, given, limit=INSTRUCTIONS_LIMIT, read=str)
     return str(well_formed(instructions))
 
 

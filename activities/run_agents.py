@@ -12,7 +12,9 @@ from typing import Any
 
 from mulligan.activities.agent_files.agent_versions import AgentVersions
 from mulligan.activities.registry import Registry
+from mulligan.activities.tool_running.resources import Resources
 from mulligan.activities.tool_running.thread_bounds import TookTooLong
+from mulligan.activities.tool_running.tool_context import given_to
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from mulligan.agent import Agent, AgentTool
 from mulligan.errors import DeclarationError, InvalidRunInputError, truncated
@@ -40,6 +42,7 @@ class RunAgents:
     runtime: ToolRuntime
     endpoints: Container[str]
     versions: AgentVersions
+    resources: Resources
     _kept: OrderedDict[tuple[str, str], Agent] = field(default_factory=OrderedDict)
     """By the trace of the run, which no other turn of any conversation has, and the agent's name."""
     _failed: OrderedDict[tuple[str, str], float] = field(default_factory=OrderedDict)
@@ -70,8 +73,9 @@ class RunAgents:
         """
         if not callable(agent.tools):
             return agent
-        given = (run_input.without_conversation,)
+        resources = self.resources.of_agent(agent.name)
         try:
+            given = given_to(agent.tools, agent.name, run_input.without_conversation, resources)
             tools = await self.runtime.ask(agent.tools, given, limit=TOOLS_LIMIT, read=_as_list)
             built = agent.with_tools(tools)
             built.check_tools()

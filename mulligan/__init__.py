@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from mulligan.adopt.adopt import adopt
 from mulligan.agent import Agent
 from mulligan.content import Audio, ContentError, File, Image, Media, Part, Text
 from mulligan.endpoint_model import Model
@@ -32,6 +33,7 @@ from mulligan.features.clearing import ClearToolResults
 from mulligan.features.code_mode import CodeMode
 from mulligan.features.compaction import Compaction
 from mulligan.features.guarded import Guarded
+from mulligan.features.guardrails import AnswerAgain, Guardrails
 from mulligan.features.skills import Skills
 from mulligan.features.tool_search import ToolSearch
 from mulligan.fixer import InvalidToolInput, ask_model
@@ -77,6 +79,7 @@ __all__ = [
     "AgentFeature",
     "AlreadyResumedError",
     "Answer",
+    "AnswerAgain",
     "Approvals",
     "AssistantMessage",
     "Audio",
@@ -97,6 +100,7 @@ __all__ = [
     "File",
     "ForkError",
     "Guarded",
+    "Guardrails",
     "Image",
     "InvalidActivityResultError",
     "InvalidRunInputError",
@@ -150,6 +154,7 @@ __all__ = [
     "UpdateRefusedError",
     "Usage",
     "UserMessage",
+    "adopt",
     "ask_model",
     "connect",
     "data_converter",

@@ -27,7 +27,6 @@ from mulligan.once import Once
 from mulligan.output import Output, ProviderStrategy, Strategy, ToolStrategy
 from mulligan.policy import HandleErrors
 from mulligan.provider_tool import ProviderTool
-from mulligan.run_input import RunInput
 from mulligan.schema.arguments_model import arguments_model
 from mulligan.sub_agent_output import SubAgentOutput
 from mulligan.tool import Tool, ToolContext, ToolError
@@ -35,8 +34,8 @@ from mulligan.values import OutputT, ToolCall
 
 Tools = Sequence[Tool | ProviderTool]
 """Tools that workers run, and tools that providers run."""
-Instructions = str | Callable[[RunInput], str | Awaitable[str]]
-"""A system prompt, or a function of the run's input that returns one."""
+Instructions = str | Callable[..., str | Awaitable[str]]
+"""A system prompt, or a function that returns one."""
 F = TypeVar("F", bound=AgentFeature)
 Guard = Callable[[ToolCall, ToolContext], str | Awaitable[str | None] | None]
 """Returns why a call is denied, or None to let it run."""
@@ -62,11 +61,13 @@ class Agent(Generic[OutputT]):
         model: `openai:NAME` (Responses API), `openai-chat:NAME` (Chat Completions), `anthropic:NAME`, `google:NAME` or
             `scripted:NAME`, at an endpoint of the operator's with `provider@endpoint:NAME`; a `Model`, which has an endpoint
             of its own; or a list of them: the next one is called where one refuses a request or is unavailable.
-        instructions: The system prompt: a text, or a function of the RunInput, called once a run.
+        description: What it is good for, in a sentence or two: agents that may hand conversations to it read it.
+        instructions: The system prompt: a text, or a function of the RunInput, or of (RunInput, ToolContext), called once a
+            run. The context has no call; it has the `resources`.
         tools: The tools that the model may call, those that its provider runs (`ProviderTool`) among them: a list, or a
-            function, sync or async, of the RunInput without the conversation (`prompt`, `messages`, `resumed_from`) that
-            returns it. The function is called when a run opens, and again on each other worker that works on the run: it
-            must return the same tools for the same input.
+            function, sync or async, of the RunInput without the conversation (`prompt`, `messages`, `resumed_from`), or of
+            that and a ToolContext without a call, that returns it. The function is called when a run opens, and again on
+            each other worker that works on the run: it must return the same tools for the same input.
         mcp: Servers of the Model Context Protocol; the model may call their tools too, as `server__tool`.
         handoffs: Agents, or their names, that the model may hand the conversation to, by the tools `transfer_to_NAME`: the
             run goes on with the other agent's instructions, tools and model.
@@ -81,7 +82,7 @@ class Agent(Generic[OutputT]):
         max_handoffs: How often a run that begins with it may hand its conversation over.
         max_cost: USD after which a run ends with status `max_cost`. The prices of its models must be known.
         features: What it does beside that: `Compaction`, `ClearToolResults`, `ToolSearch`, `Skills`, `CodeMode`,
-            `Guarded`, `Background`, `Batch`, `Approvals`, `CallsInText`; each class once.
+            `Guarded`, `Guardrails`, `Background`, `Batch`, `Approvals`, `CallsInText`; each class once.
         handle_errors: The policy for failures (see `HandleErrors`).
         repair: As a tool's `fix`, for every tool of the agent; called after it.
         client_instructions: What becomes of instructions of clients of the HTTP server (`instructions`, system and developer
@@ -103,8 +104,9 @@ class Agent(Generic[OutputT]):
 
     name: str
     model: str | Model | Sequence[str | Model]
+    description: str = ""
     instructions: Instructions = ""
-    tools: Tools | Callable[[RunInput], Tools | Awaitable[Tools]] = ()
+    tools: Tools | Callable[..., Tools | Awaitable[Tools]] = ()
     mcp: Sequence[McpServer] = ()
     handoffs: Sequence[Agent[Any] | str] = ()
     output: type[OutputT] | ToolStrategy[OutputT] | ProviderStrategy[OutputT] | UnionType | Mapping[str, Any] | None = (

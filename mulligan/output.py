@@ -33,6 +33,8 @@ __all__ = ["NotOfSchema", "Output", "OutputType", "ProviderStrategy", "ToolStrat
 T = TypeVar("T")
 Strategy = Literal["tool", "provider"]
 
+TEXT = "str"
+"""The name of the output type of a plain text, where that is one of several."""
 _VALUE = "value"
 
 
@@ -41,14 +43,17 @@ class ToolStrategy(Generic[OutputT]):
     """The model gives its answer as the arguments of an output tool: one tool for each member of a union.
 
     Args:
-        schema: A pydantic model, dataclass, TypedDict, a union of them, or a JSON schema as a dict.
+        schema: A pydantic model, dataclass, TypedDict, a union of them, or a JSON schema as a dict, or a list of these,
+            whose titles are the names of the tools.
         handle_errors: The policy for an output that is not valid; the agent's where None.
         tool_message_content: The text of the output call's result, for later turns of the conversation.
+        or_text: Whether the model may also give its answer as plain text, which is the output then.
     """
 
-    schema: type[OutputT] | UnionType | Mapping[str, Any]
+    schema: type[OutputT] | UnionType | Mapping[str, Any] | list[dict[str, Any]]
     handle_errors: HandleErrors | None = None
     tool_message_content: str | None = None
+    or_text: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +111,17 @@ class OutputType:
             raise NotOfSchema(faults)
         return value
 
+    def read(self, output: JsonValue) -> Any:
+        """An output, as it is in a run's result, as an object of Python.
+
+        Raises:
+            ValueError: it is not valid; and whatever a user's own validators raise.
+        """
+        if not self.is_wrapped:
+            return self.validate(output)
+        wrapped = self.validate({_VALUE: output})
+        return getattr(wrapped, _VALUE) if isinstance(wrapped, BaseModel) else wrapped[_VALUE]
+
     def to_json(self, validated: Any) -> JsonValue:
         """A value that `validate` returned, as JSON with its defaults: the form in a run's result."""
         if self._adapter is None:
@@ -115,13 +131,17 @@ class OutputType:
 
 @dataclass(frozen=True, eq=False)
 class Output:
-    """The declared output of an agent. `types` are a union's members, each a tool; `whole` is all of it in one schema."""
+    """The declared output of an agent. `types` are a union's members, each a tool; `whole` is all of it in one schema.
+
+    `or_text`: whether plain text is an output too.
+    """
 
     types: tuple[OutputType, ...]
     whole: OutputType
     strategy: Strategy | None = None
     handle_errors: HandleErrors | None = None
     tool_message_content: str | None = None
+    or_text: bool = False
 
     @classmethod
     def from_declaration(cls, given: Any) -> Output:
@@ -145,7 +165,8 @@ class Output:
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise TypeError(f"two types of its output are named {twice[0]!r}; give one another name.")
         whole = types[0] if len(types) == 1 else _type(schema)
-        return cls(tuple(types), whole, strategy, getattr(given, "handle_errors", None), content)
+        or_text = isinstance(given, ToolStrategy) and given.or_text
+        return cls(tuple(types), whole, strategy, getattr(given, "handle_errors", None), content, or_text)
 
     def strategy_for(self, model: str) -> Strategy:
         """The strategy for a model (`provider:NAME`): the declared one; otherwise by what its provider supports."""
@@ -156,6 +177,16 @@ class Output:
     def type_named(self, name: str) -> OutputType | None:
         """The member whose tool has that name."""
         return next((each for each in self.types if each.name == name), None)
+
+    def read(self, name: str | None, output: JsonValue) -> Any:
+        """A run's output as an object of Python. `name`: that of its type; None: it is not known.
+
+        Raises:
+            ValueError: it is not valid; and whatever a user's own validators raise.
+        """
+        if self.or_text and name == TEXT:
+            return output
+        return (self.type_named(name or "") or self.whole).read(output)
 
 
 @overload
@@ -196,14 +227,11 @@ def _typed_output(run: RunResult[Any], output: Output) -> Any:
         )
     as_json = to_jsonable_python(run.output, by_alias=True)  # of a typed result it is an object already
     try:
-        validated = kind.validate({_VALUE: as_json} if kind.is_wrapped else as_json)
+        return output.read(run.output_type, as_json)
     except ValueError as error:
         raise StructuredOutputValidationError(
             f"The run's output is not a {kind.name}: {error}", kind="invalid_output", tool_name=kind.name, source=error
         ) from error
-    if not kind.is_wrapped:
-        return validated
-    return getattr(validated, _VALUE) if isinstance(validated, BaseModel) else validated[_VALUE]
 
 
 def unwrap(kind: OutputType, value: JsonValue) -> JsonValue:
@@ -213,11 +241,15 @@ def unwrap(kind: OutputType, value: JsonValue) -> JsonValue:
 
 def _members(schema: Any) -> list[Any]:
     """A union's members, also where it is `Annotated` (with a discriminator); a single type is its only one."""
+    if isinstance(schema, list):
+        return schema
     bare = get_args(schema)[0] if get_origin(schema) is Annotated else schema
     return list(get_args(bare)) if get_origin(bare) in (Union, UnionType) else [schema]
 
 
 def _type(schema: Any) -> OutputType:
+    if isinstance(schema, list):  # each schema's references lead to its own parts
+        schema = {"type": "object", "anyOf": [{"$id": f"urn:mulligan:{n}", **each} for n, each in enumerate(schema)]}
     if isinstance(schema, dict):
         try:
             check_depth(schema)

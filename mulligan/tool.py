@@ -126,6 +126,7 @@ class ToolOptions(TypedDict, total=False):
     consequential: bool
     undo: Callable[..., Any] | None
     undo_attempts: int
+    strict: bool
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -135,7 +136,7 @@ class Tool:
     The options of `tool` are fields: `name`, `description`, `timeout`, `attempts`, `retry_on`, `fix`, `handle_errors`,
     `needs_approval`, `approval_timeout`, `approval_reminder`, `task_queue`, `queue_timeout`, `max_result_chars`, `local`,
     `once`, `isolated_env`, `deferred`, `deferred_timeout`, `result_type`, `on_cancel`, `on_demand`,
-    `trust`, `consequential`, `undo`, `undo_attempts`.
+    `trust`, `consequential`, `undo`, `undo_attempts`, `strict`.
 
     Attributes:
         function: The function that is called.
@@ -173,6 +174,7 @@ class Tool:
     consequential: bool = False
     undo: Callable[..., Any] | None = None
     undo_attempts: int = 1
+    strict: bool = False
     feature: str | None = None
     """The name of the feature that adds it to an agent."""
     mcp_server: str | None = None
@@ -300,6 +302,7 @@ class Tool:
             f"consequential must be True or False, but is {self.consequential!r}": not isinstance(
                 self.consequential, bool
             ),
+            f"strict must be True or False, but is {self.strict!r}": not isinstance(self.strict, bool),
         }
 
     def _undo_faults(self) -> dict[str, bool]:
@@ -477,6 +480,7 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
     consequential: bool = False,
     undo: Callable[..., Any] | None = None,
     undo_attempts: int = 1,
+    strict: bool = False,
 ) -> TypedTool[P, R] | Callable[[Callable[P, R]], TypedTool[P, R]]:
     """Declare a function, `def` or `async def`, as a tool.
 
@@ -531,6 +535,8 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
             values; ToolContext) that takes a call's effect back. `mulligan undo` calls it for the calls of a run that has
             ended (docs/undo.md). What it raises is why a call is not undone.
         undo_attempts: How often `undo` may be started for a call, whatever it ends with.
+        strict: OpenAI's models can only write arguments that fit the schema, which must then be one of strict mode: every
+            field is required, and no others are allowed. Other providers ignore it.
 
     Raises:
         DeclarationError: no schema can be made of the signature, or an option cannot work.

@@ -28,6 +28,7 @@ DOORS = {"mulligan.cli", "mulligan.testing", "mulligan.__main__", *FACADES}
 LAYERS = [
     {"mulligan.schema"},
     {"ground floor"},
+    {"mulligan.adopt"},
     {"mulligan.wire"},
     {"mulligan.observe", "mulligan.client", "mulligan.devserver"},
     {"mulligan.run_view"},
@@ -253,8 +254,8 @@ COMES_WITH = {
     "typing_extensions": "pydantic",
 }
 """Packages that are part of how one uses another one: who has the one has the other, in the version that belongs to it."""
-OF_USERS_TESTS = {"pytest"}
-"""What only `mulligan.testing` imports: who uses that has it."""
+OF_USERS = {"pytest", "agents", "pydantic_ai"}
+"""What only `mulligan.testing`, and `mulligan.adopt`, import: who uses that has it."""
 
 
 def test_what_is_imported_is_declared() -> None:
@@ -264,7 +265,7 @@ def test_what_is_imported_is_declared() -> None:
     declared = {re.split(r"[\[>=<]", text)[0] for text in requirements}
     distributions = packages_distributions()
     undeclared = set()
-    for module in {name for path in _modules().values() for name in _top_level_imports(path)} - OF_USERS_TESTS:
+    for module in {name for path in _modules().values() for name in _top_level_imports(path)} - OF_USERS:
         owners = {name.lower().replace("_", "-") for name in distributions.get(COMES_WITH.get(module, module), ())}
         if not owners & declared:
             undeclared.add(module)

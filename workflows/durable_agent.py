@@ -260,7 +260,7 @@ class DurableAgent(Generic[OutputT]):
         result.status = agent.status = status
         if stop and status == "stopped":
             result.reason = stop.reason
-        elif status != "refused":  # the answer has said why
+        elif status != "refused" or reason is not None:  # else the answer has said why
             result.reason = reason
         return True
 

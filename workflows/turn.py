@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 from pydantic import BaseModel, JsonValue
@@ -191,7 +191,8 @@ class Turn(BaseModel):
         """
         result = self.result
         if answer.output is not None and answer.rejected is None:
-            result.output, result.output_type = _output_value(answer, record), answer.output.type
+            arguments = [call.arguments for call in record.calls]
+            result.output, result.output_type = output_value(answer, arguments), answer.output.type
             return True
         is_final = not answer.message.tool_calls and answer.rejected is None
         is_output = answer.rejected is None and (is_final or not self.facts.structured)
@@ -238,11 +239,12 @@ def status_of(answer: ModelAnswer) -> Status:
     return _STATUS_OF_FINISH_REASON.get(answer.finish_reason, "completed")
 
 
-def _output_value(answer: ModelAnswer, record: StepRecord) -> JsonValue:
+def output_value(answer: ModelAnswer, arguments: Sequence[JsonValue]) -> JsonValue:
+    """The accepted output of an answer as JSON. `arguments`: the valid ones of its calls."""
     output = answer.output
     assert output is not None
     if not output.is_verbatim:
         return output.value
     if output.call is None:
         return cast(JsonValue, json.loads(answer.message.text))
-    return cast(JsonValue, record.calls[output.call].arguments)
+    return arguments[output.call]

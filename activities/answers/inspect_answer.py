@@ -33,7 +33,7 @@ from mulligan.activities.tool_running.find_tool import RunTools
 from mulligan.agent import Agent
 from mulligan.errors import StructuredOutputError
 from mulligan.observe.spans import ToolCallAttempt
-from mulligan.output import OutputType, unwrap
+from mulligan.output import TEXT, OutputType, unwrap
 from mulligan.policy import MISTAKES, Mistake
 from mulligan.schema.arguments_model import JsonType
 from mulligan.schema.cut_text import beginning
@@ -366,6 +366,8 @@ class _Inspection:
             if is_final:
                 return await self._written_output(text, declared.whole)
             await self._check_no_output_beside_calls(text, declared.whole)
+        elif is_final and declared.or_text and text.strip():
+            return AcceptedOutput(type=TEXT, value=self.message.text)
         elif is_final:
             raise feedback.missing_output(
                 [Target(each.name, each, is_output=True) for each in declared.types], text, by_call=True

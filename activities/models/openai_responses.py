@@ -386,7 +386,7 @@ def _body(request: Request, labels: Container[str], *, reasoning: bool) -> dict[
 
 
 def _tool(tool: ToolDefinition) -> dict[str, Any]:
-    return {"type": "function", **tool.model_dump(mode="json"), "strict": False}
+    return {"type": "function", **tool.model_dump(mode="json"), "strict": tool.strict}
 
 
 def _is_reasoning(item: str) -> bool:

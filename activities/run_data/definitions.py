@@ -147,7 +147,7 @@ def define(
     """
     offered = offered or OfferedTools()
     tools = [
-        ToolDefinition(name=tool.name, description=tool.description, parameters=tool.schema)
+        ToolDefinition(name=tool.name, description=tool.description, parameters=tool.schema, strict=tool.strict)
         for tool in agent.listed_tools
     ]
     tools += offered.definitions

@@ -57,7 +57,7 @@ class Resources:
                         "resources() of %s did not close: %s: %s", module, type_name(error), error_text(error)
                     )
 
-    def of_agent(self, name: str, tool: str) -> Any:
+    def of_agent(self, name: str, tool: str = "") -> Any:
         """The resources of the module that defines an agent, or, of an agent that is a file, the tool that is called; None
         if the module has none.
         """

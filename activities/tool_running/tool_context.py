@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from temporalio import activity
 
+from mulligan.run_input import RunInput
 from mulligan.tool import ToolContext
 from mulligan.values import ToolCall
 from mulligan.wire.run_context import RunContext
@@ -55,3 +57,38 @@ def tool_context(  # noqa: PLR0913 - one for each field of a ToolContext
         resources=resources,
         _heartbeat=heartbeat,
     )
+
+
+def given_to(function: Callable[..., Any], agent: str, run_input: RunInput, resources: Any) -> tuple[Any, ...]:
+    """The arguments of a function of a run's input: the input, and a context without a call where it has a place for that.
+
+    Args:
+        function: Returns the instructions, or the tools, of a run.
+        agent: The agent's name.
+        run_input: The run's input, as far as the function gets it.
+        resources: The opened resources of the agent's module.
+    """
+    if not _has_two_parameters(function):
+        return (run_input,)
+    info = activity.info()
+    context = ToolContext(
+        idempotency_key="",
+        attempt=info.attempt,
+        workflow_id=info.workflow_id or "",
+        agent=agent,
+        call_id="",
+        step=0,
+        metadata=run_input.metadata,
+        tenant=run_input.tenant,
+        user=run_input.user,
+        resources=resources,
+    )
+    return run_input, context
+
+
+def _has_two_parameters(function: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(function).bind(None, None)
+    except (TypeError, ValueError):  # it takes one, or has no signature
+        return False
+    return True

@@ -186,7 +186,9 @@ class UndoActivities:
             digest=values.digest,
             first_key=key,
             metadata=metadata,
-            resources=services.resources.of_agent(agent.name) if agent else services.resources.of_tool(tool.name),
+            resources=services.resources.of_agent(agent.name, tool.name)
+            if agent
+            else services.resources.of_tool(tool.name),
             attempt=info.attempt,
             workflow_id=call.run,
             heartbeat=heartbeat.send_details,

@@ -21,6 +21,7 @@ FEATURES = (
     "budgets",
     "clearing",
     "compaction",
+    "guardrails",
     "fallback",
     "background",
     "batch",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -29,11 +29,13 @@ class Handoffs(AgentFeature):
         agents: The names of the agents that it may hand the conversation to.
         most: How often a run that begins with the agent may hand its conversation over.
         max_depth: How many levels of sub-agents may be below such a run, whichever agent has the conversation.
+        descriptions: What the agents are good for, by their names, as far as they say it.
     """
 
     agents: tuple[str, ...]
     most: int
     max_depth: int
+    descriptions: Mapping[str, str] = field(default_factory=dict)
 
     def facts(self, models: Sequence[str]) -> Mapping[str, JsonValue]:
         """The agents by the names of their tools, and the limits. `models`: the run's."""
@@ -52,6 +54,7 @@ class Handoffs(AgentFeature):
                 description=(
                     f"Hand this conversation over to the agent `{name}`, which goes on with it in your place, with its own "
                     "instructions and tools. It has read all that was said. Call only one tool of this kind in a step."
+                    + (f" {about}" if (about := self.descriptions.get(name)) else "")
                 ),
                 timeout=timedelta(seconds=60),
             )
@@ -63,7 +66,9 @@ def implied_by(agent: Agent) -> Handoffs | None:
     """The feature of an agent with `handoffs`."""
     if not agent.handoffs:
         return None
-    return Handoffs(agents=agent.handoff_names, most=agent.max_handoffs, max_depth=agent.max_depth)
+    descriptions = {each.name: each.description for each in agent.handoffs if not isinstance(each, str)}
+    names, most, depth = agent.handoff_names, agent.max_handoffs, agent.max_depth
+    return Handoffs(agents=names, most=most, max_depth=depth, descriptions=descriptions)
 
 
 def transfer_tool(agent: str) -> str:

@@ -34,11 +34,12 @@ DEFINITION_QUERY = "mulligan_definition"
 
 
 class ToolDefinition(BaseModel):
-    """A tool as the model gets it: `name`, `description`, and `parameters`, a JSON schema."""
+    """A tool as the model gets it: `name`, `description`, and `parameters`, a JSON schema; `strict`: as of a tool."""
 
     name: str
     description: str
     parameters: dict[str, JsonValue]
+    strict: bool = optional_field(False)
 
 
 class ProviderToolDefinition(BaseModel):

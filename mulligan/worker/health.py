@@ -11,7 +11,7 @@ from mulligan.errors import DeclarationError
 
 @asynccontextmanager
 async def health_server(
-    address: str, unready: Callable[[], Awaitable[str]], notes: Callable[[], Sequence[str]]
+    address: str, unready: Callable[[], Awaitable[str]], notes: Callable[[], Sequence[str]] = tuple
 ) -> AsyncIterator[str]:
     """Serve `GET /livez` and `GET /readyz` at `address` (`host:port`) while the block runs; yields the bound address.
 

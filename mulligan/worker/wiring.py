@@ -171,17 +171,17 @@ class AgentActivities:
         children = ChildProcesses(secret_names=secret_names(registry, endpoints.values()))
         servers, prices = McpServers(children), Prices.load(worker_settings.prices)
         runtime = ToolRuntime(telemetry.metrics.change_hung_threads)
-        contents = configured_content_store()
+        contents, resources = configured_content_store(), _resources(loaded)
         self._services = services = Services(
             registry=registry,
-            agents=RunAgents(registry, runtime, endpoints, AgentVersions(registry, contents)),
+            agents=RunAgents(registry, runtime, endpoints, AgentVersions(registry, contents), resources),
             providers=providers or AvailableProviders(registry.scripts, endpoints),
             definitions=Definitions(registry, contents),
             conversations=ConversationCache(worker_settings.prefix_cache_bytes, telemetry.metrics.change_cache_size),
             telemetry=telemetry,
             runtime=runtime,
             child_processes=children,
-            resources=Resources(loaded.resources, loaded.modules_of_agents, loaded.modules_of_tools),
+            resources=resources,
             tools=ToolFinder(registry, servers),
             mcp_servers=servers,
             retry_budget=RetryBudget(telemetry.metrics),
@@ -333,3 +333,7 @@ async def running_worker(
         workers, monitors = [worker, *beside], [*monitors, *their_monitors]
         async with group.running(workers, monitors), warning_of_other_agents(client, served):
             yield group
+
+
+def _resources(loaded: LoadedModules) -> Resources:
+    return Resources(loaded.resources, loaded.modules_of_agents, loaded.modules_of_tools)

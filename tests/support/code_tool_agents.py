@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mulligan import Agent, Call, CodeMode, File, Image, McpServer, Say, Script, ToolContext, tool
+from mulligan import Agent, Call, CodeMode, File, Image, McpServer, Say, Script, Tool, ToolContext, tool
 from tests.support.content_files import PDF, png
 
 SERVER = [sys.executable, str(Path(__file__).with_name("mcp_server.py"))]
@@ -53,7 +53,7 @@ helper = Agent(name="code_helper", model="scripted:code_helper", tools=[note])
 helping = Script("code_helper", [Say(calls=[Call("note", {"text": "below"})]), Say("I have noted it.")])
 lost = Agent(name="code_lost", model="scripted:code_lost", max_steps=1, tools=[note])
 losing = Script("code_lost", [Say(calls=[Call("note", {"text": "never"})]), Say("Too late.")])
-TOOLS = [
+TOOLS: list[Tool] = [
     order,
     forget,
     photo,

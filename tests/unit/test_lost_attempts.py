@@ -22,6 +22,7 @@ from mulligan.activities.record_run import RecordRunActivities
 from mulligan.activities.registry import Registry
 from mulligan.activities.run_agents import RunAgents
 from mulligan.activities.run_data.definitions import Definitions
+from mulligan.activities.tool_running.resources import Resources
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from mulligan.agent import Agent
 from mulligan.observe.span_export import DelayedSpanProcessor
@@ -105,7 +106,7 @@ async def test_a_model_call_that_fails_before_its_request_has_a_span() -> None:
     registry = Registry([Agent(name="a", model="scripted:s", instructions="")])
     services: Any = SimpleNamespace(  # what the activity uses before it has found the conversation
         registry=registry,
-        agents=RunAgents(registry, ToolRuntime(), (), AgentVersions(registry)),
+        agents=RunAgents(registry, ToolRuntime(), (), AgentVersions(registry), Resources({}, {}, {})),
         definitions=Definitions(registry),
         budgets=TenantBudgets("", Prices({}), None),
         providers=SimpleNamespace(of=lambda _: SimpleNamespace(name="scripted")),
@@ -127,7 +128,7 @@ async def test_the_workflow_writes_the_spans_of_all_lost_attempts_if_no_attempt_
     registry = Registry([Agent(name="a", model="scripted:s", instructions="")])
     services: Any = SimpleNamespace(
         registry=registry,
-        agents=RunAgents(registry, ToolRuntime(), (), AgentVersions(registry)),
+        agents=RunAgents(registry, ToolRuntime(), (), AgentVersions(registry), Resources({}, {}, {})),
         tools=SimpleNamespace(find=lambda *_: None),
         cache_result=lambda *_: None,
         telemetry=Telemetry(SimpleSpanProcessor(exporter), exports=False),

@@ -28,6 +28,7 @@ from mulligan.activities.agent_files.agent_versions import AgentVersions
 from mulligan.activities.list_agents import agent_json
 from mulligan.activities.registry import Registry
 from mulligan.activities.run_agents import RunAgents
+from mulligan.activities.tool_running.resources import Resources
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from mulligan.testing import ScriptedModel, run_agent
 from mulligan.wire.run_context import RunContext
@@ -265,7 +266,7 @@ async def test_the_agents_of_few_runs_are_kept(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("mulligan.activities.run_agents.MOST_KEPT", 3)
     agent = lister(lambda _: list(shop().listed_tools))
     registry = Registry([agent])
-    agents = RunAgents(registry, ToolRuntime(), (), AgentVersions(registry))
+    agents = RunAgents(registry, ToolRuntime(), (), AgentVersions(registry), Resources({}, {}, {}))
     for number in range(9):
         context = RunContext(agent="shop", trace=f"trace {number}", input=RunInput(agent="shop"))
         found = await agents.find(context)

@@ -78,7 +78,7 @@ async def show_comparison(
     steps = [{step.step: step for step in map(Step.model_validate, each["steps"])} for each in pages]
     price_of = read_price_of()
     pairs = [
-        _pair(number, *(each.get(number) for each in steps), price_of) for number in sorted({*steps[0], *steps[1]})
+        _pair(number, steps[0].get(number), steps[1].get(number), price_of) for number in sorted({*steps[0], *steps[1]})
     ]
     outputs = [info.result.get("output") if isinstance(info.result, dict) else None for info in infos]
     values: dict[str, Any] = {"ids": ids, "infos": infos, "outputs": outputs, "pairs": pairs, "number": page_number}

@@ -1,0 +1,1 @@
+"""Guardrails: the activities that call the functions of users."""

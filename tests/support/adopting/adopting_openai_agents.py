@@ -1,0 +1,153 @@
+"""What of an agent of openai-agents carries over, and what is refused: tests that run where the framework is installed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from agents import (
+    Agent,
+    AgentHooks,
+    HostedMCPTool,
+    ModelSettings,
+    OpenAIChatCompletionsModel,
+    WebSearchTool,
+    function_tool,
+    handoff,
+)
+from agents.mcp import MCPServerSse, MCPServerStdio, MCPServerStreamableHttp, create_static_tool_filter
+from agents.tool import ShellTool
+from openai import AsyncOpenAI
+from pydantic import BaseModel
+
+from mulligan import DeclarationError, ProviderTool, adopt
+from mulligan.adopt import openai_agents_privates as privates
+from mulligan.adopt.adopt import _check_version
+
+pytestmark = pytest.mark.filterwarnings("error::UserWarning")
+
+
+class Reason(BaseModel):
+    reason: str
+
+
+@function_tool(timeout=7, needs_approval=True)
+async def pay(to: str) -> str:
+    """Pay."""
+    return to
+
+
+@function_tool(failure_error_function=None)
+def strict_failure() -> str:
+    """Fail."""
+    raise ValueError
+
+
+def plain(**options: Any) -> Any:
+    return Agent(name="plain", **options)
+
+
+def test_options_carry_over() -> None:
+    settings = ModelSettings(
+        temperature=0, parallel_tool_calls=False, verbosity="low", extra_args={"service_tier": "flex"}
+    )
+    ours = adopt(
+        plain(instructions="Be brief.", model="gpt-4.1", model_settings=settings, tools=[pay, WebSearchTool()])
+    )
+    assert (ours.name, ours.models, ours.instructions) == ("plain", ("openai:gpt-4.1",), "Be brief.")
+    assert ours.parallel_tool_calls is False
+    assert ours.model_settings == {"temperature": 0, "text": {"verbosity": "low"}, "service_tier": "flex"}
+    tool = ours.tool("pay")
+    assert tool is not None
+    assert (tool.timeout.total_seconds(), tool.needs_approval, tool.strict) == (7, True, True)
+    assert isinstance(ours.tools[1], ProviderTool)  # type: ignore[index]
+    assert adopt(plain(tools=[strict_failure])).tool("strict_failure").handle_errors is not None  # type: ignore[union-attr]
+
+
+def test_mcp_servers_carry_over() -> None:
+    only = create_static_tool_filter(allowed_tool_names=["read"], blocked_tool_names=["write"])
+    stdio = MCPServerStdio({"command": "uvx", "args": ["files"], "env": {"A": "b"}}, name="My files", tool_filter=only)
+    http = MCPServerStreamableHttp({"url": "http://127.0.0.1:1/mcp", "headers": {"X": "y"}}, name="web")
+    files, web = adopt(plain(mcp_servers=[stdio, http])).mcp
+    assert (files.name, files.command, files.env, files.timeout) == ("My_files", ["uvx", "files"], {"A": "b"}, 5)
+    assert (files.include, list(files.exclude)) == (["read"], ["write"])
+    assert (web.name, web.url, web.headers) == ("web", "http://127.0.0.1:1/mcp", {"X": "y"})
+
+
+def test_the_same_agent_is_adopted_once_and_circles_are_closed_by_name() -> None:
+    first, second = plain(), Agent(name="second", handoff_description="It is second.")
+    first.handoffs, second.handoffs = [second], [handoff(first)]
+    ours = adopt(first)
+    assert adopt(first) is ours
+    assert adopt(second) is ours.handoffs[0]
+    assert (ours.handoffs[0].handoffs, ours.handoffs[0].description) == (["plain"], "It is second.")
+
+
+def chosen() -> Any:
+    made = handoff(plain())
+    made._agent_ref = None
+    return made
+
+
+async def noted(context: Any, given: Any) -> None:
+    del context, given
+
+
+def noticed(context: Any) -> None:
+    del context
+
+
+REFUSED: dict[str, dict[str, Any]] = {
+    "Its prompt is kept at OpenAI": {"prompt": {"id": "pmpt_1"}},
+    "Its tool_use_behavior": {"tool_use_behavior": "stop_on_first_tool"},
+    "Its tool_choice 'required'": {"model_settings": ModelSettings(tool_choice="required")},
+    "Its setting extra_headers": {"model_settings": ModelSettings(extra_headers={"X": "y"})},
+    "Its model 'litellm/claude'": {"model": "litellm/claude"},
+    "Its tool 'shell' is a ShellTool": {"tools": [ShellTool(executor=noted)]},
+    "Its HostedMCPTool has on_approval_request": {
+        "tools": [HostedMCPTool(tool_config={"type": "mcp", "server_label": "x"}, on_approval_request=noted)]
+    },
+    "Its MCP server 'old' is a MCPServerSse": {
+        "mcp_servers": [MCPServerSse({"url": "http://127.0.0.1:1"}, name="old")]
+    },
+    "Its handoff 'transfer_to_plain' has an input_filter": {
+        "handoffs": [handoff(plain(), input_filter=lambda data: data)]
+    },
+    "Its handoff 'transfer_to_plain' has an input_type": {
+        "handoffs": [handoff(plain(), on_handoff=noted, input_type=Reason)]
+    },
+    "Its handoff 'transfer_to_plain' has an is_enabled": {"handoffs": [handoff(plain(), is_enabled=lambda *_: True)]},
+    "Its handoff 'transfer_to_plain' chooses its agent": {"handoffs": [chosen()]},
+}
+
+
+@pytest.mark.parametrize("said", REFUSED)
+def test_parts_that_cannot_be_carried_over_are_refused_by_name(said: str) -> None:
+    with pytest.raises(DeclarationError) as refused:
+        adopt(Agent(name="odd", **REFUSED[said]))
+    assert str(refused.value).startswith(f"adopt: agent 'odd' cannot be carried over. {said}")
+
+
+WARNED: dict[str, dict[str, Any]] = {
+    "its hooks are not called": {"hooks": AgentHooks()},
+    "the client of its model": {"model": OpenAIChatCompletionsModel("gpt-4.1", AsyncOpenAI(api_key="test"))},
+    "its setting store is left out": {"model_settings": ModelSettings(store=True)},
+    "on_handoff of 'transfer_to_plain'": {"handoffs": [handoff(plain(), on_handoff=noticed)]},
+    "the agent behind the tool 'ask'": {"tools": [plain().as_tool("ask", "Asks.")]},
+}
+
+
+@pytest.mark.parametrize("said", WARNED)
+def test_parts_that_are_left_out_are_warned_about_by_name(said: str) -> None:
+    with pytest.warns(UserWarning, match=said):
+        adopt(Agent(name="odd", **WARNED[said]))
+
+
+def test_other_versions_and_other_things_are_refused() -> None:
+    with pytest.raises(DeclarationError, match=r"openai-agents 0\.25\.0: it was tried with 0\.21\.0 to 0\.24\.0"):
+        _check_version("openai-agents", "0.25.0", privates.TRIED)
+    with pytest.raises(DeclarationError, match=r"0\.20\.9"):
+        _check_version("openai-agents", "0.20.9", privates.TRIED)
+    _check_version("openai-agents", "0.24.7", privates.TRIED)
+    with pytest.raises(DeclarationError, match="type str; give an Agent of openai-agents or of pydantic-ai"):
+        adopt("an agent")
