@@ -46,8 +46,8 @@ class WrittenCalls:
         return LiveCall(index=index, name=name, call_id=unique, may_wait=self._may_wait(name))
 
     def _may_wait(self, name: str) -> bool:
-        """Whether a call may wait. Which results it has been decided by, for a guard, is known later; so is the tool of a name
-        that has to be repaired.
+        """Whether a call may wait. What a guard holds up depends on more than the agent, and the tool of a name that has to
+        be repaired is known later.
         """
         tool = self.tools.find(name)
         if tool is None:

@@ -76,7 +76,7 @@ class GoogleAssembler(StreamAssembler):
             self.on_text(text)
         if isinstance(call := part.get("functionCall"), dict):
             number = sum("functionCall" in each for each in self._parts)
-            self.on_call(number, as_text(call.get("id")), as_text(call.get("name")), json.dumps(call.get("args") or {}))
+            self.on_call(number, as_text(call.get("id")), as_text(call.get("name")), as_text(call.get("args") or {}))
         before = self._parts[-1] if self._parts else {}
         fields = {"text", "thought"}
         is_piece = before and before.keys() <= fields and part.keys() <= fields

@@ -43,7 +43,7 @@ class LivePace:
 
     @contextmanager
     def counted(self, client: Client) -> Iterator[None]:
-        """Count a run as live while the block runs. `client`: of its server; on Temporal Cloud the pace stays the slowest."""
+        """Count a run as live while the block runs. `client`: of its server. On Temporal Cloud the pace is the slowest."""
         if is_cloud(client.service_client.config.target_host):
             self._fastest = self.slowest
         self._live += 1
