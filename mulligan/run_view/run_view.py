@@ -195,8 +195,9 @@ class RunView:
 
     def _input(self, event: events.ToolInputDelta) -> Iterator[changes.Change]:
         if event.index not in self._written:
-            fields = event.model_dump(include={"step", "attempt", "index", "name", "may_wait", "start"})
-            self._written[event.index] = WrittenCallView(**fields, id=event.call_id)
+            place = event.step, event.attempt, event.index
+            written = WrittenCallView(*place, event.call_id, event.name, event.may_wait, event.start)
+            self._written[event.index] = written
             yield changes.InputOpened(self._written[event.index])
         call = self._written[event.index]
         seen = call.start + len(call.text)
