@@ -121,7 +121,11 @@ class _Client:
     workflow: Any
     namespace: str = NAMESPACE
     data_converter: DataConverter = data_converter
-    service_client: Any = _NO_SERVER
+
+    @property
+    def service_client(self) -> Any:
+        """The connection to a server: there is none."""
+        return _NO_SERVER
 
     @property
     def operator_service(self) -> _Client:
