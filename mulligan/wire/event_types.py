@@ -39,6 +39,7 @@ __all__ = [
     "Event",
     "HandedOver",
     "LiveCall",
+    "LivePart",
     "LiveText",
     "MessageReceived",
     "ModelFallback",
