@@ -188,12 +188,12 @@ def test_each_provider_passes_on_the_calls_of_the_agent_as_they_are_written(
 def test_secrets_that_an_endpoint_repeats_are_not_in_arguments() -> None:
     """Nor where a secret is cut into pieces, or is a part of a name."""
     secret = "sk-1234567890abcdefghij"
-    written: list[str] = []
-    write = _without_secrets(lambda *given: written.extend(map(str, given)), EchoedSecrets({"x-api-key": secret}))
+    written: list[tuple[Any, ...]] = []
+    write = _without_secrets(lambda *given: written.append(given), EchoedSecrets({"x-api-key": secret}))
     for piece in ('{"key": "sk-1234', '567890abcdefghij"', "}"):
         write(0, "a", f"find_{secret}", piece)
-    assert secret not in "".join(written)
-    assert "".join(written).endswith('"}')
+    assert "".join(given[3] for given in written) == '{"key": "[key]"}'
+    assert {given[:3] for given in written} == {(0, "a", "find_[key]")}
 
 
 @tool
