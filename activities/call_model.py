@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import dataclass, replace
 
 from temporalio import activity
 
 from mulligan.activities.agent_not_served import served_agent
+from mulligan.activities.answers.written_calls import WrittenCalls
 from mulligan.activities.heartbeat import Heartbeat, attempt_was_abandoned, heartbeating
 from mulligan.activities.model_attempt import ModelAttempt
 from mulligan.activities.models.call_provider import call_provider
@@ -18,6 +18,7 @@ from mulligan.activities.run_data.conversation_cache import CachedConversation
 from mulligan.activities.run_data.find_conversation import conversation_of
 from mulligan.activities.services import Services
 from mulligan.agent import Agent
+from mulligan.client.live_pace import LivePace
 from mulligan.errors import ModelRequestError
 from mulligan.wire.agent_facts import Definition
 from mulligan.wire.model_call import CALL_MODEL, ModelAnswer, ModelCall
@@ -58,31 +59,46 @@ class CallModelActivity:
         conversation: CachedConversation,
         heartbeat: Heartbeat,
     ) -> Reply:
-        telemetry, retry_budget, request = self.services.telemetry, self.services.retry_budget, attempt.request
-        is_streamed = agent.model_settings.get("stream") is not False
-        provider_request = attempt.provider_request(
-            agent, definition, conversation, on_text=self._live_text(request, heartbeat) if is_streamed else None
-        )
-        await attempt.count_lost(provider_request)
-        endpoint = self.services.providers.endpoint_of(request.model)
-        sent_at = await retry_budget.wait_until_allowed(request, heartbeat)
-        try:
-            chat = attempt.chat(activity.info().attempt)
-            async with self.services.budgets.void_counted(request.where, request.model, provider_request):
-                with telemetry.chat(request.where, chat, is_void=attempt_was_abandoned) as span:
-                    reply = await call_provider(conversation.provider, provider_request, telemetry, span, endpoint)
-                    retry_budget.record_success(request)
-                    attempt.add_content(span, provider_request, reply)
-                    return reply
-        except ModelRequestError:
-            raise
-        except Exception as error:
-            # An endpoint's faulty answers have many forms (HTML instead of JSON, no choices): each is worth a retry.
-            raise retry_budget.error_to_raise(request, error, heartbeat, sent_at) from error
+        services, request, retry_budget = self.services, attempt.request, self.services.retry_budget
+        with ExitStack() as stack:
+            provider_request = attempt.provider_request(agent, definition, conversation)
+            if services.live_pace is not None and agent.model_settings.get("stream") is not False:
+                stack.enter_context(services.live_pace.counted(activity.client()))
+                live = self._live_text(request, services.live_pace, heartbeat)
+                calls = self._written_calls(request, agent, definition, conversation, live)
+                provider_request = replace(provider_request, on_text=live.write, on_call=calls.add)
+            await attempt.count_lost(provider_request)
+            endpoint = services.providers.endpoint_of(request.model)
+            sent_at = await retry_budget.wait_until_allowed(request, heartbeat)
+            try:
+                chat = attempt.chat(activity.info().attempt)
+                async with services.budgets.void_counted(request.where, request.model, provider_request):
+                    with services.telemetry.chat(request.where, chat, is_void=attempt_was_abandoned) as span:
+                        reply = await call_provider(
+                            conversation.provider, provider_request, services.telemetry, span, endpoint
+                        )
+                        retry_budget.record_success(request)
+                        attempt.add_content(span, provider_request, reply)
+                        return reply
+            except ModelRequestError:
+                raise
+            except Exception as error:
+                # An endpoint's faulty answers have many forms (HTML instead of JSON, no choices): each is worth a retry.
+                raise retry_budget.error_to_raise(request, error, heartbeat, sent_at) from error
 
-    def _live_text(self, request: ModelCall, heartbeat: Heartbeat) -> Callable[[str], None] | None:
-        """The function that sends the text so far to the run's followers; None where that is off."""
-        seconds, attempt = self.services.live_text_seconds, activity.info().attempt
-        if not seconds:
-            return None
-        return LiveTextHeartbeats(heartbeat, seconds, request.where.conversation, request.step, attempt).write
+    @staticmethod
+    def _live_text(request: ModelCall, pace: LivePace, heartbeat: Heartbeat) -> LiveTextHeartbeats:
+        """What sends the text so far, and the arguments of calls, to the run's followers."""
+        return LiveTextHeartbeats(heartbeat, pace, request.where.conversation, request.step, activity.info().attempt)
+
+    def _written_calls(
+        self,
+        request: ModelCall,
+        agent: Agent,
+        definition: Definition,
+        conversation: CachedConversation,
+        live: LiveTextHeartbeats,
+    ) -> WrittenCalls:
+        tools = self.services.tools.of_run(agent, definition)
+        digest = request.conversation.digest if request.summarized_answers else ""
+        return WrittenCalls(tools, conversation.call_ids, request.step, digest, live.write_call)

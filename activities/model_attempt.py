@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -81,8 +81,6 @@ class ModelAttempt:
         agent: Agent,
         definition: Definition,
         conversation: CachedConversation,
-        *,
-        on_text: Callable[[str], None] | None = None,
     ) -> Request:
         """Build the request to the provider."""
         request, text_calls = self.request, text_calls_of(agent)
@@ -101,7 +99,6 @@ class ModelAttempt:
             safety_identifier=(labels.safety_identifier if labels else "")
             or safety_identifier(request.where.tenant, request.where.user),
             summarized_answers=request.summarized_answers or 0,
-            on_text=on_text,
             on_demand=draft.on_demand,
             counted=conversation.counted,
         )

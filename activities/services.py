@@ -18,6 +18,7 @@ from mulligan.activities.tool_running.resources import Resources
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from mulligan.client.callback_tokens import CallbackTokens
 from mulligan.client.content_store import ContentStore
+from mulligan.client.live_pace import LivePace
 from mulligan.client.registered_attributes import RegisteredAttributes
 from mulligan.client.served_agents import ServedAgents
 from mulligan.content import Part
@@ -34,7 +35,7 @@ class Services:
 
     `carry_bytes`: bytes that a run may pass to the run that continues it; None for the workflow's default.
     `contents`: the content storage, if the settings name one.
-    `live_text_seconds`: seconds between two heartbeats with an answer's text so far; 0 for none.
+    `live_pace`: how often what a model writes is sent in heartbeats; None: it is not.
     `model_task_queue`: where model calls are scheduled; None for the task queue of their run.
     `served`: the worker's task queue and agents; None if other workers are not looked for.
     """
@@ -57,7 +58,7 @@ class Services:
     budgets: Spending
     contents: ContentStore | None = None
     carry_bytes: int | None = None
-    live_text_seconds: float = 0
+    live_pace: LivePace | None = None
     model_task_queue: str | None = None
     served: ServedAgents | None = None
 

@@ -22,6 +22,7 @@ from mulligan.activities.answers.feedback import Target
 from mulligan.activities.answers.parsed_arguments import ParsedArguments, parse_arguments
 from mulligan.activities.answers.prepare_call import ValidArguments, duplicates, prepare
 from mulligan.activities.answers.text_calls import text_calls_of
+from mulligan.activities.answers.unique_ids import unique_ids
 from mulligan.activities.answers.user_functions import UserFunctions
 from mulligan.activities.models._hosted_work import MOST_CALLS, MOST_CITATIONS, fit_call, fit_citation
 from mulligan.activities.models.fit_provider_data import fit_provider_data
@@ -49,12 +50,7 @@ from mulligan.wire.model_call import (
     write_arguments,
 )
 from mulligan.wire.shorten import json_size
-from mulligan.wire.tool_call import digest_of_call
 
-LONGEST_ID = 40
-"""Characters of a call's id. OpenAI's Chat Completions allow 40, the Responses API 64."""
-DIGEST_SUFFIX, STEP_SUFFIX = 18, 16
-"""The most characters that are added to an id to make it unique: `_DIGEST_INDEX`, and `_STEP_INDEX` with a number."""
 _CUT_OFF = {"length": "the length limit", "content_filter": "a content filter"}
 _OUTPUT_ACCEPTED = "The output is accepted."
 _PREFIX = re.compile(r"\A(?:functions?|tools?|default_api)[.:/]")
@@ -95,7 +91,7 @@ async def inspect_answer(
     raw_calls = calls[: size_limits.MOST_CALLS + 1]
     # After a compaction, ids of removed calls could be repeated.
     digest = request.conversation.digest if request.summarized_answers else ""
-    with_ids, renamed = _renamed(_with_unique_ids(raw_calls, conversation.call_ids, request.step, digest), tools.names)
+    with_ids, renamed = _renamed(unique_ids(raw_calls, conversation.call_ids, request.step, digest), tools.names)
     oversized = size_limits.oversized_calls(with_ids)
     message = AssistantMessage(
         role="assistant",
@@ -508,30 +504,3 @@ def _last_answer_was_empty(messages: Sequence[Message]) -> bool:
     """Whether the model's last answer was empty too. It got feedback on that, so a second empty answer is accepted."""
     last = next((message for message in reversed(messages) if isinstance(message, AssistantMessage)), None)
     return last is not None and not last.text.strip() and not last.tool_calls
-
-
-def _with_unique_ids(calls: Sequence[ToolCall], used: set[str], step: int, digest: str) -> list[ToolCall]:
-    """The calls, each with a legal id that is unique in the whole conversation: a model may write none, or repeat one.
-
-    `used` are the ids in the conversation. After a compaction the old ids are unknown here. So each new id gets a
-    part of the conversation's `digest`, which differs at each step: it cannot equal a removed id.
-
-    An id that is made here depends on the call: after a reset of the run, another call at the same place must not have the
-    same idempotency key.
-    """
-    taken: set[str] = set()
-    unique = []
-    for index, call in enumerate(calls):
-        legal = re.sub(r"[^a-zA-Z0-9_-]", "_", call.id)[:LONGEST_ID]
-        call_id = legal or f"call_{step}_{index}_{digest_of_call(call)}"
-        if digest:
-            call_id = f"{(legal or f'call_{digest_of_call(call)}')[: LONGEST_ID - DIGEST_SUFFIX]}_{digest[:12]}_{index}"
-        again = 0
-        while call_id in taken or call_id in used:
-            again += 1
-            call_id = f"{(legal or 'call')[: LONGEST_ID - STEP_SUFFIX]}_{step}_{index}" + (
-                f"_{again}" if again > 1 else ""
-            )
-        taken.add(call_id)
-        unique.append(call.model_copy(update={"id": call_id, "name": size_limits.fit_name(call.name)}))
-    return unique

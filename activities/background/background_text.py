@@ -13,6 +13,7 @@ from mulligan.activities.models._responses_assembler import FINAL_EVENTS, TEXT_E
 from mulligan.activities.models.live_text import LiveTextHeartbeats
 from mulligan.activities.models.openai_responses import sequence_of
 from mulligan.activities.models.protocol import AnswersInBackground, Unavailable
+from mulligan.client.live_pace import LivePace
 from mulligan.errors import ModelRequestError
 from mulligan.wire.background import ReadResponse
 from mulligan.wire.event_types import LIVE_TEXT, LiveText, TextCursor
@@ -38,17 +39,17 @@ class ReadText:
 
 
 class BackgroundText:
-    """The text of one response, in one poll. `seconds`: between two heartbeats with text."""
+    """The text of one response, in one poll. `pace`: of the heartbeats with text."""
 
-    def __init__(self, request: ReadResponse, cursor: TextCursor, heartbeat: Heartbeat, seconds: float) -> None:
+    def __init__(self, request: ReadResponse, cursor: TextCursor, heartbeat: Heartbeat, pace: LivePace) -> None:
         sent = _sent_before(request, cursor)
         assert sent.cursor is not None
         self._response_id, self._cursor = request.id, sent.cursor
         where = (request.where.conversation, request.step, request.attempt)
-        self._live = LiveTextHeartbeats(heartbeat, seconds, *where, sent)
+        self._live = LiveTextHeartbeats(heartbeat, pace, *where, sent)
         if sent.text:
             heartbeat.send_live({LIVE_TEXT: sent.model_dump()})
-        self._pause = min(seconds, LONGEST_INTERVAL) + PAUSE
+        self._pause = min(pace.slowest, LONGEST_INTERVAL) + PAUSE
 
     async def read(self, provider: AnswersInBackground) -> ReadText:
         """Send the text to the run's followers as it comes, until the response ends, the model pauses, or LONGEST is over.

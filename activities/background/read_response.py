@@ -98,7 +98,7 @@ class BackgroundResponseActivities:
                     provider_request = attempt.provider_request(agent, definition, conversation)
             timeout = min(provider_request.timeout, CREATE_TIMEOUT)
             limited = replace(provider_request, timeout=timeout)
-            is_streamed = bool(services.live_text_seconds) and agent.model_settings.get("stream") is not False
+            is_streamed = services.live_pace is not None and agent.model_settings.get("stream") is not False
             created = await self._create(request, attempt, provider, limited, heartbeat, is_streamed)
         return StartedResponse(
             id=str(created.response["id"]),
@@ -175,10 +175,11 @@ class BackgroundResponseActivities:
             return await self._take(request, provider, response, heartbeat)
 
     async def _read_text(self, request: ReadResponse, provider: AnswersInBackground, heartbeat: Heartbeat) -> ReadText:
-        seconds = self.services.live_text_seconds
-        if request.cursor is None or not seconds:
+        pace = self.services.live_pace
+        if request.cursor is None or pace is None:
             return ReadText(request.cursor)
-        return await BackgroundText(request, request.cursor, heartbeat, seconds).read(provider)
+        with pace.counted(activity.client()):
+            return await BackgroundText(request, request.cursor, heartbeat, pace).read(provider)
 
     async def _take(
         self, request: ReadResponse, provider: AnswersInBackground, response: dict[str, Any], heartbeat: Heartbeat

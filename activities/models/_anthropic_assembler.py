@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mulligan.activities.models._anthropic_blocks import continues_text
-from mulligan.activities.models._json_fields import MOST_TOKENS, token_count
+from mulligan.activities.models._json_fields import MOST_TOKENS, as_text, token_count
 from mulligan.activities.models._legal_calls import legal_object
 from mulligan.activities.models._read_response import StreamAssembler, check_parts
 from mulligan.activities.models.protocol import Unavailable, Written
@@ -78,6 +78,7 @@ class AnthropicAssembler(StreamAssembler):
             self._blocks[_index(event)] = dict(block)
             check_parts(len(self._blocks))
             self._add_delta(_index(event), {"type": "text_delta", "text": block.get("text")})
+            self._pass_call(_index(event), "")
         elif kind == "content_block_delta" and isinstance(delta := event.get("delta"), dict):
             self._add_delta(_index(event), delta)
         elif kind == "message_delta":
@@ -117,6 +118,15 @@ class AnthropicAssembler(StreamAssembler):
         self._written.add(piece)
         if field == "text":
             self._add_text(piece, self._first_text(index))
+        elif field == "input":
+            self._pass_call(index, piece)
+
+    def _pass_call(self, index: Any, piece: str) -> None:
+        """Pass on a piece of a call: of a block that is one of the agent's."""
+        block = self._blocks.get(index, {})
+        if block.get("type") == "tool_use":
+            calls = [number for number, each in self._blocks.items() if each.get("type") == "tool_use"]
+            self.on_call(calls.index(index), as_text(block.get("id")), as_text(block.get("name")), piece)
 
     def _set_fields(self, block: dict[str, Any], kind: str, delta: dict[str, Any]) -> None:
         """Add a citation to its block, or set the fields of a block that a delta of another type has."""

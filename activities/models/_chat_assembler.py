@@ -97,9 +97,12 @@ class ChatAssembler(StreamAssembler):
             join_deltas(self._fields, fields)
         calls = delta.get("tool_calls")
         for call in calls if isinstance(calls, list) else ():
-            self._written.add(self._call_of(call if isinstance(call, dict) else {}).add(call))
+            assembler = self._call_of(call if isinstance(call, dict) else {})
+            self._written.add(piece := assembler.add(call))
+            if piece:
+                self.on_call(assembler.number, assembler.id, assembler.name, piece)
         if delta.get("function_call"):
-            self._function_call = self._function_call or _CallAssembler("")
+            self._function_call = self._function_call or _CallAssembler("", 0)
             self._written.add(self._function_call.add({"function": delta["function_call"]}))
 
     def _add_part(self, part: Any) -> None:
@@ -121,7 +124,7 @@ class ChatAssembler(StreamAssembler):
         if call is None and index is None and self._calls and not call_id:
             call = self._calls[-1]
         if call is None or (call_id and call.id and call_id != call.id):
-            call = _CallAssembler(call_id)
+            call = _CallAssembler(call_id, len(self._calls))
             self._calls.append(call)
             check_parts(len(self._calls))
             self._calls_by_index[index] = call
@@ -132,13 +135,18 @@ class ChatAssembler(StreamAssembler):
 class _CallAssembler:
     """One tool call, whose name and arguments arrive in pieces."""
 
-    def __init__(self, call_id: str) -> None:
-        self.id = call_id
+    def __init__(self, call_id: str, number: int) -> None:
+        self.id, self.number = call_id, number
         self._name: list[str] = []
         self._arguments: list[str] = []
         self._kind = "function"
         self._fields: dict[str, Any] = {}
         self._function_fields: dict[str, Any] = {}
+
+    @property
+    def name(self) -> str:
+        """The name so far."""
+        return "".join(self._name)
 
     def add(self, delta: Any) -> str:
         """Add a piece of the call, and return its arguments."""
@@ -161,7 +169,7 @@ class _CallAssembler:
         call = {"id": self.id, "type": self._kind, **self._fields}
         if self._kind != "function" and not self._name and not self._arguments:
             return call
-        function = {"name": "".join(self._name), "arguments": "".join(self._arguments), **self._function_fields}
+        function = {"name": self.name, "arguments": "".join(self._arguments), **self._function_fields}
         return {**call, "type": "function", "function": function}
 
 

@@ -74,6 +74,9 @@ class GoogleAssembler(StreamAssembler):
         self._written.add(as_text(part.get("text")) or json.dumps(part.get("functionCall") or ""))
         if isinstance(text := part.get("text"), str) and text and not part.get("thought"):
             self.on_text(text)
+        if isinstance(call := part.get("functionCall"), dict):
+            number = sum("functionCall" in each for each in self._parts)
+            self.on_call(number, as_text(call.get("id")), as_text(call.get("name")), as_text(call.get("args") or {}))
         before = self._parts[-1] if self._parts else {}
         fields = {"text", "thought"}
         is_piece = before and before.keys() <= fields and part.keys() <= fields

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from mulligan.activities.models.protocol import Unavailable, Written
+from mulligan.activities.models.protocol import OnCall, Unavailable, Written
 from mulligan.schema.error_text import error_text, type_name
 from mulligan.schema.json_limits import JsonMeter
 from mulligan.values import well_formed
@@ -45,6 +46,7 @@ class StreamAssembler:
 
     def __init__(self, on_text: Callable[[str], None], written: Written | None = None) -> None:
         self.on_text, self._written = on_text, written or Written()
+        self.on_call: OnCall = lambda *_: None
         self._text_part: Any = None
 
     @property
@@ -112,6 +114,7 @@ async def read_stream(
     write = None
     if secrets is not None and secrets.values:
         assembler.on_text = write = secrets.clean_pieces(assembler.on_text)
+        assembler.on_call = _without_secrets(assembler.on_call, secrets)
     async for data in events or _event_data(response):
         if data == DONE:
             assembler.mark_done()
@@ -125,6 +128,20 @@ async def read_stream(
     with wrong_types_are_unavailable():
         result: dict[str, Any] = secrets.clean_value(assembler.result()) if secrets else assembler.result()
     return _replace_uncarriable(result) if has_escapes else result
+
+
+def _without_secrets(on_call: OnCall, secrets: EchoedSecrets) -> OnCall:
+    """The function for calls, without secrets in what it gets. The answer has what it holds back at the end of a call."""
+    writers: dict[int, Callable[..., None]] = {}
+
+    def write(index: int, call_id: str, name: str, piece: str) -> None:
+        if index not in writers:
+            call_id, name = secrets.clean_value(call_id), secrets.clean_value(name)
+            writers[index] = secrets.clean_pieces(partial(on_call, index, call_id, name))
+            on_call(index, call_id, name, "")
+        writers[index](piece)
+
+    return write
 
 
 @contextmanager

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mulligan.activities.models._json_fields import token_count
+from mulligan.activities.models._json_fields import as_text, token_count
 from mulligan.activities.models._read_response import StreamAssembler, check_parts
 from mulligan.activities.models.protocol import Unavailable, Written
 from mulligan.values import Usage
 
 TEXT_EVENTS = ("response.output_text.delta", "response.refusal.delta")
+ARGUMENTS_EVENT = "response.function_call_arguments.delta"
 FINAL_EVENTS = ("response.completed", "response.incomplete", "response.failed")
 
 
@@ -21,6 +22,8 @@ class ResponsesAssembler(StreamAssembler):
         super().__init__(on_text, written)
         self._items: dict[Any, Any] = {}
         self._response: dict[str, Any] | None = None
+        self._calls: dict[Any, tuple[int, str, str]] = {}
+        """The number, the id and the name of each call, by the index of its item."""
 
     @property
     def has_begun(self) -> bool:
@@ -34,6 +37,14 @@ class ResponsesAssembler(StreamAssembler):
             self._written.add(piece)
         if kind in TEXT_EVENTS and isinstance(delta := event.get("delta"), str):
             self._add_text(delta, event.get("output_index"))
+        elif kind == "response.output_item.added" and isinstance(item := event.get("item"), dict):
+            if item.get("type") == "function_call":
+                call = (len(self._calls), as_text(item.get("call_id")), as_text(item.get("name")))
+                self._calls[event.get("output_index")] = call
+                check_parts(len(self._calls))
+                self.on_call(*call, as_text(item.get("arguments")))
+        elif kind == ARGUMENTS_EVENT and event.get("output_index") in self._calls:
+            self.on_call(*self._calls[event.get("output_index")], as_text(event.get("delta")))
         elif kind == "response.output_item.done":
             self._items[event.get("output_index", len(self._items))] = event.get("item")
             check_parts(len(self._items))

@@ -20,7 +20,7 @@ from mulligan.activities.models import _refusals
 from mulligan.activities.models._http_errors import error_of_status, has_permanent_code, message_in, retry_after
 from mulligan.activities.models._json_fields import to_json
 from mulligan.activities.models._read_response import StreamAssembler, read_events, read_json, read_stream
-from mulligan.activities.models.protocol import Unavailable
+from mulligan.activities.models.protocol import OnCall, Unavailable
 from mulligan.endpoint import Endpoint
 from mulligan.errors import ModelRequestError
 
@@ -51,6 +51,7 @@ class HttpRequest:
         timeout: Seconds for each read.
         new_assembler: Creates what assembles a streamed response; None: the response is not streamed.
         headers: HTTP headers beside those of the client.
+        on_call: As in `Request`.
     """
 
     path: str
@@ -60,6 +61,7 @@ class HttpRequest:
     timeout: float
     new_assembler: Callable[[], StreamAssembler] | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    on_call: OnCall | None = None
 
     def content(self, more: Mapping[str, Any]) -> bytes:
         """The body, with `more` fields.
@@ -143,6 +145,7 @@ class SdkClient:
                 del self._not_streamed[endpoint]
             return answer
         assembler = request.new_assembler()
+        assembler.on_call = request.on_call or assembler.on_call
         try:
             answer = await self._send(request, assembler)
         except ModelRequestError as refused:

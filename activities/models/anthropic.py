@@ -198,6 +198,7 @@ class Anthropic(SdkProvider[AnthropicClient]):
                 new_assembler=partial(AnthropicAssembler, on_text, written, before=before, spent=spent)
                 if on_text
                 else None,
+                on_call=request.on_call,
             )
         )
 

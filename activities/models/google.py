@@ -133,6 +133,7 @@ class Google(SdkProvider[GoogleClient]):
             items=merge(request.items, signatures=signatures),
             timeout=request.timeout,
             new_assembler=partial(GoogleAssembler, request.on_text, request.written) if request.on_text else None,
+            on_call=request.on_call,
         )
         answer = await self._client.post(http_request)
         return _reply(answer, request, self._data_key, self._client.key_variable)

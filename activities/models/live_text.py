@@ -1,60 +1,79 @@
-"""Send the text that the model has written so far, in heartbeats, to clients that follow the run. History has none of it."""
+"""Send what the model has written so far, in heartbeats, to clients that follow the run. History has none of it."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from itertools import groupby
 
 from mulligan.activities.heartbeat import Heartbeat
+from mulligan.client.live_pace import LivePace
 from mulligan.values import well_formed
-from mulligan.wire.event_types import LIVE_TEXT, LiveText, TextCursor
+from mulligan.wire.event_types import LIVE_TEXT, PART_GAP, LiveCall, LivePart, LiveText, TextCursor
 
 FIRST_AFTER = 0.2
 """Seconds, at most, from the first piece of an answer to the heartbeat that carries it: a person sees that it begins."""
 MAX_BYTES = 16 * 1024
-"""Bytes of the text's end that a heartbeat carries: more than any model writes between two polls of a client."""
+"""Bytes of the end of what is written that a heartbeat carries: more than any model writes between two polls of a client."""
+MOST_PARTS = 64
+"""Parts of an answer that are sent while they are written: of each, every heartbeat says where it begins."""
 
 
 class LiveTextHeartbeats:
-    """The text of one answer.
+    """What is written of one answer: its text, and the arguments of its calls.
 
     Args:
-        heartbeat: Sends the text.
-        seconds: From a later piece of text to the heartbeat that carries it. An answer that is complete before the first
-            heartbeat costs none.
+        heartbeat: Sends it.
+        pace: How long it is from a later piece to the heartbeat that carries it. An answer that is complete before the
+            first heartbeat costs none.
         conversation: The conversation's key.
         step: The step's number.
         attempt: The attempt of the model call.
-        sent: The text that was sent before, if this continues it.
+        sent: What was sent before, if this continues it: text alone.
     """
 
     def __init__(
         self,
         heartbeat: Heartbeat,
-        seconds: float,
+        pace: LivePace,
         conversation: str,
         step: int,
         attempt: int,
         sent: LiveText | None = None,
     ) -> None:
         self._heartbeat = heartbeat
-        self._seconds = seconds
+        self._pace = pace
         self._conversation = conversation
         self._step = step
         self._attempt = attempt
-        self._unsent: list[str] = []
+        self._unsent: list[tuple[int | None, str]] = []
+        """Pieces, each with the index of its call; None: text."""
         self._tail = sent.text if sent else ""
         self.length = sent.start + len(sent.text) if sent else 0
-        """The characters that were sent."""
+        """The characters that were sent, with those between parts."""
         self.cursor: TextCursor | None = None
         """Sent with the text: where the stream of a background response continues after what was written."""
         self._timer: asyncio.TimerHandle | None = None
+        self._calls: dict[int, LiveCall] = {}
+        self._parts: list[LivePart] = []
+        self._index: int | None = None
+        """The call whose arguments are written; None: text is."""
+        self._lengths: Counter[int | None] = Counter({None: self.length})
+        """The characters of the text and of each call that were sent."""
 
     def write(self, piece: str) -> None:
         """Add a piece of text. On the event loop only."""
-        self._unsent.append(piece)
-        if self._timer is None:
-            seconds = self._seconds if self.length else min(FIRST_AFTER, self._seconds)
-            self._timer = self._heartbeat.call_later(seconds, self._send)
+        self._add(None, piece)
+
+    def write_call(self, call: LiveCall, piece: str) -> None:
+        """Add a piece of a call's arguments, which is empty where the call begins. On the event loop only.
+
+        Args:
+            call: What is known of the call. The first time counts.
+            piece: What follows the pieces before.
+        """
+        self._calls.setdefault(call.index, call)
+        self._add(call.index, piece)
 
     def flush(self) -> None:
         """Send what was not sent yet."""
@@ -62,20 +81,47 @@ class LiveTextHeartbeats:
             self._timer.cancel()
             self._send()
 
+    def _add(self, index: int | None, piece: str) -> None:
+        self._unsent.append((index, piece))
+        if self._timer is None:
+            seconds = self._pace.seconds if self.length else min(FIRST_AFTER, self._pace.seconds)
+            self._timer = self._heartbeat.call_later(seconds, self._send)
+
     def _send(self) -> None:
         self._timer = None
-        text, self._unsent = "".join(self._unsent), []
-        if "\ud800" <= text[-1:] < "\udc00":  # the first half of a surrogate pair: the second is in the next piece
-            text, self._unsent = text[:-1], [text[-1]]
-        text = str(well_formed(text)).replace("\0", "\ufffd")
-        self.length += len(text)
-        self._tail = (self._tail + text).encode()[-MAX_BYTES:].decode(errors="ignore")
+        unsent, self._unsent = self._unsent, []
+        written = [
+            (index, "".join(piece for _, piece in each)) for index, each in groupby(unsent, lambda each: each[0])
+        ]
+        index, last = written[-1]
+        if "\ud800" <= last[-1:] < "\udc00":  # the first half of a surrogate pair: the second is in the next piece
+            written[-1], self._unsent = (index, last[:-1]), [(index, last[-1])]
+        for index, text in written:
+            if index == self._index or self._begin(index):
+                self._append(str(well_formed(text)).replace("\0", "\ufffd"))
         live = LiveText(
             conversation=self._conversation,
             step=self._step,
             attempt=self._attempt,
             start=self.length - len(self._tail),
             text=self._tail,
+            parts=self._parts,
             cursor=self.cursor and self.cursor.model_copy(update={"length": self.length}),
         )
         self._heartbeat.send_live({LIVE_TEXT: live.model_dump()})
+
+    def _begin(self, index: int | None) -> bool:
+        """Begin a part, unless there are too many: what is written then comes with the answer."""
+        if len(self._parts) >= MOST_PARTS:
+            return False
+        self._tail += PART_GAP
+        self.length += len(PART_GAP)
+        call = None if index is None else self._calls[index]
+        self._parts.append(LivePart(at=self.length, start=self._lengths[index], call=call))
+        self._index = index
+        return True
+
+    def _append(self, text: str) -> None:
+        self._tail = (self._tail + text).encode()[-MAX_BYTES:].decode(errors="ignore")
+        self.length += len(text)
+        self._lengths[self._index] += len(text)

@@ -199,6 +199,7 @@ class OpenAIChat(SdkProvider[OpenAIClient]):
             items=[*system, *items],
             timeout=request.timeout,
             new_assembler=partial(ChatAssembler, request.on_text, request.written) if request.on_text else None,
+            on_call=request.on_call,
         )
 
 

@@ -316,6 +316,7 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
             items=items,
             timeout=request.timeout,
             new_assembler=partial(ResponsesAssembler, request.on_text, request.written) if request.on_text else None,
+            on_call=request.on_call,
         )
 
 

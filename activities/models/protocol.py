@@ -15,6 +15,9 @@ from mulligan.errors import ModelRequestError, truncated
 from mulligan.values import Citation, HostedCall, Message, ToolCall, Usage
 from mulligan.wire.agent_facts import Definition, ToolDefinition
 
+OnCall = Callable[[int, str, str, str], None]
+"""A function that takes what the model writes of a call: the call's number in the answer, from 0, its id ("": there is none
+yet), the name of its tool, and the next piece of its arguments, which may be empty."""
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "refusal"]
 """Why an answer ended."""
 
@@ -76,6 +79,8 @@ class Request:
     """How many of the model's answers a summary has replaced: they came before these messages."""
     on_text: Callable[[str], None] | None = None
     """Called with each piece of the answer's text as the model writes it. None: the answer need not be streamed."""
+    on_call: OnCall | None = None
+    """Called, where `on_text` is set, with each piece of a call, as the model writes it."""
     written: Written = field(default_factory=Written)
     """A provider that streams adds what arrives."""
     on_demand: ToolsOnDemand | None = None

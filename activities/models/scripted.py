@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from mulligan.activities.models.protocol import FinishReason, Reply, Request
@@ -60,7 +61,7 @@ class Scripted:
             ToolCall(id=f"call_{step}_{index}" if call.id is None else call.id, name=call.name, arguments=call.raw)
             for index, call in enumerate(say.calls, 1)
         ]
-        await _stream_text(say, request)
+        await _stream(say, calls, request)
         return Reply(
             text=say.text,
             calls=calls,
@@ -76,15 +77,19 @@ def create(worker: AvailableProviders, _endpoint: Endpoint | None) -> Scripted:
     return Scripted(worker.scripts)
 
 
-async def _stream_text(say: Say, request: Request) -> None:
-    """Stream the text: word by word at the answer's pace, or all of it at once."""
-    if not say.pace and request.on_text and say.text:
-        request.on_text(say.text)
-    elif say.pace:
-        for word in re.findall(r"\s*\S+|\s+$", say.text):
-            if request.on_text:
-                request.on_text(word)
-            await asyncio.sleep(say.pace)
+async def _stream(say: Say, calls: Sequence[ToolCall], request: Request) -> None:
+    """Stream the text and the calls: word by word at the answer's pace, or all of it at once."""
+    if request.on_text:
+        await _write(say.text, say.pace, request.on_text)
+    for index, call in enumerate(calls):
+        if request.on_call:
+            await _write(call.arguments, say.pace, partial(request.on_call, index, call.id, call.name))
+
+
+async def _write(text: str, pace: float, write: Callable[[str], None]) -> None:
+    for word in re.findall(r"\s*\S+|\s+$", text) if pace else [text] if text else []:
+        write(word)
+        await asyncio.sleep(pace)
 
 
 def _answer(script: Script, messages: Sequence[Message], summarized_answers: int) -> Say:

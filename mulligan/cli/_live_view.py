@@ -11,19 +11,24 @@ from mulligan.cli._steps import DECISIONS, by_rule, call_lines, compaction_line,
 from mulligan.content import described
 from mulligan.run_view import changes
 from mulligan.run_view.run_view import RunView
+from mulligan.run_view.step_view import WrittenCallView
 from mulligan.schema.printable import printable_lines
 from mulligan.wire import event_types as events
 
 
 class LiveView:
-    """Prints each event. Text of the model is printed as it comes; its answer adds the part that was not printed."""
+    """Prints each event. What the model writes is printed as it comes; its answer adds the part of the text that was not
+    printed, and each call has a line of its own once it has its result.
+    """
 
     def __init__(self, console: Console, run_id: str, *, is_open: bool = True) -> None:
         """`is_open`: whether the run is open: in an ended run, no tool is running."""
         self._console, self._run_id, self._is_open = console, run_id, is_open
         self._view = RunView(most_steps=1)
-        self._open_line = ""
-        """The text on the line that is not finished."""
+        self._line: str | WrittenCallView = ""
+        """What is on the line that is not finished: "text", or a call."""
+        self._text = ""
+        """The text of the step's answer that is printed."""
         self._heading = 0
         """The step whose heading is printed."""
         self.last_answer = ""
@@ -32,14 +37,22 @@ class LiveView:
     @property
     def is_writing(self) -> bool:
         """Whether the model is writing: the line of its text is not finished."""
-        return bool(self._open_line)
+        return bool(self._line)
 
     def show(self, event: events.Event) -> None:
         """Print an event."""
         for change in self._view.add(event):
             match change:
+                case changes.StepOpened():
+                    self._text = ""
                 case changes.TextExtended(step, has_gap=has_gap) if not step.answered:
                     self._write(step.number, printable_lines("…" * has_gap + change.text))
+                case changes.InputOpened(written):
+                    self._open_call(written)
+                case changes.InputExtended(written) if (
+                    written is self._line and not self._view.steps[written.step].answered
+                ):
+                    self._console.print(Text(printable_lines(change.text), "dim"), end="", soft_wrap=True)
                 case changes.StepAnswered(step):
                     self.last_answer = step.text
                     self._finish(step.number, printable_lines(step.text))
@@ -49,28 +62,40 @@ class LiveView:
                     for line in call_lines(call):
                         self._print_line(line)
                 case changes.Noted(events.TextVoid() | events.ModelFallback()):
-                    self._heading = 0
+                    self._heading, self._text = 0, ""
             if (text := _line_of(change, self._run_id, is_open=self._is_open)) is not None:
                 self._print_line(text)
 
     def end_line(self) -> None:
         """Finish the line that is not finished."""
-        if self._open_line:
+        if self._line:
             self._console.print()
-            self._open_line = ""
+            self._line = ""
 
     def _write(self, step: int, text: str) -> None:
+        if self._line != "text":
+            self.end_line()
         self._print_heading(step)
-        self._open_line += text
+        self._line, self._text = "text", self._text + text
         self._console.print(Text(text, "italic"), end="", soft_wrap=True)
 
+    def _open_call(self, call: WrittenCallView) -> None:
+        self.end_line()
+        self._print_heading(call.step)
+        self._line = call
+        self._console.print(Text(f"  … {short(call.name)} {'…' * bool(call.start)}", "dim"), end="", soft_wrap=True)
+
     def _finish(self, step: int, text: str) -> None:
-        if not text.startswith(self._open_line):
+        if not text.startswith(self._text):
             self.end_line()
-            self._heading = 0
-        self._print_heading(step)
-        self._console.print(Text(text[len(self._open_line) :], "italic"), soft_wrap=True)
-        self._open_line = ""
+            self._heading, self._text = 0, ""
+        rest, self._text = text[len(self._text) :], ""
+        if self._line != "text":
+            self.end_line()
+        if rest or self._line or self._heading != step:
+            self._print_heading(step)
+            self._console.print(Text(rest, "italic"), soft_wrap=True)
+        self._line = ""
 
     def _print_heading(self, step: int) -> None:
         if self._heading != step:

@@ -22,7 +22,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.client.event_position import Position, StreamPosition
 from mulligan.client.follow_events import EventFollower, newest_offset
-from mulligan.wire.event_types import Event, TextDelta, TextVoid, ToolProgress
+from mulligan.wire.event_types import Event, TextDelta, TextVoid, ToolInputDelta, ToolProgress
 
 MOST_KEPT, MOST_KEPT_BYTES = 2_000, 4_000_000
 """The newest events that a feed keeps: their number, and about how many bytes."""
@@ -53,7 +53,7 @@ class FeedEvent:
 class EventFeed:
     """The newest events of one run."""
 
-    def __init__(self, client: Client, workflow_id: str, every: float) -> None:
+    def __init__(self, client: Client, workflow_id: str, every: float | None) -> None:
         self.client, self.workflow_id, self.every = client, workflow_id, every
         self.first = 0
         """The number of the first kept event, among all that this feed has read."""
@@ -218,21 +218,22 @@ class FeedReader:
     def _trimmed(self, feed_event: FeedEvent) -> FeedEvent:
         """The kept event, without the text that this reader has, or before it the end of text that has become void."""
         event, read = feed_event.event, self.stream.base
-        if not isinstance(event, TextDelta) or read.next != feed_event.position.next or not read.seen:
+        if not isinstance(event, TextDelta | ToolInputDelta) or read.next != feed_event.position.next or not read.seen:
             return feed_event
         if event.attempt != read.attempt:
             void = TextVoid(at=event.at, step=event.step, attempt=read.attempt)
             return FeedEvent(void, Position(read.next, event.attempt, 0))
-        if event.start >= read.seen:
+        known = read.seen - (feed_event.position.seen - len(event.text))
+        if known <= 0:
             return feed_event
-        text = event.text[read.seen - event.start :]
-        return FeedEvent(event.model_copy(update={"start": read.seen, "text": text}), feed_event.position)
+        trimmed = {"start": event.start + known, "text": event.text[known:]}
+        return FeedEvent(event.model_copy(update=trimmed), feed_event.position)
 
 
 class EventFeeds:
     """The feeds of all runs that are watched in this process. One run is read once, however many watch it."""
 
-    def __init__(self, client: Client, every: float = 0.5) -> None:
+    def __init__(self, client: Client, every: float | None = None) -> None:
         self._client, self._every = client, every
         self._feeds: dict[str, EventFeed] = {}
         self._closing: dict[str, asyncio.TimerHandle] = {}

@@ -37,7 +37,7 @@ class Position(NamedTuple):
     attempt: int = 0
     """The attempt of the model call whose text was read, since the last stored event; 0: none."""
     seen: int = 0
-    """How many characters of that attempt's text were read."""
+    """How many characters that the attempt has written were read: see `LiveText`."""
 
     @property
     def token(self) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -18,6 +19,8 @@ from temporalio.service import RPCError
 
 from mulligan.client.event_position import Position, StreamPosition
 from mulligan.client.heartbeat_details import heartbeat_details
+from mulligan.client.live_events import live_events
+from mulligan.client.live_pace import FASTEST, LivePace
 from mulligan.client.read_run import NO_WORKER_STATUSES, chain_pages, query_of_chain, query_run, wait_for_end
 from mulligan.features import parts
 from mulligan.schema.cut_text import beginning
@@ -32,7 +35,6 @@ from mulligan.wire.event_types import (
     LiveText,
     ProgressMark,
     RunEnded,
-    TextDelta,
     TextVoid,
     ToolProgress,
 )
@@ -49,12 +51,14 @@ MOST_REPORT_CHARS = 2_000
 """Characters of a call's progress in an event."""
 _WITH_LIVE_TEXT = {CALL_MODEL, *(name for part in parts("wire") for name in getattr(part, "LIVE_TEXT_ACTIVITIES", ()))}
 """The activities that report what a model writes."""
+_PACE = LivePace(0.5, FASTEST)
+"""Of all followers of this process that have no pace of their own."""
 _ROUNDING = timedelta(milliseconds=2)
 """Times in events are rounded to milliseconds."""
 
 
 def follow(
-    client: Client, workflow_id: str, *, since: str = "", every: float = 0.5, conversation: str | None = None
+    client: Client, workflow_id: str, *, since: str = "", every: float | None = None, conversation: str | None = None
 ) -> AsyncIterator[Event]:
     """Yield each event of a run until it is closed, from the beginning or after the event with the token `since`.
 
@@ -66,7 +70,8 @@ def follow(
         workflow_id: The run's workflow id.
         since: The `token` of the last event that was read; empty: from the beginning.
         every: Seconds between two checks while something happens. Otherwise it checks less often, and Temporal's long
-            poll wakes it.
+            poll wakes it. None: 0.1 to 0.5, the longer the more models are writing for the followers of this process; 0.5
+            on Temporal Cloud.
         conversation: The number of the agent, in a workflow with several. None: the first.
 
     Raises:
@@ -81,12 +86,12 @@ class EventFollower:
     """Reads the events of one run, after the one with the token `since`."""
 
     def __init__(
-        self, client: Client, workflow_id: str, since: str, every: float, conversation: str | None = None
+        self, client: Client, workflow_id: str, since: str, every: float | None, conversation: str | None = None
     ) -> None:
         self._stream = StreamPosition.parse(since)
         self._client = client
         self._handle = client.get_workflow_handle(workflow_id)
-        self._every = every
+        self._pace = _PACE if every is None else LivePace(every)
         self._conversation = [] if conversation is None else [conversation]
         """The last argument of the queries, if there is one."""
         self._writing: dict[str, Any] | None = None
@@ -113,9 +118,10 @@ class EventFollower:
     async def events(self) -> AsyncIterator[Event]:
         """Yield all events until the run is closed."""
         checked: tuple[str, int] | None = None
-        wait = self._every
+        wait = self._pace.seconds
         changes = _HistoryChanges(self._client, self._handle.id)
-        try:
+        with ExitStack() as stack, ExitStack() as counted:
+            stack.callback(changes.stop)
             while True:
                 run = await self._handle.describe()
                 is_open = run.status == WorkflowExecutionStatus.RUNNING
@@ -133,21 +139,38 @@ class EventFollower:
                     if not await self.end_was_yielded():
                         yield await self.end_event(run)
                     return
+                counted.close()
                 call = self._model_call(run)
-                if self._writing is not None and checked == now:
-                    async for event in self._live_text(call):
-                        changed = True
-                        yield event
-                if not changed:  # otherwise the call may have been settled since the run was described
-                    async for event in self._progress(run):
-                        changed = True
-                        yield event
-                longest = _MAX_WAIT_FOR_TEXT if call else _MAX_WAIT_FOR_PROGRESS if _may_report(run) else _MAX_WAIT
-                wait = self._every if changed else min(wait * 1.5, max(self._every, longest))
+                if call is not None:
+                    counted.enter_context(self._pace.counted(self._client))
+                async for event in self._unstored(run, call, is_read=checked == now, has_changed=changed):
+                    changed = True
+                    yield event
+                wait = self._pace.seconds if changed else min(wait * 1.5, self._longest_wait(run, call))
                 # The long poll reads the history once, so it is used only if nothing happens.
                 await changes.wait(run, wait, long_poll=wait > _MAX_WAIT_FOR_TEXT)
-        finally:
-            changes.stop()
+
+    async def _unstored(
+        self, run: WorkflowExecutionDescription, call: PendingActivityInfo | None, *, is_read: bool, has_changed: bool
+    ) -> AsyncIterator[Event]:
+        """What is new in heartbeats. `is_read`: whether the stored events were read. `has_changed`: whether there were new
+        ones: then a call may have been settled since the run was described.
+        """
+        if self._writing is not None and is_read:
+            async for event in self._live_text(call):
+                has_changed = True
+                yield event
+        if not has_changed:
+            async for event in self._progress(run):
+                yield event
+
+    def _longest_wait(self, run: WorkflowExecutionDescription, call: PendingActivityInfo | None) -> float:
+        """Seconds until the next check of a run in which nothing happens."""
+        if call is not None:
+            longest = self._pace.up_to(_MAX_WAIT_FOR_TEXT)
+        else:
+            longest = _MAX_WAIT_FOR_PROGRESS if _may_report(run) else _MAX_WAIT
+        return max(self._pace.seconds, longest)
 
     async def stored_events(self, until: int | None = None, step: int | None = None) -> AsyncIterator[Event]:
         """The stored events from the position on, those that are there now, or only those before the offset `until`, or
@@ -208,7 +231,7 @@ class EventFollower:
         return None
 
     async def _live_text(self, call: PendingActivityInfo | None) -> AsyncIterator[Event]:
-        """The text that the model has written since the last check."""
+        """What the model has written since the last check."""
         assert self._writing is not None
         # The workflow counts the attempts of a background response; Temporal counts the attempts of other calls.
         step, attempt = self._writing["step"], self._writing.get("attempt") or (call.attempt if call else 0)
@@ -224,12 +247,9 @@ class EventFollower:
             or text.conversation != self._writing["conversation"]
         ):
             return
-        if text.start + len(text.text) > self.position.seen:
-            start = max(self.position.seen, text.start)
-            new = text.text[start - text.start :]
-            at = call.last_heartbeat_time.ToDatetime(tzinfo=UTC)
-            delta = TextDelta(at=at, step=step, attempt=text.attempt, start=start, text=new)
-            yield self._passed(delta, Position(read.next, text.attempt, start + len(new)))
+        at = call.last_heartbeat_time.ToDatetime(tzinfo=UTC)
+        for event, seen in live_events(text, self.position.seen, step, at):
+            yield self._passed(event, Position(read.next, text.attempt, seen))
 
     async def _progress(self, run: WorkflowExecutionDescription) -> AsyncIterator[Event]:
         """Return what running calls have reported since the last check."""

@@ -54,9 +54,9 @@ class Settings(BaseSettings):
     """How many model calls this worker starts per second. Not set: no limit."""
     max_task_queue_model_calls_per_second: _Rate = None
     """How many model calls all workers of the task queue start per second. Not set: no limit."""
-    live_text_seconds: Annotated[float, Field(ge=0, le=60)] = 1
-    """Seconds between two updates of the text that a model is writing, for clients that follow a run. 0: no live text; the
-    model is called without streaming."""
+    live_text_seconds: Annotated[float | None, Field(ge=0, le=60)] = None
+    """Seconds between two updates of what a model is writing, for clients that follow a run. 0: none; the model is called
+    without streaming. Not set: 0.1 to 1, the longer the more models are writing in the process; 1 on Temporal Cloud."""
     log_format: Literal["text", "json"] = "text"
     """What a worker writes its log as, to stderr: lines of text, or one JSON object a line."""
     health_address: str = ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from mulligan.run_view.step_view import CallView, StepView, WaitView
+from mulligan.run_view.step_view import CallView, StepView, WaitView, WrittenCallView
 from mulligan.wire.event_types import Decided, Event, RunEnded, SubRunSource
 
 
@@ -44,6 +44,25 @@ class TextClosed(NamedTuple):
     is_void: bool
 
 
+class InputOpened(NamedTuple):
+    """The model begins to write a call."""
+
+    call: WrittenCallView
+
+
+class InputExtended(NamedTuple):
+    """More of a call's arguments."""
+
+    call: WrittenCallView
+    text: str
+
+
+class InputVoid(NamedTuple):
+    """A call that the model was writing is void: its attempt was lost, or the answer does not have it."""
+
+    call: WrittenCallView
+
+
 class StepAnswered(NamedTuple):
     """The step has its whole text and its calls, which are announced next."""
 
@@ -51,9 +70,10 @@ class StepAnswered(NamedTuple):
 
 
 class CallAnnounced(NamedTuple):
-    """The model has made a call."""
+    """The model has made a call. `written`: as it was opened before, with all of its arguments; None: it was not."""
 
     call: CallView
+    written: WrittenCallView | None = None
 
 
 class WaitOpened(NamedTuple):
@@ -104,5 +124,6 @@ class Ended(NamedTuple):
 
 
 TextChange = TextOpened | TextExtended | TextClosed
+InputChange = InputOpened | InputExtended | InputVoid
 CallChange = CallAnnounced | WaitOpened | WaitEnded | CallRunning | CallSettled
-Change = StepOpened | StepClosed | StepAnswered | TextChange | CallChange | Noted | Below | Ended
+Change = StepOpened | StepClosed | StepAnswered | TextChange | InputChange | CallChange | Noted | Below | Ended

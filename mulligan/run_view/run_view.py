@@ -9,7 +9,7 @@ from typing import Any
 
 from mulligan.prices import Price, cost_of_hosted
 from mulligan.run_view import changes
-from mulligan.run_view.step_view import CallView, StepView, WaitView
+from mulligan.run_view.step_view import CallView, StepView, WaitView, WrittenCallView
 from mulligan.values import Usage, is_inner_call
 from mulligan.wire import event_types as events
 from mulligan.wire.run_status import open_status
@@ -63,6 +63,8 @@ class RunView:
         """How many characters there are before and after `_text`."""
         self._numbered = 0, 0
         """The step of the text that was opened last, and its number."""
+        self._written: dict[int, WrittenCallView] = {}
+        """The calls that the model is writing, by their numbers in the answer."""
 
     @classmethod
     def of(cls, given: Iterable[events.Event], price_of: PriceOf | None = None) -> RunView:
@@ -105,8 +107,8 @@ class RunView:
 
     def _changes(self, event: events.Event) -> Iterator[changes.Change]:
         match event:
-            case events.TextDelta():
-                yield from self._delta(self._step(event.step), event)
+            case events.TextDelta() | events.ToolInputDelta():
+                yield from self._piece(self._step(event.step), event)
             case events.TextVoid() | events.ModelFallback():
                 step = self._step(event.step)
                 yield from self._void()
@@ -172,11 +174,17 @@ class RunView:
 
     # Text
 
-    def _delta(self, step: StepView, event: events.TextDelta) -> Iterator[changes.Change]:
+    def _piece(self, step: StepView, event: events.TextDelta | events.ToolInputDelta) -> Iterator[changes.Change]:
+        """A piece of what the model is writing. What an earlier attempt has written is void."""
         if step.answered:
             return
-        if self._attempt is not None and self._attempt != event.attempt:
+        if self._attempt not in (None, event.attempt) or any(
+            each.attempt != event.attempt for each in self._written.values()
+        ):
             yield from self._void()
+        yield from self._delta(step, event) if isinstance(event, events.TextDelta) else self._input(event)
+
+    def _delta(self, step: StepView, event: events.TextDelta) -> Iterator[changes.Change]:
         has_gap = event.start > self._seen
         text = event.text[max(0, self._seen - event.start) :]
         if not text or (has_gap and not self._joins_gaps):
@@ -185,12 +193,31 @@ class RunView:
             yield self._open_text(step, event.attempt, 0)
         yield self._extend(step, text, has_gap=has_gap, seen=event.start + len(event.text))
 
+    def _input(self, event: events.ToolInputDelta) -> Iterator[changes.Change]:
+        if event.index not in self._written:
+            place = event.step, event.attempt, event.index
+            written = WrittenCallView(*place, event.call_id, event.name, event.may_wait, event.start)
+            self._written[event.index] = written
+            yield changes.InputOpened(self._written[event.index])
+        call = self._written[event.index]
+        seen = call.start + len(call.text)
+        # What follows characters that are missing comes with the answer.
+        if text := event.text[seen - event.start :] if event.start <= seen else "":
+            call.text += text
+            yield changes.InputExtended(call, text)
+
     def _answered(self, step: StepView, event: events.Answered) -> Iterator[changes.Change]:
+        step.answered, step.text, step.usage = event.at, event.text, event.usage
+        calls = [step.call(call.id, call.name) for call in event.tool_calls]
+        for call, tool_call in zip(calls, event.tool_calls, strict=True):
+            call.raw_arguments = tool_call.arguments
+        written = {n: each for n, each in self._written.items() if n < len(calls) and each.becomes(calls[n])}
+        yield from (changes.InputVoid(each) for n, each in self._written.items() if n not in written)
+        self._written.clear()
         is_continued = len(event.text) >= self._start and event.text[self._start :].startswith(self._text)
         if self._attempt is not None and not (event.text and is_continued):
             yield from self._void()
         self._answers += 1
-        step.answered, step.text, step.usage = event.at, event.text, event.usage
         step.hosted_calls, step.citations = event.hosted_calls, event.citations
         price = self._price_of(step.model) if self._price_of else None
         step.cost = price.of(event.usage) if price else None
@@ -198,9 +225,6 @@ class RunView:
             step.cost += cost_of_hosted(self._price_of, step.model, [call.name for call in event.hosted_calls])
         self.usage += event.usage
         self.cost += step.cost or 0.0
-        calls = [step.call(call.id, call.name) for call in event.tool_calls]
-        for call, tool_call in zip(calls, event.tool_calls, strict=True):
-            call.raw_arguments = tool_call.arguments
         if event.text:
             if self._attempt is None:
                 yield self._open_text(step, 1, 0)
@@ -209,9 +233,15 @@ class RunView:
             self.last_text = event.text
             yield self._close_text(step, event.text, is_void=False)
         yield changes.StepAnswered(step)
-        yield from map(changes.CallAnnounced, calls)
+        for number, call in enumerate(calls):
+            if (each := written.get(number)) and (rest := call.raw_arguments[each.start + len(each.text) :]):
+                each.text += rest
+                yield changes.InputExtended(each, rest)
+            yield changes.CallAnnounced(call, each)
 
     def _void(self) -> Iterator[changes.Change]:
+        written, self._written = list(self._written.values()), {}
+        yield from map(changes.InputVoid, written)
         if self._attempt is not None:
             yield self._close_text(self._step(self._numbered[0]), self._text, is_void=True)
 

@@ -114,6 +114,31 @@ class CallView:
 
 
 @dataclass(eq=False)
+class WrittenCallView:
+    """A call that the model is writing. `text`: its arguments after the first `start` characters, which are not known."""
+
+    step: int
+    attempt: int
+    index: int
+    """Its number in the answer, from 0."""
+    id: str
+    """"": not known yet."""
+    name: str
+    may_wait: bool
+    start: int
+    text: str = ""
+
+    @property
+    def is_announced(self) -> bool:
+        """Whether protocols announce it, as it is known from its beginning, and waits for nobody."""
+        return bool(self.id) and not self.may_wait and not self.start
+
+    def becomes(self, call: CallView) -> bool:
+        """Whether the answer has it as `call`."""
+        return self.id == call.id and call.raw_arguments[self.start :].startswith(self.text)
+
+
+@dataclass(eq=False)
 class StepView:
     """A model call and the calls of its answer."""
 

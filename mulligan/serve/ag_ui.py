@@ -39,9 +39,10 @@ OWN_ID = "mulligan-"
 """What the ids of messages begin with that no client has sent."""
 MOST_REPLIES = 1_000
 SYSTEM = {"system", "developer"}
+VOID_CALL = "This call was not completed, and is not carried out: the model is called again."
 CANCELLED = {"stopped", "cancelled", "terminated"}
 TOLD = {"step_started", "text_delta", "answered", "waiting", "tool_call_started", "tool_call_settled", "message"}
-TOLD |= {"run_started", "run_ended"}
+TOLD |= {"run_started", "run_ended", "tool_input_delta"}
 """The events that AG-UI has events of its own for; RUN_STARTED, the call and the interrupt stand for some of them."""
 
 Json = dict[str, Any]
@@ -276,7 +277,10 @@ class Translator:
         return f"{OWN_ID}answer-{self._answers + step.answer_number}" + (f"-{number}" if number else "")
 
     def _sent(self, changed: Sequence[changes.Change]) -> list[Json]:
-        return [each for change in changed for each in self._translated(change)]
+        sent = [each for change in changed for each in self._translated(change)]
+        # What is void together is taken back by one snapshot: the last, as it may be long.
+        snapshots = [each for each in sent if each["type"] == "MESSAGES_SNAPSHOT"][:-1]
+        return [each for each in sent if not any(each is snapshot for snapshot in snapshots)]
 
     def _translated(self, change: changes.Change) -> list[Json]:
         match change:
@@ -296,15 +300,34 @@ class Translator:
             case changes.StepAnswered(step) if step.citations:
                 cited = {"messageId": self._answer_id(step), "citations": [_json(each) for each in step.citations]}
                 return [{"type": "CUSTOM", "name": "mulligan.citations", "value": cited}]
-            case changes.CallAnnounced(call):
-                return _call(call, self._answer_id(self.view.steps[call.step]))
-            case changes.CallSettled(call):
-                return _settled(call)
             case changes.Noted(MessageReceived() as message):
                 return _whole_text(_message_id(message), message.text, role="user")
             case changes.Ended(end):
                 return [self.ended(end)]
+        return self._of_call(change)
+
+    def _of_call(self, change: changes.Change) -> list[Json]:
+        match change:
+            case changes.InputOpened(written) | changes.InputExtended(written) | changes.InputVoid(written):
+                return self._written(change, self.view.steps[written.step]) if written.is_announced else []
+            case changes.CallAnnounced(call, written) if written is not None and written.is_announced:
+                return [_end_of_call(call.id)]
+            case changes.CallAnnounced(call):
+                return _call(call, self._answer_id(self.view.steps[call.step]))
+            case changes.CallSettled(call):
+                return _settled(call)
         return []
+
+    def _written(self, change: changes.InputChange, step: StepView) -> list[Json]:
+        """A call that the model is writing. One that becomes void has a result that says so, and is taken back."""
+        call = change.call
+        match change:
+            case changes.InputOpened():
+                return [_start_of_call(call.id, call.name, self._answer_id(step))]
+            case changes.InputExtended():
+                return [_arguments(call.id, change.text)]
+        result: Json = {"type": "TOOL_CALL_RESULT", "messageId": f"{OWN_ID}void-{call.id}", "toolCallId": call.id}
+        return [_end_of_call(call.id), {**result, "content": VOID_CALL, "role": "tool"}, self.snapshot(step)]
 
 
 def _message_id(message: MessageReceived) -> str:
@@ -342,10 +365,20 @@ def _whole_text(message_id: str, text: str, role: str) -> list[Json]:
 
 
 def _call(call: CallView, message_id: str) -> list[Json]:
-    start = {"type": "TOOL_CALL_START", "toolCallId": call.id, "toolCallName": call.name, "parentMessageId": message_id}
-    written = call.raw_arguments
-    arguments = [{"type": "TOOL_CALL_ARGS", "toolCallId": call.id, "delta": written}] if written else []
-    return [start, *arguments, {"type": "TOOL_CALL_END", "toolCallId": call.id}]
+    arguments = [_arguments(call.id, call.raw_arguments)] if call.raw_arguments else []
+    return [_start_of_call(call.id, call.name, message_id), *arguments, _end_of_call(call.id)]
+
+
+def _start_of_call(call_id: str, name: str, message_id: str) -> Json:
+    return {"type": "TOOL_CALL_START", "toolCallId": call_id, "toolCallName": name, "parentMessageId": message_id}
+
+
+def _arguments(call_id: str, delta: str) -> Json:
+    return {"type": "TOOL_CALL_ARGS", "toolCallId": call_id, "delta": delta}
+
+
+def _end_of_call(call_id: str) -> Json:
+    return {"type": "TOOL_CALL_END", "toolCallId": call_id}
 
 
 def _interrupt(wait: Wait) -> Json:

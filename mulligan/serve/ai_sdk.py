@@ -31,16 +31,19 @@ from mulligan.serve.turn_stream import TurnStream, Wait, WaitingCall, open_turn,
 from mulligan.serve.ui_message import UIMessage
 from mulligan.wire.event_types import Decided, Event, MessageReceived, RunEnded
 
+Json = dict[str, Any]
 PREFIX = "/ai-sdk"
 HEADERS = {"x-vercel-ai-ui-message-stream": "v1"}
 DONE = b"data: [DONE]\n\n"
 ABORTED = {"cancelled", "terminated"}
 TOLD = {"step_started", "text_delta", "answered", "tool_call_started", "tool_call_settled", "message"}
-TOLD |= {"run_started", "run_ended"}
+TOLD |= {"run_started", "run_ended", "tool_input_delta"}
 """The events that the AI SDK has chunks for. Those of calls that wait for approval are told too."""
 NEWEST, VERSION_6 = 7, 6
 """Versions of npm's `ai`. 6 has no chunks for void text, for decisions of others and for messages that join a run."""
 Version = Annotated[int, Query(ge=VERSION_6, le=NEWEST)]
+RESET: Json = {"type": "reset-step"}
+VOID_CALL = "This call was not completed, and is not carried out: the model is called again."
 VOID = " […] (This text was not completed, and is written again.)"
 NO_RESULT = "There is no result yet."
 FINISH_REASONS = {"completed": "stop", "stopped": "interrupted", "truncated": "length", "refused": "content-filter"}
@@ -52,7 +55,6 @@ MOST_METADATA, MOST_NAME_CHARS, MOST_VALUE_CHARS = 16, 64, 512
 MOST_TURNS, MOST_CHARS = 100, 8_000_000
 """The newest turns that a page is given, and about how many characters they have together."""
 
-Json = dict[str, Any]
 PROBLEM = problem_body("error", "code")
 OF_RUN = problems(404, 409, body=PROBLEM)
 router = APIRouter(prefix=PREFIX, tags=["ai-sdk"], route_class=JsonRoute)
@@ -275,6 +277,7 @@ class Translator:
         """What is sent for an event. An approval is asked for at once: its id has the token."""
         self._token = token
         sent = [each for change in self.view.add(event) for each in self._translated(change)]
+        sent = [each for number, each in enumerate(sent) if each is not RESET or RESET not in sent[:number]]
         if self._sdk == VERSION_6:
             sent = [_as_6(each) for each in sent if each["type"] != "tool-approval-response"]
         is_told = event.type in TOLD or (event.type == "waiting" and event.kind == "approval")
@@ -330,7 +333,7 @@ class Translator:
                 void = {"type": "text-delta", "id": self._text_id, "delta": VOID}
                 return [void, {"type": "text-end", "id": self._text_id}]
             case changes.TextClosed(is_void=True):
-                return [{"type": "reset-step"}]  # a step has no other parts until it is answered
+                return [RESET]  # a step has nothing else but calls that are void too until it is answered
             case changes.TextClosed():
                 return [{"type": "text-end", "id": self._text_id}]
             case changes.StepAnswered(step):
@@ -362,10 +365,10 @@ class Translator:
 
     def _of_call(self, change: changes.Change) -> list[Json]:
         match change:
-            case changes.CallAnnounced(call):
-                start = {"type": "tool-input-start", "toolCallId": call.id, "toolName": call.name}
-                delta = {"type": "tool-input-delta", "toolCallId": call.id, "inputTextDelta": call.raw_arguments}
-                return [start, delta]
+            case changes.InputOpened(written) | changes.InputExtended(written) | changes.InputVoid(written):
+                return self._written(change) if written.is_announced else []
+            case changes.CallAnnounced(call, written) if written is None or not written.is_announced:
+                return [_input_start(call.id, call.name), _input_delta(call.id, call.raw_arguments)]
             case changes.WaitOpened(call, wait) if wait.asked.kind == "approval":
                 return self._approval(WaitingCall(call.id), call.name, wait.asked.arguments, self._token)
             case changes.WaitEnded(call, wait, decided) if wait and call.needed_approval and self._is_whole:
@@ -375,6 +378,17 @@ class Translator:
             case changes.CallSettled(call):
                 return self._settled(call)
         return []
+
+    def _written(self, change: changes.InputChange) -> list[Json]:
+        """A call that the model is writing."""
+        match change:
+            case changes.InputOpened(call):
+                return [_input_start(call.id, call.name)]
+            case changes.InputExtended(call, text):
+                return [_input_delta(call.id, text)]
+            case changes.InputVoid(call) if self._sdk == VERSION_6:
+                return [{"type": "tool-output-error", "toolCallId": call.id, "errorText": VOID_CALL}]
+        return [RESET]
 
     @property
     def _text_id(self) -> str:
@@ -428,6 +442,14 @@ class Translator:
         text = call.result.text if call.result else ""
         chunk = {"type": "tool-input-error", "toolCallId": call.id, "toolName": call.name, "errorText": text}
         return [{**chunk, "input": written, "providerExecuted": True}]
+
+
+def _input_start(call_id: str, name: str) -> Json:
+    return {"type": "tool-input-start", "toolCallId": call_id, "toolName": name}
+
+
+def _input_delta(call_id: str, text: str) -> Json:
+    return {"type": "tool-input-delta", "toolCallId": call_id, "inputTextDelta": text}
 
 
 def _output(call: CallView, part: str, *, is_denied: bool) -> list[Json]:

@@ -9,6 +9,7 @@ import asyncio
 import builtins
 import dataclasses
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from temporalio.api.failure.v1 import Failure
@@ -26,6 +27,7 @@ NAMESPACE, TASK_QUEUE, RUN_ID = "testing", "agents", "run"
 MOST_ATTEMPTS = 20
 """Attempts of an activity whose retry policy has no limit. After so many failures in a test, it would never succeed."""
 
+_NO_SERVER = SimpleNamespace(config=SimpleNamespace(target_host=""))
 PAYLOADS = data_converter.payload_converter
 
 
@@ -119,6 +121,11 @@ class _Client:
     workflow: Any
     namespace: str = NAMESPACE
     data_converter: DataConverter = data_converter
+
+    @property
+    def service_client(self) -> Any:
+        """The connection to a server: there is none."""
+        return _NO_SERVER
 
     @property
     def operator_service(self) -> _Client:

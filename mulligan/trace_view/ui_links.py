@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from urllib.parse import quote, urlsplit
 
+from mulligan.client.live_pace import is_cloud
 from mulligan.client.settings import settings
 from mulligan.trace_view.jaeger import DEFAULT_URL, without_secrets
 
-_CLOUD_SUFFIXES = (".tmprl.cloud", ".api.temporal.io")
 _LOOPBACK = {"localhost", "127.0.0.1", "[::1]", "::1"}
 _CONNECT_TIMEOUT = 0.3
 """Seconds."""
@@ -19,7 +19,7 @@ async def temporal_link(server: str, namespace: str, workflow_id: str, run_id: s
     ui = settings().temporal_ui_url
     address = urlsplit(f"//{server.rpartition('//')[2]}")
     host, port = address.hostname or "", address.port or 7233
-    if not ui and host.endswith(_CLOUD_SUFFIXES):
+    if not ui and is_cloud(server):
         ui = "https://cloud.temporal.io"
     # Temporal's dev server and deploy/compose.yaml have the UI at the server's port + 1000.
     if not ui and host in _LOOPBACK and await _answers(host, port + 1000):

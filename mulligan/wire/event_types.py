@@ -39,6 +39,8 @@ __all__ = [
     "Decided",
     "Event",
     "HandedOver",
+    "LiveCall",
+    "LivePart",
     "LiveText",
     "MessageReceived",
     "ModelFallback",
@@ -57,6 +59,7 @@ __all__ = [
     "ToolCallRepaired",
     "ToolCallSettled",
     "ToolCallStarted",
+    "ToolInputDelta",
     "ToolProgress",
     "Waiting",
 ]
@@ -69,6 +72,8 @@ LIVE_TEXT = "mulligan.live_text"
 """The field of a heartbeat's detail that contains a `LiveText`."""
 
 
+PART_GAP = "\n\n"
+"""What stands between two parts of a `LiveText`."""
 TOOL_PROGRESS = "mulligan.tool_progress"
 """The field of a heartbeat's detail that contains a `ProgressMark`. The progress itself is the detail before it."""
 INTERNAL_DETAILS = frozenset({ATTEMPT_ENDED, LIVE_TEXT, TOOL_PROGRESS})
@@ -101,8 +106,36 @@ class TextCursor(BaseModel):
     """The number of the output item that the last text belongs to; None: there was none yet."""
 
 
+class LiveCall(BaseModel):
+    """A call that a model is writing."""
+
+    index: int
+    """The number of the call in the answer, from 0."""
+    name: str
+    """The name of the tool, as the model has written it."""
+    call_id: str = optional_field("")
+    """The id that the call will have; "": the model has written none yet."""
+    may_wait: bool = optional_field(False)
+    """Whether the call may wait, for a person or to be completed, before or after it runs; or has no tool of this name."""
+
+
+class LivePart(BaseModel):
+    """Where a part of what a model writes begins: its text, or the arguments of a call."""
+
+    at: Annotated[int, Field(ge=0, lt=10**12)]
+    """How many characters of what the model has written come before it, with the empty line in between."""
+    start: int
+    """How many characters of the same text, or the same arguments, come before it."""
+    call: LiveCall | None = optional_field()
+    """Whose arguments they are; None: it is text."""
+
+
 class LiveText(BaseModel):
-    """The end of the text that a model has written so far, after its first `start` characters (Unicode code points)."""
+    """The end of what a model has written so far, after its first `start` characters (Unicode code points).
+
+    It is the answer's text, and the arguments of its calls where `parts` says so, in the order in which they are written,
+    with an empty line before each part but the first.
+    """
 
     conversation: str
     """The number of the agent in its workflow."""
@@ -112,7 +145,9 @@ class LiveText(BaseModel):
     """The number of the attempt of the model call, from 1."""
     start: int
     text: str
-    """The text from there on."""
+    """What the model has written from there on."""
+    parts: list[LivePart] = optional_field([])
+    """The parts, in their order; empty: it is text from the beginning on."""
     cursor: TextCursor | None = optional_field()
     """Where the stream of a background response continues after this text."""
 
@@ -214,8 +249,33 @@ class TextDelta(_Event):
     """The part."""
 
 
+class ToolInputDelta(_Event):
+    """A part of the arguments of a call that a model is writing, after their first `start` characters (Unicode code points).
+
+    The call begins with an event whose `text` is empty. A client that began late may miss what came before, and models write
+    faulty arguments too: `answered` has all of them, and `tool_call_started` those with which the tool runs.
+    """
+
+    type: Literal["tool_input_delta"] = "tool_input_delta"
+    step: int
+    """The number of the step, from 1."""
+    attempt: int
+    """The number of the attempt of the model call, from 1."""
+    index: int
+    """The number of the call in the answer, from 0."""
+    name: str
+    """The name of the tool, as the model has written it."""
+    start: int
+    text: str
+    """The part."""
+    call_id: str = optional_field("")
+    """The id that the call will have; "": it is not known yet."""
+    may_wait: bool = optional_field(False)
+    """Whether the call may wait, for a person or to be completed; or has no tool of this name."""
+
+
 class TextVoid(_Event):
-    """The text of `attempt` is void: the attempt was lost or failed, and the call is retried."""
+    """What `attempt` has written is void: the attempt was lost or failed, and the call is retried."""
 
     type: Literal["text_void"] = "text_void"
     step: int
@@ -454,6 +514,7 @@ Event = Annotated[
     | ModelFallback
     | HandedOver
     | TextDelta
+    | ToolInputDelta
     | TextVoid
     | Answered
     | ToolCallRepaired

@@ -9,6 +9,8 @@ from typing import Any
 from temporalio.common import VersioningBehavior
 from temporalio.worker import PollerBehaviorAutoscaling, WorkerDeploymentConfig, WorkerDeploymentVersion
 
+from mulligan.client.connect import configured_address
+from mulligan.client.live_pace import FASTEST, SLOWEST, is_cloud
 from mulligan.client.settings import Settings
 
 FEW_POLLS: dict[str, Any] = {
@@ -64,14 +66,18 @@ def model_limits(chosen: Settings, slots: int) -> dict[str, Any]:
 def _common(chosen: Settings) -> dict[str, Any]:
     return {
         "deployment_config": deployment(chosen),
-        "max_heartbeat_throttle_interval": longest_heartbeat_interval(chosen),
+        "max_heartbeat_throttle_interval": longest_heartbeat_interval(chosen, configured_address()),
         "graceful_shutdown_timeout": timedelta(seconds=chosen.grace_seconds),
     }
 
 
-def longest_heartbeat_interval(chosen: Settings) -> timedelta:
-    """The longest time between two heartbeats that the SDK sends. Live text may need a shorter one."""
-    return min(HEARTBEAT_WITHIN, timedelta(seconds=chosen.live_text_seconds or HEARTBEAT_WITHIN.total_seconds()))
+def longest_heartbeat_interval(chosen: Settings, server: str) -> timedelta:
+    """The longest time between two heartbeats of the SDK. Live text may need a shorter one. `server`: its address."""
+    seconds = chosen.live_text_seconds
+    if seconds is None:
+        seconds = SLOWEST if is_cloud(server) else FASTEST
+    # A little less than between two pieces of text: otherwise the SDK holds back each that comes early by a millisecond.
+    return min(HEARTBEAT_WITHIN, timedelta(seconds=seconds * 0.8) or HEARTBEAT_WITHIN)
 
 
 def deployment(chosen: Settings) -> WorkerDeploymentConfig:

@@ -47,8 +47,10 @@ from mulligan.activities.tool_running.isolated_environment import secret_names
 from mulligan.activities.tool_running.resources import Resources
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
 from mulligan.client.callback_tokens import CallbackTokens, callback_tokens
+from mulligan.client.connect import configured_address
 from mulligan.client.content_store import configured_content_store
 from mulligan.client.external_storage import CARRY_BYTES
+from mulligan.client.live_pace import FASTEST, SLOWEST, LivePace
 from mulligan.client.registered_attributes import RegisteredAttributes
 from mulligan.client.served_agents import ServedAgents
 from mulligan.client.settings import settings
@@ -191,7 +193,7 @@ class AgentActivities:
             callback_tokens=tokens or callback_tokens(activity.client),
             contents=contents,
             carry_bytes=CARRY_BYTES if worker_settings.external_storage else None,
-            live_text_seconds=worker_settings.live_text_seconds,
+            live_pace=_live_pace(worker_settings.live_text_seconds),
             model_task_queue=model_task_queue,
             served=served,
         )
@@ -231,6 +233,13 @@ class AgentActivities:
 def _activities(feature: ModuleType, services: Services) -> Sequence[Callable[..., Any]]:
     activities: Sequence[Callable[..., Any]] = feature.activities(services) if hasattr(feature, "activities") else ()
     return activities
+
+
+def _live_pace(seconds: float | None) -> LivePace | None:
+    """The pace of the heartbeats with what models write. `seconds`: the setting."""
+    if seconds is None:
+        return LivePace(SLOWEST, FASTEST)
+    return LivePace(seconds) if seconds else None
 
 
 def _spending(file: str, prices: Prices, task_queue: str | None) -> Spending:
@@ -275,7 +284,9 @@ def with_agents(
     # Without a cache: one task at a time (see WorkflowCache.limits).
     if not cache.size:
         config["max_concurrent_workflow_tasks"] = limits["max_concurrent_workflow_tasks"]
-    longest = longest_heartbeat_interval(settings())
+    client = config.get("client")
+    server = client.service_client.config.target_host if client else configured_address()
+    longest = longest_heartbeat_interval(settings(), server)
     config["max_heartbeat_throttle_interval"] = min(config.get("max_heartbeat_throttle_interval") or longest, longest)
     return config
 

@@ -52,11 +52,11 @@ class RandomRun:
             self._store("compacted", step=step, messages=3, text="" if error else "Sum.", error=error)
         self._store("step_started", step=step, model="openai:a")
         text = self._random.choice(TEXTS)
-        self._write(step, text)
         calls = [
             {"id": f"call_{step}_{number}", "name": self._random.choice(TOOLS), "arguments": '{"x": 1}'}
             for number in range(self._random.choice((0, 0, 1, 2)))
         ]
+        self._write(step, text, calls)
         usage = {"input_tokens": 10 * step, "output_tokens": step}
         self._store("answered", step=step, text=text, tool_calls=calls, usage=usage)
         for call in calls:
@@ -71,8 +71,8 @@ class RandomRun:
             if next(stage, None) is None:
                 stages.remove(stage)
 
-    def _write(self, step: int, text: str) -> None:
-        """The text of each attempt in parts, of which a reader may have missed some."""
+    def _write(self, step: int, text: str, calls: list[dict[str, Any]]) -> None:
+        """The text and the calls of each attempt in parts, of which a reader may have missed some."""
         for attempt in range(1, self._random.choice((1, 1, 2, 3)) + 1):
             written = text if self._maybe(0.7) else "Something else altogether"
             place = 0
@@ -81,6 +81,8 @@ class RandomRun:
                 if self._maybe(0.9):
                     self._add("text_delta", step=step, attempt=attempt, start=place, text=written[place:end])
                 place = end
+            for index, call in enumerate(calls if self._maybe(0.6) else []):
+                self._write_call(step, attempt, index, call)
             if self._maybe(0.2):
                 error = {"kind": "ModelUnavailableError", "message": "Down."}
                 self._store("model_fallback", step=step, model="openai:b", error=error)
@@ -88,6 +90,22 @@ class RandomRun:
                 self._add("text_void", step=step, attempt=attempt)
             else:
                 return
+
+    def _write_call(self, step: int, attempt: int, index: int, call: dict[str, Any]) -> None:
+        """The arguments of a call, which the answer may not have; its tool may wait, and its id may be unknown."""
+        written = call["arguments"] if self._maybe(0.8) else '{"other": 7}'
+        call_id = call["id"] if self._maybe(0.8) else self._random.choice(("", f"lost_{step}_{index}"))
+        fields = {"step": step, "attempt": attempt, "index": index, "name": call["name"], "call_id": call_id}
+        fields["may_wait"] = call["name"] in ("pay", "ask_person")
+        first = self._random.choice((0, 0, 0, 2))
+        if not first:
+            self._add("tool_input_delta", **fields, start=0, text="")
+        place = first
+        while place < len(written) and self._maybe(0.8):
+            end = min(len(written), place + self._random.randint(1, 4))
+            if self._maybe(0.9):
+                self._add("tool_input_delta", **fields, start=place, text=written[place:end])
+            place = end
 
     def _call(self, step: int, call: dict[str, Any]) -> Any:
         fields = {"step": step, "call_id": call["id"], "name": call["name"]}

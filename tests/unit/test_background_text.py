@@ -15,6 +15,7 @@ from mulligan.activities.background.background_text import BackgroundText, ReadT
 from mulligan.activities.heartbeat import heartbeating
 from mulligan.activities.models.openai_responses import OpenAIResponses
 from mulligan.activities.models.protocol import CreatedResponse, Request
+from mulligan.client.live_pace import LivePace
 from mulligan.wire.agent_facts import Definition
 from mulligan.wire.background import ReadResponse
 from mulligan.wire.event_types import LIVE_TEXT, LiveText, TextCursor
@@ -85,7 +86,7 @@ async def poll(
 
     async def activity() -> ReadText:
         async with heartbeating() as heartbeat:
-            return await BackgroundText(request, cursor, heartbeat, 0.02).read(kind(bench.client))
+            return await BackgroundText(request, cursor, heartbeat, LivePace(0.02)).read(kind(bench.client))
 
     return await environment.run(activity), beats
 

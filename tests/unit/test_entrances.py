@@ -31,8 +31,8 @@ from temporalio.bridge.proto.workflow_activation import (
 from temporalio.worker import UnsandboxedWorkflowRunner
 
 from mulligan import InvalidRunInputError
-from mulligan.activities.answers.inspect_answer import _with_unique_ids
 from mulligan.activities.answers.size_limits import PROVIDER_BYTES
+from mulligan.activities.answers.unique_ids import unique_ids
 from mulligan.activities.models._json_fields import token_count
 from mulligan.activities.models.fit_provider_data import fit_provider_data
 from mulligan.client.converter import PayloadConverter
@@ -286,7 +286,7 @@ def test_another_call_without_an_id_gets_another_id(digest: str) -> None:
     """After `workflow reset` the model may write another call at the same place: its idempotency key must be another."""
 
     def made_id(arguments: str) -> str:
-        return _with_unique_ids([ToolCall(id="", name="pay", arguments=arguments)], set(), 1, digest)[0].id
+        return unique_ids([ToolCall(id="", name="pay", arguments=arguments)], set(), 1, digest)[0].id
 
     assert made_id('["ada", 5]') == made_id('["ada", 5]')
     assert made_id('["ada", 5]') != made_id('["bob", 900]')

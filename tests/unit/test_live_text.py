@@ -11,6 +11,7 @@ from temporalio.testing import ActivityEnvironment
 from mulligan.activities import heartbeat
 from mulligan.activities.heartbeat import Heartbeat, heartbeating
 from mulligan.activities.models.live_text import FIRST_AFTER, MAX_BYTES, LiveTextHeartbeats
+from mulligan.client.live_pace import LivePace
 from mulligan.wire.event_types import LIVE_TEXT, LiveText
 
 
@@ -36,7 +37,7 @@ async def test_text_between_two_heartbeats_is_sent_as_one_piece() -> None:
     """The first heartbeat is sent some time after the first word."""
 
     async def body(heart: Heartbeat) -> None:
-        text = LiveTextHeartbeats(heart, 0.01, "0", 3, 2)
+        text = LiveTextHeartbeats(heart, LivePace(0.01), "0", 3, 2)
         for words in (("Once ", "upon "), ("a ", "time.")):
             for word in words:
                 text.write(word)
@@ -53,7 +54,7 @@ async def test_the_first_heartbeat_does_not_wait_for_the_interval() -> None:
     """A person sees soon that an answer begins; the following pieces come at the interval."""
 
     async def body(heart: Heartbeat) -> None:
-        text = LiveTextHeartbeats(heart, 600, "0", 1, 1)
+        text = LiveTextHeartbeats(heart, LivePace(600), "0", 1, 1)
         text.write("Once ")
         while not heart._live:
             await asyncio.sleep(0.01)
@@ -67,7 +68,7 @@ async def test_only_the_end_of_a_long_text_is_in_the_heartbeat() -> None:
     """A limited number of bytes in whole characters, and the number of characters before them."""
 
     async def body(heart: Heartbeat) -> None:
-        text = LiveTextHeartbeats(heart, 0.01, "0", 1, 1)
+        text = LiveTextHeartbeats(heart, LivePace(0.01), "0", 1, 1)
         for _ in range(3):
             text.write("日本語🙈 " * 2_000)
             await asyncio.sleep(0.05)
@@ -83,7 +84,7 @@ async def test_half_of_a_surrogate_pair_waits_for_the_other_half() -> None:
     """JSON can split a pair; an invalid half is replaced."""
 
     async def body(heart: Heartbeat) -> None:
-        text = LiveTextHeartbeats(heart, 0.01, "0", 1, 1)
+        text = LiveTextHeartbeats(heart, LivePace(0.01), "0", 1, 1)
         for piece in ("a\ud83d", "\ude48b", "\ude48\0"):
             text.write(piece)
             await asyncio.sleep(0.05)
@@ -105,7 +106,7 @@ async def heartbeats_of_failure() -> None:
 
     async def activity() -> None:
         async with heartbeating() as heart:
-            LiveTextHeartbeats(heart, 0.01, "0", 1, 1).write("Once")
+            LiveTextHeartbeats(heart, LivePace(0.01), "0", 1, 1).write("Once")
             await asyncio.sleep(0.05)
             heart.send_details(17.0, 1)
             raise ZeroDivisionError
@@ -130,7 +131,7 @@ async def test_no_heartbeat_is_sent_after_the_activity_has_ended() -> None:
     written: list[LiveTextHeartbeats] = []
 
     async def body(heart: Heartbeat) -> None:
-        written.append(LiveTextHeartbeats(heart, 0.05, "0", 1, 1))
+        written.append(LiveTextHeartbeats(heart, LivePace(0.05), "0", 1, 1))
         written[0].write("Once")
 
     beats = await heartbeats_of(body)

@@ -11,6 +11,7 @@ from mulligan.client.event_position import Position
 from mulligan.serve.openai_api.chat_text import VOID_NOTE, ChatText
 from mulligan.serve.openai_api.response_events import ResponseEvents, ResponseHead
 from mulligan.serve.openai_api.sequence import (
+    DELTA,
     LAST_SLOT,
     MOST_NUMBER,
     ReadUpTo,
@@ -22,13 +23,13 @@ from mulligan.values import ErrorInfo, Usage
 from mulligan.wire.event_types import Answered, Event, ModelFallback, TextDelta, TextVoid
 
 AT = datetime(2026, 11, 22, tzinfo=UTC)
-offsets, attempts, lengths = st.integers(0, 2**20 - 2), st.integers(1, 4_000), st.integers(1, 2**21 - 7)
+offsets, attempts, lengths = st.integers(0, 2**20 - 2), st.integers(1, 2_000), st.integers(1, 2**21 - 200)
 
 
 @given(offsets, attempts, lengths)
 def test_a_number_says_what_was_read(offset: int, attempt: int, seen: int) -> None:
     """And never exceeds what JavaScript reads exactly."""
-    number = number_of_live(Position(offset + 1, attempt, seen), 5, seen)
+    number = number_of_live(Position(offset + 1, attempt, seen), DELTA, seen)
     assert read_up_to(number) == ReadUpTo(offset, attempt, seen)
     assert read_up_to(number).token == Position(offset + 1, attempt, seen).token
     assert read_up_to(number_of_stored(offset, LAST_SLOT)) == ReadUpTo(offset)
@@ -41,10 +42,11 @@ def test_numbers_grow_with_the_run(offset: int, attempt: int, seen: int) -> None
     following = Position(offset + 1, attempt + 1, 0)
     numbers = [
         number_of_stored(offset, LAST_SLOT),
-        *(number_of_live(position, slot) for slot in range(5)),
-        number_of_live(position, 5, seen),
-        number_of_live(position, 5, seen + 1),
-        *(number_of_live(following, slot) for slot in range(5)),
+        *(number_of_live(position, slot) for slot in range(DELTA)),
+        number_of_live(position, DELTA, seen),
+        number_of_live(position, DELTA, seen, is_call=True),
+        number_of_live(position, DELTA, seen + 1, is_call=True),
+        *(number_of_live(following, slot) for slot in range(DELTA)),
         number_of_stored(offset + 1, 0),
     ]
     assert numbers == sorted(set(numbers))

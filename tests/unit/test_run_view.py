@@ -15,7 +15,7 @@ from mulligan import Agent, Call, ErrorInfo, Say, ToolError, tool
 from mulligan.prices import Price
 from mulligan.run_view import changes
 from mulligan.run_view.run_view import RunView
-from mulligan.run_view.step_view import CallView, StepView
+from mulligan.run_view.step_view import CallView, StepView, WrittenCallView
 from mulligan.serve import ag_ui, ai_sdk
 from mulligan.serve.console.rendering import render
 from mulligan.serve.mcp_api.progress_message import progress_message
@@ -128,6 +128,7 @@ class Client:
         self.numbers: set[tuple[int, int]] = set()
         self.texts: dict[int, str] = {}
         self.answered: set[int] = set()
+        self.written: dict[WrittenCallView, str] = {}
         self.announced: list[CallView] = []
         self.running: list[CallView] = []
         self.settled: list[CallView] = []
@@ -142,6 +143,7 @@ class Client:
                 self.step = step
             case changes.StepClosed(step):
                 assert step is self.step
+                assert not self.written
                 assert self.text is None
                 self.step = None
             case changes.StepAnswered(step):
@@ -154,6 +156,8 @@ class Client:
                 self.ended += 1
             case changes.TextOpened() | changes.TextExtended() | changes.TextClosed():
                 self.take_text(change)
+            case changes.InputOpened() | changes.InputExtended() | changes.InputVoid():
+                self.take_input(change)
             case changes.Noted():
                 pass
             case _:
@@ -178,10 +182,26 @@ class Client:
                 if not is_void:
                     self.texts[step.number] = text
 
+    def take_input(self, change: changes.InputChange) -> None:
+        match change:
+            case changes.InputOpened(call):
+                assert call not in self.written
+                assert call.step not in self.answered
+                assert call.index not in {each.index for each in self.written}
+                self.written[call] = ""
+            case changes.InputExtended(call, text):
+                assert text
+                self.written[call] += text
+            case changes.InputVoid(call):
+                del self.written[call]
+
     def take_call(self, change: changes.CallChange) -> None:
         match change:
-            case changes.CallAnnounced(call):
+            case changes.CallAnnounced(call, written):
                 assert call not in self.announced
+                if written is not None:
+                    assert call.id == written.id
+                    assert call.raw_arguments[written.start :] == self.written.pop(written)
                 self.announced.append(call)
             case changes.CallRunning(call):
                 assert call in self.announced

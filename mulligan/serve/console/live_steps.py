@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing
+from typing import Any
 
 from mulligan.client.watch_run import WatchedEvent
 from mulligan.run_view import changes
 from mulligan.run_view.run_view import Entry, PriceOf, RunView
 from mulligan.run_view.step_view import CallView, StepView
+from mulligan.schema.printable import printable
 from mulligan.serve.console.rendering import anchor_of
 from mulligan.serve.http_protocol import frame
 from mulligan.serve.problems import problem_of
@@ -26,8 +28,8 @@ STEPS_KEPT = 6
 async def live_frames(
     watched: AsyncIterator[WatchedEvent], render_entry: Callable[[Entry], str], price_of: PriceOf
 ) -> AsyncIterator[bytes]:
-    """The frames. `entry`: the HTML of an entry, new or changed; `text`: what a model writes, and `progress`, what a call
-    reports, as JSON; `ended`: the last one.
+    """The frames. `entry`: the HTML of an entry, new or changed; `text` and `input`: what a model writes, and `progress`,
+    what a call reports, as JSON; `ended`: the last one.
     """
     view, checkpoint = RunView(price_of=price_of, most_steps=STEPS_KEPT), ""
     async with aclosing(watched) as events:  # type: ignore[type-var]
@@ -54,6 +56,9 @@ def _frames(
                 yield "text", json.dumps({"step": step.number, "text": "", "begins": True})
             case changes.TextExtended(step, text, has_gap=has_gap) if not step.answered:
                 yield "text", json.dumps({"step": step.number, "text": "…" * has_gap + text, "begins": False})
+            case changes.InputOpened(call) | changes.InputExtended(call) | changes.InputVoid(call):
+                if not view.steps[call.step].answered:
+                    yield "input", json.dumps(_of_input(change))
             case changes.Noted(ToolProgress(text=text, call_id=call_id), step) if step:
                 yield from _progress(step.calls.get(call_id), text)
             case changes.Below(source) if source.depth == 1 and view.newest_step:
@@ -82,6 +87,18 @@ def _changed(view: RunView, change: changes.Change) -> list[Entry]:
         case changes.Ended(end):
             return [end]
     return []
+
+
+def _of_input(change: changes.InputChange) -> dict[str, Any]:
+    """A call that the model begins, continues, or does not make after all (`void`)."""
+    call = change.call
+    fields = {"step": call.step, "index": call.index, "name": printable(call.name)}
+    match change:
+        case changes.InputOpened():
+            return {**fields, "text": "…" * bool(call.start), "begins": True}
+        case changes.InputExtended(text=text):
+            return {**fields, "text": text, "begins": False}
+    return {**fields, "text": "", "begins": False, "void": True}
 
 
 def _progress(call: CallView | None, text: str) -> list[tuple[str, str]]:

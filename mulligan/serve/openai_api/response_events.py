@@ -14,15 +14,16 @@ from typing import Any
 from mulligan.client.event_position import START, Position
 from mulligan.run_view import changes
 from mulligan.run_view.run_view import RunView
-from mulligan.run_view.step_view import CallView
+from mulligan.run_view.step_view import CallView, WrittenCallView
 from mulligan.serve.openai_api import sequence
 from mulligan.serve.openai_api.item_ids import APPROVAL_PREFIX, CALL_PREFIX, MESSAGE_PREFIX, QUESTION_PREFIX, item_id
 from mulligan.serve.openai_api.request_fields import SERVER_LABEL
 from mulligan.serve.openai_api.url_citations import url_citations
 from mulligan.serve.turn_stream import WaitingCall
 from mulligan.values import Citation, Usage
-from mulligan.wire.event_types import Event, RunEnded, SubRunEvent, TextDelta, TextVoid, Waiting
+from mulligan.wire.event_types import Event, RunEnded, SubRunEvent, TextDelta, TextVoid, ToolInputDelta, Waiting
 
+VOID_CALL = "This call was not completed, and is not carried out: the model is called again."
 APPROVAL_REQUEST = "mcp_approval_request"
 _RESULTS = {"message", "mcp_call"}
 _NOTHING_ASKED = {"type": ""}
@@ -51,9 +52,9 @@ class _Numbering:
     offset: int = 0
     live: Position | None = None
 
-    def number(self, slot: int, seen: int = 0) -> int:
+    def number(self, slot: int, seen: int = 0, *, is_call: bool = False) -> int:
         if self.live is not None:
-            return sequence.number_of_live(self.live, slot, seen)
+            return sequence.number_of_live(self.live, slot, seen, is_call=is_call)
         return sequence.number_of_stored(self.offset, slot)
 
 
@@ -77,6 +78,13 @@ class ResponseEvents:
         self.view = RunView(joins_gaps=False)
         self._message: tuple[int, Json] | None = None
         self._calls: dict[CallView, _Item] = {}
+        self._written: dict[WrittenCallView, _Item] = {}
+        """The items of calls that the model is writing, which become void or are announced."""
+        self._announced: dict[CallView, _Item] = {}
+        """The items of calls that were announced while the model wrote them, and have not begun."""
+        self._void_calls: list[str] = []
+        self._after = -1
+        """The number of the event that the client has read."""
         self._asking: dict[CallView, Json] = {}
         """The newest item with which a call has asked a person."""
         self._waiting: dict[str, Json] = {}
@@ -130,24 +138,33 @@ class ResponseEvents:
         """The events of OpenAI that one of ours becomes. `position`: of the text that is being written."""
         if isinstance(event, SubRunEvent):
             return
-        if isinstance(event, (TextDelta, TextVoid)):
+        if isinstance(event, (TextDelta, ToolInputDelta, TextVoid)):
             self._at.live = position
         elif (offset := getattr(event, "offset", None)) is not None:
             self._slot_below = self._slot_below if offset == self._at.offset else sequence.FIRST_SLOT_BELOW
             self._at = _Numbering(offset)
         for change in self.view.add(event):
-            yield from self._translated(change)
+            for each in self._translated(change):
+                if (number := each["sequence_number"]) > self._after:
+                    if self._at.live is not None and "delta" in each:
+                        each["delta"] = sequence.cut_delta(each["delta"], number, self._after)
+                    yield each
 
     def _translated(self, change: changes.Change) -> Iterator[Json]:
         match change:
             case changes.TextOpened():
                 yield from self._open(change)
             case changes.TextExtended():
-                yield self._text_event("delta", 5, change.seen, delta=change.text)
+                yield self._text_event("delta", sequence.DELTA, change.seen, delta=change.text)
             case changes.TextClosed():
-                slot, phase = 0 if change.is_void else 6, "commentary" if change.step.calls else "final_answer"
+                slot = sequence.CLOSE_VOID if change.is_void else sequence.CLOSE_TEXT
+                phase = "commentary" if change.step.calls else "final_answer"
                 citations = [] if change.is_void else change.step.citations
                 yield from self._close(change.text, slot, phase, citations, is_void=change.is_void)
+            case changes.InputOpened() | changes.InputExtended() | changes.InputVoid() if change.call.is_announced:
+                yield from self._of_written(change)
+            case changes.CallAnnounced(call, written) if written in self._written:
+                self._announced[call] = self._written.pop(written)
             case changes.WaitOpened():
                 yield from self._wait(change.call, change.wait.asked)
             case changes.WaitEnded():
@@ -160,10 +177,20 @@ class ResponseEvents:
             case changes.Ended():
                 yield from self._ended(change.end)
 
+    def _of_written(self, change: changes.InputChange) -> Iterator[Json]:
+        match change:
+            case changes.InputOpened(written):
+                yield from self._begin_written(written)
+            case changes.InputExtended(written, text):
+                yield self._piece_of_call(written, text)
+            case changes.InputVoid(written):
+                yield from self._void(written)
+
     def take_over(self, number: int) -> Iterator[Json]:
         """Continue after the event with a number, which the client got from another replica."""
         read, self._slot_below = sequence.read_up_to(number), sequence.next_slot_below(number)
-        if read.attempt:
+        self._after = number
+        if read.attempt and not read.is_call:
             self._at.live = Position(read.offset + 1, read.attempt, read.seen)
             yield from self._open(self.view.take_over(read.attempt, read.seen))
 
@@ -224,8 +251,8 @@ class ResponseEvents:
         item: Json = {"id": item_id(MESSAGE_PREFIX, name, self._head.id), "type": "message", "role": "assistant"}
         item |= {"status": "in_progress", "content": []}
         self._message = self._new_index(), item
-        yield self._item_event("added", 3, *self._message)
-        yield self._part_event("added", 4, "")
+        yield self._item_event("added", sequence.OPEN_TEXT, *self._message)
+        yield self._part_event("added", sequence.OPEN_TEXT + 1, "")
 
     def _close(
         self, text: str, slot: int, phase: str, citations: Sequence[Citation] = (), *, is_void: bool = False
@@ -257,29 +284,70 @@ class ResponseEvents:
 
     def _announce(self, call: CallView) -> Iterator[Json]:
         """Begin the item of a call, once it is known that the call does not wait for a person (any more)."""
-        uses = sum(each.id == call.id for each in self._calls)  # models use ids of calls again
         question = self._asking.get(call, _NOTHING_ASKED)
+        item = self._announced.get(call)
+        if item is None:
+            item = self._new_item(call.id, call.name)
+            item.json["approval_request_id"] = question["id"] if question["type"] == APPROVAL_REQUEST else None
+            yield self._item_event("added", 0, item.index, item.json)
+            yield self._call_event("mcp_call.in_progress", 1, item)
+        item.json["arguments"] = call.raw_arguments
+        self._calls[call] = item
+        self._items.append(item.json)
+
+    def _new_item(self, call_id: str, name: str) -> _Item:
+        uses = sum(each.id == call_id for each in self._calls) + self._void_calls.count(call_id)  # models use ids again
         added: Json = {
-            "id": item_id(CALL_PREFIX, f"{call.id}_{uses + 1}" if uses else call.id, self._head.id),
+            "id": item_id(CALL_PREFIX, f"{call_id}_{uses + 1}" if uses else call_id, self._head.id),
             "type": "mcp_call",
             "status": "in_progress",
             "server_label": SERVER_LABEL,
-            "name": call.name,
+            "name": name,
             "arguments": "",
             "output": None,
             "error": None,
-            "approval_request_id": question["id"] if question["type"] == APPROVAL_REQUEST else None,
+            "approval_request_id": None,
         }
-        item = self._calls[call] = _Item({**added, "arguments": call.raw_arguments}, self._new_index())
-        self._items.append(item.json)
-        yield self._item_event("added", 0, item.index, added)
-        yield self._call_event("mcp_call.in_progress", 1, item)
+        return _Item(added, self._new_index())
+
+    def _begin_written(self, call: WrittenCallView) -> Iterator[Json]:
+        """Begin the item of a call that the model is writing. The Response has it once it runs, or has its result."""
+        item = self._written[call] = self._new_item(call.id, call.name)
+        seen = self._at.live.seen if self._at.live else 0
+        event = self._item_event("added", sequence.DELTA, item.index, item.json)
+        yield {**event, "sequence_number": self._at.number(sequence.DELTA, seen - 1, is_call=True)}
+        yield self._live_event("mcp_call.in_progress", item)
+
+    def _piece_of_call(self, call: WrittenCallView, text: str) -> Json:
+        """A piece of a call's arguments, while the model writes them or in its whole answer."""
+        if self._at.live is not None:
+            return self._live_event("mcp_call_arguments.delta", self._written[call], delta=text)
+        slot = sequence.REST_OF_CALL + call.index
+        return self._call_event("mcp_call_arguments.delta", slot, self._written[call], delta=text)
+
+    def _live_event(self, kind: str, item: _Item, **fields: str) -> Json:
+        seen = self._at.live.seen if self._at.live else 0
+        event = self._call_event(kind, sequence.DELTA, item, **fields)
+        return {**event, "sequence_number": self._at.number(sequence.DELTA, seen, is_call=True)}
+
+    def _void(self, call: WrittenCallView) -> Iterator[Json]:
+        """End the item of a call that will not be carried out. The Response never has it."""
+        item, slot = self._written.pop(call), sequence.VOID_CALL + 2 * call.index
+        self._void_calls.append(call.id)
+        content = [{"type": "text", "text": VOID_CALL}]
+        item.json |= {"status": "failed", "arguments": call.text}
+        item.json["error"] = {"type": "mcp_tool_execution_error", "content": content}
+        yield self._call_event("mcp_call.failed", slot, item)
+        yield self._item_event("done", slot + 1, item.index, item.json)
 
     def _arguments(self, call: CallView, arguments: str) -> Iterator[Json]:
         """The arguments with which a call runs; those that the model wrote, if it never runs."""
         item = self._calls[call]
+        if self._announced.pop(call, None) is None:
+            yield self._call_event("mcp_call_arguments.delta", 2, item, delta=arguments)
+        elif _loaded(call.raw_arguments) == _loaded(arguments):
+            arguments = call.raw_arguments  # as the pieces were, but for white space
         item.json["arguments"] = arguments
-        yield self._call_event("mcp_call_arguments.delta", 2, item, delta=arguments)
         yield self._call_event("mcp_call_arguments.done", 3, item, arguments=arguments)
 
     def _settled(self, call: CallView) -> Iterator[Json]:
@@ -347,7 +415,7 @@ class ResponseEvents:
             yield from self._structured_output(result.output)
         for number, item in enumerate(item for call, item in self._calls.items() if not call.settled):
             item.json["status"] = "incomplete"
-            yield self._item_event("done", 16 + number, item.index, dict(item.json))
+            yield self._item_event("done", sequence.REST_OF_CALL + number, item.index, dict(item.json))
         self._waiting.clear()
         self._below.clear()
         response = self.to_json()
@@ -361,8 +429,8 @@ class ResponseEvents:
         if text == self.view.last_text or _loaded(self.view.last_text) == output:
             return
         yield from self._open_message("output")
-        yield self._text_event("delta", 5, 0, delta=text)
-        yield from self._close(text, 6, "final_answer")
+        yield self._text_event("delta", sequence.DELTA, 0, delta=text)
+        yield from self._close(text, sequence.CLOSE_TEXT, "final_answer")
 
     def _status(self) -> tuple[str, Json | None, Json | None]:
         """`status`, `incomplete_details` and `error`."""
@@ -431,5 +499,5 @@ def _text_of(arguments: Any) -> str:
 def _loaded(text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None

@@ -12,14 +12,17 @@ from mulligan.client.event_position import Position
 
 MOST_NUMBER = 2**53 - 1
 """The largest integer that JavaScript reads exactly."""
-_RANK_BITS, _SEEN_BITS = 33, 21
+_RANK_BITS, _SEEN_BITS = 33, 22
 _SLOTS = 4_096
 """The numbers of each stored event; those of the live text that follows come after them."""
 LAST_SLOT = _SLOTS - 1
 FIRST_SLOT_BELOW = _SLOTS // 2
 """From here on, the slots are those of items that ask for sub-agents: their events are not stored in the run."""
-_LIVE_SLOTS = 5
-"""The numbers of an attempt before its first character: an item is closed (0 to 2), and opened (3 and 4)."""
+VOID_CALL, CLOSE_VOID, OPEN_TEXT, DELTA, CLOSE_TEXT = 0, 256, 259, 261, 262
+"""The slots of what comes when a model writes or has answered, in its order: void calls end (two slots each), a void text
+ends (three), a text begins (two), is extended, and ends (three)."""
+REST_OF_CALL = 300
+"""The slot of what is missing of a call's arguments, with the call's number in the answer added."""
 _MOST_ATTEMPT, _MOST_SEEN = (1 << (_RANK_BITS - _SEEN_BITS)) - 2, (1 << _SEEN_BITS) - 1
 
 
@@ -28,24 +31,33 @@ def number_of_stored(offset: int, slot: int) -> int:
     return (offset << _RANK_BITS) + slot
 
 
-def number_of_live(position: Position, slot: int, seen: int = 0) -> int:
-    """The number of an event of live text: of a slot, or of a delta that ends after `seen` characters."""
+def number_of_live(position: Position, slot: int, seen: int = 0, *, is_call: bool = False) -> int:
+    """The number of an event of live text: of a slot, or with `DELTA` of a piece that ends after `seen` characters.
+
+    `is_call`: whether it is one of a call's arguments.
+    """
     attempt = min(position.attempt, _MOST_ATTEMPT)
-    place = slot if slot < _LIVE_SLOTS else min(_LIVE_SLOTS + seen, _MOST_SEEN)
+    place = slot if slot < DELTA else min(DELTA + 1 + 2 * seen + is_call, _MOST_SEEN)
     return number_of_stored(max(0, position.next - 1), _SLOTS + (attempt << _SEEN_BITS) + place)
 
 
 @dataclass(frozen=True)
 class ReadUpTo:
-    """What a client has read: the stored events up to `offset`, and `seen` characters of the text of `attempt` (0: none)."""
+    """What a client has read: the stored events up to `offset`, and `seen` characters of the text of `attempt` (0: none).
+
+    `is_call`: whether it has read on into the arguments of calls.
+    """
 
     offset: int
     attempt: int = 0
     seen: int = 0
+    is_call: bool = False
 
     @property
     def token(self) -> str:
-        """The token of our event after which the client continues."""
+        """The token of our event after which the client continues: in arguments, of the one before the whole answer."""
+        if self.is_call:
+            return Position(self.offset + 1).token
         return Position(self.offset + 1, self.attempt, self.seen).token
 
 
@@ -54,8 +66,15 @@ def read_up_to(number: int) -> ReadUpTo:
     offset, rank = number >> _RANK_BITS, number & (2**_RANK_BITS - 1)
     if rank < _SLOTS:
         return ReadUpTo(offset)
-    attempt, seen = divmod(rank - _SLOTS, 2**_SEEN_BITS)
-    return ReadUpTo(offset, attempt, max(0, seen - _LIVE_SLOTS))
+    attempt, place = divmod(rank - _SLOTS, 2**_SEEN_BITS)
+    seen, is_call = divmod(max(0, place - DELTA - 1), 2)
+    return ReadUpTo(offset, attempt, seen, bool(is_call))
+
+
+def cut_delta(delta: str, number: int, after: int) -> str:
+    """What a client has not got of a live delta. `number`: the delta's; `after`: of the event that the client has read."""
+    unread = (number - after + 1) // 2
+    return delta[-unread:] if unread < len(delta) else delta
 
 
 def next_slot_below(number: int) -> int:

@@ -21,6 +21,7 @@ class LiveRun extends HTMLElement {
     this.#source = new EventSource(this.getAttribute("src"));
     this.#source.addEventListener("entry", (event) => this.#showEntry(event.data));
     this.#source.addEventListener("text", (event) => this.#showText(JSON.parse(event.data)));
+    this.#source.addEventListener("input", (event) => this.#showInput(JSON.parse(event.data)));
     this.#source.addEventListener("progress", (event) => this.#showProgress(JSON.parse(event.data)));
     this.#source.addEventListener("problem", (event) => this.#say(event.data));
     this.#source.addEventListener("ended", () => {
@@ -59,6 +60,7 @@ class LiveRun extends HTMLElement {
     entry.querySelectorAll("details").forEach((each, place) => { if (open[place]) each.open = true; });
     const target = entry.querySelector(".writing .text");
     if (target && writing) target.textContent = writing;
+    target?.after(...old.querySelectorAll(".writing .input"));
     const focused = old.contains(document.activeElement) && document.activeElement.id;
     old.replaceWith(entry);
     if (focused) document.getElementById(focused)?.focus({ preventScroll: true });
@@ -68,6 +70,24 @@ class LiveRun extends HTMLElement {
     const place = document.querySelector(`#step-${Number(step)} .writing .text`);
     if (begins) place?.replaceChildren();
     place?.append(text);
+  }
+
+  #showInput({ step, index, name, text, begins, void: isVoid }) {
+    const place = document.querySelector(`#step-${Number(step)} .writing .text`);
+    if (!place) return;
+    let input = place.parentElement.querySelector(`.input[data-index="${Number(index)}"]`);
+    if (isVoid || begins) input?.remove();
+    if (isVoid) return;
+    if (begins || !input) {
+      input = document.createElement("pre");
+      input.className = "input text";
+      input.dataset.index = index;
+      const tool = document.createElement("code");
+      tool.textContent = name;
+      input.append(tool, " ");
+      place.parentElement.querySelector(".hint").before(input);
+    }
+    input.append(text);
   }
 
   #showProgress({ call, text }) {
