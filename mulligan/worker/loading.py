@@ -127,15 +127,8 @@ def load(
         if getattr(value, "__module__", None) == module.__name__
     ]
     workflows = [each for each in defined if workflow_definition(each)]
-    registry = Registry(
-        all_agents.values(),
-        all_scripts.values(),
-        all_tools.values(),
-        _of_type(Model, values),
-        _of_type(Score, values),
-        [vars(module) for module in imported],
-        file_names,
-    )
+    others = (_of_type(Model, values), _of_type(Score, values), [vars(module) for module in imported], file_names)
+    registry = Registry(all_agents.values(), all_scripts.values(), all_tools.values(), *others)
     features = _features(registry, values)
     activities: list[Callable[..., Any]] = [each for feature in features for each in feature.activities]
     activities += [each for each in defined if inspect.isfunction(each) and activity_definition(each)]
