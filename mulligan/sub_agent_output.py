@@ -46,13 +46,13 @@ class SubAgentOutput:
     """The output of a sub-agent's runs.
 
     Attributes:
-        output: Its type, or types.
         schema: The JSON schema for the runs; None: the sub-agent is declared with this output itself.
         quarantine: Whether its caller gets nothing but a valid object.
         is_untrusted: Whether the object may contain texts that others have written.
     """
 
-    output: Output
+    _output: Output
+    """Its type, or types."""
     schema: dict[str, Any] | None
     quarantine: bool
     is_untrusted: bool
@@ -99,7 +99,7 @@ class SubAgentOutput:
         Raises:
             RefusedOutputError: it is not valid, or it contains text that may not leave quarantine.
         """
-        whole, name = self.output.whole, self.output.whole.name
+        whole, name = self._output.whole, self._output.whole.name
         try:
             value = _from_run(text)
             valid = whole.to_json(whole.validate({"value": value} if whole.is_wrapped else value))

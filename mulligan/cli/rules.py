@@ -113,4 +113,4 @@ def _cells(rule: ShownRule) -> list[Text]:
     ]
 
 
-COMMAND = rules
+COMMANDS = (rules,)

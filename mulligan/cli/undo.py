@@ -90,4 +90,4 @@ def _report(undone: Undone, *, as_json: bool) -> int:
     return NOT_COMPLETED if undone.failure or listed["failed"] or listed["not_reached"] else OK
 
 
-COMMAND = undo
+COMMANDS = (undo,)

@@ -102,12 +102,14 @@ class Stop(_PersonUpdate):
 
 
 class EarlierDecision(BaseModel):
-    """What was decided on an earlier call of the same tool, in this run."""
+    """What was decided on an earlier call (`call_id`, of step `step`) of the same tool, in this run.
+
+    `decision`, `at`, `by` and `reason`: as of `Decision`.
+    """
 
     step: int
     call_id: str
     decision: str
-    """As of `Decision`."""
     at: str
     by: str | None = optional_field()
     reason: str | None = optional_field()
