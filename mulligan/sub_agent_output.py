@@ -52,7 +52,6 @@ class SubAgentOutput:
     """
 
     _output: Output
-    """Its type, or types."""
     schema: dict[str, Any] | None
     quarantine: bool
     is_untrusted: bool
@@ -89,6 +88,11 @@ class SubAgentOutput:
         parts = [*all_subschemas(accepted), *all_subschemas(emitted)]
         is_untrusted = any(part.get(UNTRUSTED_KEY) is True for part in parts)
         return cls(output, sent, quarantine, is_untrusted, emitted)
+
+    @property
+    def output(self) -> Output:
+        """Its type, or types."""
+        return self._output
 
     def read(self, text: str) -> str:
         """The answer of a run as its caller gets it: only what is declared of it.
