@@ -125,7 +125,7 @@ async def test_a_cancellation_from_outside_is_raised_as_such(temporal: DevServer
     serving.cancel()
     with pytest.raises(asyncio.CancelledError):
         await serving
-    assert group.unready == ""
+    assert (group.failure, group.unready) == (None, "draining")
     assert worker.is_shutdown
 
 

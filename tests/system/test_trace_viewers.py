@@ -16,7 +16,7 @@ from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 
 from mulligan.devserver import DevServer
 from mulligan.observe.trace_ids import trace_id_of_run
-from tests.support.jaeger_server import JaegerServer
+from tests.support.jaeger_server import JaegerServer, attributes
 from tests.support.temporal import connect_to
 from tests.support.trace_viewers import ShownTrace, Viewer, mlflow, phoenix
 from tests.support.worker_process import logging_worker_process, worker_process
@@ -26,6 +26,7 @@ AGENTS = "tests.support.viewed_agents"
 
 ERRORS = {"recovers": 1, "fails": 2, "limited": 0, "asks": 0, "delegates": 1}
 """Spans that are errors, by agent: one for a recovered call; the call that fails a run, and its `agent.finish`."""
+DIRECTIONS = "input", "output"
 
 
 def documented(page: str, mentions: str) -> dict[str, str]:
@@ -135,18 +136,24 @@ async def test_phoenix_shows_what_the_model_was_sent_and_wrote(temporal: DevServ
 
 
 async def test_the_readmes_line_works_with_jaeger_as_it_is(jaeger: JaegerServer, temporal: DevServer) -> None:
-    """The worker has nothing to warn of, and Jaeger has the trace."""
+    """The worker has nothing to warn of, and Jaeger has each run as it was: its tokens, its failures, and whether it failed."""
     queue = f"readme-{uuid.uuid4().hex[:6]}"
     client = await connect_to(temporal)
     environment = documented("README.md", "mulligan worker")
     assert environment["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://localhost:4317"
     environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = jaeger.otlp_url
     async with logging_worker_process(AGENTS, queue, temporal, **environment) as process:
-        handle, _ = await run(client, "recovers", queue)
+        runs = {agent: await run(client, agent, queue) for agent in ERRORS}
         process.terminate()
         assert process.stderr
         told = (await process.stderr.read()).decode()
-    spans = await jaeger.spans(trace_id_of_run(handle.id, handle.first_execution_run_id or ""))
-    assert "agent.finish" in [span["name"] for span in spans]
+    for agent, (handle, progress) in runs.items():
+        spans = await jaeger.spans(trace_id_of_run(handle.id, handle.first_execution_run_id or ""))
+        failed = [span["name"] for span in spans if span.get("status", {}).get("code")]
+        tokens = [sum(attributes(span).get(f"gen_ai.usage.{each}_tokens", 0) for span in spans) for each in DIRECTIONS]
+        assert tokens == [progress["usage"][f"{each}_tokens"] for each in DIRECTIONS]
+        assert (len(failed), "agent.finish" in failed) == (ERRORS[agent], agent == "fails")
+        assert "agent.finish" in [span["name"] for span in spans]
+        print(f"Jaeger: {agent}: {len(spans)} spans, {len(failed)} errors, tokens {tokens}")
     assert "WARNING" not in told
     assert "ERROR" not in told

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 import uuid
+from datetime import timedelta
 from pathlib import Path
 
+from temporalio.api.enums.v1 import TaskQueueType
+
 from mulligan import connect
+from mulligan.client.pollers import last_polls
 from tests.acceptance.conftest import Run
 from tests.support.tmux import screen_of
 from tests.system.features.test_waiting_commands import QUEUE, following, line_with, serving
 
+WORKFLOWS = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
 MULLIGAN = Path(sys.executable).with_name("mulligan")
 
 
@@ -47,22 +53,36 @@ async def test_list_and_pending_keep_ids_and_columns_whole_in_a_terminal_of_80_c
     assert "needs approval" in line
 
 
+def squeezed(text: str) -> str:
+    """A text without spaces: the terminal breaks a long line anywhere."""
+    return "".join(text.split())
+
+
 async def test_list_tells_nobody_to_start_a_worker_after_the_death_of_one_of_two(
     mulligan: Run, environment: dict[str, str]
 ) -> None:
-    """The one that died had the run. Whoever looks again and again reads that workers poll, and then what the run waits for."""
+    """The one that died had the run, and the other one is held up: whoever looks reads that two have polled. Then it answers."""
     run_id = f"chat-thread-{uuid.uuid4().hex}"
+    client = await connect(environment["TEMPORAL_ADDRESS"], namespace=environment["TEMPORAL_NAMESPACE"])
+
+    async def look() -> str:
+        return squeezed("".join(await screen_of(MULLIGAN, "list", "--limit", "1", env=environment, width=80)))
+
     async with serving(environment, "two") as first:
         ran = await mulligan("start", "teller", "Go", "--id", run_id, "--task-queue", "two")
         assert ran.code == 0, ran.err
         async with following(environment, "tail", run_id) as tail:
             await line_with(tail.stdout, "waiting for approval of `refund` since", 30)
-        async with serving(environment, "two"):
+        async with serving(environment, "two") as second:
+            while len(await last_polls(client, "two", WORKFLOWS, timedelta(seconds=5))) < 2:
+                await asyncio.sleep(0.1)
+            second.send_signal(signal.SIGSTOP)
             first.kill()
-            seen: list[str] = []
-            while not seen or "waiting for approval of `refund` since" not in seen[-1]:
-                lines = await screen_of(MULLIGAN, "list", "--limit", "1", env=environment, width=80)
-                seen.append(" ".join(" ".join(lines).split()))
-            client = await connect(environment["TEMPORAL_ADDRESS"], namespace=environment["TEMPORAL_NAMESPACE"])
+            seen = [await look()]
+            second.send_signal(signal.SIGCONT)
+            while squeezed("waiting for approval of `refund` since") not in seen[-1]:
+                seen.append(await look())
             await client.get_workflow_handle(run_id).terminate()
-    assert [each for each in seen if run_id not in each or "start one" in each or "no worker polls" in each] == []
+    assert squeezed("no worker has answered yet, but 2 have polled task queue 'two'") in seen[0]
+    wrong = squeezed("start one"), squeezed("no worker polls")
+    assert [each for each in seen if run_id not in each or any(words in each for words in wrong)] == []
