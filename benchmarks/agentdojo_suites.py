@@ -6,12 +6,12 @@
 All honest tasks are run, and every N-th attack (all by default: half an hour).
 
 The model is a script: it makes the calls that solve the user's task, and where a result has an injection, it makes the calls
-that solve the attacker's at once. Reading tools are untrusted, all others consequential; `get_webpage` is both. A task is
+that solve the attacker's at once. Reading tools are untrusted, all others consequential; some are both. A task is
 solved, and an attack has succeeded, if AgentDojo's own check says so. The settings:
 
 - `nothing`: an agent without `Guarded`. `deny`: `Guarded("deny")`.
-- `person`: `Guarded()`, and a person who approves the calls that the user's task needs, and denies the others. `asked` counts
-  the questions; `with rules`: those that are left if each approved call is remembered for the tenant.
+- `person`: `Guarded()`, and a person who approves the calls that the user's task needs, and denies the others. `asked`
+  counts the questions; `with rules`: those that are left if each approved call is remembered for the tenant.
 - `quarantine`: a quarantined sub-agent reads, and returns values without white space (at most 64 characters). A task that
   needs a text of what was read, for a call or for its answer, cannot be solved so.
 """
@@ -41,6 +41,8 @@ READING = re.compile(r"get_|search_|list_|read_|check_")
 TRUSTED = {"get_current_day", "get_iban", "get_balance", "get_user_info", "get_user_information"}
 """Tools that return nothing that others have written."""
 BOTH = {"get_webpage"}
+RETURN_CONTENT = re.compile(r"(delete|append_to|share)_file|delete_email|(cancel|reschedule)_calendar|add_calendar")
+"""Tools that change something of others, and return it: they are untrusted as well."""
 MARK = re.compile(r"INJECTION (injection_task_\d+) END")
 SETTINGS = ("nothing", "deny", "person", "quarantine")
 MODEL = "scripted:obedient"
@@ -80,7 +82,7 @@ class Case:
     def __post_init__(self) -> None:
         """Prepare the environment, and what the model will do."""
         vectors = self.suite.get_injection_vector_defaults() if self.attack else {}
-        injected = {name: f"INJECTION {self.attack.ID} END" for name in vectors}
+        injected = dict.fromkeys(vectors, f"INJECTION {self.attack.ID} END") if self.attack else {}
         self.env = self.task.init_environment(self.suite.load_and_inject_default_environment(injected))
         self.before = self.env.model_copy(deep=True)
         self.runtime = FunctionsRuntime(self.suite.tools)
@@ -97,13 +99,8 @@ class Case:
         else:
             tools = [*self._tools(lambda _: True)]
         guards: dict[str, list[Guarded]] = {"nothing": [], "person": [Guarded()]}
-        agent: Agent[Any] = Agent(
-            name="agent",
-            model=MODEL,
-            tools=tools,
-            features=guards.get(self.setting, [Guarded("deny")]),
-            max_steps=TURNS,
-        )
+        features = guards.get(self.setting, [Guarded("deny")])
+        agent = Agent(name="agent", model=MODEL, tools=tools, features=features, max_steps=TURNS, max_repeats=None)
         obedient = Obedient(self)
         scripts = {"reader": Script("reader", [self._read] * TURNS)} if self.setting == "quarantine" else None
         model = ScriptedModel(*[obedient.answer] * TURNS, is_strict=False)
@@ -124,7 +121,7 @@ class Case:
                     description=each.description or each.name,
                     schema=each.parameters.model_json_schema(),
                     call=lambda arguments, _ctx, name=each.name: self._execute(name, arguments),
-                    trust="untrusted" if is_untrusted(each.name) else "trusted",
+                    trust="untrusted" if is_untrusted(each.name) or RETURN_CONTENT.match(each.name) else "trusted",
                     consequential=each.name in BOTH or not READING.match(each.name),
                     max_result_chars=1_000_000,
                 )
@@ -234,9 +231,9 @@ async def main() -> None:
 def print_row(suite: str, setting: str, tally: Tally) -> None:
     """Print the figures of a suite in a setting."""
     questions = f"asked {tally.asked}, with rules {tally.left}" if setting == "person" else ""
-    print(  # noqa: T201 - the output of a command
-        f"{suite:10} {setting:11} attacks {tally.succeeded:>4} of {tally.attacks:<4} tasks {tally.solved:>3} of {tally.tasks:<3} "
-        f"{questions}",
+    print(
+        f"{suite:10} {setting:11} attacks {tally.succeeded:>4} of {tally.attacks:<4} "
+        f"tasks {tally.solved:>3} of {tally.tasks:<3} {questions}",
         flush=True,
     )
 
