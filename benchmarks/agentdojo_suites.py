@@ -24,6 +24,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any
 
 from agentdojo.agent_pipeline.tool_execution import tool_result_to_str  # type: ignore[import-not-found]
@@ -32,7 +33,7 @@ from agentdojo.task_suite.load_suites import get_suites  # type: ignore[import-n
 from pydantic import BaseModel, Field
 from pydantic_core import to_jsonable_python
 
-from mulligan import Agent, Call, Decide, Guarded, Message, Pending, Say, Script, Tool, ToolError
+from mulligan import Agent, Call, Decide, Guarded, Message, Pending, Say, Script, Tool, ToolContext, ToolError
 from mulligan.testing import ScriptedModel, run_agent
 from mulligan.wire.approval_rules import rule_key
 
@@ -120,13 +121,13 @@ class Case:
                     name=each.name,
                     description=each.description or each.name,
                     schema=each.parameters.model_json_schema(),
-                    call=lambda arguments, _ctx, name=each.name: self._execute(name, arguments),
+                    call=partial(self._execute, each.name),
                     trust="untrusted" if is_untrusted(each.name) or RETURN_CONTENT.match(each.name) else "trusted",
                     consequential=each.name in BOTH or not READING.match(each.name),
                     max_result_chars=1_000_000,
                 )
 
-    def _execute(self, name: str, arguments: dict[str, Any]) -> str:
+    def _execute(self, name: str, arguments: dict[str, Any], _ctx: ToolContext) -> str:
         self.executed.append(FunctionCall(function=name, args=arguments))
         result, error = self.runtime.run_function(self.env, name, arguments)
         if error:
