@@ -46,13 +46,12 @@ class SubAgentOutput:
     """The output of a sub-agent's runs.
 
     Attributes:
-        output: Its type, or types.
         schema: The JSON schema for the runs; None: the sub-agent is declared with this output itself.
         quarantine: Whether its caller gets nothing but a valid object.
         is_untrusted: Whether the object may contain texts that others have written.
     """
 
-    output: Output
+    _output: Output
     schema: dict[str, Any] | None
     quarantine: bool
     is_untrusted: bool
@@ -90,6 +89,11 @@ class SubAgentOutput:
         is_untrusted = any(part.get(UNTRUSTED_KEY) is True for part in parts)
         return cls(output, sent, quarantine, is_untrusted, emitted)
 
+    @property
+    def answer_schema(self) -> dict[str, Any]:
+        """The JSON schema of an answer, as models get it."""
+        return self._output.whole.schema
+
     def read(self, text: str) -> str:
         """The answer of a run as its caller gets it: only what is declared of it.
 
@@ -99,7 +103,7 @@ class SubAgentOutput:
         Raises:
             RefusedOutputError: it is not valid, or it contains text that may not leave quarantine.
         """
-        whole, name = self.output.whole, self.output.whole.name
+        whole, name = self._output.whole, self._output.whole.name
         try:
             value = _from_run(text)
             valid = whole.to_json(whole.validate({"value": value} if whole.is_wrapped else value))
