@@ -90,9 +90,9 @@ class SubAgentOutput:
         return cls(output, sent, quarantine, is_untrusted, emitted)
 
     @property
-    def output(self) -> Output:
-        """Its type, or types."""
-        return self._output
+    def answer_schema(self) -> dict[str, Any]:
+        """The JSON schema of an answer, as models get it."""
+        return self._output.whole.schema
 
     def read(self, text: str) -> str:
         """The answer of a run as its caller gets it: only what is declared of it.

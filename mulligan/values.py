@@ -273,7 +273,7 @@ class SubRun(BaseModel):
 
 
 class RuleUse(BaseModel):
-    """The rule called `name` by which a call was approved. `by` and `at`: who made it, and when."""
+    """The rule by which a call was approved: its `name`. `by` and `at`: who made it, and when (ISO 8601, UTC)."""
 
     name: str
     by: str | None = optional_field()

@@ -30,9 +30,10 @@ def result_schema(tool: Tool) -> dict[str, Any] | None:
     """The JSON schema of a tool's result: of its `result_type`, or of what its function says that it returns; None where
     neither is a type that says something.
     """
-    output = tool.output.output if isinstance(tool, AgentTool) and tool.output else None
-    if isinstance(tool, AgentTool) and (output := output or tool.agent.declared_output) is not None:
-        return output.whole.schema
+    if isinstance(tool, AgentTool) and tool.output is not None:
+        return tool.output.answer_schema
+    if isinstance(tool, AgentTool) and tool.agent.declared_output is not None:
+        return tool.agent.declared_output.whole.schema
     try:
         result = tool.result_type or get_type_hints(plain_function(tool.function)).get("return")
         schema = None if result in (None, Any, object) else TypeAdapter(replace_typed_dicts(result)).json_schema()

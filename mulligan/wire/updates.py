@@ -102,9 +102,9 @@ class Stop(_PersonUpdate):
 
 
 class EarlierDecision(BaseModel):
-    """What was decided on an earlier call (`call_id`, of step `step`) of the same tool, in this run.
+    """What was decided on an earlier call of the same tool, in this run.
 
-    `decision`, `at`, `by` and `reason`: as of `Decision`.
+    `step` and `call_id`: of the call. `by` and `at`: who decided, and when (ISO 8601, UTC). `reason`: why, in their words.
     """
 
     step: int

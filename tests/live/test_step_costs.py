@@ -131,7 +131,7 @@ class Case:
 
 CASES = {
     "no feature": Case("plain", calling("look")),
-    "approvals": Case("asking", calling("leave"), ["approvals"], act=approve),
+    "approvals": Case("asking", calling("leave"), ["approvals", "rules"], act=approve),
     "once": Case("paying", paying, ["once"]),
     "undo": Case("undoing", calling("look"), ["undo"]),
     "recorded tools": Case("plain", calling("look"), ["recorded_tools"], is_fork=True, is_alone=False),

@@ -96,7 +96,7 @@ def test_a_marked_text_makes_the_object_untrusted_and_other_fields_are_still_che
     with pytest.raises(RefusedOutputError):
         output.read('{"note": "any text", "code": "A B"}')
     assert "untrusted" not in json.dumps(output.schema)
-    assert "untrusted" not in json.dumps(output.output.whole.schema)
+    assert "untrusted" not in json.dumps(output.answer_schema)
 
 
 def test_a_json_schema_must_close_its_objects_and_its_dates_are_dates() -> None:
