@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Any
 
@@ -51,7 +51,7 @@ def search(*gates: asyncio.Event, **options: Any) -> Turn:
     return Turn("Let me look.", calls=calls, gates=dict(enumerate(gates, BEGUN)), **options)
 
 
-async def stream(door: Door, url: str, body: Json) -> AsyncIterator[Json]:
+async def stream(door: Door, url: str, body: Json) -> AsyncGenerator[Json]:
     """The events of a protocol's stream."""
     async with door.http.stream("POST", url, json=body, timeout=60) as response:
         assert response.status_code == 200, (await response.aread()).decode()
