@@ -19,7 +19,7 @@ from mulligan.activities.models._google_assembler import GoogleAssembler
 from mulligan.activities.models._read_response import StreamAssembler, _without_secrets
 from mulligan.activities.models._responses_assembler import ResponsesAssembler
 from mulligan.activities.models.live_text import MAX_BYTES, MOST_PARTS, LiveTextHeartbeats
-from mulligan.client.live_events import live_events
+from mulligan.client.follow_events import live_events
 from mulligan.client.live_pace import FASTEST, SLOWEST, LivePace, is_cloud
 from mulligan.tools import ask_person
 from mulligan.wire.event_types import LIVE_TEXT, LiveCall, LiveText, TextDelta, ToolInputDelta
