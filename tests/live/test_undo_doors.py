@@ -18,9 +18,10 @@ from mulligan.devserver import DevServer
 from mulligan.worker.loading import load, load_agents
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
-from tests.live.test_undo import BOOK, FRAGILE, MAIL, MODULE, lines, of
+from tests.live.test_undo import BOOK, FRAGILE, MAIL, MODULE, of
 from tests.support.http_server import Door, http_server
 from tests.support.temporal import environment_of
+from tests.support.undo_agents import lines
 
 
 @pytest.fixture(scope="module")

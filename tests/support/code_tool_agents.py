@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mulligan import Agent, Call, CodeMode, File, Image, McpServer, Say, Script, ToolContext, tool
+from mulligan import Agent, Call, CodeMode, File, Image, McpServer, Say, Script, Tool, ToolContext, tool
 from tests.support.content_files import PDF, png
 
 SERVER = [sys.executable, str(Path(__file__).with_name("mcp_server.py"))]

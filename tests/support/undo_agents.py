@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypedDict
 
-from mulligan import Agent, Call, CodeMode, Say, Script, ToolContext, ToolError, tool
+from mulligan import Agent, Call, CodeMode, Say, Script, Tool, ToolContext, ToolError, tool
 
 MODEL = "openai-chat:nobody"
 
@@ -136,7 +136,7 @@ async def book_many(rooms: int, ctx: ToolContext) -> list[Booking]:
     return [{"id": n, "room": "a room"} for n in range(rooms)]
 
 
-TOOLS = [book, mail, fragile, sturdy, hang, place, quick, order, book_many]
+TOOLS: list[Tool] = [book, mail, fragile, sturdy, hang, place, quick, order, book_many]
 helper = Agent(name="undo_helper", model="scripted:undo_helper", tools=[book, mail])
 helping = Script(
     "undo_helper", [Say(calls=[Call("book", {"room": "below"}), Call("mail", {"to": "her"})]), Say("It is booked.")]
