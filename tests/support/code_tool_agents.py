@@ -53,7 +53,7 @@ helper = Agent(name="code_helper", model="scripted:code_helper", tools=[note])
 helping = Script("code_helper", [Say(calls=[Call("note", {"text": "below"})]), Say("I have noted it.")])
 lost = Agent(name="code_lost", model="scripted:code_lost", max_steps=1, tools=[note])
 losing = Script("code_lost", [Say(calls=[Call("note", {"text": "never"})]), Say("Too late.")])
-TOOLS = [
+TOOLS: list[Tool] = [
     order,
     forget,
     photo,
