@@ -283,7 +283,7 @@ async def test_calls_of_all_workflow_runs_of_a_compacted_chain(lab: Lab, chain_s
     assert len({each.run_id for each in listed.calls}) > 1
 
 
-KILLS = int(os.environ.get("MULLIGAN_UNDO_KILLS", "20"))
+KILLS = int(os.environ.get("UNDO_KILLS", "20"))
 """Workers that are killed; 200 for the longer form."""
 RUNS = max(8, KILLS // 3)
 
