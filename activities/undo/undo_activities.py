@@ -26,7 +26,6 @@ from mulligan.schema.json_schema import schema_validator
 from mulligan.tool import Tool, ToolError
 from mulligan.values import ErrorInfo, ToolCall
 from mulligan.wire.run_context import RunContext
-from mulligan.wire.tool_call import idempotency_key
 from mulligan.wire.undo import (
     PLAN_UNDO,
     UNDO_CALL,
@@ -176,15 +175,11 @@ class UndoActivities:
         services, info = self.services, activity.info()
         result = await asyncio.to_thread(_checked_result, tool, values)
         made = ToolCall(id=call.call_id, name=call.name, arguments="")
-        key = idempotency_key(
-            info.namespace, call.run, where, f"{call.call_id}\x1fundo", f"{call.offset}.{values.digest}"
-        )
         context = tool_context(
             where,
             made,
             step=call.step,
-            digest=values.digest,
-            first_key=key,
+            digest=f"undo.{call.offset}.{values.digest}",  # its key is another one than the call's
             metadata=metadata,
             resources=services.resources.of_agent(agent.name, tool.name)
             if agent

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from mulligan import fork_run, resume_run
+from mulligan import connect, fork_run, resume_run
 from mulligan.client.resume_run import RunOpenError
 from mulligan.client.run_state import RunNotFoundError
 from mulligan.client.undo import GoneOnError, UndoError, Undone, read_result, read_undo, start_undo
@@ -27,6 +27,7 @@ from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, Ran, call
 from tests.live.test_code_mode import script
 from tests.support.command_server import start_command
+from tests.support.compaction_agents import PROMPT, reading
 from tests.support.openai_turn import Turn
 from tests.support.temporal import environment_of
 from tests.support.undo_agents import lines
@@ -261,9 +262,30 @@ async def test_an_undo_of_calls_over_many_workflow_runs(at: Lab, ledger: Path) -
     assert [each["arguments"]["room"] for each in taken] == [*reversed(rooms)]
 
 
-KILLS = int(os.environ.get("MULLIGAN_UNDO_KILLS", "20"))
+async def test_a_tool_of_another_task_queue_is_undone_there(at: Lab, ledger: Path) -> None:
+    far = load(["tests.support.undo_far_tools"])
+    async with running_worker(at.client, far, at.telemetry, "undo-far"):
+        ran = await at.run([call("far_book", '{"room": "far"}', "r1"), DONE], **of(ledger, agent="far_desk"))
+        assert states(await undo(at, ran.id)) == [("r1", "undone")]
+    took, back = lines(ledger)
+    assert (took["what"], back["what"], back["result"]) == ("far_book", "unbook", {"id": 9, "room": "far"})
+
+
+async def test_calls_of_all_workflow_runs_of_a_compacted_chain(lab: Lab, chain_server: DevServer) -> None:
+    """The newest workflow run has only the last of them."""
+    client = await connect(chain_server.address)
+    there = Lab(client, lab.model, lab.otlp, lab.telemetry, f"undo-{uuid.uuid4().hex[:6]}")
+    loaded = load(["tests.support.compaction_agents"])
+    async with running_worker(client, loaded, lab.telemetry, there.task_queue):
+        ran = await there.run(reading(16), agent="page_reader", prompt=PROMPT)
+        listed = await undo(there, ran.id)
+    assert [(each.step, each.state) for each in listed.calls] == [(n, "no_undo") for n in range(16, 0, -1)]
+    assert len({each.run_id for each in listed.calls}) > 1
+
+
+KILLS = int(os.environ.get("UNDO_KILLS", "20"))
 """Workers that are killed; 200 for the longer form."""
-RUNS = max(8, KILLS // 3)
+RUNS = 8 if KILLS <= 20 else KILLS  # an undo ends, however many workers die: many runs for many kills
 
 
 async def kill_workers(ledger: Path, start: Callable[[], Awaitable[Any]]) -> None:

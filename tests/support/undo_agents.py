@@ -136,6 +136,12 @@ async def book_many(rooms: int, ctx: ToolContext) -> list[Booking]:
     return [{"id": n, "room": "a room"} for n in range(rooms)]
 
 
+@tool(task_queue="undo-far", undo=cancel_booking)
+async def far_book(room: str) -> Booking:
+    """Book a room; its code is on another worker (undo_far_tools.py)."""
+    raise NotImplementedError(room)
+
+
 TOOLS: list[Tool] = [book, mail, fragile, sturdy, hang, place, quick, order, book_many]
 helper = Agent(name="undo_helper", model="scripted:undo_helper", tools=[book, mail])
 helping = Script(
@@ -146,4 +152,5 @@ placing = Script("placer", [*(Say(calls=[Call("place", {"number": n})]) for n in
 desk = Agent(name="desk", model=MODEL, tools=[*TOOLS, helper.as_tool(description="Helps.")], max_steps=50)
 second_desk = Agent(name="second_desk", model=MODEL, tools=[fragile])
 first_desk = Agent(name="first_desk", model=MODEL, tools=[book], handoffs=[second_desk])
+far_desk = Agent(name="far_desk", model=MODEL, tools=[far_book])
 coding_desk = Agent(name="coding_desk", model=MODEL, tools=[book, mail, fragile], features=[CodeMode()])
