@@ -29,9 +29,6 @@ async def served_agent(services: Services, context: RunContext) -> Agent:
             queues = await other_queues(services)
         except RPCError:
             queues = []  # the workflow tries its own queue again
-        if context.version is not None and activity.info().is_local:
-            # An activity that is not local may ask the workflow for the version.
-            queues = [activity.info().task_queue, *queues]
         raise decline(services, context.agent, queues)
     return agent
 

@@ -317,6 +317,10 @@ class RunningAgent:
             ActivityError: it has failed, or its result is none that the run can use.
         """
         row = schedule or self._installed.schedules[name]
+        version = self._turn.facts.version if self._turn else None
+        if version is not None and version.text is not None and row.is_routed:
+            # The worker may have to ask this workflow for the version, which waits for a local activity.
+            row = replace(row, is_local=False)
         return await run_activity(name, request, result_type, row, route=self.route, summary=summary)
 
     async def model_activity(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from temporalio import activity
-
 from mulligan.activities.agent_files.agent_file import DIGEST
 from mulligan.activities.agent_files.build_agent import former_version
 from mulligan.activities.agent_files.labels import LEAST_DIGITS
@@ -100,8 +98,6 @@ class AgentVersions:
         known = self._known(name, digest) or await self._stored(name, digest)
         if known is not None:
             return known.agent
-        if activity.info().is_local:
-            return None  # the workflow could not answer: it waits for this activity
         request = VersionRequest(conversation=context.conversation, agent=name)
         return await self.agent_of(name, await query_this_workflow(VERSION_QUERY, request, AgentVersion))
 

@@ -61,6 +61,7 @@ async def readiness(url: str) -> tuple[int, list[str]]:
     return answer.status_code, answer.text.splitlines()
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("processes", [(), ("--processes", "2")], ids=["one", "several"])
 async def test_what_is_wrong_is_said_and_the_worker_stays_ready(
     processes: tuple[str, ...], environment: dict[str, str], agents: Path
@@ -76,6 +77,8 @@ async def test_what_is_wrong_is_said_and_the_worker_stays_ready(
             f"lost, wait. The version before ({digest}) is served."
         )
         while await readiness(url) != (200, ["ok", sentence]):
+            await asyncio.sleep(0.1)
+        while sentence not in lines:
             await asyncio.sleep(0.1)
         assert lines.count(sentence) == 1
         (agents / "support.md").write_text(FILE)

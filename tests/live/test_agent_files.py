@@ -355,14 +355,14 @@ async def test_a_fault_in_the_labels_of_one_agent_keeps_those_of_others(desk: De
         labels.write_text(f'[support]\nstable = "{digests["support"]}"\n[refunds]\nproduction = "{"0" * 64}"\n')
         while not files.problems:
             await asyncio.sleep(0.05)
-        assert f"{labels}, line 4: 'production' of 'refunds': no version 000000000000 is known" in files.problems[0]
+        assert f"{labels}, line 4: 'production' of 'refunds': no version '000000000000' is known" in files.problems[0]
         assert {name: [each.name for each in of_agent] for name, of_agent in files.labels.items()} == {
             "support": ["stable"], "refunds": ["production"],
         }  # fmt: skip
         labels.write_text("[support")
         while "no TOML" not in files.problems[0]:
             await asyncio.sleep(0.05)
-        assert (await desk.run()).steps[0]["label"] == ""
+        assert "label" not in (await desk.run()).steps[0]
         assert (await desk.run(version="stable")).steps[0]["label"] == "stable"
 
 
@@ -381,7 +381,7 @@ async def test_what_a_client_has_stored_is_never_an_agent(
 
 
 async def test_a_failed_call_is_recorded_by_a_worker_that_has_not_seen_the_version(desk: Desk) -> None:
-    """The record is a local activity, which cannot ask the workflow: an ordinary one does."""
+    """It asks the workflow, which would wait for a local activity."""
     desk.write("You are the first.", "tools: [look_up, lost]")
     async with desk.worker():
         handle = await desk.start(call("lost", '{"order": 7}'), DONE)
