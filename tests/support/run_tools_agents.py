@@ -37,7 +37,9 @@ async def list_tools(run_input: RunInput) -> list[Tool]:
 
 
 async def tools_by_context(run_input: RunInput, ctx: ToolContext) -> list[Tool]:
-    return [made(f"{ctx.resources}_{ctx.user}_{run_input.metadata['key']}", strict=True)]
+    name = f"{ctx.resources}_{ctx.user}_{run_input.metadata['key']}"
+    strict = {**SCHEMA, "required": ["n"], "additionalProperties": False}
+    return [Tool.from_schema(name=name, description="Work.", schema=strict, call=work, strict=True)]
 
 
 def greet(run_input: RunInput, ctx: ToolContext) -> str:
