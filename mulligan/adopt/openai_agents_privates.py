@@ -17,7 +17,7 @@ from agents.tool import (
     set_function_tool_failure_error_function,
 )
 
-TRIED = ("0.21.0", "0.22.0", "0.24.0")
+TRIED = ("0.21.0", "0.24.0")
 """The versions that the tests have run with. The first is the oldest that works with the `openai` that Mulligan needs."""
 
 

@@ -116,6 +116,8 @@ async def test_a_person_decides_while_the_conversation_changes_hands(office: Lab
     ran = await office.look(handle)
     assert [each["result"]["text"] for each in ran.calls][1] == "order 7 is refunded"
     assert (agents(ran), tools_of(ran, 1)) == (["reception", "desk"], ["refund", "transfer_to_reception"])
+    told = [each["function"]["description"] for each in ran.requests[0].json["tools"]]
+    assert told[-1].endswith("in a step. It refunds.")
 
 
 async def test_continue_as_new_keeps_the_agent_its_facts_and_the_number_of_handoffs(chained: Lab) -> None:

@@ -48,6 +48,8 @@ ROWS = [
     row("a list that is empty", "numbers", [calls(("list", '{"value": []}'))], []),
     row("a bare list", "numbers", [calls(("list", "[1, 2]"))], [1, 2], repairs=("bare_value",)),
     row("nothing, where that is an answer", "maybe", [calls(("output", '{"value": null}'))], None),
+    row("one of a list of JSON schemas", "listed", [calls(("Wish", '{"steps": ["a"]}'))], {"steps": ["a"]}),
+    row("a text, where that is an output too", "listed", [Turn(text="What do you wish?")], "What do you wish?"),
     row("written by the provider", "written", [Turn(text=GOOD)], REFUND),
     row("written by the provider that takes schemas", "refund", [Turn(text=GOOD)], REFUND, api="openai"),
     row("written, of a union", "written_either", [Turn(text='{"value": ' + EXCHANGE + "}")], json.loads(EXCHANGE)),
@@ -249,6 +251,8 @@ async def test_output_of_returns_the_python_object_that_the_model_chose(lab: Lab
     assert first.result["output_type"] == "Exchange"
     second = await lab.run([calls(("Note", '{"text": "a", "tags": ["b"]}'))], agent="note")
     assert output_of(second.result, Note) == {"text": "a", "tags": ["b"]}
+    text = await lab.run([Turn(text="Say more.")], agent="listed")
+    assert (text.result["output_type"], text.result["status"]) == ("str", "completed")
     third = await lab.run([Turn(text="no")] * 2, agent="refund", max_steps=2)
     assert (third.result["status"], third.result["output"]) == ("max_steps", None)
     with pytest.raises(StructuredOutputValidationError, match="ended as 'max_steps'"):

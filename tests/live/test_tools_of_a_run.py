@@ -124,3 +124,14 @@ async def test_a_chain_a_continuation_and_a_sub_agent_have_the_tools_of_their_ru
         boss = await clinic.run(turns, **{**given(key, "plain"), "agent": "boss"})
         assert boss.result["status"] == "completed"
         assert (LISTED[key][-1].agent, LISTED[key][-1].user, LISTED[key][-1].tenant) == ("clinic", "ada", "acme")
+
+
+async def test_instructions_and_tools_may_depend_on_the_context(lab: Lab, queue: str, key: str) -> None:
+    """They get the resources and what is known of the run; and a strict tool is sent as such."""
+    async with worker(lab, queue) as first:
+        turns = [call(f"pool_ada_{key}", '{"n": 1}', "c1"), DONE]
+        ran = await first.run(turns, **{**given(key, ""), "agent": "informed"}, api="openai")
+    sent = ran.requests[0].json
+    assert sent["instructions"] == f"Greet ada of acme with pool; informed '' {ran.id}"
+    assert [(each["name"], each["strict"]) for each in sent["tools"]] == [(f"pool_ada_{key}", True)]
+    assert ran.calls[0]["result"]["text"] == "worked for ada"

@@ -18,7 +18,13 @@ def refund(order: int) -> str:
 
 
 desk = Agent(
-    name="desk", model="openai:nobody", instructions="You refund.", tools=[refund], handoffs=["reception"], max_steps=1
+    name="desk",
+    description="It refunds.",
+    model="openai:nobody",
+    instructions="You refund.",
+    tools=[refund],
+    handoffs=["reception"],
+    max_steps=1,
 )
 reception = Agent(
     name="reception",

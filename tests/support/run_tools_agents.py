@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from mulligan import Agent, RunInput, Tool, ToolContext
@@ -34,5 +36,21 @@ async def list_tools(run_input: RunInput) -> list[Tool]:
     return [made(name, needs_approval=name == "asked", local=name == "near") for name in names]
 
 
+async def tools_by_context(run_input: RunInput, ctx: ToolContext) -> list[Tool]:
+    name = f"{ctx.resources}_{ctx.user}_{run_input.metadata['key']}"
+    strict = {**SCHEMA, "required": ["n"], "additionalProperties": False}
+    return [Tool.from_schema(name=name, description="Work.", schema=strict, call=work, strict=True)]
+
+
+def greet(run_input: RunInput, ctx: ToolContext) -> str:
+    return f"Greet {ctx.user} of {ctx.tenant} with {ctx.resources}; {ctx.agent} {ctx.call_id!r} {ctx.workflow_id}"
+
+
+@asynccontextmanager
+async def resources() -> AsyncIterator[str]:
+    yield "pool"
+
+
+informed = Agent(name="informed", model="openai:x", instructions=greet, tools=tools_by_context)
 clinic = Agent(name="clinic", model="openai:x", tools=list_tools)
 boss = Agent(name="boss", model="openai:x", tools=[clinic.as_tool(description="Asks the clinic.")])

@@ -69,6 +69,7 @@ maybe = agent("maybe", Refund | None)
 written = agent("written", ProviderStrategy(Refund))
 written_either = agent("written_either", ProviderStrategy(Refund | Exchange))
 written_plan = agent("written_plan", ProviderStrategy(PLAN))
+listed = agent("listed", ToolStrategy([PLAN, {**PLAN, "title": "Wish"}], or_text=True))
 noted = agent("noted", ToolStrategy(Refund, tool_message_content="Refund noted."))
 
 

@@ -77,6 +77,6 @@ async def test_what_does_not_carry_over_is_refused_or_warned_about_by_name(pytho
     framework, program = python
     test = f"tests/support/adopting/adopting_{framework}.py"
     printed = await run_program(
-        program, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-o", "addopts=", "--noconftest", test
+        program, "-m", "pytest", "-q", "-c", os.devnull, "-p", "no:cacheprovider", "--noconftest", test
     )
     assert " passed" in printed

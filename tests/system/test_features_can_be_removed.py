@@ -106,8 +106,10 @@ def _remove(name: str, folder: Path) -> None:
     listed.write_text(_replaced(listed.read_text(), f'    "{name}",\n'))
     exports = folder / "mulligan/__init__.py"
     text = exports.read_text()
-    for line, exported in re.findall(rf"(from mulligan\.features\.{name} import (\w+)\n)", text):
-        text = _replaced(_replaced(text, line), f'    "{exported}",\n')
+    for line, exported in re.findall(rf"(from mulligan\.features\.{name} import ([\w, ]+)\n)", text):
+        text = _replaced(text, line)
+        for each in exported.split(", "):
+            text = _replaced(text, f'    "{each}",\n')
     exports.write_text(text)
 
 

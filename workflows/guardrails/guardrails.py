@@ -32,15 +32,13 @@ class GuardrailFacts(BaseModel):
 
 
 class Guardrails(Feature):
-    """The guardrails of one run. Its state: of which turn the input was checked, and how many answers were refused."""
+    """The guardrails of one run. Its state: how many answers of a turn the validators have refused."""
 
     facts_type = GuardrailFacts
     schedules: ClassVar = {CHECK_INPUT: _ROW, CHECK_OUTPUT: _ROW}
 
     def __init__(self, agent: RunningAgent) -> None:
         super().__init__(agent)
-        self._checked = 0
-        """The number of the turn whose input was checked."""
         self._refused = (0, 0)
         """The number of a turn, and how many answers of it the validators have refused."""
         self._refusal: str | None = None
@@ -54,10 +52,9 @@ class Guardrails(Feature):
         """
         agent, turn = self.agent, self.agent.turn
         facts = self._facts
-        if facts.input and turn.result.steps == 0 and self._checked != turn.number and not agent.is_answering:
+        if facts.input and turn.result.steps == 0 and not agent.is_answering:
             request = {**dict(agent.model_request()), "guard": GuardContext(metadata=turn.input.metadata)}
             checked = await self._check(CHECK_INPUT, CheckInput(**request), Checked)
-            self._checked = turn.number
             if checked.refusal is not None:
                 raise EndTurn("refused", checked.refusal)
         await then()
@@ -139,11 +136,11 @@ class Guardrails(Feature):
         row = replace(self.schedules[name], timeout=timeout)
         return await self.agent.activity(name, request, result, summary=summary, schedule=row)
 
-    def dump(self) -> dict[str, Any] | None:
-        """What was checked and refused, as JSON."""
-        return {"checked": self._checked, "refused": list(self._refused)} if self._checked or self._refused[0] else None
+    def dump(self) -> list[int] | None:
+        """The number of the turn, and how many answers were refused, as JSON."""
+        return list(self._refused) if self._refused[1] else None
 
     def load(self, state: Any) -> None:
         """Continue with what `dump` returned."""
-        number, times = state["refused"]
-        self._checked, self._refused = state["checked"], (number, times)
+        number, times = state
+        self._refused = number, times
