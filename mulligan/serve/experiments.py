@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
@@ -42,7 +44,7 @@ async def show_experiment(name: str, request: Request, runs: Serving, session: C
     if experiment is None:
         raise Problem(404, "no_such_path", f"There is no experiment {name[:100]!r}.")
     rows = [Row.model_validate(row) for row in experiment["rows"]]
-    values = {"experiment": experiment, "rows": rows, "means": means(rows) if rows else {}}
+    values: dict[str, Any] = {"experiment": experiment, "rows": rows, "means": means(rows) if rows else {}}
     return page(request, session, "experiment.html", title=name, **values)
 
 
