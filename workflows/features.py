@@ -22,8 +22,9 @@ the process: two workers may have loaded different ones."""
 FEATURE_CLASSES: tuple[type[Feature], ...] = tuple(
     getattr(module, "".join(word.title() for word in module.__name__.rpartition(".")[2].split("_")))
     for module in parts("workflows")
+    if not hasattr(module, "WORKFLOWS")
 )
-"""Mulligan's own, in the order of the list."""
+"""Mulligan's own, in the order of the list. A part with `WORKFLOWS` has workflows of its own, and no part in a run."""
 
 
 class MissingFeatureError(Exception):

@@ -109,6 +109,7 @@ CACHED_WORKFLOWS, WORKFLOW_TASKS, ACTIVITIES = 1000, 100, 100
 WORKFLOWS = [
     *(AgentWorkflow, AgentListWorkflow, CleanUpWorkflow),
     *(each for feature in FEATURE_CLASSES for each in feature.workflows),
+    *(each for part in parts("workflows") for each in getattr(part, "WORKFLOWS", ())),
 ]
 SECONDS_AFTER_GRACE = 10
 """Seconds beyond the grace time that a failed worker may take to stop."""

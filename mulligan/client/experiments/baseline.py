@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -81,5 +80,6 @@ def _verdict(before: Sequence[Row], now: Sequence[Row]) -> str | None:
     return None if _outcomes(before) == _outcomes(now) else "changed"
 
 
-def _outcomes(rows: Iterable[Row]) -> list[Any]:
-    return sorted((row.outcome, row.step or 0) for row in rows)
+def _outcomes(rows: Iterable[Row]) -> set[tuple[str, int]]:
+    """What became of its runs, however often each was repeated."""
+    return {(row.outcome, row.step or 0) for row in rows}

@@ -77,9 +77,9 @@ async def show_comparison(
     infos = [await _info(runs, session.caller, run_id) for run_id in ids]
     steps = [{step.step: step for step in map(Step.model_validate, each["steps"])} for each in pages]
     price_of = read_price_of()
-    pairs = [
-        _pair(number, steps[0].get(number), steps[1].get(number), price_of) for number in sorted({*steps[0], *steps[1]})
-    ]
+    of_left, of_right = steps
+    numbers = sorted(of_left | of_right)
+    pairs = [_pair(number, of_left.get(number), of_right.get(number), price_of) for number in numbers]
     outputs = [info.result.get("output") if isinstance(info.result, dict) else None for info in infos]
     values: dict[str, Any] = {"ids": ids, "infos": infos, "outputs": outputs, "pairs": pairs, "number": page_number}
     is_last = all(each["next"] is None for each in pages)
