@@ -36,7 +36,7 @@ for n in range(3, 6):
 def older(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The environment of a worker with the older version."""
     folder = tmp_path_factory.mktemp("monty")
-    install = ["uv", "pip", "install", "--quiet", "--python", sys.executable, "--target", str(folder)]
+    install = ["uv", "pip", "install", "--quiet", "--no-config", "--python", sys.executable, "--target", str(folder)]
     subprocess.run([*install, f"pydantic-monty=={OLDER}"], check=True)
     return {"PYTHONPATH": str(folder), "MONTY_BIN": str(folder / "bin" / "monty")}
 

@@ -71,7 +71,8 @@ async def test_a_question_is_answered_by_the_calls_id_alone(served: Served) -> N
 async def test_what_a_sub_agent_asks_is_decided_by_the_items_id_alone(served: Served) -> None:
     """The response is the one that the client has asked for."""
     waiting = await served.client.responses.create(model="manager", input="Let it be done.")
-    request, question = waiting.output
+    # An approval is announced once the tenant's rules have been asked for.
+    question, request = sorted(waiting.output, key=lambda item: item.type)
     approve: Any = {"type": "mcp_approval_response", "approval_request_id": request.id, "approve": True}
     answer: Any = {"type": "function_call_output", "call_id": question.call_id, "output": "Both."}
     done = await served.other.responses.create(model="manager", input=[_reference(request), approve, answer])
