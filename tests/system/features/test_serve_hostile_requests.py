@@ -87,6 +87,7 @@ BODIES: dict[str, Any] = {
         "at": 1, "edits": {"prompt": PARTS, "message": "Go.", "results": {"c": 1}}, "tools": "recorded", "unrecorded": "error",
         "max_steps": 1, "conversation": "0", "pinned": True, "id": "x",
     },
+    "/api/runs/{run_id:path}/undo": {"from_step": 1, "continue": True, "lost": True, "yes": True},
     "/api/callbacks/{token}": {"result": {"a": 1}},
     "/api/webhooks/openai": {"type": "response.completed", "data": {"id": "resp_1"}},
     "/v1/responses": {
@@ -136,6 +137,18 @@ FORMS = {
         "reason": "",
     },
     "/console/runs/{run_id:path}/resume": {"prompt": "Go.", "max_steps": "1", "model": ""},
+    "/console/runs/{run_id:path}/fork": {
+        "at": "1",
+        "prompt": "Go.",
+        "message": "",
+        "instructions": "",
+        "model": "",
+        "call": "CALL",
+        "result": "1",
+        "tools": "diverge",
+        "id": "",
+    },
+    "/console/runs/{run_id:path}/undo": {"continue": "1", "lost": "1", "yes": "1"},
     "/console/runs/{run_id:path}/{action}": {"text": "Go.", "reason": "", "message_id": "m"},
 }
 MACHINE = re.compile(
@@ -201,7 +214,7 @@ def requests_of(method: str, route: APIRoute, run_id: str) -> Iterator[Sent]:
     }
     base = path_of(route, known)
     body = BODIES.get(route.path) if method == "POST" else None
-    has_body = method not in {"GET", "HEAD"}
+    has_body = method not in {"GET", "HEAD", "DELETE"}
     plain: dict[str, Any] = {} if not has_body else {"data": FORMS[route.path]} if body is None else {"json": body}
     if route.path == "/api/webhooks/openai":  # its signature is compared for a time that is now
         plain["headers"] = {"webhook-id": "1", "webhook-timestamp": str(int(time.time()))}

@@ -83,7 +83,7 @@ async def read(door: Door, name: str, route: str, run_id: str) -> tuple[int, str
     """The status and the text of a route that is asked for everything it has of a run."""
     values = {"agent": "team_clerk", "name": "team_clerk", "action": "stop"}
     path = re.sub(r"\{(\w+)(?::path)?\}", lambda match: quote(values.get(match[1], run_id), safe=""), route)
-    asked = {"sub_agents": "true", "limit": "900", "step": "1", "id": run_id}
+    asked = {"sub_agents": "true", "limit": "900", "step": "1", "at": "1", "id": run_id}
     async with door.http.stream("GET", path, params=asked, headers=door.by(name)) as answer:
         if answer.headers.get("content-type", "").startswith("text/event-stream"):
             return answer.status_code, run_id
