@@ -112,7 +112,7 @@ async def _add_waits(client: Client, runs: list[dict[str, Any]]) -> None:
 
 
 def _table(runs: list[dict[str, Any]]) -> list[list[Text]]:
-    """The headings and the cells of the runs, with the agents' versions if there are any, and if the table fits with them."""
+    """The headings and the cells of the runs, with the agents' versions if there are any and the table fits with them."""
     rows = [[*map(Text, HEADINGS)], *map(_cells, runs)]
     width = sum(max(cell.cell_len for cell in column) + len(GAP) for column in zip(*rows, strict=True)) - len(GAP)
     has_versions = any(run.get("version") for run in runs)
