@@ -20,6 +20,16 @@ if TYPE_CHECKING:
     from mulligan.run_input import RunInput
 
 
+Version = Annotated[
+    str | None,
+    typer.Option(
+        metavar="current|DIGEST|LABEL",
+        help="The version of an agent that is a file.",
+        show_default="that of the conversation's label",
+    ),
+]
+
+
 async def start(
     agent: Annotated[str | None, typer.Argument(help="The agent's name.", show_default=False)] = None,
     prompt: Annotated[str | None, typer.Argument(help="The task for the agent.", show_default=False)] = None,
@@ -36,14 +46,7 @@ async def start(
     model: Annotated[
         str | None, typer.Option(help="The model, as `provider:name`.", show_default="the agent's")
     ] = None,
-    version: Annotated[
-        str | None,
-        typer.Option(
-            metavar="current|DIGEST|LABEL",
-            help="The version of an agent that is a file.",
-            show_default="that of the conversation's label",
-        ),
-    ] = None,
+    version: Version = None,
     tenant: Annotated[
         str | None, typer.Option(help="For whom it runs: workers serve tenants in turn.", show_default=False)
     ] = None,

@@ -67,7 +67,7 @@ async def test_versions_have_a_column_each(chromium: Browser, door: Door, lab: L
         await expect(cells.nth(0).get_by_role("link", name=f"{name}-1", exact=True)).to_be_visible()
         await expect(cells.nth(1)).to_contain_text("which has no version but")
         await expect(page.get_by_text("mean of same (current): 1 · mean of same (stable): 0")).to_be_visible()
-        await check_accessible(page, axe_core())
+        await check_accessible(page, await axe_core(), f"/console/experiments/{name}")
 
 
 @pytest.mark.parametrize("with_scripts", [True, False], ids=["scripts", "no scripts"])

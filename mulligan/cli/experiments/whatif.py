@@ -56,14 +56,11 @@ async def whatif(
 ) -> int:
     """Run many runs again with recorded tools and a change: nothing happens outside, and no run is touched.
 
-    Without --version, each works by the agent's definition that it began with.
-
     The experiment is a workflow: it goes on when this command ends, and the same command with the same --name follows it.
     Of each run the table says whether the output and the calls are the same (docs/iterate.md).
 
     Examples: `mulligan whatif --runs run-1 run-2 --model openai:gpt-5`, `mulligan whatif --agent support --last 50
-    --instructions calm.md --score checks:is_polite --max-cost 2`, `mulligan whatif --agent support --version current
-    --version candidate`
+    --version current --version candidate --score checks:is_polite --max-cost 2`
 
     Exit code: 0 it has ended, 1 a mean is below --at-least, or it was cancelled, 2 it cannot be started.
     """
@@ -74,10 +71,8 @@ async def whatif(
     if bool(given) == bool(agent):
         fail("give --runs with the ids of runs, or --agent with the name of an agent.")
     edits = {"model": model, "instructions": read_instructions(instructions)}
-    options: dict[str, Any] = {
-        "edits": {each: value for each, value in edits.items() if value is not None},
-        "unrecorded": unrecorded,
-    }
+    edits = {each: value for each, value in edits.items() if value is not None}
+    options: dict[str, Any] = {"edits": edits, "unrecorded": unrecorded}
     if (step := _step(at)) is not None:
         options["at"] = step
     try:
@@ -86,9 +81,9 @@ async def whatif(
         fail(str(error))
     _check_price(fork, max_cost)
     client = await connect_or_fail()
-    agents = await _existing(client, given) if given else {}
+    agents = {*(await _existing(client, given)).values()} if given else {str(agent)}
     ids = given or await _newest(client, str(agent), last)
-    versions = await check_versions(client, version, {*agents.values()} if given else {str(agent)})
+    versions = await check_versions(client, version, agents)
     content = ExperimentContent(runs=ids, fork=fork.model_dump(mode="json", exclude_defaults=True), agent=agent)
     plan = {
         "name": name,
