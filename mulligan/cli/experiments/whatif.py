@@ -85,13 +85,7 @@ async def whatif(
     ids = given or await _newest(client, str(agent), last)
     versions = await check_versions(client, version, agents)
     content = ExperimentContent(runs=ids, fork=fork.model_dump(mode="json", exclude_defaults=True), agent=agent)
-    plan = {
-        "name": name,
-        "concurrency": concurrency,
-        "max_cost": max_cost or None,
-        "score": score,
-        "versions": versions,
-    }
+    plan = {"name": name, "concurrency": concurrency, "max_cost": max_cost, "score": score, "versions": versions}
     return await run_experiment(content, plan, Wanted(at_least, baseline, as_json), "whatif")
 
 
