@@ -165,7 +165,8 @@ async def test_a_start_by_a_version_and_what_the_list_shows(desk: Desk) -> None:
         while not files.labels:
             await asyncio.sleep(0.05)
         desk.lab.model.script("nobody", lambda body, _: DONE)
-        ids = [f"r-{uuid.uuid4().hex[:6]}-{number}" for number in range(2)]
+        unique = uuid.uuid4().hex[:6]
+        ids = [f"r-{unique}-{number}" for number in range(2)]
         for run_id, version in zip(ids, (first[:9], "stable"), strict=True):
             code, _, _ = await command("start", "support", "Hi.", "--version", version, "--id", run_id, "--wait")
             assert code == 0
