@@ -191,8 +191,8 @@ class RunInput(BaseModel):
     """What the client wants the agent to observe. It stands at the end of the system prompt, marked as the client's, if the
     agent's `client_instructions` is `context`. A run that continues this one has it too, unless it brings its own."""
     version: str | None = optional_field(min_length=1, max_length=64)
-    """Of an agent that is a file: a digest (or 8 or more of its digits), a label, or `current`, the file as it is now. None:
-    that of the conversation's label."""
+    """`current`: the agent as workers serve it now. Of an agent that is a file also a digest (or 8 or more of its digits) or
+    a label. None: that of the conversation's label."""
     model_only: bool = optional_field(False, strict=True, validation_alias=AliasChoices("model_only", "modelOnly"))
     """Whether the run has the model alone, without the agent's instructions, tools, MCP servers, output type, features and
     model settings: for what a program asks beside the conversation, such as a title. Refused from clients of the HTTP

@@ -6,7 +6,6 @@ from collections import OrderedDict
 
 from mulligan.activities.agent_files.agent_file import DIGEST
 from mulligan.activities.agent_files.build_agent import former_version
-from mulligan.activities.agent_files.labels import LEAST_DIGITS
 from mulligan.activities.agent_files.served_files import FileVersion
 from mulligan.activities.agent_files.version_store import VersionStore
 from mulligan.activities.registry import Registry
@@ -15,7 +14,7 @@ from mulligan.agent import Agent
 from mulligan.client.content_store import ContentStore, MissingContentError
 from mulligan.errors import InvalidRunInputError
 from mulligan.schema.cut_text import beginning
-from mulligan.wire.agent_version import VERSION_QUERY, AgentVersion, VersionRequest
+from mulligan.wire.agent_version import CURRENT, LEAST_DIGITS, VERSION_QUERY, AgentVersion, VersionRequest
 from mulligan.wire.run_context import RunContext
 
 MOST_KEPT = 300
@@ -37,7 +36,8 @@ class AgentVersions:
 
         Args:
             name: The agent's name.
-            wanted: The version that the run's input asks for: a digest or a label; None: that of the conversation's label.
+            wanted: The version that the run's input asks for: a digest, a label or `current`; None: that of the
+                conversation's label.
             conversation: The key of the conversation.
 
         Raises:
@@ -45,9 +45,10 @@ class AgentVersions:
             StorageError: the content storage does not answer.
         """
         files, declared = self._registry.files, self._registry.declared.get(name)
-        if declared is not None and wanted is not None:
+        if declared is not None and wanted not in (None, CURRENT):
             raise InvalidRunInputError(
-                f'"version" is {wanted[:80]!r}, but the agent "{name}" is declared in Python: leave it out.'
+                f'"version" is {str(wanted)[:80]!r}, but the agent "{name}" is declared in Python, which has no version but '
+                f'"{CURRENT}": leave it out.'
             )
         if declared is not None or name not in files.current:
             return None if declared is None else (declared, None)

@@ -10,14 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from mulligan.activities.agent_files.yaml_fields import FileFault
+from mulligan.wire.agent_version import CURRENT, DIGITS
 
-LABELS_FILE, DEFAULT, CURRENT = "labels.toml", "production", "current"
-"""The file; the label of the conversations that are in no share; and the word for the file as it is, which is no label."""
+LABELS_FILE, DEFAULT = "labels.toml", "production"
+"""The file, and the label of the conversations that are in no share."""
 MOST_LABELS_BYTES = 200_000
-LEAST_DIGITS = 8
-"""Hexadecimal digits by which a version may be named."""
 _LABEL = re.compile(r"[^\W_][\w.-]{0,63}")
-_VERSION = re.compile(rf"[0-9a-f]{{{LEAST_DIGITS},64}}")
 _SHARE = re.compile(r"\d{1,3}(\.\d{1,6})?%")
 
 
@@ -70,11 +68,11 @@ def parse_labels(text: str) -> dict[str, list[Label]]:
 
 def _label(text: str, agent: str, name: str, value: Any) -> Label:
     line = _line(text, agent, name)
-    if not _LABEL.fullmatch(name) or _VERSION.fullmatch(name) or name == CURRENT:
+    if not _LABEL.fullmatch(name) or DIGITS.fullmatch(name) or name == CURRENT:
         raise FileFault(line, f"{name[:80]!r} cannot be a label: a name that is no digest, and not {CURRENT!r}")
     fields: Mapping[str, Any] = value if isinstance(value, dict) else {"version": value}
     version, share = fields.get("version"), fields.get("share", "")
-    if fields.keys() - {"version", "share"} or not isinstance(version, str) or not _VERSION.fullmatch(version):
+    if fields.keys() - {"version", "share"} or not isinstance(version, str) or not DIGITS.fullmatch(version):
         raise FileFault(
             line, f'{name!r} must be a digest of `mulligan agents --versions`, or {{version = "DIGEST", share = "5%"}}'
         )

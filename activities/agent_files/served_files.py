@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mulligan.activities.agent_files.agent_file import AgentFile
-from mulligan.activities.agent_files.labels import CURRENT, LEAST_DIGITS, Label, label_of
+from mulligan.activities.agent_files.labels import Label, label_of
 from mulligan.agent import Agent
+from mulligan.wire.agent_version import CURRENT, LEAST_DIGITS
 
 
 @dataclass(frozen=True)

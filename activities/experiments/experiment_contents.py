@@ -20,12 +20,14 @@ class RowSource:
     """What a row begins with, and the id of its run.
 
     `source`: the id of a run, a case, or a line. `repetition`: which of the runs from the same source it is, from 1.
+    `version`: of the agent; None: none is named.
     """
 
     content: ExperimentContent
     source: str | Case | Line
     repetition: int
     new_id: str
+    version: str | None = None
 
     @property
     def id(self) -> str:
@@ -48,11 +50,12 @@ class ExperimentContents:
             RPCError: Temporal does not answer.
         """
         content = await self._read(request.workflow_id, request.first_run_id)
-        index, repetition = divmod(request.number, content.repeat)
+        index, repetition = divmod(request.number // (len(request.versions) or 1), content.repeat)
         sources = content.sources
         if index >= len(sources):
             raise ExperimentError(f"The experiment has no row {request.number + 1}.")
-        return RowSource(content, sources[index], repetition + 1, f"{request.name}-{request.number + 1}")
+        new_id = f"{request.name}-{request.number + 1}"
+        return RowSource(content, sources[index], repetition + 1, new_id, request.version)
 
     async def _read(self, workflow_id: str, first_run_id: str) -> ExperimentContent:
         key = (workflow_id, first_run_id)

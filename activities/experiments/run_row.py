@@ -20,7 +20,7 @@ from mulligan.client.experiments.experiment_content import ExperimentError
 from mulligan.client.fork_run import parse_fork, start_fork
 from mulligan.client.read_run import RunEnd, read_steps, wait_for_end
 from mulligan.client.run_state import NoWorkerError, ResumeError
-from mulligan.client.start_run import IdTakenError, start_run
+from mulligan.client.start_run import IdTakenError, read_input, start_run
 from mulligan.client.unless_missing import unless_missing
 from mulligan.errors import InvalidRunInputError
 from mulligan.prices import cost_of, round_usd
@@ -60,9 +60,9 @@ class RunRowActivities:
         try:
             async with heartbeating():
                 earlier = await read_earlier_run(activity.client(), row.source, at if isinstance(at, int) else 1)
-        except ResumeError as error:
-            return RowPrice(id=row.id, refused=_skipped(row, str(error)))
-        model = _model(row) or earlier.model
+                model = _model(row) or await self._model_of_version(row) or earlier.model
+        except (ResumeError, InvalidRunInputError) as error:
+            return RowPrice(id=row.id, refused=_skipped(row, _sentence(error, row)))
         price = self.services.prices.of(model) if model else None
         if price is None:
             what = f"the price of {model} is not known (MULLIGAN_PRICES)" if model else "it has no step"
@@ -109,11 +109,12 @@ class RunRowActivities:
         if existing is not None:
             return existing
         limits = {} if max_cost is None else {"max_cost": max_cost}
+        version = {} if row.version is None else {"version": row.version}
         if isinstance(row.source, str):
-            fork = parse_fork({**row.content.fork, **limits})
+            fork = parse_fork({**row.content.fork, **limits, **version})
             await start_fork(client, row.source, fork, new_id=row.new_id)
         else:
-            update: dict[str, Any] = {**limits, "agent": row.content.agent or row.source.input.agent}
+            update: dict[str, Any] = {**limits, **version, "agent": row.content.agent or row.source.input.agent}
             if row.content.model is not None:
                 update["model"] = row.content.model
             source = row.source
@@ -122,6 +123,22 @@ class RunRowActivities:
             )
             await start_run(client, run_input, row.new_id, activity.info().task_queue)
         return await handle.describe()
+
+    async def _model_of_version(self, row: RowSource) -> str | None:
+        """The model that a version of the agent calls first, where one is named and this worker has it.
+
+        Raises:
+            InvalidRunInputError: there is no such version.
+        """
+        if row.version is None:
+            return None
+        source = row.source
+        run_input = await read_input(activity.client(), source) if isinstance(source, str) else source.input
+        if run_input is None or run_input.model is not None:
+            return run_input.model if run_input else None
+        name = row.content.agent or run_input.agent
+        chosen = await self.services.agents.versions.chosen(name, row.version, row.new_id)
+        return chosen[0].models[0] if chosen else None
 
     async def _compare(self, row: RowSource, described: WorkflowExecutionDescription) -> Row:
         """The row of a run that has ended."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from mulligan.cli._print_rows import print_rows
+from mulligan.cli._print_rows import GAP, print_rows
 from mulligan.cli._terminal import (
     OK,
     AsJson,
@@ -28,7 +28,9 @@ MOST_WAITS = 100
 """Open runs for which it is read what they wait for."""
 MOST_SUB_RUNS = 5
 """Runs of sub-agents that are looked at for one of them."""
-HEADINGS = ("id", "agent", "status", "started", "seconds")
+DIGITS_SHOWN, WIDTH = 8, 80
+"""Digits of a version, and columns of a terminal in which a table with versions has to fit."""
+HEADINGS = ("id", "agent", "version", "status", "started", "seconds")
 
 
 async def list_runs(
@@ -88,7 +90,8 @@ async def list_runs(
             (printable(run["id"]), printable(wait["detail"])) if wait else None
             for run, wait in zip(runs, waits, strict=True)
         ]
-        print_rows(HEADINGS, [_cells(each) for each in runs], notes)
+        headings, *rows = _table(runs)
+        print_rows([each.plain for each in headings], rows, notes)
     return OK
 
 
@@ -108,12 +111,21 @@ async def _add_waits(client: Client, runs: list[dict[str, Any]]) -> None:
     await asyncio.gather(*(add(run) for run in [run for run in runs if is_open(run["status"])][:MOST_WAITS]))
 
 
+def _table(runs: list[dict[str, Any]]) -> list[list[Text]]:
+    """The headings and the cells of the runs, with the agents' versions if there are any and the table fits with them."""
+    rows = [[*map(Text, HEADINGS)], *map(_cells, runs)]
+    width = sum(max(cell.cell_len for cell in column) + len(GAP) for column in zip(*rows, strict=True)) - len(GAP)
+    has_versions = any(run.get("version") for run in runs)
+    return rows if has_versions and width <= WIDTH else [[*row[:2], *row[3:]] for row in rows]
+
+
 def _cells(run: dict[str, Any]) -> list[Text]:
     """The cells of a run, in the order of `HEADINGS`."""
     colours = {"completed": "green", "running": "cyan", "waiting": "magenta", "failed": "red"}
     return [
         Text(printable(run["id"])),
         Text(printable(run["agent"] or run.get("type") or "")),
+        Text(printable(run.get("label") or run.get("version", "")[:DIGITS_SHOWN])),
         Text(printable(run["status"]), style=colours.get(run["status"], "yellow")),
         Text(run["started"][:19].replace("T", " ")),
         Text(f"{run['seconds']:.1f}", justify="right"),

@@ -20,6 +20,16 @@ if TYPE_CHECKING:
     from mulligan.run_input import RunInput
 
 
+Version = Annotated[
+    str | None,
+    typer.Option(
+        metavar="current|DIGEST|LABEL",
+        help="The version of an agent that is a file.",
+        show_default="that of the conversation's label",
+    ),
+]
+
+
 async def start(
     agent: Annotated[str | None, typer.Argument(help="The agent's name.", show_default=False)] = None,
     prompt: Annotated[str | None, typer.Argument(help="The task for the agent.", show_default=False)] = None,
@@ -36,6 +46,7 @@ async def start(
     model: Annotated[
         str | None, typer.Option(help="The model, as `provider:name`.", show_default="the agent's")
     ] = None,
+    version: Version = None,
     tenant: Annotated[
         str | None, typer.Option(help="For whom it runs: workers serve tenants in turn.", show_default=False)
     ] = None,
@@ -64,7 +75,7 @@ async def start(
     """
     run_input = {} if input is None else read_json_object(input, "--input", '{"metadata": {"team": "a"}}')
     options = {"agent": agent, "prompt": prompt, "max_steps": max_steps, "model": model}
-    options |= {"tenant": tenant, "priority": priority}
+    options |= {"tenant": tenant, "priority": priority, "version": version}
     run_input |= {name: value for name, value in options.items() if value is not None}
     if max_steps is not None:
         run_input.pop("maxSteps", None)
@@ -103,7 +114,7 @@ async def _start(
     from mulligan.wire.start_memo import start_memo
 
     client = await connect_or_fail()
-    await _check_agent(client, queue, parsed.agent)
+    await _check_agent(client, queue, parsed)
     ended = await _ended_run(client, run_id)
     try:
         handle = await client.start_workflow(
@@ -128,13 +139,13 @@ async def _start(
     return await report_start(client, handle, trace_id, wait=wait, as_json=as_json)
 
 
-async def _check_agent(client: Client, queue: str, agent: str) -> None:
-    """End the command where the workers of the queue answer that they serve no agent of this name."""
+async def _check_agent(client: Client, queue: str, run_input: RunInput) -> None:
+    """End the command where the workers of the queue answer that they serve no such agent, or not in this version."""
     from temporalio.api.enums.v1 import TaskQueueType
     from temporalio.service import RPCError
 
     from mulligan.client.pollers import recent_pollers
-    from mulligan.client.read_agents import WORKER_TIMEOUT, AgentReader, unknown_agent
+    from mulligan.client.read_agents import WORKER_TIMEOUT, AgentReader, unknown_agent, version_fault
 
     workflows = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
     try:
@@ -143,8 +154,11 @@ async def _check_agent(client: Client, queue: str, agent: str) -> None:
         agents = await AgentReader(client, queue).read()
     except RPCError:  # the start says what is wrong
         return
-    if agents is not None and agent not in agents:
-        fail(f"{unknown_agent(agent, agents)} These are the agents of task queue {queue!r}.")
+    name, version = run_input.agent, run_input.version
+    if agents is not None and name not in agents:
+        fail(f"{unknown_agent(name, agents)} These are the agents of task queue {queue!r}.")
+    if agents is not None and version is not None and (fault := version_fault(agents[name], version)):
+        fail(f"--version: {fault}")
 
 
 async def _ended_run(client: Client, run_id: str) -> str:

@@ -76,6 +76,14 @@ class Fork(BaseModel):
     """The number or the name of the agent, in a workflow with several; None: the first."""
     pinned: bool = True
     """Whether the fork works by the agent as it was when the run opened; else as workers have it today."""
+    version: Annotated[str, Field(min_length=1, max_length=64)] | None = optional_field()
+    """Another version of the agent: `current`, as workers have it today, or of an agent that is a file a digest or a label.
+    None: as `pinned` says."""
+
+    @property
+    def keeps_agent(self) -> bool:
+        """Whether the fork works by the agent as it was when the run opened."""
+        return self.pinned and self.version is None
 
     @property
     def may_run_tools(self) -> bool:
@@ -192,7 +200,7 @@ async def start_fork(
     request = request_digest({"of": _first_run_id(description), **fork.model_dump(mode="json")})
     if new_id is not None and (existing := await _existing(client, new_id, request)) is not None:
         return existing
-    new_id = new_id or f"{workflow_id[:_ID_CHARS]}-{'fork' if fork.pinned else 'rerun'}-{secrets.token_hex(3)}"
+    new_id = new_id or f"{workflow_id[:_ID_CHARS]}-{'fork' if fork.keeps_agent else 'rerun'}-{secrets.token_hex(3)}"
     has_parts = any(isinstance(each, list) for each in (fork.edits.prompt, fork.edits.message))
     run_input = await _read_input(client, description, fork, request, user)
     run_input = await store_content(run_input, check_messages=has_parts)
@@ -289,9 +297,9 @@ async def _read_input(
         model=edits.model,
         instructions=edits.instructions,
         once=state.once,
-        cache_key=point.cache_key if fork.pinned else "",
-        safety_identifier=inherited_identifier(state.input, user) if fork.pinned else "",
-        facts=point.facts.model_dump(mode="json") if point.facts and fork.pinned else None,
+        cache_key=point.cache_key if fork.keeps_agent else "",
+        safety_identifier=inherited_identifier(state.input, user) if fork.keeps_agent else "",
+        facts=point.facts.model_dump(mode="json") if point.facts and fork.keeps_agent else None,
         state=point.model_dump(mode="json", exclude={"facts"}),
     )
     update = {
@@ -303,7 +311,7 @@ async def _read_input(
         "foreign_results": state.foreign_results,
         "model": edits.model or state.input.model,
         "max_steps": fork.max_steps or state.input.max_steps,
-        "version": None,  # that of the facts, or for a rerun today's
+        "version": fork.version,  # None: that of the facts, or for a rerun that of its conversation
         "max_cost": fork.max_cost or state.input.max_cost,
     }
     run_input: RunInput = state.input.model_copy(update=update)
@@ -317,7 +325,7 @@ def _check_limits(run_input: RunInput, fork: Fork, point: ForkState) -> None:
     Raises:
         InvalidRunInputError: it has as many steps already, or the price of its model is not known.
     """
-    is_by_pinned_prices = fork.pinned and fork.edits.model is None
+    is_by_pinned_prices = fork.keeps_agent and fork.edits.model is None
     if fork.max_cost and is_by_pinned_prices and point.facts and point.facts.model not in point.facts.prices:
         raise InvalidRunInputError(
             f'"max_cost" limits the fork, but the price of {point.facts.model} was not known when the run opened; choose a '

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import difflib
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
 from temporalio.client import Client, WorkflowFailureError
 
 from mulligan.wire.agent_list import AGENTS_WORKFLOW
+from mulligan.wire.agent_version import CURRENT, DIGITS, LEAST_DIGITS
 
 WORKER_TIMEOUT = timedelta(seconds=5)
 """How long the workers may take to answer."""
@@ -25,6 +26,29 @@ def unknown_agent(name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name[:80], names, n=1)
     meant = f" Did you mean {near[0]!r}?" if near else ""
     return f"There is no agent {name[:80]!r}; there are: {(', '.join(names) or 'none')[:1_000]}.{meant}"
+
+
+def version_fault(agent: Mapping[str, Any], wanted: str) -> str:
+    """Why an agent cannot work by a version; "" if it can, or if only a worker knows.
+
+    Args:
+        agent: The agent, as `AgentReader` has it.
+        wanted: `current`, a label, or the beginning of a digest.
+    """
+    name = agent["name"]
+    if wanted == CURRENT:
+        return ""
+    if "version" not in agent:
+        return (
+            f"{wanted[:80]!r} is no version of the agent {name!r}: it is declared in Python, and has {CURRENT!r} alone."
+        )
+    labels = [each["label"] for each in agent.get("labels", ())]
+    if wanted in labels or DIGITS.fullmatch(wanted):
+        return ""
+    return (
+        f"{wanted[:80]!r} is no label of the agent {name!r} and no digest, which has {LEAST_DIGITS} digits or more; its "
+        f"labels are: {(', '.join(labels) or 'none')[:1_000]}."
+    )
 
 
 class AgentReader:

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from mulligan.client.experiments.baseline import means
 from mulligan.client.experiments.experiment_content import ExperimentError
 from mulligan.client.experiments.read_experiments import list_experiments, read_experiment
+from mulligan.client.experiments.side_by_side import means_by_version, side_by_side
 from mulligan.serve.console.rendering import page
 from mulligan.serve.console.sessions import Session
 from mulligan.serve.console.signed_in import PREFIX
@@ -44,7 +45,14 @@ async def show_experiment(name: str, request: Request, runs: Serving, session: C
     if experiment is None:
         raise Problem(404, "no_such_path", f"There is no experiment {name[:100]!r}.")
     rows = [Row.model_validate(row) for row in experiment["rows"]]
-    values: dict[str, Any] = {"experiment": experiment, "rows": rows, "means": means(rows) if rows else {}}
+    of_versions = means_by_version(rows)
+    values: dict[str, Any] = {
+        "experiment": experiment,
+        "rows": rows,
+        "versions": [*of_versions],
+        "lines": side_by_side(rows),
+    }
+    values["means"] = of_versions or ({"": means(rows)} if rows else {})
     return page(request, session, "experiment.html", title=name, **values)
 
 

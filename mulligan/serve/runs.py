@@ -98,6 +98,10 @@ class RunInfo(BaseModel):
 
     id: str
     agent: str | None
+    version: str | None = None
+    """The digest of the agent's file, if the agent is one, with the `label` and its `share` by which it was chosen."""
+    label: str | None = None
+    share: str | None = None
     tenant: str | None = None
     status: str
     started: datetime

@@ -11,6 +11,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Awaitable, Coroutine, Iterator, Mapping, Sequence
+from os import PathLike
 from typing import Any, TypeVar
 
 import pytest
@@ -29,7 +30,7 @@ from mulligan.testing.run import (
     AgentRun,
     check_models,
     check_turns,
-    load_for_test,
+    load_under_test,
     make_run_input,
     read_agent_run,
     reset_models,
@@ -46,21 +47,26 @@ class AgentsOnTemporal:
         self.client = client
         self._loop = loop
 
-    def run(self, agent: Agent[OutputT], prompt: str | RunInput, **options: Any) -> AgentRun[OutputT]:
+    def run(
+        self, agent: Agent[OutputT] | str | PathLike[str], prompt: str | RunInput, **options: Any
+    ) -> AgentRun[OutputT]:
         """Like `mulligan.testing.run_agent`, but on a real server; for a sync test."""
         return _run_in(self._run(agent, prompt, **options), self._loop)
 
-    def run_async(self, agent: Agent[OutputT], prompt: str | RunInput, **options: Any) -> Awaitable[AgentRun[OutputT]]:
+    def run_async(
+        self, agent: Agent[OutputT] | str | PathLike[str], prompt: str | RunInput, **options: Any
+    ) -> Awaitable[AgentRun[OutputT]]:
         """Like `run`, for an `async def` test."""
         return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._run(agent, prompt, **options), self._loop))
 
-    async def _run(
+    async def _run(  # noqa: PLR0913 - as `run_agent`
         self,
-        agent: Agent[OutputT],
+        agent: Agent[OutputT] | str | PathLike[str],
         prompt: str | RunInput,
         *,
         model: ScriptedModel,
         others: Sequence[Agent] = (),
+        load: Sequence[str] = (),
         scripts: Sequence[Script] = (),
         sub_agents: Mapping[str, Script] | None = None,
         resources: object = None,
@@ -68,11 +74,11 @@ class AgentsOnTemporal:
     ) -> AgentRun[OutputT]:
         from mulligan.worker.wiring import running_worker
 
-        run_input_model = make_run_input(agent, prompt, model, run_input)
         queue = f"test-{uuid.uuid4().hex[:8]}"
         spans, models = InMemorySpanExporter(), [model, *scripts, *(sub_agents or {}).values()]
         telemetry = Telemetry(SimpleSpanProcessor(spans), content=True, exports=False)
-        loaded = load_for_test([agent, *others], [model, *scripts], sub_agents, resources)
+        under_test, loaded = await load_under_test(agent, others, [model, *scripts], sub_agents, resources, load)
+        run_input_model = make_run_input(under_test, prompt, model, run_input)
         reset_models(models)
         try:
             async with running_worker(self.client, loaded, telemetry, queue):
@@ -82,7 +88,7 @@ class AgentsOnTemporal:
                     workflow_run = self.client.get_workflow_handle(queue, run_id=run_id)
                     return await workflow_run.query(name, args=arguments)
 
-                run = await read_agent_run(agent, handle.result(), query, spans)
+                run = await read_agent_run(under_test, handle.result(), query, spans)
         except Exception:
             check_turns(models)
             raise

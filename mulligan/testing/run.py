@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic
 
 from mulligan.agent import Agent
@@ -18,7 +20,9 @@ from mulligan.testing.model import ScriptedModel
 from mulligan.values import Message, OutputT, RunResult, Step, StepCall
 from mulligan.wire.agent_facts import DEFINITION_QUERY, Definition, ToolDefinition
 from mulligan.wire.event_types import EVENT, Event
+from mulligan.worker.agent_folder import agent_folder, names_in_folder
 from mulligan.worker.loading import LoadedModules, load_agents
+from mulligan.worker.read_agent_folder import SUFFIX
 
 if TYPE_CHECKING:  # imported when a run begins: pytest imports test modules also when none of their tests is selected
     from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -80,11 +84,12 @@ class AgentRun(Generic[OutputT]):
 
 
 async def run_agent(  # noqa: PLR0913 - all but two are options, given by name
-    agent: Agent[OutputT],
+    agent: Agent[OutputT] | str | PathLike[str],
     prompt: str | RunInput,
     *,
     model: ScriptedModel,
     others: Sequence[Agent] = (),
+    load: Sequence[str] = (),
     scripts: Sequence[Script] = (),
     sub_agents: Mapping[str, Script] | None = None,
     person: Person | None = None,
@@ -94,10 +99,12 @@ async def run_agent(  # noqa: PLR0913 - all but two are options, given by name
     """Run an agent in milliseconds: without server, network and API key. Timers and retries do not wait.
 
     Args:
-        agent: The agent under test. Its tools run; its model is replaced by `model`.
+        agent: The agent under test, or the path of its file, whose folder is served with its labels. Its tools run; its
+            model is replaced by `model`.
         prompt: The prompt, or a whole RunInput (its `agent` and `model` are overwritten).
         model: The scripted model: what it answers, and what it expects as input.
         others: More agents that the worker has.
+        load: The modules that a worker loads: an agent that is a file names what they declare.
         scripts: More scripted models, for example for `ask_model("scripted:NAME")`.
         sub_agents: The scripted models of sub-agents, by the agent's name. Other sub-agents use the model that they declare.
             If a sub-agent is called several times at once, a `Script` answers each run the same.
@@ -109,13 +116,15 @@ async def run_agent(  # noqa: PLR0913 - all but two are options, given by name
 
     Raises:
         AssertionError: an assertion in a turn failed, or the model was called more or less often than it has turns.
-        DeclarationError: the agents cannot be served together, or `model` is the name of a real model.
+        DeclarationError: the agents cannot be served together, the agent's file is wrong, or `model` is the name of a real
+            model.
         ValidationError: a field that RunInput does not have, or an invalid value.
     """
-    given = make_run_input(agent, prompt, model, run_input)
     models = [model, *scripts, *(sub_agents or {}).values()]
-    loaded = load_for_test([agent, *others], [model, *scripts], sub_agents, resources)
-    run = await run_loaded(agent, given, loaded, models, person=person)
+    scripted = [model, *scripts]
+    under_test, loaded = await load_under_test(agent, others, scripted, sub_agents, resources, load)
+    given = make_run_input(under_test, prompt, model, run_input)
+    run = await run_loaded(under_test, given, loaded, models, person=person)
     check_models(models, run)
     return run
 
@@ -200,13 +209,17 @@ def load_for_test(
     scripts: Sequence[Script],
     sub_agents: Mapping[str, Script] | None = None,
     resources: object = None,
+    modules: Sequence[str] = (),
+    file_names: Sequence[str] = (),
 ) -> LoadedModules:
     """The agents and scripts as a worker loads them, with scripted models for some sub-agents, and `resources` for all.
+
+    `modules`: what else is loaded. `file_names`: of agents that are files, which are served later.
 
     Raises:
         DeclarationError: the agents cannot be served together, or `sub_agents` names an agent that is missing.
     """
-    loaded = load_agents(agents, scripts)
+    loaded = load_agents(agents, scripts, modules, file_names)
     known = loaded.registry.agents
     for name, script in (sub_agents or {}).items():
         if name not in known:
@@ -215,10 +228,39 @@ def load_for_test(
         key = f"sub_agents[{name!r}]"
         loaded.registry.scripts[key] = script
         known[name] = replace(known[name], model=f"scripted:{key}")
-    return loaded if resources is None else _with_resources(loaded, resources)
+    return loaded if resources is None else _with_resources(loaded, resources, file_names)
 
 
-def _with_resources(loaded: LoadedModules, resources: object) -> LoadedModules:
+async def load_under_test(
+    agent: Agent[OutputT] | str | PathLike[str],
+    others: Sequence[Agent],
+    scripts: Sequence[Script],
+    sub_agents: Mapping[str, Script] | None,
+    resources: object,
+    modules: Sequence[str],
+) -> tuple[Agent[OutputT], LoadedModules]:
+    """The agent, and what a worker loads for it. Of an agent that is a file, the folder is served.
+
+    Raises:
+        DeclarationError: the agents cannot be served together; the file is wrong, or is not there.
+    """
+    if isinstance(agent, Agent):
+        return agent, load_for_test([agent, *others], scripts, sub_agents, resources, modules)
+    parent, name = os.path.split(os.path.abspath(agent))  # noqa: ASYNC240 - a path, and no file
+    loaded = load_for_test(others, scripts, sub_agents, resources, modules, names_in_folder(parent))
+    folder = agent_folder(parent, loaded.registry)
+    assert folder is not None
+    await folder.load()
+    if wrong := [each for each in folder.problems if each.startswith((f"{os.path.join(parent, name)},", f"{parent}:"))]:
+        raise DeclarationError(wrong[0])
+    if name.removesuffix(SUFFIX) not in folder.served:
+        raise DeclarationError(
+            f"{agent}: there is no such agent in the folder; it has: {', '.join(folder.served) or 'none'}."
+        )
+    return loaded.registry.agents[name.removesuffix(SUFFIX)], loaded
+
+
+def _with_resources(loaded: LoadedModules, resources: object, file_names: Sequence[str]) -> LoadedModules:
     """What is loaded, with one value as the resources of every agent and tool."""
 
     @asynccontextmanager
@@ -230,7 +272,7 @@ def _with_resources(loaded: LoadedModules, resources: object) -> LoadedModules:
     return replace(
         loaded,
         resources={_GIVEN: given},
-        modules_of_agents=dict.fromkeys(registry.agents, _GIVEN),
+        modules_of_agents=dict.fromkeys([*registry.agents, *file_names], _GIVEN),
         modules_of_tools=dict.fromkeys(tools, _GIVEN),
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from pydantic import BaseModel
 
 from mulligan.schema.optional_field import optional_field
@@ -10,6 +12,11 @@ VERSION_QUERY = "mulligan_version"
 """The query for the version that a run works by, for a worker that does not know it."""
 VERSION_MEMO = "mulligan_version"
 """The key of the version, its label and its share in a run's memo."""
+CURRENT = "current"
+"""The word for the agent as workers serve it now, which is no label."""
+LEAST_DIGITS = 8
+"""Hexadecimal digits by which a version may be named."""
+DIGITS = re.compile(rf"[0-9a-f]{{{LEAST_DIGITS},64}}")
 
 
 class AgentVersion(BaseModel):

@@ -6,7 +6,7 @@ they are optional; none may be renamed or given another meaning.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
@@ -26,7 +26,7 @@ EXPERIMENT_MEMO = "mulligan_experiment"
 """The key in the workflow's memo of what lists show: {`name`, `rows`, `agent`, `model`, `request`}."""
 ID_PREFIX = "mulligan-experiment-"
 NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
-MOST_ROWS, MOST_CONCURRENT = 1_000, 100
+MOST_ROWS, MOST_CONCURRENT, MOST_VERSIONS = 1_000, 100, 20
 ERROR_CHARS = 300
 """Characters of a row's error: the rows of an experiment are one payload."""
 
@@ -69,6 +69,10 @@ class ExperimentContent(BaseModel):
         """The source of each row, without the repetitions."""
         return [*self.runs, *self.cases, *self.lines]
 
+    def number_of_rows(self, versions: Sequence[str]) -> int:
+        """How many rows an experiment with these versions of the agent has."""
+        return len(self.sources) * self.repeat * (len(versions) or 1)
+
 
 class Row(BaseModel):
     """A row of the table. `id`: the run, the case or the line that it begins with."""
@@ -93,12 +97,15 @@ class Row(BaseModel):
     """Which of the runs from the same source it is."""
     line: bool = optional_field(False)
     """Whether it began with a line of a file, and not with a run."""
+    version: str | None = optional_field()
+    """The version of the agent, as the experiment names it; None: it names none."""
 
 
 class ExperimentPlan(BaseModel):
     """The workflow's first argument: what it needs to know of its rows. `table`: what continue-as-new carries.
 
-    `max_cost`: USD for all runs. `score`: the name of the score function. `first_run_id`: of the first run of the chain.
+    `max_cost`: USD for all runs. `score`: the name of the score function. `versions`: those of the agent, each of which has
+    a row for each run. `first_run_id`: of the first run of the chain.
     """
 
     name: str = Field(pattern=f"^{NAME_PATTERN}$")
@@ -106,18 +113,28 @@ class ExperimentPlan(BaseModel):
     concurrency: int = Field(ge=1, le=MOST_CONCURRENT)
     max_cost: float | None = optional_field(gt=0, allow_inf_nan=False)
     score: str | None = optional_field(max_length=1_000)
+    versions: list[Annotated[str, Field(min_length=1, max_length=64)]] = optional_field([], max_length=MOST_VERSIONS)
     first_run_id: str = optional_field("")
     table: dict[int, Row] = optional_field({})
 
 
 class RowRequest(BaseModel):
-    """Input of `price_row` and `run_row`: the number of a row, from 0. `max_cost`: the limit of its run, in USD."""
+    """Input of `price_row` and `run_row`: the number of a row, from 0. `max_cost`: the limit of its run, in USD.
+
+    `versions`: those of the experiment, of which row after row has the next one.
+    """
 
     name: str
     workflow_id: str
     first_run_id: str
     number: int
     max_cost: float | None = optional_field()
+    versions: list[str] = optional_field([])
+
+    @property
+    def version(self) -> str | None:
+        """The version of the agent in this row."""
+        return self.versions[self.number % len(self.versions)] if self.versions else None
 
 
 class RowPrice(BaseModel):

@@ -75,13 +75,17 @@ def modules_to_load(named: Iterable[str], options: Iterable[str] = (), *, with_s
     return [*SHIPPED, *modules] if with_shipped or not modules else modules
 
 
-def load_agents(agents: Iterable[Agent], scripts: Iterable[Script]) -> LoadedModules:
+def load_agents(
+    agents: Iterable[Agent], scripts: Iterable[Script], modules: Iterable[str] = (), file_names: Iterable[str] = ()
+) -> LoadedModules:
     """Serve these agents, with the `resources()` of their modules, but nothing else of the modules.
+
+    `modules`: others to load. `file_names`: as of `load`.
 
     Raises:
         DeclarationError: the agents cannot be served together.
     """
-    return load((), agents=list(agents), scripts=scripts)
+    return load(modules, agents=list(agents), scripts=scripts, file_names=file_names)
 
 
 def _of_type(kind: type[T], values: Iterable[object]) -> list[T]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from typing import NoReturn
@@ -21,9 +21,9 @@ SECONDS_TO_FIRST_CHECK, SECONDS_BETWEEN_FIRST_CHECKS, SECONDS_BETWEEN_CHECKS = 0
 """An idle worker polls again each minute, so a running worker is reported within a minute, later only new ones."""
 
 
-def served_agents(loaded: LoadedModules, task_queue: str) -> ServedAgents:
-    """What a worker of these modules serves on a task queue."""
-    return ServedAgents(task_queue, frozenset(loaded.registry.agents))
+def served_agents(loaded: LoadedModules, task_queue: str, file_names: Iterable[str] = ()) -> ServedAgents:
+    """What a worker of these modules serves on a task queue. `file_names`: of agents that are files, not read yet."""
+    return ServedAgents(task_queue, frozenset([*loaded.registry.agents, *file_names]))
 
 
 @asynccontextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from temporalio.client import Client
@@ -12,6 +13,7 @@ from temporalio.worker import Worker, WorkerConfig
 from mulligan.client.settings import Settings, settings
 from mulligan.observe.telemetry import Telemetry
 from mulligan.worker.activity_workers import MODELS_SUFFIX, activity_workers, queues_beside
+from mulligan.worker.agent_folder import AgentFolder, names_in_folder
 from mulligan.worker.all_endpoints import check_endpoints
 from mulligan.worker.connection_error import connection_error
 from mulligan.worker.group import WorkerGroup
@@ -63,9 +65,10 @@ class PluginWorker:
     Args:
         loaded: what the worker serves.
         config: the configuration of the worker, which is changed.
+        folder: the agents that are files.
     """
 
-    def __init__(self, loaded: LoadedModules, config: WorkerConfig) -> None:
+    def __init__(self, loaded: LoadedModules, config: WorkerConfig, folder: AgentFolder | None = None) -> None:
         chosen, queue = settings(), config["task_queue"]
         for line in (*_warnings(config, chosen), *check_endpoints(loaded.registry, chosen.endpoints)):
             say(f"warning: {line}")
@@ -74,8 +77,13 @@ class PluginWorker:
         self.group: WorkerGroup | None = None
         """The workers while they run."""
         self._client: Client | None = None
+        self._folder = folder
         self._telemetry, self._features = Telemetry(), LoadedFeatures(loaded)
-        self._served = None if _is_versioned(config) else served_agents(loaded, queue)
+        self._served = (
+            None
+            if _is_versioned(config)
+            else served_agents(loaded, queue, names_in_folder(str(folder.path)) if folder else ())
+        )
         if self._served is not None:
             # Other workers read the tag from the queue's pollers: see client/served_agents.py.
             config["identity"] = f"{config.get('identity') or config['client'].identity}{self._served.tag}"
@@ -103,6 +111,8 @@ class PluginWorker:
         grace = config["graceful_shutdown_timeout"].total_seconds()
         self.group = WorkerGroup(say, grace + SECONDS_AFTER_GRACE)
         self._activities.stop_without_threads(self.group)
+        if self._folder is not None:
+            await self._folder.load()
         try:
             async with self._activities.opened() as activities:
                 client_config = config["client"].config(active_config=True)
@@ -110,7 +120,9 @@ class PluginWorker:
                 client = self._client = Client(**(client_config | {"plugins": []}))
                 beside, their_monitors = self._beside(client, config, activities, self.group)
                 monitors = [*self._monitors(client, config), *their_monitors]
-                async with warning_of_other_agents(client, self._served if self._served and self._served.tag else None):
+                served = self._served if self._served and self._served.tag else None
+                watched = self._folder.watched() if self._folder is not None else nullcontext()
+                async with watched, warning_of_other_agents(client, served):
                     await _serve(worker, run_worker, beside, monitors, self.group)
         finally:
             self.group = None

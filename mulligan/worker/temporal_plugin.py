@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
+from os import PathLike
 from weakref import WeakKeyDictionary
 
 from temporalio.client import ClientConfig, WorkflowHistory
@@ -32,8 +34,9 @@ from mulligan.client.start_interceptor import StartInterceptor
 from mulligan.errors import DeclarationError
 from mulligan.observe.metrics import temporal_runtime
 from mulligan.script import Script
+from mulligan.worker.agent_folder import agent_folder, names_in_folder
 from mulligan.worker.loading import LoadedModules, load
-from mulligan.worker.logs import set_up_logging
+from mulligan.worker.logs import say, set_up_logging
 from mulligan.worker.plugin_worker import PluginWorker
 from mulligan.worker.sdk_workarounds.workaround_runner import WorkaroundRunner
 from mulligan.worker.wiring import (
@@ -64,7 +67,8 @@ class MulliganPlugin(ClientPlugin, WorkerPlugin):
     payload codec, failure converter, external storage and interceptors that are already set are kept.
 
     Args:
-        agents: the agents to serve.
+        agents: the agents to serve; or a folder of agents that are files, which is served as its files are at any time
+            (docs/agent-files.md). Without either, the folder of `MULLIGAN_AGENTS`, if it is set.
         load: the dotted names of modules whose agents, scripts, workflows and activities are parts.
         scripts: scripted models, for agents that use `scripted:NAME`.
 
@@ -73,8 +77,15 @@ class MulliganPlugin(ClientPlugin, WorkerPlugin):
             created: its payload converter may not support Mulligan's values, or it has a MulliganPlugin already.
     """
 
-    def __init__(self, agents: Iterable[Agent] = (), load: Iterable[str] = (), scripts: Iterable[Script] = ()) -> None:
-        self._loaded = _load(load, agents, scripts)
+    def __init__(
+        self,
+        agents: Iterable[Agent] | str | PathLike[str] = (),
+        load: Iterable[str] = (),
+        scripts: Iterable[Script] = (),
+    ) -> None:
+        path = os.fspath(agents) if isinstance(agents, str | PathLike) else None
+        self._loaded = _load(load, () if isinstance(agents, str | PathLike) else agents, scripts, names_in_folder(path))
+        self._folder = agent_folder(path, self._loaded.registry, say)
         self._workers: WeakKeyDictionary[WorkflowRunner, PluginWorker] = WeakKeyDictionary()
         """The parts of each configured worker, by its workflow runner, which no other worker has."""
 
@@ -100,7 +111,7 @@ class MulliganPlugin(ClientPlugin, WorkerPlugin):
                 "this worker has a MulliganPlugin already, its own or its client's; give all agents and modules to "
                 "one plugin."
             )
-        worker = PluginWorker(self._loaded, config)
+        worker = PluginWorker(self._loaded, config, self._folder)
         self._workers[config["workflow_runner"]] = worker
         return config
 
@@ -161,10 +172,12 @@ class MulliganPlugin(ClientPlugin, WorkerPlugin):
         return next(replayer, histories)
 
 
-def _load(modules: Iterable[str], agents: Iterable[Agent], scripts: Iterable[Script]) -> LoadedModules:
+def _load(
+    modules: Iterable[str], agents: Iterable[Agent], scripts: Iterable[Script], file_names: Iterable[str]
+) -> LoadedModules:
     if isinstance(modules, str):
         raise DeclarationError(f"load={modules!r} is a text; give a list of modules: load=[{modules!r}].")
-    return load(modules, agents=agents, scripts=scripts)
+    return load(modules, agents=agents, scripts=scripts, file_names=file_names)
 
 
 def _add_converter(existing: DataConverter) -> DataConverter:

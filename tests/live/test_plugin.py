@@ -47,6 +47,7 @@ from mulligan import (
 )
 from mulligan.client.settings import Settings
 from mulligan.devserver import DevServer
+from mulligan.wire.agent_facts import DEFINITION_QUERY
 from mulligan.worker import temporal_plugin
 from mulligan.worker.group import WorkerStoppedError
 from mulligan.worker.plugin_worker import OWN_OPTIONS
@@ -235,6 +236,32 @@ async def test_a_payload_converter_that_may_not_carry_our_values_is_refused(temp
     converter = dataclasses.replace(DataConverter.default, payload_converter_class=derived)
     client = await connected(temporal, data_converter=converter)
     assert client.data_converter.payload_converter_class is derived
+
+
+async def test_a_plugin_serves_a_folder_of_agents_as_its_files_are(temporal: DevServer, tmp_path: Path) -> None:
+    """With what loaded modules declare; a change is served, and what is wrong leaves the version before in service."""
+    file = tmp_path / "porter.md"
+    text = "---\nmodel: scripted:clerk\ntools: [stock]\n---\n"
+    file.write_text(f"{text}You are the first.")
+    folder = MulliganPlugin(agents=tmp_path, load=[__name__])
+    client, queue = await connected(temporal, folder), an_id()
+
+    async def instructions() -> str:
+        run = RunInput(agent="porter", prompt="How many lamps?")
+        handle = await client.start_workflow("AgentWorkflow", run, id=an_id(), task_queue=queue)
+        assert (await handle.result())["output"] == "There are 3 lamps."
+        return str((await handle.query(DEFINITION_QUERY, "0"))["instructions"])
+
+    async with Worker(client, task_queue=queue, identity="me"):
+        assert await instructions() == "You are the first."
+        file.write_text(f"{text}You are the second.")
+        while await instructions() != "You are the second.":
+            await asyncio.sleep(0.1)
+        file.write_text("---\nmodel: 7\n---\n")
+        await asyncio.sleep(1.5)
+        assert await instructions() == "You are the second."
+    with pytest.raises(DeclarationError, match="is not there; create it"):
+        MulliganPlugin(agents=str(tmp_path / "none"))
 
 
 async def test_a_second_plugin_on_one_worker_is_refused(temporal: DevServer) -> None:

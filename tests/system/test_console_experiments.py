@@ -53,6 +53,23 @@ async def compared(lab: Lab, folder: Path) -> tuple[str, str]:
     return run_id, name
 
 
+async def test_versions_have_a_column_each(chromium: Browser, door: Door, lab: Lab, tmp_path: Path) -> None:
+    """An agent that Python declares has one version: a row that cannot be says so in its column."""
+    run_id, name = await booked(lab, tmp_path), f"exp-{uuid.uuid4().hex[:6]}"
+    options = {"name": name, "concurrency": 1, "versions": ["current", "stable"]}
+    content = ExperimentContent(runs=[run_id], fork={"at": 1})
+    await (await start_experiment(lab.client, content, options, QUEUE)).result()
+    async with signed_in(chromium, door, "bob") as page:
+        await page.goto(f"{door.url}/console/experiments/{name}")
+        await expect(page.get_by_role("columnheader")).to_have_text(["Began with", "current", "stable"])
+        cells = page.get_by_role("row").nth(1).get_by_role("cell")
+        await expect(cells.nth(0)).to_contain_text("same")
+        await expect(cells.nth(0).get_by_role("link", name=f"{name}-1", exact=True)).to_be_visible()
+        await expect(cells.nth(1)).to_contain_text("which has no version but")
+        await expect(page.get_by_text("mean of same (current): 1 · mean of same (stable): 0")).to_be_visible()
+        await check_accessible(page, await axe_core(), f"/console/experiments/{name}")
+
+
 @pytest.mark.parametrize("with_scripts", [True, False], ids=["scripts", "no scripts"])
 async def test_an_experiment_leads_to_both_runs_and_to_what_differs(
     chromium: Browser, door: Door, lab: Lab, tmp_path: Path, with_scripts: bool

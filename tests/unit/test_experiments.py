@@ -14,14 +14,28 @@ from mulligan import DeclarationError, score
 from mulligan.activities.experiments.earlier_run import EarlierRun
 from mulligan.client.experiments.baseline import compare_tables, means, read_baseline
 from mulligan.client.experiments.experiment_content import ExperimentError, _unpack, pack_content
+from mulligan.client.experiments.side_by_side import means_by_version, side_by_side
 from mulligan.score import read_score
 from mulligan.values import Step, StepCall
 from mulligan.wire.experiments import ExperimentContent, Row
 from tests.support.experiment_agents import is_right
 
 
-def row(name: str, outcome: Any = "same", value: Any = None, step: int | None = None) -> Row:
-    return Row(id=name, outcome=outcome, score=value, step=step)
+def row(
+    name: str, outcome: Any = "same", value: Any = None, step: int | None = None, version: str | None = None
+) -> Row:
+    return Row(id=name, outcome=outcome, score=value, step=step, version=version)
+
+
+def test_tables_of_several_versions_are_compared_by_version() -> None:
+    """Where each has one version, the rows of a run are compared whatever it is."""
+    before, now = row("a", version="old"), row("a", "other", version="new")
+    assert compare_tables([before], [now])["worse"] == ["a"]
+    better = row("a", version="new")
+    assert compare_tables([before, now], [before, better]) == {"better": ["a (new)"], "worse": [], "changed": []}
+    assert side_by_side([before, now]) == [{"old": before, "new": now}]
+    assert means_by_version([before, now]) == {"old": {"same": 1.0}, "new": {"same": 0.0}}
+    assert means_by_version([row("a")]) == {}
 
 
 @pytest.mark.parametrize(

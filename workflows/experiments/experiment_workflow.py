@@ -127,8 +127,18 @@ class ExperimentWorkflow:
         plan = self._plan
         assert plan is not None
         request = RowRequest(
-            name=plan.name, workflow_id=workflow.info().workflow_id, first_run_id=plan.first_run_id, number=number
+            name=plan.name,
+            workflow_id=workflow.info().workflow_id,
+            first_run_id=plan.first_run_id,
+            number=number,
+            versions=plan.versions,
         )
+        row = await self._finished_row(request, plan)
+        return row.model_copy(update={"version": request.version})
+
+    async def _finished_row(self, request: RowRequest, plan: ExperimentPlan) -> Row:
+        """The row of a run, after its end and its score."""
+        number = request.number
         try:
             if plan.max_cost is not None and (refused := await self._reserve(request, plan.max_cost)) is not None:
                 return refused

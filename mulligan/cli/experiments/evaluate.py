@@ -20,7 +20,9 @@ from mulligan.cli.experiments.follow_experiment import (
     Model,
     Name,
     Score,
+    Versions,
     Wanted,
+    check_versions,
     run_experiment,
 )
 
@@ -32,8 +34,11 @@ async def evaluate(
     cases: Annotated[
         Path, typer.Argument(help="A folder of cases, a case, or JSON lines of {input, expected?}.", show_default=False)
     ],
-    agent: Annotated[str, typer.Option(help="The agent, as workers serve it today.", show_default=False)],
+    agent: Annotated[
+        str, typer.Option(help="The agent; without --version, as workers serve it today.", show_default=False)
+    ],
     model: Model = None,
+    version: Versions = None,
     score: Score = None,
     repeat: Annotated[int, typer.Option(min=1, max=100, help="Runs of each case.")] = 1,
     name: Name = None,
@@ -72,7 +77,8 @@ async def evaluate(
     if content.lines and not yes and not _confirmed(content, served):
         print_progress("nothing was started.")
         return NOT_COMPLETED
-    plan = {"name": name, "concurrency": concurrency, "max_cost": max_cost, "score": score}
+    versions = await check_versions(await connect_or_fail(), version, {agent})
+    plan = {"name": name, "concurrency": concurrency, "max_cost": max_cost, "score": score, "versions": versions}
     return await run_experiment(content, plan, Wanted(at_least, baseline, as_json), "eval")
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -47,8 +48,19 @@ Baseline = Annotated[
         metavar="FILE", help="What --json has printed earlier: says what became better or worse.", show_default=False
     ),
 ]
+Versions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--version",
+        metavar="current|DIGEST|LABEL",
+        help="A version of the agent, `current` as workers serve it now; several stand side by side. Repeatable.",
+        show_default=False,
+    ),
+]
 SECONDS_BETWEEN_LOOKS = 2.0
 HEADINGS = ("id", "run", "outcome", "step", "score", "steps", "tokens", "usd")
+MOST_HEADING = 16
+"""Characters of a version above its column."""
 _COLOURS = {"same": "green", "other": "yellow", "diverged": "magenta", "failed": "red", "skipped": "dim"}
 
 
@@ -66,7 +78,7 @@ async def run_experiment(content: ExperimentContent, options: dict[str, Any], wa
 
     Args:
         content: What its rows begin with.
-        options: `name`, `concurrency`, `max_cost` and `score`.
+        options: `name`, `concurrency`, `max_cost`, `score` and `versions`.
         wanted: What is done with the table.
         kind: How a generated name begins.
 
@@ -91,9 +103,26 @@ async def run_experiment(content: ExperimentContent, options: dict[str, Any], wa
         fail(str(error))
     except RPCError as error:
         fail(f"Temporal did not start the experiment: {error.message}")
-    print_progress(f"started {name}: {len(content.sources) * content.repeat} runs")
+    print_progress(f"started {name}: {content.number_of_rows(options['versions'])} runs")
     rows = await _rows(client, handle, name)
     return _report(name, rows, before, wanted)
+
+
+async def check_versions(client: Client, versions: Sequence[str] | None, agents: Iterable[str]) -> list[str]:
+    """The versions, each once; the command ends if workers say that one of the agents does not have one of them."""
+    from mulligan.client.read_agents import AgentReader, version_fault
+    from mulligan.client.settings import settings
+    from mulligan.wire.experiments import MOST_VERSIONS
+
+    wanted = list(dict.fromkeys(versions or ()))
+    if len(wanted) > MOST_VERSIONS or "" in wanted:
+        fail(f"--version is empty, or there are more than {MOST_VERSIONS} of them.")
+    served = await AgentReader(client, settings().task_queue).read() if wanted else None
+    for agent in sorted(agents):
+        for version in wanted:
+            if served and agent in served and (fault := version_fault(served[agent], version)):
+                fail(f"--version: {fault}")
+    return wanted
 
 
 async def _rows(client: Client, handle: WorkflowHandle[Any, Any], name: str) -> list[Row]:
@@ -145,42 +174,77 @@ async def _show_progress(handle: WorkflowHandle[Any, Any], ending: asyncio.Task[
 
 def _report(name: str, rows: list[Row], before: list[Row] | None, wanted: Wanted) -> int:
     from mulligan.client.experiments.baseline import compare_tables, means
+    from mulligan.client.experiments.side_by_side import means_by_version
 
-    reached = means(rows)
+    reached, of_versions = means(rows), means_by_version(rows)
     compared = compare_tables(before, rows) if before is not None else None
+    at_least = -math.inf if wanted.at_least is None else wanted.at_least
     table: dict[str, Any] = {"name": name, "rows": [row.model_dump(mode="json") for row in rows], "means": reached}
+    if of_versions:
+        table["versions"] = of_versions
     if wanted.as_json:
         print_json({**table, **({"baseline": compared} if compared is not None else {})})
     else:
         print_table(rows)
-        print_line("mean: " + ", ".join(f"{printable(each)} {value:.3g}" for each, value in reached.items()))
+        for version, values in of_versions.items() if len(of_versions) > 1 else [("", reached)]:
+            of = f" of {printable(version)}" if version else ""
+            print_line(f"mean{of}: " + ", ".join(f"{printable(each)} {value:.3g}" for each, value in values.items()))
         for verdict, ids in (compared or {}).items():
             print_line(f"{verdict}: {', '.join(map(printable, ids)) or 'none'}")
-    if wanted.at_least is not None and (low := [each for each, mean in reached.items() if mean < wanted.at_least]):
-        print_progress(f"below --at-least {wanted.at_least:g}: {', '.join(low)}")
+    low = {each for values in (reached, *of_versions.values()) for each, mean in values.items() if mean < at_least}
+    if low:
+        print_progress(f"below --at-least {at_least:g}: {', '.join(sorted(low))}")
         return NOT_COMPLETED
     return OK
 
 
 def print_table(rows: Sequence[Row]) -> None:
-    """Print rows, with the errors below."""
+    """Print rows, with the errors below. Rows of several versions of the agent stand side by side."""
+    from mulligan.client.experiments.side_by_side import side_by_side
+
     if not rows:
         print_progress("no row is done yet.")
+        return
+    if len(versions := list(dict.fromkeys(row.version for row in rows))) > 1:
+        _print_versions(versions, side_by_side(rows))
         return
     notes = [(printable(row.id), printable(row.error)) if row.error else None for row in rows]
     print_rows(HEADINGS, [_cells(row) for row in rows], notes)
 
 
-def _cells(row: Row) -> list[Text]:
+def _print_versions(versions: Sequence[str | None], lines: Sequence[Mapping[str | None, Row]]) -> None:
+    cells, notes = list[list[Text]](), list[tuple[str, str] | None]()
+    for line in lines:
+        name = printable(next(iter(line.values())).id)
+        cells.append([Text(name), *(_cell(line.get(each)) for each in versions)])
+        errors = " ".join(f"{row.version}: {row.error}" for row in line.values() if row.error)
+        notes.append((name, printable(errors)) if errors else None)
+    print_rows(("id", *(printable(str(each))[:MOST_HEADING] for each in versions)), cells, notes)
+
+
+def _cell(row: Row | None) -> Text:
+    """A run in the column of its version."""
+    if row is None:
+        return Text("–")
+    step = f" in step {row.step}" if row.step else ""
+    usd = "? usd" if row.usd is None else f"{row.usd:.4f} usd"
+    words = Text.assemble((row.outcome, _COLOURS[row.outcome]), f"{step}, {usd}")
+    return words.append(f", {_scores(row)}" if row.score is not None else "")
+
+
+def _scores(row: Row) -> str:
     score = row.score
     named = score.items() if isinstance(score, dict) else [("", score)] if score is not None else []
-    scores = " ".join(f"{printable(name)} {value:g}".strip() for name, value in named)
+    return " ".join(f"{printable(name)} {value:g}".strip() for name, value in named)
+
+
+def _cells(row: Row) -> list[Text]:
     return [
         Text(printable(row.id)),
         Text(printable(row.run_id or "–")),
         Text(row.outcome, style=_COLOURS[row.outcome]),
         Text("" if row.step is None else str(row.step), justify="right"),
-        Text(scores, justify="right"),
+        Text(_scores(row), justify="right"),
         Text(str(row.steps), justify="right"),
         Text(f"{row.tokens:,}", justify="right"),
         Text("?" if row.usd is None else f"{row.usd:.4f}", justify="right"),

@@ -17,7 +17,9 @@ from mulligan.cli.experiments.follow_experiment import (
     Model,
     Name,
     Score,
+    Versions,
     Wanted,
+    check_versions,
     run_experiment,
 )
 
@@ -38,6 +40,7 @@ async def whatif(
     last: Annotated[int, typer.Option(min=1, max=1000, help="How many of them.")] = 50,
     model: Model = None,
     instructions: Instructions = None,
+    version: Versions = None,
     at: Annotated[str, typer.Option(metavar="STEP", help="Where each begins: `first`, `last`, or a number.")] = "first",
     unrecorded: Annotated[
         Literal["diverge", "error"],
@@ -57,7 +60,7 @@ async def whatif(
     Of each run the table says whether the output and the calls are the same (docs/iterate.md).
 
     Examples: `mulligan whatif --runs run-1 run-2 --model openai:gpt-5`, `mulligan whatif --agent support --last 50
-    --instructions calm.md --score checks:is_polite --max-cost 2`
+    --version current --version candidate --score checks:is_polite --max-cost 2`
 
     Exit code: 0 it has ended, 1 a mean is below --at-least, or it was cancelled, 2 it cannot be started.
     """
@@ -68,10 +71,8 @@ async def whatif(
     if bool(given) == bool(agent):
         fail("give --runs with the ids of runs, or --agent with the name of an agent.")
     edits = {"model": model, "instructions": read_instructions(instructions)}
-    options: dict[str, Any] = {
-        "edits": {each: value for each, value in edits.items() if value is not None},
-        "unrecorded": unrecorded,
-    }
+    edits = {each: value for each, value in edits.items() if value is not None}
+    options: dict[str, Any] = {"edits": edits, "unrecorded": unrecorded}
     if (step := _step(at)) is not None:
         options["at"] = step
     try:
@@ -80,9 +81,11 @@ async def whatif(
         fail(str(error))
     _check_price(fork, max_cost)
     client = await connect_or_fail()
-    ids = await _existing(client, given) if given else await _newest(client, str(agent), last)
+    agents = {*(await _existing(client, given)).values()} if given else {str(agent)}
+    ids = given or await _newest(client, str(agent), last)
+    versions = await check_versions(client, version, agents)
     content = ExperimentContent(runs=ids, fork=fork.model_dump(mode="json", exclude_defaults=True), agent=agent)
-    plan = {"name": name, "concurrency": concurrency, "max_cost": max_cost or None, "score": score}
+    plan = {"name": name, "concurrency": concurrency, "max_cost": max_cost, "score": score, "versions": versions}
     return await run_experiment(content, plan, Wanted(at_least, baseline, as_json), "whatif")
 
 
@@ -107,21 +110,22 @@ def _check_price(fork: Fork, max_cost: float | None) -> None:
         fail(f"--max-cost limits the experiment, but the price of {model} is not known; put it into MULLIGAN_PRICES.")
 
 
-async def _existing(client: Client, ids: list[str]) -> list[str]:
-    """The runs; the command ends if one of them is not on the server."""
+async def _existing(client: Client, ids: list[str]) -> dict[str, str]:
+    """The agents of runs, as far as they are known, by the runs' ids; the command ends if a run is not on the server."""
+    from mulligan.client.find_runs import memo_of
     from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
 
     limit = asyncio.Semaphore(PARALLEL_READS)
 
-    async def is_there(run_id: str) -> bool:
+    async def agent_of(run_id: str) -> str | None:
         async with limit:
-            described = client.get_workflow_handle(run_id).describe()
-            return await unless_missing(described, MISSING_OR_INVALID) is not None
+            described = await unless_missing(client.get_workflow_handle(run_id).describe(), MISSING_OR_INVALID)
+            return None if described is None else (await memo_of(described)).get("agent", "")
 
-    found = await asyncio.gather(*map(is_there, ids))
-    if missing := [run_id for run_id, is_known in zip(ids, found, strict=True) if not is_known]:
+    agents = dict(zip(ids, await asyncio.gather(*map(agent_of, ids)), strict=True))
+    if missing := [run_id for run_id, agent in agents.items() if agent is None]:
         fail(f"there is no run {missing[0]!r} on this server; see `mulligan list`. Nothing was started.")
-    return ids
+    return {run_id: agent for run_id, agent in agents.items() if agent}
 
 
 async def _newest(client: Client, agent: str, last: int) -> list[str]:

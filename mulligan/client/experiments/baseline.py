@@ -37,9 +37,11 @@ def read_baseline(file: Path) -> list[Row]:
 def compare_tables(before: Sequence[Row], now: Sequence[Row]) -> dict[str, list[str]]:
     """The ids of the sources of both tables that became `better`, `worse`, or `changed` otherwise.
 
+    Where a table has several versions of the agent, those are compared that both have, as `ID (VERSION)`.
     The means of their scores decide; without scores, how many of their runs were the same.
     """
-    earlier, later = _by_id(before), _by_id(now)
+    has_several = any(len({row.version for row in rows}) > 1 for rows in (before, now))
+    earlier, later = (_by_id(rows, with_version=has_several) for rows in (before, now))
     verdicts: dict[str, list[str]] = {"better": [], "worse": [], "changed": []}
     for name in later:
         if name in earlier and (verdict := _verdict(earlier[name], later[name])):
@@ -61,10 +63,11 @@ def _named(score: ScoreValue | None) -> Mapping[str, float]:
     return {} if score is None else score if isinstance(score, dict) else {_NAMELESS: score}
 
 
-def _by_id(rows: Iterable[Row]) -> dict[str, list[Row]]:
+def _by_id(rows: Iterable[Row], *, with_version: bool) -> dict[str, list[Row]]:
     grouped: dict[str, list[Row]] = {}
     for row in rows:
-        grouped.setdefault(row.id, []).append(row)
+        name = f"{row.id} ({row.version})" if with_version and row.version else row.id
+        grouped.setdefault(name, []).append(row)
     return grouped
 
 

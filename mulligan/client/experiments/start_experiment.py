@@ -45,7 +45,7 @@ async def start_experiment(
     Args:
         client: A client of the server.
         content: What its rows begin with.
-        options: `name`, `concurrency`, `max_cost` and `score` of its plan.
+        options: `name`, `concurrency`, `max_cost`, `score` and `versions` of its plan.
         task_queue: That of the workers.
 
     Raises:
@@ -53,7 +53,7 @@ async def start_experiment(
         RPCError: Temporal does not answer.
     """
     check_name(name := options["name"])
-    rows = len(content.sources) * content.repeat
+    rows = content.number_of_rows(options.get("versions") or ())
     if not 0 < rows <= MOST_ROWS:
         raise ExperimentError(
             f"An experiment has 1 to {MOST_ROWS:,} rows; this one would have {rows:,}."
