@@ -104,7 +104,8 @@ class Stop(_PersonUpdate):
 class EarlierDecision(BaseModel):
     """What was decided on an earlier call of the same tool, in this run.
 
-    `step` and `call_id`: of the call. `decision`: as of `Decision`. `by` and `at`: who decided, and when (ISO 8601, UTC). `reason`: why, in their words.
+    `step` and `call_id`: of the call. `decision`: as of `Decision`. `by` and `at`: who decided, and when (ISO 8601, UTC).
+    `reason`: why, in their words.
     """
 
     step: int
