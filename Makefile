@@ -11,7 +11,7 @@ demo: | $(UV)  ## An agent run on an embedded Temporal server, with mistakes and
 	@$(UV) run --no-dev mulligan demo
 
 test: | $(UV)  ## The tests, against real servers
-	@$(UV) run pytest -q --numprocesses auto --durations 10 --durations-min 1 --inline-snapshot disable
+	@$(UV) run pytest -q $(RERUNS) --numprocesses auto --durations 10 --durations-min 1 --inline-snapshot disable
 
 test-without-features: | $(UV)  ## The unit tests of what is left, on a copy of the product without any feature
 	@$(UV) run --group system python -m tests.without_features $(ARGS)
@@ -20,8 +20,8 @@ test-sdk: | $(UV)  ## The workarounds for temporalio, with the versions that wer
 	@$(UV) run python .ci/test_sdk.py $(ARGS)
 
 test-system: | $(UV)  ## Live tests of whole features (HTTP, console, …), of a real Jaeger (built once), of the deployment's files
-	@$(UV) run --group system --group docs pytest -q -m "not alone" --numprocesses auto --durations 10 --durations-min 10 --inline-snapshot disable tests/system
-	@$(UV) run --group system --group docs pytest -q -m alone -n 0 --durations 10 --durations-min 10 --inline-snapshot disable tests/system
+	@$(UV) run --group system --group docs pytest -q $(RERUNS) -m "not alone" --numprocesses auto --durations 10 --durations-min 10 --inline-snapshot disable tests/system
+	@$(UV) run --group system --group docs pytest -q $(RERUNS) -m alone -n 0 --durations 10 --durations-min 10 --inline-snapshot disable tests/system
 
 docs: | $(UV)  ## Write docs/recovery.md from what the tests see
 	@$(UV) run pytest -q tests/live/test_recovery_page.py --write-docs
