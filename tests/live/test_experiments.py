@@ -507,3 +507,5 @@ async def test_lists_of_runs_leave_experiments_out_and_an_unknown_one_is_named(b
     code, _, error = await bookings.command("experiments", "no-such")
     assert (code, "there is no experiment 'no-such'" in error) == (2, True)
     assert await read_experiment(bookings.lab.client, "no-such") is None
+    code, _, error = await bookings.command("experiments", "9" * 5_000)
+    assert (code, "there is no experiment '999" in error) == (2, True)
