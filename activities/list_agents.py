@@ -73,6 +73,7 @@ def agent_json(agent: Agent) -> dict[str, Any]:
         "source": agent.source,
         "client_instructions": agent.client_instructions,
         "has_tools": agent.has_tools,
+        **({"handoffs": list(agent.handoff_names)} if agent.handoffs else {}),
         "tools": [
             {
                 "name": tool.name,

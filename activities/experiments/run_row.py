@@ -17,6 +17,7 @@ from mulligan.activities.experiments.experiment_contents import ExperimentConten
 from mulligan.activities.heartbeat import heartbeating
 from mulligan.activities.services import Services
 from mulligan.client.experiments.experiment_content import ExperimentError
+from mulligan.client.find_runs import memo_of
 from mulligan.client.fork_run import parse_fork, start_fork
 from mulligan.client.read_run import RunEnd, read_steps, wait_for_end
 from mulligan.client.run_state import NoWorkerError, ResumeError
@@ -28,7 +29,18 @@ from mulligan.run_input import FORKED_FROM_MEMO
 from mulligan.schema.cut_text import beginning
 from mulligan.values import Step, Usage
 from mulligan.wire.case import Case
-from mulligan.wire.experiments import ERROR_CHARS, PRICE_ROW, RUN_ROW, Line, Outcome, Row, RowPrice, RowRequest
+from mulligan.wire.experiments import (
+    ERROR_CHARS,
+    INVALID_EXPERIMENT,
+    PRICE_ROW,
+    ROW_MEMO,
+    RUN_ROW,
+    Line,
+    Outcome,
+    Row,
+    RowPrice,
+    RowRequest,
+)
 
 WAIT_SECONDS = 10.0
 """Seconds for which an attempt waits for the end of its run. Then it gives its slot back, which the run may need."""
@@ -36,7 +48,7 @@ LONGEST_PAUSE = 30.0
 """Seconds until the next attempt at most. It is a fifth of the run's age."""
 RESERVED = 2
 """How many times the tokens of the earlier run a run may use where the cost is limited."""
-_REFUSALS = (ResumeError, InvalidRunInputError, IdTakenError, WorkflowAlreadyStartedError, ExperimentError)
+_REFUSALS = (ResumeError, InvalidRunInputError, IdTakenError, WorkflowAlreadyStartedError)
 
 
 @dataclass(frozen=True)
@@ -51,9 +63,10 @@ class RunRowActivities:
         """What the run of a row may cost: twice the tokens of the earlier run, at the prices of the model that is called.
 
         Raises:
+            ApplicationError: the content of the experiment is gone.
             RPCError: no worker answers for the earlier run now.
         """
-        row = await self.contents.source(request)
+        row = await self._source(request)
         if isinstance(row.source, Line):
             return RowPrice(id=row.id)
         at = row.content.fork.get("at")
@@ -69,20 +82,20 @@ class RunRowActivities:
             return RowPrice(id=row.id, refused=_skipped(row, f"The cost is limited, but {what}."))
         used = earlier.usage
         tokens = Usage(input_tokens=used.input_tokens * RESERVED, output_tokens=used.output_tokens * RESERVED)
-        return RowPrice(id=row.id, usd=price.of(tokens))
+        return RowPrice(id=row.id, usd=price.of(tokens) or None)  # 0: no usage is known, or the model is free
 
     @activity.defn(name=RUN_ROW)
     async def run_row(self, request: RowRequest) -> Row:
         """Begin the run of a row, if no earlier attempt has, and compare it when it has ended.
 
         Raises:
-            ApplicationError: it has not ended. Temporal tries again.
+            ApplicationError: it has not ended, and Temporal tries again; or the content of the experiment is gone.
             NoWorkerError, RPCError: no worker, or Temporal, does not answer.
         """
         async with heartbeating():
-            row = await self.contents.source(request)
+            row = await self._source(request)
             try:
-                described = await self._begun(row, request.max_cost)
+                described = await self._begun(row, request)
             except _REFUSALS as error:
                 if isinstance(error, NoWorkerError):
                     raise
@@ -96,7 +109,13 @@ class RunRowActivities:
                     raise _still_open(row, described) from None
             return await self._compare(row, described)
 
-    async def _begun(self, row: RowSource, max_cost: float | None) -> WorkflowExecutionDescription:
+    async def _source(self, request: RowRequest) -> RowSource:
+        try:
+            return await self.contents.source(request)
+        except ExperimentError as error:
+            raise ApplicationError(str(error), type=INVALID_EXPERIMENT, non_retryable=True) from None
+
+    async def _begun(self, row: RowSource, request: RowRequest) -> WorkflowExecutionDescription:
         """The run of a row, which an earlier attempt may have begun.
 
         Raises:
@@ -104,15 +123,30 @@ class RunRowActivities:
         """
         client = activity.client()
         handle = client.get_workflow_handle(row.new_id)
-        # Whether a run with its id is that of this row is looked at once: the run that it begins with may be gone later.
+        # A later attempt does not read the run that it begins with, which may be gone by then.
         existing = await unless_missing(handle.describe()) if activity.info().attempt > 1 else None
-        if existing is not None:
-            return existing
-        limits = {} if max_cost is None else {"max_cost": max_cost}
+        if existing is None:
+            await self._begin(row, request)
+            existing = await handle.describe()
+        memo = await memo_of(existing)
+        forked = memo.get(FORKED_FROM_MEMO)
+        source = None if isinstance(row.source, Line) else row.id
+        if memo.get(ROW_MEMO) != _row_memo(request)[ROW_MEMO] or (forked["id"] if forked else None) != source:
+            raise IdTakenError
+        return existing
+
+    async def _begin(self, row: RowSource, request: RowRequest) -> None:
+        """Start the run of a row.
+
+        Raises:
+            Exception: it cannot be started.
+        """
+        client, memo = activity.client(), _row_memo(request)
+        limits = {} if request.max_cost is None else {"max_cost": request.max_cost}
         version = {} if row.version is None else {"version": row.version}
         if isinstance(row.source, str):
             fork = parse_fork({**row.content.fork, **limits, **version})
-            await start_fork(client, row.source, fork, new_id=row.new_id)
+            await start_fork(client, row.source, fork, new_id=row.new_id, memo=memo)
         else:
             update: dict[str, Any] = {**limits, **version, "agent": row.content.agent or row.source.input.agent}
             if row.content.model is not None:
@@ -121,8 +155,7 @@ class RunRowActivities:
             run_input = (
                 source.run_input(**update) if isinstance(source, Case) else source.input.model_copy(update=update)
             )
-            await start_run(client, run_input, row.new_id, activity.info().task_queue)
-        return await handle.describe()
+            await start_run(client, run_input, row.new_id, activity.info().task_queue, memo=memo)
 
     async def _model_of_version(self, row: RowSource) -> str | None:
         """The model that a version of the agent calls first, where one is named and this worker has it.
@@ -193,6 +226,11 @@ class RunRowActivities:
 
     def _cost(self, step: Step) -> float | None:
         return cost_of(self.services.prices.of_all([step.model]), step.model, step.usage)
+
+
+def _row_memo(request: RowRequest) -> dict[str, Any]:
+    """What the memo of a row's run has: by it, another run with the same id is recognized."""
+    return {ROW_MEMO: {"experiment": request.first_run_id, "row": request.number}}
 
 
 def _model(row: RowSource) -> str | None:

@@ -188,10 +188,11 @@ async def start_fork(
     new_id: str | None = None,
     run_id: str | None = None,
     user: str | None = None,
+    memo: Mapping[str, Any] | None = None,
 ) -> StartedRun:
     """Fork a run as `fork_run` does. The result says whether this request started the fork.
 
-    `user`: for whom the fork works; None: for whom the run did.
+    `user`: for whom the fork works; None: for whom the run did. `memo`: more entries of the fork's memo.
 
     Raises:
         Exception: as `fork_run`.
@@ -206,7 +207,7 @@ async def start_fork(
     run_input = await store_content(run_input, check_messages=has_parts)
     summary = run_summary(run_input.agent, task_of(run_input))
     try:
-        handle = await begin_run(client, run_input, new_id, description.task_queue, static_summary=summary)
+        handle = await begin_run(client, run_input, new_id, description.task_queue, memo=memo, static_summary=summary)
     except WorkflowAlreadyStartedError:
         if (existing := await _existing(client, new_id, request)) is None:
             raise

@@ -170,14 +170,20 @@ async def chain_pages(
 
 
 async def read_pages(
-    query: Query, name: str, since: int = 0, origin: Callable[[dict[str, str]], Query] | None = None
+    query: Query,
+    name: str,
+    since: int = 0,
+    origin: Callable[[dict[str, str]], Query] | None = None,
+    *,
+    end: int | None = None,
 ) -> list[Any]:
-    """All entries of the query `name` from number `since` on. Those of a run whose retention is over are left out.
+    """All entries of the query `name` from number `since` on, up to `end`. Those of a run whose retention is over are left
+    out.
 
     Raises:
         RPCError: no worker answers.
     """
-    pages = [page.answer async for page in chain_pages(query, name, since, origin=origin)]
+    pages = [page.answer async for page in chain_pages(query, name, since, end=end, origin=origin)]
     return [entry for page in pages if page is not None for entry in page[name]]
 
 
@@ -192,7 +198,7 @@ def query_of_chain(client: Client, newest: Handle, *selected: Any) -> Query:
 
 
 async def read_steps(
-    client: Client, handle: Handle, since: int = 0, conversation: str | None = None
+    client: Client, handle: Handle, since: int = 0, conversation: str | None = None, *, end: int | None = None
 ) -> list[dict[str, Any]]:
     """The steps of a run, as JSON values (`Step.model_validate` reads one). A worker has to answer the query.
 
@@ -201,11 +207,12 @@ async def read_steps(
         handle: The run's handle: `client.get_workflow_handle(id)`.
         since: How many steps to skip.
         conversation: The number of the agent, in a workflow with several. None: the first.
+        end: The number of the last step that is read. None: that of the run.
 
     Raises:
         RPCError: no worker answers, or there is no such run.
     """
-    return await _read_all(client, handle, "steps", since, conversation)
+    return await _read_all(client, handle, "steps", since, conversation, end)
 
 
 async def read_messages(client: Client, handle: Handle, conversation: str | None = None) -> list[dict[str, Any]]:
@@ -217,12 +224,14 @@ async def read_messages(client: Client, handle: Handle, conversation: str | None
     return await _read_all(client, handle, "messages", 0, conversation)
 
 
-async def _read_all(client: Client, handle: Handle, name: str, since: int, conversation: str | None) -> list[Any]:
+async def _read_all(
+    client: Client, handle: Handle, name: str, since: int, conversation: str | None, end: int | None = None
+) -> list[Any]:
     def of_origin(earlier: dict[str, str]) -> Query:
         return query_of_chain(client, client.get_workflow_handle(earlier["id"]), earlier["conversation"])
 
     selected = [] if conversation is None else [conversation]
-    return await read_pages(query_of_chain(client, handle, *selected), name, since, of_origin)
+    return await read_pages(query_of_chain(client, handle, *selected), name, since, of_origin, end=end)
 
 
 async def follow_steps(client: Client, handle: Handle) -> AsyncIterator[dict[str, Any] | RunEnd]:

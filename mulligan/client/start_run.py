@@ -55,8 +55,12 @@ class StartedRun:
     is_new: bool
 
 
-async def start_run(client: Client, run_input: RunInput, workflow_id: str, task_queue: str) -> StartedRun:
+async def start_run(
+    client: Client, run_input: RunInput, workflow_id: str, task_queue: str, *, memo: Mapping[str, Any] | None = None
+) -> StartedRun:
     """Start a run, or find the run that an earlier request with the same id and input has started.
+
+    `memo`: more entries of the memo of a run that is started.
 
     Raises:
         IdTakenError: there is a run with this id, and another input.
@@ -65,7 +69,7 @@ async def start_run(client: Client, run_input: RunInput, workflow_id: str, task_
     """
     run_input = await store_content(run_input, check_messages=run_input.tenant is not None)
     try:
-        handle = await begin_run(client, run_input, workflow_id, task_queue)
+        handle = await begin_run(client, run_input, workflow_id, task_queue, memo=memo)
     except WorkflowAlreadyStartedError:
         existing: Handle = client.get_workflow_handle(workflow_id)
         if await read_input(client, workflow_id) != run_input:

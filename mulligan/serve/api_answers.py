@@ -166,6 +166,8 @@ class ServedAgent(BaseModel):
     client_instructions: str
     has_tools: bool = True
     """Whether its model may have tools, of whatever kind."""
+    handoffs: list[str] | None = None
+    """The names of the agents that it may hand the conversation to."""
     tools: list[ServedTool] | None = None
     tools_function: str | None = None
     """The name of the function that returns the tools of each run."""

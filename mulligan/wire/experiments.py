@@ -24,6 +24,8 @@ INVALID_EXPERIMENT = "InvalidExperiment"
 """The type of the error with which an experiment fails that cannot begin."""
 EXPERIMENT_MEMO = "mulligan_experiment"
 """The key in the workflow's memo of what lists show: {`name`, `rows`, `agent`, `model`, `request`}."""
+ROW_MEMO = "mulligan_experiment_row"
+"""The key in the memo of a row's run of the row that it was started for: {`experiment`: the first run, `row`: from 0}."""
 ID_PREFIX = "mulligan-experiment-"
 NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 MOST_ROWS, MOST_CONCURRENT, MOST_VERSIONS = 1_000, 100, 20
@@ -102,7 +104,7 @@ class Row(BaseModel):
 
 
 class ExperimentPlan(BaseModel):
-    """The workflow's first argument: what it needs to know of its rows. `table`: what continue-as-new carries.
+    """The workflow's first argument: what it needs to know of its rows. `table` and `spent`: what continue-as-new carries.
 
     `max_cost`: USD for all runs. `score`: the name of the score function. `versions`: those of the agent, each of which has
     a row for each run. `first_run_id`: of the first run of the chain.
@@ -116,6 +118,8 @@ class ExperimentPlan(BaseModel):
     versions: list[Annotated[str, Field(min_length=1, max_length=64)]] = optional_field([], max_length=MOST_VERSIONS)
     first_run_id: str = optional_field("")
     table: dict[int, Row] = optional_field({})
+    spent: float = optional_field(0.0)
+    """USD that the rows of the table have cost, or may have cost where that is not known."""
 
 
 class RowRequest(BaseModel):

@@ -9,17 +9,32 @@ import signal
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio.testing import ActivityEnvironment
 from typer.testing import CliRunner
 
+from mulligan.activities.experiments.experiment_contents import ExperimentContents
+from mulligan.activities.experiments.run_row import RunRowActivities
 from mulligan.cli.app import app
+from mulligan.client.experiments.experiment_content import pack_content
 from mulligan.client.experiments.read_experiments import read_experiment
+from mulligan.client.experiments.start_experiment import start_experiment
 from mulligan.client.export_case import export_case
+from mulligan.client.fork_run import parse_fork, start_fork
+from mulligan.client.start_run import read_start
 from mulligan.devserver import DevServer
+from mulligan.wire.experiments import (
+    EXPERIMENT_WORKFLOW,
+    ID_PREFIX,
+    ExperimentContent,
+    ExperimentPlan,
+    Row,
+    RowRequest,
+)
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
@@ -53,6 +68,17 @@ class Bookings:
         except ValueError:
             return ran.exit_code, ran.stdout, ran.stderr
 
+    async def rows(self, content: ExperimentContent, **plan: Any) -> list[dict[str, Any]]:
+        """The rows of an experiment whose workflow is started with this plan."""
+        name = f"planned-{uuid.uuid4().hex[:6]}"
+        started = await self.lab.client.start_workflow(
+            EXPERIMENT_WORKFLOW,
+            args=[ExperimentPlan(name=name, concurrency=1, **plan), pack_content(content, is_stored=False)],
+            id=f"{ID_PREFIX}{name}",
+            task_queue=self.lab.task_queue,
+        )
+        return list((await started.result())["rows"])
+
     @property
     def booked(self) -> Counter[str]:
         """How often the tool ran, by the runs' ids."""
@@ -68,12 +94,17 @@ async def bookings(
     queue = f"exp-{uuid.uuid4().hex[:6]}"
     for name, value in {**environment_of(temporal), "MULLIGAN_TASK_QUEUE": queue}.items():
         monkeypatch.setenv(name, value)
-    prices = {"models": {"cheap-model": {"input": 1.0, "output": 2.0}, "paid": {"input": 100_000.0, "output": 0.0}}}
-    (tmp_path / "prices.json").write_text(json.dumps(prices))
-    monkeypatch.setenv("MULLIGAN_PRICES", str(tmp_path / "prices.json"))
+    monkeypatch.setenv("MULLIGAN_PRICES", str(price_file(tmp_path)))
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
     async with running_worker(lab.client, load([MODULE]), lab.telemetry, queue):
         yield Bookings(at, tmp_path / "bookings")
+
+
+def price_file(folder: Path) -> Path:
+    """A file of prices. 10 input tokens of `paid` are 1 USD."""
+    prices = {"models": {"cheap-model": {"input": 1.0, "output": 2.0}, "paid": {"input": 100_000.0, "output": 0.0}}}
+    (folder / "prices.json").write_text(json.dumps(prices))
+    return folder / "prices.json"
 
 
 def answering(text: str, place: int = 1) -> list[Turn]:
@@ -167,18 +198,21 @@ async def test_a_killed_worker_loses_no_run_and_starts_none_twice(
 async def test_an_experiment_continues_as_new_and_finishes(
     lab: Lab, chain_server: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rows that are done are carried over, and the content stays in the first event."""
+    """The rows that are done and what they cost are carried over, and the content stays in the first event."""
     from mulligan import connect
 
     queue = f"chain-{uuid.uuid4().hex[:6]}"
     for key, value in {**environment_of(chain_server), "MULLIGAN_TASK_QUEUE": queue}.items():
         monkeypatch.setenv(key, value)
+    monkeypatch.setenv("MULLIGAN_PRICES", str(price_file(tmp_path)))
     client = await connect(chain_server.address)
+    lab.model.script("paid", lambda body, nth: DONE)
     at = Bookings(Lab(client, lab.model, lab.otlp, lab.telemetry, queue), tmp_path / "bookings")
     async with running_worker(client, load([MODULE]), lab.telemetry, queue):
         runs = [await at.run([DONE]) for _ in range(12)]
         score = f"{MODULE}:is_right"
-        code, table, _ = await at.command("whatif", "--runs", *runs, "--score", score, "--name", queue, "--json")
+        words = ("whatif", "--runs", *runs, "--score", score, "--name", queue, "--model", "openai-chat:paid", "--json")
+        code, table, _ = await at.command(*words, "--max-cost", "100")
     assert (code, [(row["id"], row["outcome"], row["score"]) for row in table["rows"]]) == (
         0,
         [(run_id, "same", 1.0) for run_id in runs],
@@ -186,6 +220,8 @@ async def test_an_experiment_continues_as_new_and_finishes(
     experiment = client.get_workflow_handle(f"mulligan-experiment-{queue}")
     described = (await experiment.describe()).raw_description.workflow_execution_info
     assert described.first_run_id != described.execution.run_id
+    [plan, _] = await client.data_converter.decode((await read_start(experiment)).input.payloads)
+    assert plan["spent"] == len(plan["table"]) > 0  # USD
     history = (await experiment.fetch_history()).to_json()
     assert runs[0] not in re.sub(r'"payloads".*?\]', "", history)
 
@@ -310,6 +346,53 @@ async def test_the_cost_is_reserved_before_a_run_begins(bookings: Bookings) -> N
     assert (table["rows"][0]["outcome"], "the price of" in table["rows"][0]["error"]) == ("skipped", True)
 
 
+async def test_a_run_of_which_no_usage_is_known_has_an_equal_share_of_the_cost(bookings: Bookings) -> None:
+    bookings.lab.model.script("paid", lambda body, nth: call("book", BOOK % 1) if nth < 9 else DONE)
+    runs = [await bookings.run([Turn(text="done", usage=None)]) for _ in range(2)]
+    words = ("--model", "openai-chat:paid", "--unrecorded", "error", "--max-cost", "6", "--json")
+    _, table, _ = await bookings.command("whatif", "--runs", *runs, *words)
+    assert [(row["outcome"], row["usd"]) for row in table["rows"]] == [("failed", 3.0)] * 2
+    assert all("max_cost" in row["error"] for row in table["rows"])
+
+
+async def test_what_rows_may_have_cost_is_not_spent_again(bookings: Bookings) -> None:
+    """The cost of the first row is not known: its limit counts, also in the next run of the chain."""
+    runs = [await bookings.run(answering("done")) for _ in range(2)]
+    content = ExperimentContent(runs=runs, fork={"at": 1, "edits": {"model": "openai-chat:paid"}})
+    before = {0: Row(id=runs[0], outcome="failed", usd=None)}
+    [_, row] = await bookings.rows(content, rows=2, max_cost=5.0, table=before, spent=4.0)
+    assert (row["outcome"], "--max-cost does not suffice" in row["error"]) == ("skipped", True)
+
+
+@pytest.mark.parametrize("max_cost", [None, 1.0])
+async def test_an_experiment_whose_content_is_gone_ends_with_a_sentence_for_each_row(
+    bookings: Bookings, max_cost: float | None
+) -> None:
+    gone = str(uuid.uuid4())
+    rows = await bookings.rows(ExperimentContent(runs=["a", "b"]), rows=2, max_cost=max_cost, first_run_id=gone)
+    assert [(row["id"], row["outcome"]) for row in rows] == [("row 1", "failed"), ("row 2", "failed")]
+    assert all("is no longer on this server" in row["error"] for row in rows)
+
+
+@pytest.mark.parametrize("attempt", [1, 2])
+async def test_the_run_of_somebody_else_is_not_taken_for_that_of_a_row(bookings: Bookings, attempt: int) -> None:
+    """An equal fork, with the id that the row's run would have."""
+    run_id, name = await bookings.run(answering("done")), f"taken-{uuid.uuid4().hex[:6]}"
+    client, content = bookings.lab.client, ExperimentContent(runs=[run_id], fork={"at": 1})
+    await start_fork(client, run_id, parse_fork(content.fork), new_id=f"{name}-1")
+    plan = {"name": name, "concurrency": 1, "max_cost": None, "score": None}
+    experiment = await start_experiment(client, content, plan, "nobody-works-here")
+    request = RowRequest(
+        name=name, workflow_id=experiment.id, first_run_id=experiment.first_execution_run_id or "", number=0
+    )
+    environment = ActivityEnvironment(client)
+    environment.info = replace(environment.info, attempt=attempt)
+    services: Any = None
+    row = await environment.run(RunRowActivities(services, ExperimentContents()).run_row, request)
+    await experiment.terminate()
+    assert (row.outcome, row.run_id, f"another run '{name}-1' already" in (row.error or "")) == ("skipped", None, True)
+
+
 async def cases_of(bookings: Bookings, folder: Path, count: int) -> list[str]:
     """Cases of runs in a folder; returns the runs' ids."""
     folder.mkdir()
@@ -424,3 +507,5 @@ async def test_lists_of_runs_leave_experiments_out_and_an_unknown_one_is_named(b
     code, _, error = await bookings.command("experiments", "no-such")
     assert (code, "there is no experiment 'no-such'" in error) == (2, True)
     assert await read_experiment(bookings.lab.client, "no-such") is None
+    code, _, error = await bookings.command("experiments", "9" * 5_000)
+    assert (code, "there is no experiment '999" in error) == (2, True)

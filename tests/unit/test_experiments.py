@@ -9,9 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
-from mulligan import DeclarationError, score
+from mulligan import Agent, DeclarationError, score, tool
 from mulligan.activities.experiments.earlier_run import EarlierRun
+from mulligan.activities.list_agents import agent_json
+from mulligan.cli.app import app
+from mulligan.cli.experiments.evaluate import tools_of
 from mulligan.client.experiments.baseline import compare_tables, means, read_baseline
 from mulligan.client.experiments.experiment_content import ExperimentError, _unpack, pack_content
 from mulligan.client.experiments.side_by_side import means_by_version, side_by_side
@@ -137,6 +141,39 @@ def test_content_that_is_too_large_or_damaged_is_refused() -> None:
     for damaged in (packed[:50], b"", None, b"{}"):
         with pytest.raises(ExperimentError, match="cannot be read"):
             _unpack(damaged)
+
+
+def test_the_tools_that_run_are_also_those_of_agents_that_are_called_or_take_over() -> None:
+    @tool
+    def refund(euros: float) -> str:
+        """Refund."""
+        return f"{euros}"
+
+    refunds = Agent(name="refunds", model="openai:m", tools=[refund])
+    talker = Agent(name="talker", model="openai:m")
+    asking = [refunds.as_tool(description="Refunds."), talker.as_tool(description="Talks.")]
+    triage = Agent(name="triage", model="openai:m", tools=asking, handoffs=["elsewhere", "triage_again"])
+    again = Agent(name="triage_again", model="openai:m", handoffs=[triage])
+    agents = {each.name: agent_json(each) for each in (refunds, talker, triage, again)}
+    handing_over = ["transfer_to_elsewhere", "transfer_to_triage_again", "those of elsewhere", "transfer_to_triage"]
+    assert sorted(tools_of("triage", agents)) == sorted([*handing_over, "refund"])
+    assert tools_of("talker", agents) == []
+    short = {name: {"has_tools": agent["has_tools"]} for name, agent in agents.items()}
+    assert (tools_of("refunds", short), tools_of("talker", short)) == (["those of refunds"], [])
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "value"),
+    [
+        ("eval", "--at-least", "nan"),
+        ("whatif", "--at-least", "nan"),
+        ("eval", "--at-least", "-inf"),
+        ("whatif", "--max-cost", "inf"),
+    ],
+)
+def test_a_limit_that_is_no_finite_number_is_refused(command: str, option: str, value: str) -> None:
+    ran = CliRunner().invoke(app, [command, "x", "--agent", "x", option, value])
+    assert (ran.exit_code, f"{value} is not finite" in ran.stderr) == (2, True), ran.stderr
 
 
 @given(st.binary(max_size=200))

@@ -98,6 +98,6 @@ def test_the_document_has_every_field_of_an_agent_and_of_an_earlier_run() -> Non
         return f"{euros}"
 
     searching = ProviderTool("openai", {"type": "web_search"})
-    agent = agent_json(Agent(name="a", model="openai:m", tools=[pay, searching]))
+    agent = agent_json(Agent(name="a", model="openai:m", tools=[pay, searching], handoffs=["b"]))
     for given, model in ((agent, ServedAgent), (agent["tools"][0], ServedTool), (PLACE.place, EarlierRun)):
         assert given.keys() - {"source"} <= model.model_fields.keys()

@@ -59,7 +59,7 @@ class ExperimentWorkflow:
     def __init__(self) -> None:
         self._plan: ExperimentPlan | None = None
         self._spent = 0.0
-        """USD of the runs that have ended."""
+        """USD of the runs that have ended: what they cost, or their limits where that is not known."""
         self._reserved: dict[int, float] = {}
         """The limits of the runs that have not, by the numbers of their rows."""
 
@@ -72,12 +72,13 @@ class ExperimentWorkflow:
         """
         del content
         self._plan = self._read(plan)
-        self._spent = sum(row.usd or 0.0 for row in self._plan.table.values())
+        self._spent = self._plan.spent
         if not self._plan.table and self._plan.score is not None:
             await self._check(self._plan.score)
         left = iter([number for number in range(self._plan.rows) if number not in self._plan.table])
         await asyncio.gather(*(self._work(left) for _ in range(self._plan.concurrency)))
         if len(self._plan.table) < self._plan.rows:
+            self._plan.spent = self._spent
             workflow.continue_as_new(
                 args=[self._plan, None]
             )  # two: the SDK reads no type of another number of arguments
@@ -166,14 +167,14 @@ class ExperimentWorkflow:
         def left() -> float:
             return max_cost - self._spent - sum(self._reserved.values())
 
-        # Nothing is known of what a task without an earlier run needs: each gets an equal share.
+        # Where nothing is known of what a run needs, as there is no earlier one, each gets an equal share.
         share = left() / (plan.rows - len(plan.table) - len(self._reserved))
         usd = share if price.usd is None else price.usd
         await workflow.wait_condition(lambda: usd <= left() + _ROUNDING or not self._reserved)
         if usd > left() + _ROUNDING or (price.usd is None and usd <= _ROUNDING):
             return Row(id=price.id, outcome="skipped", error=_NO_MONEY)
         self._reserved[request.number] = usd
-        request.max_cost = usd or None
+        request.max_cost = usd
         return None
 
     async def _scored(self, row: Row, request: RowRequest, score: str) -> Row:

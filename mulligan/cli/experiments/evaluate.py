@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -73,8 +74,8 @@ async def evaluate(
     except (CaseError, InvalidRunInputError, DeclarationError) as error:
         fail(error.message if isinstance(error, InvalidRunInputError) else str(error))
     content = content.model_copy(update={"model": model, "repeat": repeat})
-    served = await _served(agent)
-    if content.lines and not yes and not _confirmed(content, served):
+    agents = await _served(agent)
+    if content.lines and not yes and not _confirmed(content, agent, agents):
         print_progress("nothing was started.")
         return NOT_COMPLETED
     versions = await check_versions(await connect_or_fail(), version, {agent})
@@ -82,8 +83,8 @@ async def evaluate(
     return await run_experiment(content, plan, Wanted(at_least, baseline, as_json), "eval")
 
 
-async def _served(agent: str) -> dict[str, Any]:
-    """The agent; the command ends if no worker serves it."""
+async def _served(agent: str) -> dict[str, dict[str, Any]]:
+    """The agents by their names; the command ends if no worker serves this one."""
     from mulligan.client.read_agents import AgentReader, unknown_agent
     from mulligan.client.settings import settings
 
@@ -93,19 +94,38 @@ async def _served(agent: str) -> dict[str, Any]:
         fail(f"no worker of the task queue {task_queue!r} answers; start one: mulligan worker.")
     if agent not in agents:
         fail(unknown_agent(agent, agents))
-    return agents[agent]
+    return agents
 
 
-def _confirmed(content: ExperimentContent, agent: dict[str, Any]) -> bool:
+def tools_of(name: str, agents: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The tools that may run where an agent works: its own, and those of agents that it calls or hands over to.
+
+    `agents`: those that are served, by their names. Of an agent whose tools are not known, the text names the agent.
+    """
+    tools, reached, left = list[str](), set[str](), [name]
+    while left:
+        if (each := left.pop(0)) in reached:
+            continue
+        reached.add(each)
+        agent = agents.get(each, {"has_tools": True})
+        left += agent.get("handoffs", ())
+        if agent.get("has_tools", True) and "tools" not in agent:
+            tools.append(f"those of {each}")
+        for tool in agent.get("tools", ()):
+            (left if "agent" in tool else tools).append(tool.get("agent", tool["name"]))
+        tools += [f"all of {server['name']}" for server in agent.get("mcp", ())]
+        if (function := agent.get("tools_function")) is not None:
+            tools.append(f"those of {function}")
+    return list(dict.fromkeys(tools))
+
+
+def _confirmed(content: ExperimentContent, agent: str, agents: Mapping[str, Mapping[str, Any]]) -> bool:
     """Whether a person wants the tools to run, having seen which and how often."""
-    tools = [tool["name"] for tool in agent.get("tools", ())]
-    tools += [f"all of {server['name']}" for server in agent.get("mcp", ())]
-    if (function := agent.get("tools_function")) is not None:
-        tools.append(f"those of {function}")
-    if not tools and not agent.get("has_tools"):
+    tools = tools_of(agent, agents)
+    if not tools:
         return True
     runs = counted(len(content.lines) * content.repeat, "run")
-    err.print(f"Tools run, in {runs} of {agent['name']}: {', '.join(tools) or 'not known'}.", markup=False)
+    err.print(f"Tools run, in {runs} of {agent}: {', '.join(tools)}.", markup=False)
     if not sys.stdin.isatty():
         fail("there is no terminal to confirm on; use --yes.")
     return prompt("start it? [y/N] ").lower() in ("y", "yes")

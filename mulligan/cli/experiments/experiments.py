@@ -15,7 +15,7 @@ from mulligan.cli.experiments.whatif import whatif
 from mulligan.schema.printable import printable
 
 HEADINGS = ("name", "status", "rows", "started", "agent", "model")
-SHOWN, MOST_SHOWN = 20, 1_000
+SHOWN, MOST_SHOWN, MOST_DIGITS = 20, 1_000, 9
 
 
 async def experiments(
@@ -40,8 +40,8 @@ async def experiments(
     try:
         if name is not None and (table := await read_experiment(client, name)) is not None:
             return _print_one(table, as_json=as_json)
-        if name is not None and not name.isdecimal():
-            fail(f"there is no experiment {name!r} on this server; see `mulligan experiments`.")
+        if name is not None and not (name.isdecimal() and len(name) <= MOST_DIGITS):
+            fail(f"there is no experiment {name[:120]!r} on this server; see `mulligan experiments`.")
         found = await list_experiments(client, min(int(name or SHOWN), MOST_SHOWN))
     except ExperimentError as error:
         fail(str(error))

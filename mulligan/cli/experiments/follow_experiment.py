@@ -29,6 +29,13 @@ if TYPE_CHECKING:
 
     from mulligan.wire.experiments import ExperimentContent, Row
 
+
+def _finite(value: float | None) -> float | None:
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is not finite; give a number.")
+    return value
+
+
 Model = Annotated[str | None, typer.Option(help="Another model, as `provider:name`.", show_default="as before")]
 Score = Annotated[
     str | None,
@@ -37,10 +44,12 @@ Score = Annotated[
 Name = Annotated[str | None, typer.Option(help="The experiment's name.", show_default="a generated name")]
 Concurrency = Annotated[int, typer.Option(min=1, max=100, help="How many runs are open at the same time.")]
 MaxCost = Annotated[
-    float | None, typer.Option(min=0.0, help="USD that all runs may cost together.", show_default="no limit")
+    float | None,
+    typer.Option(min=0.0, callback=_finite, help="USD that all runs may cost together.", show_default="no limit"),
 ]
 AtLeast = Annotated[
-    float | None, typer.Option(help="The mean of each score below which the exit code is 1.", show_default=False)
+    float | None,
+    typer.Option(callback=_finite, help="The mean of each score below which the exit code is 1.", show_default=False),
 ]
 Baseline = Annotated[
     Path | None,

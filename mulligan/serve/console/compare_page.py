@@ -11,6 +11,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 from temporalio.service import RPCError
 
+from mulligan.client.read_run import read_steps
 from mulligan.prices import cost_of
 from mulligan.run_view.run_view import PriceOf
 from mulligan.serve.caller import Caller
@@ -71,19 +72,24 @@ async def show_comparison(
     page_number: Annotated[int, Query(ge=1, le=100_000, alias="page")] = 1,
 ) -> Response:
     """Two runs that the caller may see, a page of their steps."""
-    since = (page_number - 1) * STEPS_OF_PAGE
-    ids = (left, right)
-    pages = [await runs.steps(session.caller, run_id, since, STEPS_OF_PAGE) for run_id in ids]
+    end, ids = page_number * STEPS_OF_PAGE, (left, right)
+    totals = [(await runs.steps(session.caller, run_id, end, 1))["total"] for run_id in ids]  # checks the caller
+    of_left, of_right = [await _steps(runs, run_id, end) for run_id in ids]
     infos = [await _info(runs, session.caller, run_id) for run_id in ids]
-    steps = [{step.step: step for step in map(Step.model_validate, each["steps"])} for each in pages]
     price_of = read_price_of()
-    of_left, of_right = steps
     numbers = sorted(of_left | of_right)
     pairs = [_pair(number, of_left.get(number), of_right.get(number), price_of) for number in numbers]
     outputs = [info.result.get("output") if isinstance(info.result, dict) else None for info in infos]
     values: dict[str, Any] = {"ids": ids, "infos": infos, "outputs": outputs, "pairs": pairs, "number": page_number}
-    is_last = all(each["next"] is None for each in pages)
+    is_last = max(totals) <= end
     return page(request, session, "compare.html", title="Compare two runs", is_last=is_last, **values)
+
+
+async def _steps(runs: Runs, run_id: str, end: int) -> dict[int, Step]:
+    """The steps of a page by their numbers, also those that only an earlier workflow run of the chain has."""
+    handle = runs.client.get_workflow_handle(run_id)
+    steps = await read_steps(runs.client, handle, end - STEPS_OF_PAGE, end=end)
+    return {step.step: step for step in map(Step.model_validate, steps)}
 
 
 async def _info(runs: Runs, caller: Caller, run_id: str) -> RunInfo:
