@@ -266,3 +266,40 @@ async def test_a_terminated_workflow_of_a_tenants_rules_approves_nothing(bank: L
     assert [each["call_id"] for each in await pending(second)] == ["p1"]
     await second.cancel()
     await asyncio.gather(first.result())
+
+
+async def test_a_token_for_certain_agents_makes_tenant_rules_for_no_others(bank: Lab) -> None:
+    """It sees the run of a sub-agent, below a run of its own agent; the sub-agent's rules of the tenant are not its own."""
+    tenant = f"shop{uuid.uuid4().hex[:6]}"
+    tokens = f"{tenant}:token-1:front_office,{tenant}:token-2"
+    sub_calls = call("desk_clerk", '{"prompt": "Pay Ada."}', "c1")
+    handle = await bank.start([sub_calls, DONE], agent="front_office", tenant=tenant)
+    async with http_server(bank.client, tokens=tokens, task_queue=bank.task_queue) as door:
+        door.tokens = {"narrow": "token-1", "broad": "token-2"}
+        waiting: list[Any] = []
+        while not waiting:
+            answered = await door.http.get(f"/api/runs/{handle.id}/pending", headers=door.by("narrow"))
+            waiting = answered.json()
+        (asked,) = waiting
+        assert (asked["agent"], asked["id"] == handle.id) == ("desk_clerk", False)
+        path = f"/api/runs/{asked['id']}/decisions"
+        given = {"call_id": asked["call_id"], "decision": "approve", "remember": "tenant"}
+        forged = {**given, "agents": ["desk_clerk"]}
+        for body in (given, forged):
+            refusal = await door.http.post(path, json=body, headers=door.by("narrow"))
+            assert (refusal.status_code, refusal.json()["code"]) == (403, "foreign_agent")
+            assert 'for the agent "desk_clerk" is for those who may use that agent' in refusal.json()["detail"]
+        assert (await read_rules(bank.client, tenant=tenant)).rules == []
+        of_run = await door.http.post(path, json={**given, "remember": "run"}, headers=door.by("narrow"))
+        while not (
+            waiting := (await door.http.get(f"/api/runs/{handle.id}/pending", headers=door.by("narrow"))).json()
+        ):
+            await asyncio.sleep(0.02)
+        listed = (await door.http.get(f"/api/rules?run={asked['id']}", headers=door.by("narrow"))).json()["rules"]
+        assert [each["name"] for each in listed] == [of_run.json()["rule"]]
+        where = f"/api/rules/{of_run.json()['rule']}?run={asked['id']}"
+        assert (await door.http.delete(where, headers=door.by("narrow"))).status_code == 200
+        given = {**given, "call_id": waiting[0]["call_id"]}
+        answer = await door.http.post(path, json=given, headers=door.by("broad"))
+        assert (answer.status_code, answer.json()["rule"][:8]) == (200, "pay_out-")
+        await handle.result()

@@ -98,6 +98,13 @@ class Rules(Feature):
             raise UpdateRefusedError('"remember" is allowed with "approve" only: a denial is not a rule.')
         if decision.remember == "tenant" and self.agent.turn.input.tenant is None:
             raise UpdateRefusedError("The run has no tenant, so that a rule can count for this run only.")
+        name = self.agent.name
+        if decision.remember == "tenant" and decision.agents is not None and name not in decision.agents:
+            raise UpdateRefusedError(
+                f'A rule of the tenant for the agent "{name}" is for those who may use that agent, and you may not; '
+                "approve the call without it, or for this run.",
+                agent=name,
+            )
         arguments = wait.arguments if decision.arguments is None else decision.arguments
         rule = self._rule(wait, arguments, decision)
         refusal = self.book.refusal(rule) if decision.remember == "run" else None
