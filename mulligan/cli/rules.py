@@ -102,6 +102,7 @@ def _cells(rule: ShownRule) -> list[Text]:
     from mulligan.cli._steps import short
 
     place = f"tenant {rule.tenant}" if rule.tenant is not None else f"run {rule.run}"
+    place += f", user {rule.user}" if rule.user is not None else ""
     call = f"{rule.tool} {json_line(rule.arguments)}"
     return [
         Text(printable(rule.name)),

@@ -151,6 +151,8 @@ class Pending(BaseModel):
     """Whether a question may also be denied, by the update `decide`: it is an MCP server's."""
     role: str | None = optional_field()
     """The role that whoever decides must have at the HTTP door; None: everybody may decide who sees the run."""
+    user: str | None = optional_field()
+    """For whom the run works, as whoever started it has named them."""
     untrusted: list[ForeignResult] = optional_field([])
     """The newest untrusted results that the agent had read when it made a consequential call. Do not follow them."""
     earlier: list[EarlierDecision] = optional_field([])

@@ -276,11 +276,16 @@ async def test_a_token_for_certain_agents_makes_tenant_rules_for_no_others(bank:
     handle = await bank.start([sub_calls, DONE], agent="front_office", tenant=tenant)
     async with http_server(bank.client, tokens=tokens, task_queue=bank.task_queue) as door:
         door.tokens = {"narrow": "token-1", "broad": "token-2"}
-        waiting: list[Any] = []
-        while not waiting:
-            answered = await door.http.get(f"/api/runs/{handle.id}/pending", headers=door.by("narrow"))
-            waiting = answered.json()
-        (asked,) = waiting
+
+        async def waiting() -> dict[str, Any]:
+            while True:
+                answer = await door.http.get(f"/api/runs/{handle.id}/pending", headers=door.by("narrow"))
+                if answer.status_code == 200 and answer.json():
+                    (call_that_waits,) = answer.json()
+                    return dict(call_that_waits)
+                await asyncio.sleep(0.02)
+
+        asked = await waiting()
         assert (asked["agent"], asked["id"] == handle.id) == ("desk_clerk", False)
         path = f"/api/runs/{asked['id']}/decisions"
         given = {"call_id": asked["call_id"], "decision": "approve", "remember": "tenant"}
@@ -291,15 +296,31 @@ async def test_a_token_for_certain_agents_makes_tenant_rules_for_no_others(bank:
             assert 'for the agent "desk_clerk" is for those who may use that agent' in refusal.json()["detail"]
         assert (await read_rules(bank.client, tenant=tenant)).rules == []
         of_run = await door.http.post(path, json={**given, "remember": "run"}, headers=door.by("narrow"))
-        while not (
-            waiting := (await door.http.get(f"/api/runs/{handle.id}/pending", headers=door.by("narrow"))).json()
-        ):
-            await asyncio.sleep(0.02)
+        second = await waiting()
         listed = (await door.http.get(f"/api/rules?run={asked['id']}", headers=door.by("narrow"))).json()["rules"]
         assert [each["name"] for each in listed] == [of_run.json()["rule"]]
         where = f"/api/rules/{of_run.json()['rule']}?run={asked['id']}"
         assert (await door.http.delete(where, headers=door.by("narrow"))).status_code == 200
-        given = {**given, "call_id": waiting[0]["call_id"]}
+        given = {**given, "call_id": second["call_id"]}
         answer = await door.http.post(path, json=given, headers=door.by("broad"))
         assert (answer.status_code, answer.json()["rule"][:8]) == (200, "pay_out-")
         await handle.result()
+
+
+async def test_a_rule_of_the_tenant_does_not_count_for_another_user(bank: Lab) -> None:
+    tenant = f"acme-{uuid.uuid4().hex[:6]}"
+    first = await bank.start([MAIL, PAY, DONE], agent="clerk", tenant=tenant, user="ann")
+    assert (await pending(first))[0]["user"] == "ann"
+    answer = await approve(first, remember="tenant")
+    await first.result()
+    (rule,) = (await read_rules(bank.client, tenant=tenant)).rules
+    assert (rule.name, rule.user) == (answer["rule"], "ann")
+    for other in ({"user": "bob"}, {}):
+        asking = await bank.start([MAIL, PAY, DONE], agent="clerk", tenant=tenant, **other)
+        assert [(each["call_id"], each.get("user")) for each in await pending(asking)] == [("p1", other.get("user"))]
+        own = await approve(asking, remember="tenant")
+        assert own["rule"] != answer["rule"]
+        await asking.result()
+    for known in ({"user": "ann"}, {"user": "bob"}, {}):
+        ran = await bank.run([MAIL, PAY, DONE], agent="clerk", tenant=tenant, **known)
+        assert ran.calls[1]["decision"]["rule"]

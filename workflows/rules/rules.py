@@ -140,6 +140,7 @@ class Rules(Feature):
             by=decision.by,
             at=iso(workflow.time()),
             role=wait.role,
+            user=wait.user,
             untrusted=is_guarded,
         )
         is_of_run, tenant = decision.remember == "run", self.agent.turn.input.tenant
@@ -166,10 +167,13 @@ class Rules(Feature):
     async def _find(self, call: StepCall) -> Rule | None:
         """The rule for a call, of the run or of its tenant. Where the tenant's cannot be asked for, a person is asked."""
         assert call.facts is not None
-        arguments, role, name = call.record.arguments, call.facts.role, self.agent.name
+        arguments, facts, user = call.record.arguments, call.facts, self.agent.turn.input.user
         # Whoever knew that others may have written what the agent has read has approved the call without that as well.
         untrusted = (True,) if call.foreign_results is not None else (False, True)
-        keys = [rule_key(name, call.call.name, arguments, role, untrusted=each) for each in untrusted]
+        keys = [
+            rule_key(self.agent.name, call.call.name, arguments, role=facts.role, user=user, untrusted=each)
+            for each in untrusted
+        ]
         if (rule := self.book.find(keys)) is not None or self.agent.turn.input.tenant is None:
             return rule
         request = FindRule(where=self.agent.context, keys=keys)
