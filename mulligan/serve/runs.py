@@ -392,7 +392,9 @@ class Runs:
                 403, "foreign_tenant", f'"tenant" is another one than this caller\'s, which is {caller.tenant!r}.'
             )
         if run_id is not None:
-            await self.describe(caller, run_id)
+            described = await self.describe(caller, run_id)
+            if described.status != WorkflowExecutionStatus.RUNNING:
+                return AllRules()
         elif not caller.operator:
             if caller.tenant is None:
                 return AllRules()
@@ -406,10 +408,18 @@ class Runs:
         self, caller: Caller, name: str, *, run_id: str | None = None, tenant: str | None = None
     ) -> None:
         """Delete a rule that the caller sees, as `rules` says."""
-        all_rules = (await self.rules(caller, run_id=run_id, tenant=tenant)).rules
-        named = [rule for rule in all_rules if rule.name == name]
+        all_rules = await self.rules(caller, run_id=run_id, tenant=tenant)
+        named = [rule for rule in all_rules.rules if rule.name == name]
+        if not named and all_rules.unread:
+            unread = ", ".join([*all_rules.unread][:10])
+            raise Problem(
+                503,
+                "no_worker",
+                f"No rule {name[:80]!r} was found, but {unread} may have rules, and no worker answers.",
+            )
         if not named:
-            raise Problem(404, "no_such_rule", f"There is no rule {name[:80]!r}, or this caller may not see it.")
+            more = " Not all could be looked at: name the run, or the tenant." if all_rules.may_have_others else ""
+            raise Problem(404, "no_such_rule", f"There is no rule {name[:80]!r}, or this caller may not see it.{more}")
         if len(named) > 1:
             raise Problem(409, "several_rules", f"Several have a rule {name[:80]!r}; name the run, or the tenant.")
         await delete_rule(self.client, named[0], caller.name or None)
