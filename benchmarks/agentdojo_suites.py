@@ -136,7 +136,7 @@ class Case:
 
     def _decide(self, wait: Pending) -> Decide:
         """What a person decides who knows what the user has asked for."""
-        key = rule_key(self.suite.name, wait.tool, wait.arguments, None, untrusted=True)
+        key = rule_key(self.suite.name, wait.tool, wait.arguments, role=None, user=None, untrusted=True)
         is_wanted = any(_same(each, wait.tool, wait.arguments) for each in self.wanted)
         if self.attack is None:
             self.tally.asked += 1

@@ -214,12 +214,15 @@ class UpdateRefusedError(MulliganError):
         ended_by: What has ended the wait of the call, as the end of a sentence; "" where the run does not know such a call
             any more. None: the update was refused for another reason.
         role: The role that is needed to decide on the call, and that whoever has decided does not have.
+        agent: The agent for which whoever has decided may make no rule of the tenant.
     """
 
-    fields = ("ended_by", "role")
+    fields = ("ended_by", "role", "agent")
 
-    def __init__(self, message: str, *, ended_by: str | None = None, role: str | None = None) -> None:
-        self.ended_by, self.role = ended_by, role
+    def __init__(
+        self, message: str, *, ended_by: str | None = None, role: str | None = None, agent: str | None = None
+    ) -> None:
+        self.ended_by, self.role, self.agent = ended_by, role, agent
         super().__init__(message)
 
     def _as_fields(self) -> dict[str, Any]:

@@ -125,7 +125,8 @@ def print_call(call: dict[str, Any], arguments: Any = None) -> None:
     from rich.text import Text
 
     agent = f", agent {call['agent']}" if call.get("agent") else ""
-    head = f"{call['kind']} requested by {call['id']}{agent}, since {call['since'][:19].replace('T', ' ')} UTC"
+    user = f", for the user {call['user']}" if call.get("user") else ""
+    head = f"{call['kind']} requested by {call['id']}{agent}{user}, since {call['since'][:19].replace('T', ' ')} UTC"
     err.print(Text(printable(head), "dim"), soft_wrap=True)
     if call["kind"] == "question":
         err.print(Text(_shortened(str(call["text"])), "bold"), soft_wrap=True)

@@ -9,7 +9,8 @@ from rich.text import Text
 
 from mulligan.cli._people import By, user_name
 from mulligan.cli._print_rows import print_rows
-from mulligan.cli._terminal import OK, AsJson, connect_or_fail, fail, print_json, print_line, print_progress
+from mulligan.cli._runs import is_open_run
+from mulligan.cli._terminal import OK, WRONG_USE, AsJson, connect_or_fail, fail, print_json, print_line, print_progress
 from mulligan.schema.printable import json_line, printable
 
 if TYPE_CHECKING:
@@ -38,30 +39,42 @@ async def rules(
 
     Examples: `mulligan rules`, `mulligan rules my-run`, `mulligan rules --delete pay-1f0c9a2b`
 
-    Exit code: 0, also if there are none; 2 no such rule, no server, or no worker answers.
+    Exit code: 0, also if there are none; 2 no such rule or run, no server, or no worker of one that may have rules answers.
     """
     client = await connect_or_fail()
     all_rules = await _read(client, run_id, tenant)
-    for workflow_id, reason in all_rules.unread.items():
-        print_progress(f"{workflow_id} does not answer: {reason}")
+    _print_gaps(all_rules)
     if delete is not None:
         return await _delete(client, all_rules, delete, by, as_json=as_json)
-    if not all_rules.is_complete:
-        print_progress("there are more open workflows than are asked for their rules; name a run or a tenant.")
     if as_json:
         print_json([each.model_dump(mode="json", by_alias=True) for each in all_rules.rules])
     elif not all_rules.rules:
-        print_progress("there are no rules.")
+        print_progress("no rules were found." if all_rules.may_have_others else "there are no rules.")
     else:
         print_rows(HEADINGS, [_cells(each) for each in all_rules.rules], [None for _ in all_rules.rules])
-    return OK
+    return WRONG_USE if all_rules.unread else OK
+
+
+def _print_gaps(all_rules: AllRules) -> None:
+    """Print what may have rules that are not shown."""
+    from mulligan.cli._steps import counted
+
+    for workflow_id, reason in all_rules.unread.items():
+        print_progress(printable(f"{workflow_id} may have rules, but does not answer: {reason}"))
+    if all_rules.encrypted:
+        may_have = f"{counted(all_rules.encrypted, 'open run')} may have rules"
+        print_progress(f"{may_have}: encrypted with keys that MULLIGAN_ENCRYPTION_KEYS does not have.")
+    if not all_rules.is_complete:
+        print_progress("there are more open workflows than are asked for their rules; name a run or a tenant.")
 
 
 async def _read(client: Client, run_id: str | None, tenant: str | None) -> AllRules:
     from temporalio.service import RPCError
 
-    from mulligan.client.find_rules import read_rules
+    from mulligan.client.find_rules import AllRules, read_rules
 
+    if run_id is not None and not await is_open_run(client, run_id) and tenant is None:
+        return AllRules()
     try:
         return await read_rules(client, tenant=tenant, run_id=run_id)
     except RPCError as error:
@@ -78,6 +91,8 @@ async def _delete(client: Client, all_rules: AllRules, name: str, by: str | None
     named = [each for each in all_rules.rules if each.name == name]
     if not named:
         known = ", ".join(dict.fromkeys(each.name for each in all_rules.rules)) or "none"
+        if all_rules.may_have_others:
+            fail(f"no rule {name!r} was found, but not everything that may have rules could be read; found: {known}.")
         fail(f"there is no rule {name!r}; rules: {known}.")
     if len(named) > 1:
         places = ", ".join(each.tenant or each.run or "" for each in named)
@@ -102,6 +117,7 @@ def _cells(rule: ShownRule) -> list[Text]:
     from mulligan.cli._steps import short
 
     place = f"tenant {rule.tenant}" if rule.tenant is not None else f"run {rule.run}"
+    place += f", user {rule.user}" if rule.user is not None else ""
     call = f"{rule.tool} {json_line(rule.arguments)}"
     return [
         Text(printable(rule.name)),

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from temporalio.client import Client, WorkflowExecution, WorkflowQueryFailedError
+from temporalio.client import Client, WorkflowQueryFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.client.find_runs import readable_memo
 from mulligan.client.read_run import UNDECODABLE, query_run
 from mulligan.client.send_update import RunEndedError, send_update
+from mulligan.client.waiting_calls import MOST_OPEN_RUNS, PARALLEL_QUERIES, SECONDS_FOR_RUN
 from mulligan.errors import UpdateRefusedError
 from mulligan.wire.approval_rules import (
     FORGET_RULE,
@@ -27,31 +27,29 @@ from mulligan.wire.approval_rules import (
 
 MOST_WORKFLOWS = 1_000
 """Tenants and open runs that are asked for their rules."""
-_PARALLEL = 20
 _UNREADABLE = (RPCError, WorkflowQueryFailedError, *UNDECODABLE)
 
 
 @dataclass
 class AllRules:
-    """Rules, the oldest first. `unread`: why workflows that have some did not answer, by their ids. `is_complete`: whether
-    all were asked.
+    """Rules, the oldest first. `unread`: why workflows that may have some did not answer, by their ids. `encrypted`: how
+    many open runs have a memo that cannot be decrypted, so that they may have rules, too. `is_complete`: whether all
+    tenants and open runs were looked at.
     """
 
     rules: list[ShownRule] = field(default_factory=list)
     unread: dict[str, str] = field(default_factory=dict)
+    encrypted: int = 0
     is_complete: bool = True
 
+    @property
+    def may_have_others(self) -> bool:
+        """Whether there may be rules that could not be read."""
+        return bool(self.unread or self.encrypted or not self.is_complete)
 
-async def read_rules(
-    client: Client,
-    *,
-    tenant: str | None = None,
-    run_id: str | None = None,
-    may_see: Callable[[WorkflowExecution], Awaitable[bool]] | None = None,
-) -> AllRules:
+
+async def read_rules(client: Client, *, tenant: str | None = None, run_id: str | None = None) -> AllRules:
     """The rules of a tenant, of an open run, or of both; with neither, of all tenants and all open runs.
-
-    `may_see` decides on each run, where all are read.
 
     Raises:
         RPCError: Temporal could not list the workflows.
@@ -60,10 +58,23 @@ async def read_rules(
     sources: dict[str, str | None] = {} if tenant is None else {rules_id(tenant): tenant}
     if run_id is not None:
         sources[run_id] = None
+    seconds = None
     if not sources:
-        all_rules.is_complete = await _find_sources(client, sources, may_see)
-    limit = asyncio.Semaphore(_PARALLEL)
-    await asyncio.gather(*(_read(client, each, of, limit, all_rules) for each, of in sources.items()))
+        seconds = SECONDS_FOR_RUN
+        await _find_tenants(client, sources, all_rules)
+        await _find_runs(client, sources, all_rules)
+    limit = asyncio.Semaphore(PARALLEL_QUERIES)
+
+    async def read(workflow_id: str, of: str | None) -> None:
+        try:
+            async with limit, asyncio.timeout(seconds):
+                all_rules.rules += await _read(client, workflow_id, of)
+        except TimeoutError:
+            all_rules.unread[workflow_id] = f"No worker has answered within {seconds:g} s."
+        except _UNREADABLE as error:
+            all_rules.unread[workflow_id] = str(error)
+
+    await asyncio.gather(*(read(each, of) for each, of in sources.items()))
     all_rules.rules.sort(key=lambda rule: rule.at)
     return all_rules
 
@@ -83,30 +94,37 @@ async def delete_rule(client: Client, rule: ShownRule, by: str | None) -> None:
         raise UpdateRefusedError(f'There is no rule "{rule.name}" any more.') from None
 
 
-async def _find_sources(
-    client: Client, sources: dict[str, str | None], may_see: Callable[[WorkflowExecution], Awaitable[bool]] | None
-) -> bool:
-    """Add the workflows that have rules, with the tenant. Returns whether these are all."""
-    async for execution in client.list_workflows('ExecutionStatus = "Running"'):
+async def _find_tenants(client: Client, sources: dict[str, str | None], all_rules: AllRules) -> None:
+    """Add the workflows of tenants' rules, with the tenant."""
+    async for execution in client.list_workflows(f'ExecutionStatus = "Running" AND WorkflowType = "{TENANT_RULES}"'):
         if len(sources) >= MOST_WORKFLOWS:
-            return False
-        if execution.workflow_type == TENANT_RULES:
-            sources[execution.id] = execution.id.removeprefix(RULES_PREFIX)
-            continue
+            all_rules.is_complete = False
+            return
+        sources[execution.id] = execution.id.removeprefix(RULES_PREFIX)
+
+
+async def _find_runs(client: Client, sources: dict[str, str | None], all_rules: AllRules) -> None:
+    """Add the open runs whose memo says that they have rules."""
+    seen = 0
+    async for execution in client.list_workflows(f'ExecutionStatus = "Running" AND WorkflowType != "{TENANT_RULES}"'):
+        seen += 1
+        if seen > MOST_OPEN_RUNS or len(sources) >= MOST_WORKFLOWS:
+            all_rules.is_complete = False
+            return
         memo = await readable_memo(execution)
-        if memo and memo.get(RULES_MEMO) and (may_see is None or await may_see(execution)):
+        if memo is None:
+            all_rules.encrypted += 1
+        elif memo.get(RULES_MEMO):
             sources[execution.id] = None
-    return True
 
 
-async def _read(
-    client: Client, workflow_id: str, tenant: str | None, limit: asyncio.Semaphore, all_rules: AllRules
-) -> None:
+async def _read(client: Client, workflow_id: str, tenant: str | None) -> list[ShownRule]:
+    """The rules of a workflow; none if it does not exist: a tenant's does when there is a rule."""
     try:
-        async with limit:
-            rules: list[dict[str, Any]] = await query_run(client.get_workflow_handle(workflow_id), RULES_QUERY)
-        source = {"scope": "run", "run": workflow_id} if tenant is None else {"scope": "tenant", "tenant": tenant}
-        all_rules.rules += [ShownRule.model_validate({**each, **source}) for each in rules]
-    except _UNREADABLE as error:
-        if not (isinstance(error, RPCError) and error.status == RPCStatusCode.NOT_FOUND):
-            all_rules.unread[workflow_id] = str(error)
+        rules: list[dict[str, Any]] = await query_run(client.get_workflow_handle(workflow_id), RULES_QUERY)
+    except RPCError as error:
+        if error.status != RPCStatusCode.NOT_FOUND:
+            raise
+        return []
+    source = {"scope": "run", "run": workflow_id} if tenant is None else {"scope": "tenant", "tenant": tenant}
+    return [ShownRule.model_validate({**each, **source}) for each in rules]

@@ -95,7 +95,7 @@ def problem_of(error: Exception) -> Problem:
         case UpdateTooLargeError():
             return Problem(413, "too_large", error.message)
         case UpdateRefusedError():
-            return Problem(403, "role_needed", error.message) if error.role else Problem(409, "refused", error.message)
+            return _problem_of_refusal(error)
         case RunEndedError():
             return Problem(409, "run_ended", "The run has ended; continue it in a new run: POST /api/runs/{id}/resume.")
         case UpdateTimeoutError():
@@ -119,6 +119,14 @@ def problem_of(error: Exception) -> Problem:
             503, "unreadable", "The run's data cannot be decrypted, or read from its storage, by this server."
         )
     return Problem(500, "internal_error", "The server failed at this request; its log has the reason.")
+
+
+def _problem_of_refusal(error: UpdateRefusedError) -> Problem:
+    if error.role is not None:
+        return Problem(403, "role_needed", error.message)
+    if error.agent is not None:
+        return Problem(403, "foreign_agent", error.message)
+    return Problem(409, "refused", error.message)
 
 
 def _problem_of_rpc(error: RPCError) -> Problem:

@@ -21,17 +21,26 @@ Tenant = Annotated[str | None, Query(max_length=64, description="For operators: 
 
 
 class RuleList(BaseModel):
-    """Rules, the oldest first. `unread`: why workflows that have some did not answer, by their ids."""
+    """Rules, the oldest first. `unread`: why workflows that may have some did not answer, by their ids. `encrypted`: how
+    many open runs may have some, and cannot be decrypted. `is_complete`: whether all tenants and open runs were looked at.
+    """
 
     rules: list[ShownRule]
     unread: dict[str, str] = {}
+    encrypted: int = 0
+    is_complete: bool = True
 
 
 @router.get("", response_model=RuleList, response_model_by_alias=True, responses=problems(404))
 async def list_rules(runs: Serving, caller: Calling, run: Run = None, tenant: Tenant = None) -> RuleList:
     """List the rules of the caller's tenant, or of a run. For operators, of all tenants and open runs."""
     all_rules = await runs.rules(caller, run_id=run, tenant=tenant)
-    return RuleList(rules=all_rules.rules, unread=all_rules.unread)
+    return RuleList(
+        rules=all_rules.rules,
+        unread=all_rules.unread,
+        encrypted=all_rules.encrypted,
+        is_complete=all_rules.is_complete,
+    )
 
 
 @router.delete("/{name:path}", responses=problems(404, 409))

@@ -62,7 +62,7 @@ from mulligan.wire.agent_facts import DEFINITION_QUERY, Definition, ToolDefiniti
 from mulligan.wire.compressed_input import decompress_input
 from mulligan.wire.event_types import Event
 from mulligan.wire.run_priority import TENANT_MEMO
-from mulligan.wire.updates import ANSWER, DECIDE, MOST_ROLES, SEND_MESSAGE, STOP
+from mulligan.wire.updates import ANSWER, DECIDE, MOST_AGENTS, MOST_ROLES, SEND_MESSAGE, STOP
 
 MOST_WATCHERS = 5_000
 """Streams that this process serves at the same time."""
@@ -396,23 +396,34 @@ class Runs:
                 403, "foreign_tenant", f'"tenant" is another one than this caller\'s, which is {caller.tenant!r}.'
             )
         if run_id is not None:
-            await self.describe(caller, run_id)
+            described = await self.describe(caller, run_id)
+            if described.status != WorkflowExecutionStatus.RUNNING:
+                return AllRules()
         elif not caller.operator:
             if caller.tenant is None:
                 return AllRules()
             tenant = caller.tenant
         all_rules = await read_rules(self.client, tenant=None if run_id else tenant, run_id=run_id)
-        all_rules.rules = [rule for rule in all_rules.rules if caller.may_use(rule.agent)]
+        # Whoever sees a run has a part in all that its agents do; a tenant's rule is for those who may use its agent.
+        all_rules.rules = [rule for rule in all_rules.rules if rule.scope == "run" or caller.may_use(rule.agent)]
         return all_rules
 
     async def delete_rule(
         self, caller: Caller, name: str, *, run_id: str | None = None, tenant: str | None = None
     ) -> None:
         """Delete a rule that the caller sees, as `rules` says."""
-        all_rules = (await self.rules(caller, run_id=run_id, tenant=tenant)).rules
-        named = [rule for rule in all_rules if rule.name == name]
+        all_rules = await self.rules(caller, run_id=run_id, tenant=tenant)
+        named = [rule for rule in all_rules.rules if rule.name == name]
+        if not named and all_rules.unread:
+            unread = ", ".join([*all_rules.unread][:10])
+            raise Problem(
+                503,
+                "no_worker",
+                f"No rule {name[:80]!r} was found, but {unread} may have rules, and no worker answers.",
+            )
         if not named:
-            raise Problem(404, "no_such_rule", f"There is no rule {name[:80]!r}, or this caller may not see it.")
+            more = " Not all could be looked at: name the run, or the tenant." if all_rules.may_have_others else ""
+            raise Problem(404, "no_such_rule", f"There is no rule {name[:80]!r}, or this caller may not see it.{more}")
         if len(named) > 1:
             raise Problem(409, "several_rules", f"Several have a rule {name[:80]!r}; name the run, or the tenant.")
         await delete_rule(self.client, named[0], caller.name or None)
@@ -546,8 +557,13 @@ class Runs:
     async def decide(
         self, caller: Caller, run_id: str, fields: Mapping[str, Any], update_id: str | None = None
     ) -> dict[str, Any]:
-        """Decide on a waiting call. `by` is the caller's name. The run refuses a caller without the role that it needs."""
-        fields = {**_by(caller, fields), "roles": None if caller.operator else sorted(caller.roles)[:MOST_ROLES]}
+        """Decide on a waiting call. `by` is the caller's name. The run refuses a caller without the role that it needs, and
+        a rule of the tenant for an agent that the caller may not use.
+        """
+        roles = None if caller.operator else sorted(caller.roles)[:MOST_ROLES]
+        is_of_tenant = fields.get("remember") == "tenant" and not caller.operator
+        agents = sorted(caller.agents)[:MOST_AGENTS] if is_of_tenant and caller.agents is not None else None
+        fields = {**_by(caller, fields), "roles": roles, "agents": agents}
         return await self._update(caller, run_id, DECIDE, fields, update_id)
 
     async def answer(

@@ -5,6 +5,7 @@ All of it is in history: fields may be added if they are optional; none may be r
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
@@ -34,6 +35,7 @@ class Rule(BaseModel):
     """Approves calls of an agent's tool whose arguments are equal as JSON. `name`: unique in its run, or its tenant.
 
     `by` and `at`: who approved the first call, and when (ISO 8601, UTC). `role`: that a person needs for such calls.
+    `user`: for whom the first call's run works, and the calls' must; None: for nobody that is named.
     `untrusted`: whether whoever approved it knew that the agent had read what others may have written. Without that, the
     rule does not count for such calls.
     """
@@ -47,12 +49,13 @@ class Rule(BaseModel):
     by: Short | None = optional_field()
     at: Key
     role: Short | None = optional_field()
+    user: Short | None = optional_field()
     untrusted: bool = optional_field(False)
 
     @property
     def key(self) -> str:
         """What calls must have in common with it."""
-        return rule_key(self.agent, self.tool, self.arguments, self.role, untrusted=self.untrusted)
+        return rule_key(self.agent, self.tool, self.arguments, role=self.role, user=self.user, untrusted=self.untrusted)
 
 
 class FindRule(BaseModel):
@@ -98,9 +101,11 @@ class ShownRule(Rule):
     tenant: str | None = optional_field()
 
 
-def rule_key(agent: str, tool: str, arguments: JsonValue, role: str | None, *, untrusted: bool) -> str:
+def rule_key(
+    agent: str, tool: str, arguments: JsonValue, *, role: str | None, user: str | None, untrusted: bool
+) -> str:
     """What a rule and its calls have in common: equal for arguments that are equal as JSON."""
-    return call_digest("\x1f".join([agent, tool, role or "", "untrusted" if untrusted else ""]), arguments)
+    return call_digest(json.dumps([agent, tool, role, user, untrusted]), arguments)
 
 
 def rules_id(tenant: str) -> str:

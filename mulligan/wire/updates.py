@@ -31,8 +31,8 @@ FORM_BYTES = 100_000
 SHORT_CHARS = 1_000
 """Characters of an id, a name or a reason."""
 
-MOST_ROLES = 1_000
-"""Roles of whoever decides."""
+MOST_ROLES = MOST_AGENTS = 1_000
+"""Roles and agents of whoever decides."""
 
 Short = Annotated[WellFormedText, Field(max_length=SHORT_CHARS)]
 Key = Annotated[str, Field(min_length=1, max_length=SHORT_CHARS)]
@@ -77,6 +77,8 @@ class Decide(_PersonUpdate):
     """With `approve`: a rule approves calls of this tool with equal arguments from then on, of this run or this tenant."""
     roles: SkipJsonSchema[list[Short] | None] = optional_field(max_length=MOST_ROLES)
     """Set by the HTTP door: the roles of whoever decides; None: all."""
+    agents: SkipJsonSchema[list[Short] | None] = optional_field(max_length=MOST_AGENTS)
+    """Set by the HTTP door: the agents for which whoever decides may make rules of the tenant; None: all."""
     by: Short | None = None
     """Who decided, at most 1,000 characters."""
 
@@ -149,6 +151,8 @@ class Pending(BaseModel):
     """Whether a question may also be denied, by the update `decide`: it is an MCP server's."""
     role: str | None = optional_field()
     """The role that whoever decides must have at the HTTP door; None: everybody may decide who sees the run."""
+    user: str | None = optional_field()
+    """For whom the run works, as whoever started it has named them."""
     untrusted: list[ForeignResult] = optional_field([])
     """The newest untrusted results that the agent had read when it made a consequential call. Do not follow them."""
     earlier: list[EarlierDecision] = optional_field([])

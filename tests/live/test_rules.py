@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
+import typer
 from temporalio.client import WorkflowHandle, WorkflowUpdateFailedError
 
+from mulligan.cli import rules as rules_command
+from mulligan.client import find_rules, read_run
 from mulligan.client.find_rules import delete_rule, read_rules
 from mulligan.trace_view.history import chain, size_of_chain
 from mulligan.trace_view.history_spans import spans_of
-from mulligan.wire.approval_rules import RULE_BYTES, rules_id
+from mulligan.wire.approval_rules import RULE_BYTES, TENANT_RULES, rules_id
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
@@ -266,3 +271,115 @@ async def test_a_terminated_workflow_of_a_tenants_rules_approves_nothing(bank: L
     assert [each["call_id"] for each in await pending(second)] == ["p1"]
     await second.cancel()
     await asyncio.gather(first.result())
+
+
+async def test_a_token_for_certain_agents_makes_tenant_rules_for_no_others(bank: Lab) -> None:
+    """It sees the run of a sub-agent, below a run of its own agent; the sub-agent's rules of the tenant are not its own."""
+    tenant = f"shop{uuid.uuid4().hex[:6]}"
+    tokens = f"{tenant}:token-1:front_office,{tenant}:token-2"
+    sub_calls = call("desk_clerk", '{"prompt": "Pay Ada."}', "c1")
+    handle = await bank.start([sub_calls, DONE], agent="front_office", tenant=tenant)
+    async with http_server(bank.client, tokens=tokens, task_queue=bank.task_queue) as door:
+        door.tokens = {"narrow": "token-1", "broad": "token-2"}
+
+        async def waiting() -> dict[str, Any]:
+            while True:
+                answer = await door.http.get(f"/api/runs/{handle.id}/pending", headers=door.by("narrow"))
+                if answer.status_code == 200 and answer.json():
+                    (call_that_waits,) = answer.json()
+                    return dict(call_that_waits)
+                await asyncio.sleep(0.02)
+
+        asked = await waiting()
+        assert (asked["agent"], asked["id"] == handle.id) == ("desk_clerk", False)
+        path = f"/api/runs/{asked['id']}/decisions"
+        given = {"call_id": asked["call_id"], "decision": "approve", "remember": "tenant"}
+        forged = {**given, "agents": ["desk_clerk"]}
+        for body in (given, forged):
+            refusal = await door.http.post(path, json=body, headers=door.by("narrow"))
+            assert (refusal.status_code, refusal.json()["code"]) == (403, "foreign_agent")
+            assert 'for the agent "desk_clerk" is for those who may use that agent' in refusal.json()["detail"]
+        assert (await read_rules(bank.client, tenant=tenant)).rules == []
+        of_run = await door.http.post(path, json={**given, "remember": "run"}, headers=door.by("narrow"))
+        second = await waiting()
+        listed = (await door.http.get(f"/api/rules?run={asked['id']}", headers=door.by("narrow"))).json()["rules"]
+        assert [each["name"] for each in listed] == [of_run.json()["rule"]]
+        where = f"/api/rules/{of_run.json()['rule']}?run={asked['id']}"
+        assert (await door.http.delete(where, headers=door.by("narrow"))).status_code == 200
+        given = {**given, "call_id": second["call_id"]}
+        answer = await door.http.post(path, json=given, headers=door.by("broad"))
+        assert (answer.status_code, answer.json()["rule"][:8]) == (200, "pay_out-")
+        await handle.result()
+
+
+async def test_a_rule_of_the_tenant_does_not_count_for_another_user(bank: Lab) -> None:
+    tenant = f"acme-{uuid.uuid4().hex[:6]}"
+    first = await bank.start([MAIL, PAY, DONE], agent="clerk", tenant=tenant, user="ann")
+    assert (await pending(first))[0]["user"] == "ann"
+    answer = await approve(first, remember="tenant")
+    await first.result()
+    (rule,) = (await read_rules(bank.client, tenant=tenant)).rules
+    assert (rule.name, rule.user) == (answer["rule"], "ann")
+    for other in ({"user": "bob"}, {}):
+        asking = await bank.start([MAIL, PAY, DONE], agent="clerk", tenant=tenant, **other)
+        assert [(each["call_id"], each.get("user")) for each in await pending(asking)] == [("p1", other.get("user"))]
+        own = await approve(asking, remember="tenant")
+        assert own["rule"] != answer["rule"]
+        await asking.result()
+    for known in ({"user": "ann"}, {"user": "bob"}, {}):
+        ran = await bank.run([MAIL, PAY, DONE], agent="clerk", tenant=tenant, **known)
+        assert ran.calls[1]["decision"]["rule"]
+
+
+async def test_a_tenants_rules_that_nobody_answers_for_are_not_taken_for_none(
+    bank: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever deletes a rule must not read that there is none, while it approves calls as soon as a worker is back."""
+    monkeypatch.setitem(read_run.ask_once.__kwdefaults__, "timeout", timedelta(seconds=1))
+    monkeypatch.setattr(rules_command, "connect_or_fail", AsyncMock(return_value=bank.client))
+    tenant = f"alone-{uuid.uuid4().hex[:6]}"
+    handle = await bank.client.start_workflow(TENANT_RULES, [], id=rules_id(tenant), task_queue=f"nobody-{tenant}")
+    try:
+        all_rules = await read_rules(bank.client, tenant=tenant)
+        assert (all_rules.rules, list(all_rules.unread), all_rules.may_have_others) == ([], [handle.id], True)
+        assert handle.id in (await read_rules(bank.client)).unread
+        assert await rules_command.rules(tenant=tenant) == 2
+        assert f"{handle.id} may have rules, but does not answer" in (shown := capsys.readouterr().err)
+        assert "there are no rules" not in shown
+        with pytest.raises(typer.Exit) as failure:
+            await rules_command.rules(tenant=tenant, delete="pay-1")
+        assert (failure.value.exit_code, "no rule 'pay-1' was found, but" in capsys.readouterr().err) == (2, True)
+        async with http_server(bank.client, tokens=f"{tenant}:token-1", task_queue=bank.task_queue) as door:
+            door.tokens = {tenant: "token-1"}
+            refusal = await door.http.delete("/api/rules/pay-1", headers=door.by(tenant))
+            assert (refusal.status_code, refusal.json()["code"]) == (503, "no_worker")
+            assert f"{handle.id} may have rules" in refusal.json()["detail"]
+            listed = (await door.http.get("/api/rules", headers=door.by(tenant))).json()
+            assert (listed["rules"], list(listed["unread"])) == ([], [handle.id])
+            assert (listed["encrypted"], listed["is_complete"]) == (0, True)
+            assert (await door.http.delete("/api/rules/x?run=no-run", headers=door.by(tenant))).status_code == 404
+    finally:
+        await handle.terminate()
+    with pytest.raises(typer.Exit) as failure:
+        await rules_command.rules("no-such-run")
+    assert (failure.value.exit_code, "there is no run 'no-such-run'" in capsys.readouterr().err) == (2, True)
+
+
+async def test_the_list_says_what_it_has_not_looked_at(bank: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    tenant = f"many-{uuid.uuid4().hex[:6]}"
+    handle = await bank.start([MAIL, PAY, MORE, AGAIN, DONE], agent="clerk", tenant=tenant)
+    await approve(handle, remember="tenant")
+    await approve(handle, remember="run")
+    while not (found := {(each.tenant, each.run) for each in (await read_rules(bank.client)).rules}) & {
+        (None, handle.id)
+    }:
+        await asyncio.sleep(0.05)
+    assert (tenant, None) in found
+    monkeypatch.setattr(find_rules, "MOST_OPEN_RUNS", 0)
+    of_tenants = await read_rules(bank.client)
+    assert (of_tenants.is_complete, tenant in {each.tenant for each in of_tenants.rules}) == (False, True)
+    monkeypatch.setattr(find_rules, "MOST_OPEN_RUNS", 10_000)
+    monkeypatch.setattr(find_rules, "readable_memo", AsyncMock(return_value=None))
+    encrypted = await read_rules(bank.client)
+    assert (encrypted.encrypted > 0, encrypted.may_have_others) == (True, True)
+    await handle.cancel()

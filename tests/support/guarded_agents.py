@@ -146,3 +146,17 @@ def send(euros: int, ctx: ToolContext) -> str:
 
 
 approved_clerk = Agent(name="approved_clerk", model=MODEL, tools=[read_mail, send], features=[Guarded()])
+
+
+@tool(needs_approval=True)
+def pay_out(euros: int, ctx: ToolContext) -> str:
+    """Pay out."""
+    RAN[ctx.workflow_id].append(("pay_out", {"euros": euros}))
+    return f"paid out {euros}"
+
+
+desk_clerk = Agent(name="desk_clerk", model="scripted:desk_clerk", tools=[pay_out])
+desk_script = Script(
+    "desk_clerk", [*(Say(calls=[Call("pay_out", {"euros": euros})]) for euros in (5, 6)), Say("Both are paid.")]
+)
+front_office = Agent(name="front_office", model=MODEL, tools=[desk_clerk.as_tool(description="Pays.")])

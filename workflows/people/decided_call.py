@@ -73,6 +73,7 @@ def _wait(agent: RunningAgent, call: StepCall) -> PersonWait:
         arguments=call.record.arguments,
         text=text,
         role=facts.role if facts else None,
+        user=agent.turn.input.user,
         untrusted=foreign.results if foreign else [],
         earlier=agent.conversation.earlier_decisions(call.call.name, limits.EARLIER_DECISIONS),
         step=agent.turn.result.steps,

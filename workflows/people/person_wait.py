@@ -35,8 +35,8 @@ class PersonWait(Wait):
     `timeout`: seconds; None: no limit. `reminder`: seconds until the first reminder; None: no reminders. `question`: of the
     call's MCP server, if it asks one; `content`: the answer to it. `is_held`: whether the call's activity waits meanwhile.
     `runs_elsewhere`: whether another worker than that of the agent would run the call: of the tool, or of a sub-agent.
-    `role`: of whoever decides. `untrusted`: the untrusted results that the agent had read, for calls that are guarded.
-    `earlier`: the newest decisions on calls of the tool.
+    `role`: of whoever decides. `user`: for whom the run works. `untrusted`: the untrusted results that the agent had read,
+    for calls that are guarded. `earlier`: the newest decisions on calls of the tool.
     """
 
     name: ClassVar[str] = "person"
@@ -53,6 +53,7 @@ class PersonWait(Wait):
     is_held: bool = False
     runs_elsewhere: bool = False
     role: str | None = None
+    user: str | None = None
     untrusted: list[ForeignResult] = field(default_factory=list)
     earlier: list[EarlierDecision] = field(default_factory=list)
     decision: Decision | None = None
@@ -189,6 +190,7 @@ class PersonWait(Wait):
             answer_schema=self.question.answer_schema if self.question else None,
             url=self.question.url if self.question else None,
             role=self.role,
+            user=self.user,
             untrusted=self.untrusted,
             earlier=self.earlier,
             can_deny=self.question is not None,

@@ -98,6 +98,13 @@ class Rules(Feature):
             raise UpdateRefusedError('"remember" is allowed with "approve" only: a denial is not a rule.')
         if decision.remember == "tenant" and self.agent.turn.input.tenant is None:
             raise UpdateRefusedError("The run has no tenant, so that a rule can count for this run only.")
+        name = self.agent.name
+        if decision.remember == "tenant" and decision.agents is not None and name not in decision.agents:
+            raise UpdateRefusedError(
+                f'A rule of the tenant for the agent "{name}" is for those who may use that agent, and you may not; '
+                "approve the call without it, or for this run.",
+                agent=name,
+            )
         arguments = wait.arguments if decision.arguments is None else decision.arguments
         rule = self._rule(wait, arguments, decision)
         refusal = self.book.refusal(rule) if decision.remember == "run" else None
@@ -133,6 +140,7 @@ class Rules(Feature):
             by=decision.by,
             at=iso(workflow.time()),
             role=wait.role,
+            user=wait.user,
             untrusted=is_guarded,
         )
         is_of_run, tenant = decision.remember == "run", self.agent.turn.input.tenant
@@ -159,10 +167,13 @@ class Rules(Feature):
     async def _find(self, call: StepCall) -> Rule | None:
         """The rule for a call, of the run or of its tenant. Where the tenant's cannot be asked for, a person is asked."""
         assert call.facts is not None
-        arguments, role, name = call.record.arguments, call.facts.role, self.agent.name
+        arguments, facts, user = call.record.arguments, call.facts, self.agent.turn.input.user
         # Whoever knew that others may have written what the agent has read has approved the call without that as well.
         untrusted = (True,) if call.foreign_results is not None else (False, True)
-        keys = [rule_key(name, call.call.name, arguments, role, untrusted=each) for each in untrusted]
+        keys = [
+            rule_key(self.agent.name, call.call.name, arguments, role=facts.role, user=user, untrusted=each)
+            for each in untrusted
+        ]
         if (rule := self.book.find(keys)) is not None or self.agent.turn.input.tenant is None:
             return rule
         request = FindRule(where=self.agent.context, keys=keys)

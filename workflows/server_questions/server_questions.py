@@ -174,6 +174,7 @@ class ServerQuestions(Feature):
                 reason="question",
                 arguments=call.record.arguments,
                 text=f"{question.text}\n{question.url}" if question.url else question.text,
+                user=agent.turn.input.user,
                 step=agent.turn.result.steps,
                 timeout=call.facts.approval_timeout if call.facts else None,
                 reminder=call.facts.approval_reminder if call.facts else None,

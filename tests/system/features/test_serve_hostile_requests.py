@@ -136,6 +136,7 @@ FORMS = {
         "json": "{}",
         "reason": "",
     },
+    "/console/rules/delete": {"name": "pay-1", "run": "RUN", "tenant": "", "only": ""},
     "/console/runs/{run_id:path}/resume": {"prompt": "Go.", "max_steps": "1", "model": ""},
     "/console/runs/{run_id:path}/fork": {
         "at": "1",
