@@ -13,6 +13,7 @@ from mulligan.activities.agent_files.yaml_fields import FileFault
 from mulligan.agent import Agent
 from mulligan.errors import DeclarationError
 from mulligan.model_name import ModelName
+from mulligan.schema.error_text import error_text, type_name
 
 logger = logging.getLogger("mulligan.agents")
 
@@ -35,7 +36,11 @@ def build_agent(file: AgentFile, parts: NamedParts, source: str) -> Agent:
     try:
         return agent_of(file, parts, source)
     except (DeclarationError, TypeError) as error:
+        # A feature that lacks an option is a TypeError.
         text = str(error).partition(f"agent {file.name!r}")[2].lstrip(":, ").rstrip(".") or str(error).rstrip(".")
+        raise FileFault(file.line_of(text), text) from None
+    except Exception as error:  # noqa: BLE001 - features of users' modules are checked too; one file must not stop the others
+        text = f"the agent cannot be built: {type_name(error)}: {error_text(error)}".rstrip(".")
         raise FileFault(file.line_of(text), text) from None
 
 
@@ -66,7 +71,7 @@ def former_version(name: str, text: str, parts: NamedParts) -> FileVersion | Non
     try:
         file = parse_agent_file(name, text.encode())
         return FileVersion(file, agent_of(file, parts, f"{name}.md"))
-    except (FileFault, DeclarationError, TypeError) as error:
+    except Exception as error:  # noqa: BLE001 - as in build_agent
         logger.warning("A former version of the agent %r cannot be served here: %s", name, error)
         return None
 

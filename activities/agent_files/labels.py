@@ -52,7 +52,7 @@ def parse_labels(text: str) -> dict[str, list[Label]]:
     """
     try:
         tables = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         at = re.search(r"at line (\d+)", str(error))
         reason = re.sub(r" \(at .*\)", "", str(error))
         raise FileFault(int(at[1]) if at else text.count("\n") + 1, f"it is no TOML: {reason}") from None

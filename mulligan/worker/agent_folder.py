@@ -183,8 +183,10 @@ class AgentFolder:
                 if fault is not None:
                     raise fault
                 version = self._version(name, contents)
-            except FileFault as wrong:
-                fault = wrong
+            except Exception as error:  # noqa: BLE001 - whatever it is, the other agents are served
+                fault = (
+                    error if isinstance(error, FileFault) else FileFault(1, f"{type_name(error)}: {error_text(error)}")
+                )
                 if name not in self._registry.declared:
                     version = before.current.get(name) or await self._last_served(name)
                 problems.append(self._problem(f"{name}{SUFFIX}", fault, name, version))

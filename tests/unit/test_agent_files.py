@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,14 +13,23 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from mulligan import Call, ClearToolResults, Compaction, Guarded, InvalidRunInputError, RunInput, Say, Skills
 from mulligan.activities.agent_files.agent_file import AgentFile, parse_agent_file
 from mulligan.activities.agent_files.build_agent import build_agent
-from mulligan.activities.agent_files.front_matter import front_matter_schema
+from mulligan.activities.agent_files.front_matter import (
+    FEATURES_IN_FILES,
+    MOST_SECONDS,
+    FrontMatter,
+    ModelSettings,
+    front_matter_schema,
+)
 from mulligan.activities.agent_files.labels import label_of, parse_labels
 from mulligan.activities.agent_files.yaml_fields import FileFault
 from mulligan.agent import Agent
+from mulligan.durations import as_timedelta
 from mulligan.testing import ScriptedModel, run_agent
 from mulligan.worker.agent_folder import AgentFolder
 from mulligan.worker.loading import load
@@ -84,6 +94,16 @@ def test_features_may_stand_there_by_name() -> None:
         ("model: openai:m\nfeatures:\n  - Compaction:\n      at: x", "line 5: \"features[0].Compaction.at\" is \"x\""),
         ("model: openai:m\nfeatures:\n  Guarded: {act: deny}", 'line 4: "features.Guarded.act" is not a field'),
         ("model: openai:m\nhandoffs: [support]", "line 3: handoffs names the agent itself"),
+        ("model: openai:m\nmodel_timeout: 1000000000000000", 'line 3: "model_timeout" is 1000000000000000'),
+        ("model: openai:m\nmodel_patience: 1.0e+300", 'line 3: "model_patience" is 1e+300'),
+        ("model: openai:m\nmodel_timeout: 0", 'line 3: "model_timeout" is 0'),
+        ("model: openai:m\nmodel_settings: {temperature: .nan}", 'line 3: "model_settings.temperature" is NaN'),
+        ("model: openai:m\nfeatures: {Approvals: {timeout: .inf}}", 'line 3: "features.Approvals.timeout" is Infinity'),
+        ("model: openai:m\nfeatures: {Background: {timeout: 1.0e+15}}", 'line 3: "features.Background.timeout" is 1000000000000000.0'),
+        (f"model: openai:m\nmax_steps: {'9' * 5_000}", "line 3: '9999"),
+        (f"model: openai:m\nmax_steps: 0x{'9' * 5_000}", "line 3: the number 0x99"),
+        ("model: openai:m\nmax_steps: !!int ''", "line 3: '' is no value of its type"),
+        ("model: openai:m\nfeatures: [faulty]", "line 1: the agent cannot be built: ZeroDivisionError"),
         ("model: [", "line 3: the front matter is no YAML"),
         ("model: &a x\ntools: [*a]", "line 3: it has an alias"),
         ("model: !!python/object/apply:os.system [ls]", "line 2: "),
@@ -94,6 +114,50 @@ def test_features_may_stand_there_by_name() -> None:
 )  # fmt: skip
 def test_a_fault_has_its_line(front_matter: str, said: str) -> None:
     assert said in fault_of(front_matter)
+
+
+FIELDS = {*FrontMatter.model_fields} - {"model"}
+SCALARS = st.one_of(
+    st.integers(), st.floats(), st.booleans(), st.none(), st.text(max_size=9),
+    st.sampled_from(["look_up", "house_skills", "Guarded", "Compaction", "openai:m", "clerk", "support", 10**15, 1e300]),
+)  # fmt: skip
+OPTIONS = st.dictionaries(
+    st.sampled_from(sorted(FEATURES_IN_FILES)),
+    st.none()
+    | st.dictionaries(st.sampled_from(["timeout", "reminder", "at", "limit", "max_calls", "keep_steps"]), SCALARS),
+)
+SETTINGS = st.dictionaries(st.sampled_from(sorted(ModelSettings.model_fields)), SCALARS)
+FRONT_MATTER = st.dictionaries(
+    st.sampled_from(sorted(FIELDS)), SCALARS | st.lists(SCALARS | OPTIONS, max_size=3) | OPTIONS | SETTINGS, max_size=4
+)
+PARTS = load(["tests.support.agent_file_parts"]).registry.parts
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(FRONT_MATTER)
+def test_any_front_matter_is_an_agent_whose_facts_can_be_pinned_or_a_fault_with_a_line(fields: dict[str, Any]) -> None:
+    text = yaml.safe_dump({"model": "openai:m", **fields})
+    try:
+        file = file_of(text.rstrip("\n"))
+        agent = build_agent(file, PARTS, "agents/support.md")
+    except FileFault as caught:
+        fault = caught
+    else:
+        for seconds in (agent.model_timeout, agent.model_patience or 0):
+            assert 0 <= as_timedelta(seconds).total_seconds() <= MOST_SECONDS
+        json.dumps([each.facts(agent.models) for each in agent.features], allow_nan=False)
+        json.dumps(agent.model_settings, allow_nan=False)
+        return
+    assert 1 <= fault.line <= text.count("\n") + 3
+    assert str(fault).isprintable()
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text("!<>&*[]{}:-?|'\"#.0x_e+\n bintofl1a\ud800", max_size=40))
+def test_any_yaml_is_a_mapping_or_a_fault_with_a_line(text: str) -> None:
+    for value in (text, f"max_steps: {text}", f"max_cost: !!float {text}", f"max_steps: !!int {text}"):
+        with suppress(FileFault):
+            file_of(f"model: openai:m\n{value}".encode("utf-8", "replace").decode())
 
 
 @pytest.mark.parametrize(
@@ -248,6 +312,7 @@ def test_without_production_the_rest_is_the_file_as_it_is() -> None:
         (f'[support]\nb = {{version = "{DIGEST}", share = "101%"}}', "line 1: the shares"),
         (f'[support]\ncurrent = "{DIGEST}"', "line 2: 'current' cannot be a label"),
         (f'[support]\n{DIGEST[:8]} = "{DIGEST}"', "cannot be a label"),
+        (f"[support]\nb = {'9' * 5_000}", "it is no TOML: Exceeds the limit"),
         ('support = "x"', 'line 1: "support" is no table'),
     ],
 )
