@@ -58,6 +58,7 @@ class AgentVersions:
             version = await self._stored(name, digits)
         if version is None:
             raise InvalidRunInputError(self._unknown(name, wanted or digits or ""))
+        self._check_whole(name, version)
         file = version.file
         pinned = AgentVersion(digest=file.digest, label=label.name if label else "", share=label.share if label else "")
         if self._store.is_there:
@@ -66,10 +67,16 @@ class AgentVersions:
             pinned.text = file.text
         return version.agent, pinned
 
-    async def agent_of(self, name: str, version: AgentVersion) -> Agent | None:
+    async def agent_of(self, name: str, version: AgentVersion, *, begins: bool = False) -> Agent | None:
         """The agent of a version that a run has pinned; None: it cannot be built here.
 
+        Args:
+            name: The agent's name.
+            version: The version.
+            begins: Whether a run begins with it: what the run pins is of what the agent has now.
+
         Raises:
+            InvalidRunInputError: a run begins with it, but something that it names is not on this worker.
             MissingContentError: it is in a content storage that this worker does not have.
             StorageError: the content storage does not answer.
         """
@@ -83,6 +90,8 @@ class AgentVersions:
                 f"The version {version.digest[:12]} of the agent {name!r} is not in this worker's content storage: set "
                 "MULLIGAN_CONTENT_DIR, or MULLIGAN_EXTERNAL_STORAGE, as on the worker that has opened the run."
             )
+        if known is not None and begins:
+            self._check_whole(name, known)
         return known.agent if known is not None else None
 
     async def find(self, context: RunContext) -> Agent | None:
@@ -100,6 +109,18 @@ class AgentVersions:
             return known.agent
         request = VersionRequest(conversation=context.conversation, agent=name)
         return await self.agent_of(name, await query_this_workflow(VERSION_QUERY, request, AgentVersion))
+
+    def _check_whole(self, name: str, version: FileVersion) -> None:
+        """Check that a run can begin with a version.
+
+        Raises:
+            InvalidRunInputError: something that it names is not on this worker.
+        """
+        if version.missing:
+            raise InvalidRunInputError(
+                f'No run can begin with the version {version.file.digest[:12]} of the agent "{name}" on this worker: '
+                f"{version.missing}."
+            )
 
     def _known(self, name: str, digest: str) -> FileVersion | None:
         if (served := self._registry.files.find(name, digest)) is not None:

@@ -24,15 +24,8 @@ def build_agent(file: AgentFile, parts: NamedParts, source: str) -> Agent:
     Raises:
         FileFault: it names something that no loaded module declares, or options that do not go together.
     """
-    front_matter = file.front_matter
-    for key, names, known in (
-        ("tools", front_matter.tools, parts.tools),
-        ("mcp", front_matter.mcp, parts.servers),
-        ("features", front_matter.other_features, parts.features),
-    ):
-        for name in names:
-            if fault := known.fault(name):
-                raise FileFault(file.line_of(name, under=key), fault)
+    if fault := _missing(file, parts):
+        raise fault
     try:
         return agent_of(file, parts, source)
     except (DeclarationError, TypeError) as error:
@@ -66,14 +59,35 @@ def agent_of(file: AgentFile, parts: NamedParts, source: str) -> Agent:
     return agent
 
 
+def _missing(file: AgentFile, parts: NamedParts) -> FileFault | None:
+    """The fault of the first name in a file by which nothing can be meant here."""
+    front_matter = file.front_matter
+    for key, names, known in (
+        ("tools", front_matter.tools, parts.tools),
+        ("mcp", front_matter.mcp, parts.servers),
+        ("features", front_matter.other_features, parts.features),
+    ):
+        for name in names:
+            if fault := known.fault(name):
+                return FileFault(file.line_of(name, under=key), fault)
+    return None
+
+
 def former_version(name: str, text: str, parts: NamedParts) -> FileVersion | None:
     """A version that was served once, with what loaded modules still declare of it; None: it cannot be built here."""
     try:
         file = parse_agent_file(name, text.encode())
-        return FileVersion(file, agent_of(file, parts, f"{name}.md"))
+        fault = _missing(file, parts)
+        version = FileVersion(file, agent_of(file, parts, f"{name}.md"), "" if fault is None else str(fault))
     except Exception as error:  # noqa: BLE001 - as in build_agent
         logger.warning("A former version of the agent %r cannot be served here: %s", name, error)
         return None
+    if version.missing:
+        logger.warning(
+            "The version %s of the agent %r lacks something here, so that only runs that have begun with it go on: %s",
+            file.digest[:12], name, version.missing,
+        )  # fmt: skip
+    return version
 
 
 def check_endpoints_of(file: AgentFile, agent: Agent, endpoints: Container[str]) -> None:

@@ -13,10 +13,15 @@ from mulligan.agent import Agent
 
 @dataclass(frozen=True)
 class FileVersion:
-    """A version of an agent's file, and the agent that it describes."""
+    """A version of an agent's file, and the agent that it describes.
+
+    `missing`: what the file names and this worker does not have, as a sentence; "": nothing. A version that lacks something
+    is for runs that have pinned it only: no run begins with it.
+    """
 
     file: AgentFile
     agent: Agent
+    missing: str = ""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from mulligan.activities.agent_files.agent_file import parse_agent_file
+from mulligan.activities.agent_files.agent_file import digest_of, parse_agent_file
 from mulligan.activities.agent_files.build_agent import build_agent, check_endpoints_of, former_version
 from mulligan.activities.agent_files.labels import LABELS_FILE, MOST_LABELS_BYTES, Label, parse_labels
 from mulligan.activities.agent_files.served_files import FileVersion, ServedFiles
@@ -188,7 +188,7 @@ class AgentFolder:
                     error if isinstance(error, FileFault) else FileFault(1, f"{type_name(error)}: {error_text(error)}")
                 )
                 if name not in self._registry.declared:
-                    version = before.current.get(name) or await self._last_served(name)
+                    version = before.current.get(name) or await self._last_served(name, contents)
                 problems.append(self._problem(f"{name}{SUFFIX}", fault, name, version))
             if version is not None:
                 current[name] = version
@@ -206,23 +206,37 @@ class AgentFolder:
         if name in self._registry.declared:
             raise FileFault(1, f"a loaded module declares an agent {name!r} too, which is served; rename the file")
         file = parse_agent_file(name, contents.files[name])
-        if (known := self._registry.files.find(name, file.digest)) is not None:
-            agent = known.agent
-        else:
-            agent = build_agent(file, self._registry.parts, str(self.path / f"{name}{SUFFIX}"))
+        known = self._registry.files.find(name, file.digest)
+        if known is None or known.missing:
+            known = FileVersion(file, build_agent(file, self._registry.parts, str(self.path / f"{name}{SUFFIX}")))
+        self._check_names(known, contents)
+        return known
+
+    def _check_names(self, version: FileVersion, contents: AgentFolderContents) -> None:
+        """Check that a run can begin with a version: that all of what its file names is here.
+
+        Raises:
+            FileFault: something is not.
+        """
+        file, agent = version.file, version.agent
+        if version.missing:
+            raise FileFault(1, version.missing)
         check_endpoints_of(file, agent, self._endpoints)
         for target in agent.handoff_names:
             if target not in self._registry.declared and target not in contents.names:
                 text = f"handoffs names {target[:80]!r}, but there is no agent of that name"
                 raise FileFault(file.line_of(text), text)
-        return FileVersion(file, agent)
 
-    async def _last_served(self, name: str) -> FileVersion | None:
-        """The version that workers served before this process began."""
+    async def _last_served(self, name: str, contents: AgentFolderContents) -> FileVersion | None:
+        """The version that workers served last before this process began, of those with which a run can begin here."""
         with suppress(StorageError):
             for listed in (await self.store.listed(name))[::-1]:
-                if (version := await self._read_version(name, listed.digest)) is not None:
-                    return version
+                if listed.digest == digest_of(contents.files.get(name, b"")):
+                    continue  # it is the one with the fault
+                with suppress(FileFault):
+                    if (version := await self._read_version(name, listed.digest)) is not None:
+                        self._check_names(version, contents)
+                        return version
         return None
 
     async def _read_version(self, name: str, digest: str) -> FileVersion | None:
@@ -250,7 +264,7 @@ class AgentFolder:
                 if name not in files.current:
                     raise FileFault(of_agent[0].line if of_agent else 1, f"no file {name[:80]}{SUFFIX} is served")
                 for label in of_agent:
-                    version = await self._version_of_label(name, label, files)
+                    version = await self._version_of_label(name, label, files, contents)
                     labelled[name, version.file.digest] = version
                 labels[name] = of_agent
             except FileFault as wrong:
@@ -266,11 +280,13 @@ class AgentFolder:
         }
         return replace(files, labels=labels, labelled=named)
 
-    async def _version_of_label(self, name: str, label: Label, files: ServedFiles) -> FileVersion:
+    async def _version_of_label(
+        self, name: str, label: Label, files: ServedFiles, contents: AgentFolderContents
+    ) -> FileVersion:
         """The version that a label names.
 
         Raises:
-            FileFault: it is not known.
+            FileFault: it is not known, or no run can begin with it here.
         """
         if (version := files.find(name, label.version)) is not None:
             return version
@@ -283,6 +299,11 @@ class AgentFolder:
         if stored is None:
             hint = "" if self.store.is_there else ": set MULLIGAN_CONTENT_DIR, so that workers have former versions"
             raise FileFault(label.line, f"{label.name!r} of {name!r}: no version {label.version[:12]!r} is known{hint}")
+        try:
+            self._check_names(stored, contents)
+        except FileFault as fault:
+            text = f"{label.name!r} of {name!r}: the version {label.version[:12]} cannot be served: {fault.text}"
+            raise FileFault(label.line, text) from None
         return stored
 
     async def _store(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -17,7 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mulligan import Call, ClearToolResults, Compaction, Guarded, InvalidRunInputError, RunInput, Say, Skills
-from mulligan.activities.agent_files.agent_file import AgentFile, parse_agent_file
+from mulligan.activities.agent_files.agent_file import AgentFile, digest_of, parse_agent_file
+from mulligan.activities.agent_files.agent_versions import AgentVersions
 from mulligan.activities.agent_files.build_agent import build_agent
 from mulligan.activities.agent_files.front_matter import (
     FEATURES_IN_FILES,
@@ -29,10 +31,12 @@ from mulligan.activities.agent_files.front_matter import (
 from mulligan.activities.agent_files.labels import label_of, parse_labels
 from mulligan.activities.agent_files.yaml_fields import FileFault
 from mulligan.agent import Agent
+from mulligan.client.content_store import configured_content_store
 from mulligan.durations import as_timedelta
 from mulligan.testing import ScriptedModel, run_agent
+from mulligan.wire.agent_version import AgentVersion
 from mulligan.worker.agent_folder import AgentFolder
-from mulligan.worker.loading import load
+from mulligan.worker.loading import LoadedModules, load
 from tests.support import agent_file_parts
 
 DIGEST = "0123456789abcdef" * 4
@@ -345,3 +349,73 @@ async def test_the_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.
         model=ScriptedModel(Say(calls=[Call("find_order", {"order": 7})]), "On Monday."),
     )
     assert run.output == "On Monday."
+
+
+@pytest.fixture
+def new_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Awaitable[tuple[LoadedModules, AgentFolder]]]:
+    """A worker that begins to serve the folder, with these things in its code."""
+    monkeypatch.setenv("MULLIGAN_CONTENT_DIR", str(tmp_path / "content"))
+    (tmp_path / "agents").mkdir()
+
+    async def begin(**code: Any) -> tuple[LoadedModules, AgentFolder]:
+        module = ModuleType("code_of_worker")
+        vars(module).update(code, __file__="code.py")
+        monkeypatch.setitem(sys.modules, "code_of_worker", module)
+        loaded = load(["code_of_worker"])
+        folder = AgentFolder(tmp_path / "agents", loaded.registry, ())
+        await folder.load()
+        return loaded, folder
+
+    return begin
+
+
+@pytest.mark.parametrize("named", ["tools: [look_up]", "mcp: [stock]", "features: [house_skills]"])
+async def test_a_version_without_something_that_its_file_names_begins_no_run(
+    new_worker: Any, tmp_path: Path, named: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither the wrong file nor an older version is served without it, also not when the folder is read again."""
+    path, parts = tmp_path / "agents/support.md", agent_file_parts
+    code = {"look_up": parts.look_up, "stock": parts.stock, "house_skills": parts.house_skills}
+    path.write_text(f"---\nmodel: openai:m\n{named}\n---\nOlder.")
+    await new_worker(**code)
+    path.write_text(f"---\nmodel: openai:m\n{named}\n---\nWhole.")
+    _, folder = await new_worker(**code)
+    assert folder.problems == []
+    loaded, folder = await new_worker()
+    for _ in range(2):
+        assert (folder.served, len(folder.problems)) == ([], 1)
+        assert "line 3: no loaded module declares a" in folder.problems[0]
+        assert folder.problems[0].endswith("The agent 'support' is not served.")
+        await folder.load()
+    digest = digest_of(path.read_bytes())
+    versions = AgentVersions(loaded.registry, configured_content_store())
+    assert await versions.agent_of("support", AgentVersion(digest=digest)) is not None  # a run that has begun goes on
+    assert f"The version {digest[:12]} of the agent 'support' lacks something here" in caplog.text
+    with pytest.raises(InvalidRunInputError, match="line 3: no loaded module declares"):
+        await versions.agent_of("support", AgentVersion(digest=digest), begins=True)
+    path.write_text("---\nmodel: openai:m\n---\nPlain.")
+    (tmp_path / "agents/labels.toml").write_text(f'[support]\nproduction = "{digest}"')
+    loaded, folder = await new_worker()
+    assert "line 2: 'production' of 'support': the version" in folder.problems[0]
+    with pytest.raises(InvalidRunInputError, match="line 3: no loaded module declares"):
+        await AgentVersions(loaded.registry, configured_content_store()).chosen("support", digest, "c")
+
+
+async def test_a_restart_with_a_wrong_file_serves_the_newest_version_that_is_whole(
+    new_worker: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "agents/support.md"
+    for text in (
+        "model: openai:m\n---\nFirst.",
+        "model: openai:m\n---\nSecond.",
+        "model: openai:m\ntools: [look_up]\n---\nX",
+    ):
+        path.write_text(f"---\n{text}")
+        await new_worker(look_up=agent_file_parts.look_up)
+    loaded, folder = await new_worker()
+    for _ in range(2):
+        assert loaded.registry.agents["support"].instructions == "Second."
+        assert "line 3: no loaded module declares a tool named 'look_up'" in folder.problems[0]
+        await folder.load()
