@@ -6,13 +6,14 @@ from collections import OrderedDict
 
 from mulligan.activities.agent_files.agent_file import DIGEST
 from mulligan.activities.agent_files.build_agent import former_version
-from mulligan.activities.agent_files.labels import LEAST_DIGITS
+from mulligan.activities.agent_files.labels import LEAST_DIGITS, is_version
 from mulligan.activities.agent_files.served_files import FileVersion
 from mulligan.activities.agent_files.version_store import VersionStore
 from mulligan.activities.registry import Registry
 from mulligan.activities.run_data.query_workflow import query_this_workflow
 from mulligan.agent import Agent
 from mulligan.client.content_store import ContentStore, MissingContentError
+from mulligan.client.stored_files import StorageError
 from mulligan.errors import InvalidRunInputError
 from mulligan.schema.cut_text import beginning
 from mulligan.wire.agent_version import VERSION_QUERY, AgentVersion, VersionRequest
@@ -42,7 +43,9 @@ class AgentVersions:
 
         Raises:
             InvalidRunInputError: there is no such version or label.
-            StorageError: the content storage does not answer.
+            StorageError: the content storage does not answer; or it does not have the labels of the agent, whose file is
+                wrong, so that which version has been taken back is not known here. The activity is tried again, perhaps by
+                another worker.
         """
         files, declared = self._registry.files, self._registry.declared.get(name)
         if declared is not None and wanted is not None:
@@ -51,6 +54,11 @@ class AgentVersions:
             )
         if declared is not None or name not in files.current:
             return None if declared is None else (declared, None)
+        if name in files.unlabelled and not (wanted and is_version(wanted)):
+            raise StorageError(
+                f'The labels of the agent "{name}" are not known on this worker, as labels.toml was wrong when it started: '
+                'see its warnings. Until it is repaired, runs begin that name a "version" by its digest, or "current".'
+            )
         label = files.label_for(name, wanted, conversation)
         digits = label.version if label else wanted
         version = files.current[name] if digits is None else files.find(name, digits)

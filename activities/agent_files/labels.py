@@ -44,6 +44,11 @@ class Label:
         return float(self.share.removesuffix("%") or 0)
 
 
+def is_version(text: str) -> bool:
+    """Whether a text names a version by itself, without a label."""
+    return text == CURRENT or _VERSION.fullmatch(text) is not None
+
+
 def parse_labels(text: str) -> dict[str, list[Label]]:
     """The labels of each agent, in the order of the file.
 

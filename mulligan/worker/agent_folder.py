@@ -25,6 +25,7 @@ from mulligan.client.settings import settings
 from mulligan.client.stored_files import StorageError
 from mulligan.errors import DeclarationError
 from mulligan.extras import require_extra
+from mulligan.schema.cut_text import beginning
 from mulligan.schema.error_text import error_text, type_name
 from mulligan.worker.all_endpoints import all_endpoints
 from mulligan.worker.read_agent_folder import SUFFIX, AgentFolderContents, Look, look_at, read_agent_folder
@@ -38,6 +39,8 @@ SECONDS_BETWEEN_TRIES = 10.0
 """Until what was wrong is tried again: another worker may have stored a version meanwhile."""
 SECONDS_OF_USE = 3_600.0
 """How often the versions that are served are stored again, so that jobs that delete old content keep them."""
+
+_NOT_KNOWN = "are not known, so that its runs begin with a version that they name alone."
 
 
 class AgentFolder:
@@ -245,6 +248,7 @@ class AgentFolder:
 
     async def _labelled(self, contents: AgentFolderContents, files: ServedFiles, problems: list[str]) -> ServedFiles:
         """Add the labels and their versions. Where the file of labels is wrong, those before stay."""
+        files = await self._with_stored_labels(files, contents)
         fault = contents.faults.get(LABELS_FILE)
         text = (contents.labels or b"").decode(errors="replace")
         try:
@@ -254,11 +258,14 @@ class AgentFolder:
                 raise FileFault(1, f"the file is larger than {MOST_LABELS_BYTES:,} bytes")
             wanted = parse_labels(text)
         except FileFault as wrong:
-            problems.append(
-                f"{self.path / LABELS_FILE}, line {wrong.line}: {wrong.text}. The labels stay as they were."
-            )
-            return files
-        labels, labelled = dict[str, Sequence[Label]](), dict(files.labelled)
+            # What cannot be read may name any agent.
+            unlabelled = sorted(name for name in files.current.keys() - files.labels if fault is wrong or name in text)
+            names = beginning(", ".join(unlabelled), 300)
+            rest = f"The labels of {names} {_NOT_KNOWN} Others stay" if names else "The labels stay"
+            problems.append(f"{self.path / LABELS_FILE}, line {wrong.line}: {wrong.text}. {rest} as they were.")
+            return replace(files, unlabelled=unlabelled)
+        labels, labelled = dict[str, Sequence[Label]](dict.fromkeys(files.current, ())), dict(files.labelled)
+        unlabelled = []
         for name, of_agent in wanted.items():
             try:
                 if name not in files.current:
@@ -268,17 +275,33 @@ class AgentFolder:
                     labelled[name, version.file.digest] = version
                 labels[name] = of_agent
             except FileFault as wrong:
-                labels[name] = files.labels.get(name, ())
+                labels.pop(name, None)
+                if name in files.labels:
+                    labels[name] = files.labels[name]
+                else:
+                    unlabelled.append(name)
+                rest = "stay as they were." if name in labels else _NOT_KNOWN
                 problems.append(
-                    f"{self.path / LABELS_FILE}, line {wrong.line}: {wrong.text}. The labels of {name[:80]!r} stay as they "
-                    "were."
+                    f"{self.path / LABELS_FILE}, line {wrong.line}: {wrong.text}. The labels of {name[:80]!r} {rest}"
                 )
         named = {
             key: each
             for key, each in labelled.items()
             if any(key[1].startswith(label.version) for label in labels.get(key[0], ()))
         }
-        return replace(files, labels=labels, labelled=named)
+        return replace(files, labels=labels, labelled=named, unlabelled=unlabelled)
+
+    async def _with_stored_labels(self, files: ServedFiles, contents: AgentFolderContents) -> ServedFiles:
+        """Add the labels that were right last before this process began, of agents whose labels it does not know."""
+        labels, labelled = dict(files.labels), dict(files.labelled)
+        for name in files.current.keys() - files.labels:
+            with suppress(StorageError, FileFault):
+                if (of_agent := await self.store.labels(name)) is not None:
+                    versions = [await self._version_of_label(name, label, files, contents) for label in of_agent]
+                    labels[name] = of_agent
+                    labelled |= {(name, each.file.digest): each for each in versions}
+                    self._stored = replace(self._stored, labels={**self._stored.labels, name: of_agent})
+        return replace(files, labels=labels, labelled=labelled)
 
     async def _version_of_label(
         self, name: str, label: Label, files: ServedFiles, contents: AgentFolderContents
@@ -319,6 +342,9 @@ class AgentFolder:
         for key, version in files.labelled.items():
             if key not in stored.labelled:
                 await self.store.put(key[0], version.file.text)
+        for name, labels in files.labels.items():
+            if name not in stored.labels or [*labels] != [*stored.labels[name]]:
+                await self.store.put_labels(name, labels)
         self._stored, self._stored_at = files, time.monotonic()
 
     def _tell_changes(self, files: ServedFiles) -> None:

@@ -32,6 +32,7 @@ from mulligan.activities.agent_files.labels import label_of, parse_labels
 from mulligan.activities.agent_files.yaml_fields import FileFault
 from mulligan.agent import Agent
 from mulligan.client.content_store import configured_content_store
+from mulligan.client.stored_files import StorageError
 from mulligan.durations import as_timedelta
 from mulligan.testing import ScriptedModel, run_agent
 from mulligan.wire.agent_version import AgentVersion
@@ -419,3 +420,60 @@ async def test_a_restart_with_a_wrong_file_serves_the_newest_version_that_is_who
         assert loaded.registry.agents["support"].instructions == "Second."
         assert "line 3: no loaded module declares a tool named 'look_up'" in folder.problems[0]
         await folder.load()
+
+
+@pytest.mark.parametrize("has_storage", [True, False])
+@pytest.mark.parametrize("fault", ["no TOML", "no such version", "no file"])
+async def test_a_version_that_was_taken_back_stays_so_when_a_worker_starts(
+    new_worker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_storage: bool, fault: str
+) -> None:
+    """Also where the file of labels is wrong then."""
+    path, labels = tmp_path / "agents/support.md", tmp_path / "agents/labels.toml"
+    if not has_storage:
+        monkeypatch.delenv("MULLIGAN_CONTENT_DIR")
+    code = {"look_up": agent_file_parts.look_up}
+    path.write_text("---\nmodel: openai:m\n---\nGood.")
+    (tmp_path / "agents/other.md").write_text("---\nmodel: openai:m\n---\nOther.")
+    good = digest_of(path.read_bytes())
+    _, folder = await new_worker(**code)
+    path.write_text("---\nmodel: openai:m\n---\nBad.")
+    labels.write_text(f'[support]\nproduction = "{good}"')
+    await folder.load()
+    assert folder.problems == []
+    if fault == "no TOML":
+        labels.write_text(f'[support]\nproduction = "{good}')
+    elif fault == "no such version":
+        labels.write_text(f'[support]\nproduction = "{DIGEST}"')
+    else:
+        labels.unlink()
+        labels.mkdir()
+    loaded, folder = await new_worker(**code)
+    versions = AgentVersions(loaded.registry, configured_content_store())
+    if has_storage:
+        assert "stay as they were." in folder.problems[0]
+        chosen = await versions.chosen("support", None, "c")
+        assert chosen is not None
+        assert chosen[0].instructions == "Good."
+    else:
+        assert "are not known, so that its runs begin with a version that they name alone." in folder.problems[0]
+        for wanted in (None, "production"):
+            with pytest.raises(StorageError, match='labels of the agent "support" are not known'):
+                await versions.chosen("support", wanted, "c")
+    if has_storage or fault != "no file":  # one that cannot be read may name any agent
+        assert await versions.chosen("other", None, "c") is not None
+    current = await versions.chosen("support", "current", "c")
+    assert current is not None
+    assert current[0].instructions == "Bad."
+    if labels.is_dir():
+        labels.rmdir()
+    labels.write_text("")  # now nothing is taken back, and the storage forgets it too
+    await folder.load()
+    labels.write_text("[support")
+    loaded, folder = await new_worker(**code)
+    if has_storage:
+        assert await folder.store.labels("support") == []
+    labels.write_text("")
+    await folder.load()
+    chosen = await AgentVersions(loaded.registry, configured_content_store()).chosen("support", None, "c")
+    assert chosen is not None
+    assert chosen[0].instructions == "Bad."
