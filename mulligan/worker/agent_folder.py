@@ -76,8 +76,8 @@ class AgentFolder:
 
     @property
     def labels(self) -> Mapping[str, Sequence[Label]]:
-        """The labels of each agent."""
-        return self._registry.files.labels
+        """The labels of each agent that has some."""
+        return {name: labels for name, labels in self._registry.files.labels.items() if labels}
 
     async def load(self) -> None:
         """Read the folder, and serve what is right in it."""

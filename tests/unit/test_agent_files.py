@@ -6,7 +6,6 @@ import json
 import re
 import sys
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -161,8 +160,13 @@ def test_any_front_matter_is_an_agent_whose_facts_can_be_pinned_or_a_fault_with_
 @given(st.text("!<>&*[]{}:-?|'\"#.0x_e+\n bintofl1a\ud800", max_size=40))
 def test_any_yaml_is_a_mapping_or_a_fault_with_a_line(text: str) -> None:
     for value in (text, f"max_steps: {text}", f"max_cost: !!float {text}", f"max_steps: !!int {text}"):
-        with suppress(FileFault):
-            file_of(f"model: openai:m\n{value}".encode("utf-8", "replace").decode())
+        fields = f"model: openai:m\n{value}".encode("utf-8", "replace").decode()
+        line = 1
+        try:
+            file_of(fields)
+        except FileFault as fault:
+            line = fault.line
+        assert 1 <= line <= len(fields.splitlines()) + 4
 
 
 @pytest.mark.parametrize(
