@@ -25,20 +25,27 @@ async def served_agent(services: Services, context: RunContext) -> Agent:
     """
     agent = await services.agents.find(context)
     if agent is None:
-        try:
-            queues = await other_queues(services)
-        except RPCError:
-            queues = []  # the workflow tries its own queue again
-        raise decline(services, context.agent, queues)
+        raise await decline_here(services, unknown_agent(services, context.agent))
     return agent
+
+
+async def decline_here(services: Services, text: str) -> ApplicationError:
+    """The error of an activity of an open run that has done nothing. `text`: what this worker lacks."""
+    try:
+        queues = await other_queues(services)
+    except RPCError:
+        queues = []  # the workflow tries its own queue again
+    return _declined(text, queues)
 
 
 def decline(services: Services, name: str, queues: list[str]) -> ApplicationError:
     """The error of an activity that has done nothing. `queues`: the task queues of workers that may serve the agent."""
+    return _declined(unknown_agent(services, name), queues)
+
+
+def _declined(text: str, queues: list[str]) -> ApplicationError:
     # Benign: nobody has to act on it, so the worker logs no traceback.
-    return ApplicationError(
-        unknown_agent(services, name), queues, type=AGENT_NOT_SERVED, category=ApplicationErrorCategory.BENIGN
-    )
+    return ApplicationError(text, queues, type=AGENT_NOT_SERVED, category=ApplicationErrorCategory.BENIGN)
 
 
 def unknown_agent(services: Services, name: str) -> str:

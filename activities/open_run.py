@@ -104,7 +104,7 @@ class OpenRunActivity:
         """
         name, versions = request.agent, self.services.agents.versions
         if (pinned := pinned_version(run_input)) is not None:
-            if (agent := await versions.agent_of(name, pinned)) is not None:
+            if (agent := await versions.agent_of(name, pinned, begins=True)) is not None:
                 return agent, pinned
         else:
             conversation = prompt_cache_key(activity.info().workflow_id or "", request.conversation, run_input)

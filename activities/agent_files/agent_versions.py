@@ -6,12 +6,14 @@ from collections import OrderedDict
 
 from mulligan.activities.agent_files.agent_file import DIGEST
 from mulligan.activities.agent_files.build_agent import former_version
+from mulligan.activities.agent_files.labels import is_version
 from mulligan.activities.agent_files.served_files import FileVersion
 from mulligan.activities.agent_files.version_store import VersionStore
 from mulligan.activities.registry import Registry
 from mulligan.activities.run_data.query_workflow import query_this_workflow
 from mulligan.agent import Agent
 from mulligan.client.content_store import ContentStore, MissingContentError
+from mulligan.client.stored_files import StorageError
 from mulligan.errors import InvalidRunInputError
 from mulligan.schema.cut_text import beginning
 from mulligan.wire.agent_version import CURRENT, LEAST_DIGITS, VERSION_QUERY, AgentVersion, VersionRequest
@@ -42,7 +44,9 @@ class AgentVersions:
 
         Raises:
             InvalidRunInputError: there is no such version or label.
-            StorageError: the content storage does not answer.
+            StorageError: the content storage does not answer; or it does not have the labels of the agent, whose file is
+                wrong, so that which version has been taken back is not known here. The activity is tried again, perhaps by
+                another worker.
         """
         files, declared = self._registry.files, self._registry.declared.get(name)
         if declared is not None and wanted not in (None, CURRENT):
@@ -52,6 +56,11 @@ class AgentVersions:
             )
         if declared is not None or name not in files.current:
             return None if declared is None else (declared, None)
+        if name in files.unlabelled and not (wanted and is_version(wanted)):
+            raise StorageError(
+                f'The labels of the agent "{name}" are not known on this worker, as labels.toml was wrong when it started: '
+                'see its warnings. Until it is repaired, runs begin that name a "version" by its digest, or "current".'
+            )
         label = files.label_for(name, wanted, conversation)
         digits = label.version if label else wanted
         version = files.current[name] if digits is None else files.find(name, digits)
@@ -59,6 +68,7 @@ class AgentVersions:
             version = await self._stored(name, digits)
         if version is None:
             raise InvalidRunInputError(self._unknown(name, wanted or digits or ""))
+        self._check_whole(name, version)
         file = version.file
         pinned = AgentVersion(digest=file.digest, label=label.name if label else "", share=label.share if label else "")
         if self._store.is_there:
@@ -67,10 +77,16 @@ class AgentVersions:
             pinned.text = file.text
         return version.agent, pinned
 
-    async def agent_of(self, name: str, version: AgentVersion) -> Agent | None:
+    async def agent_of(self, name: str, version: AgentVersion, *, begins: bool = False) -> Agent | None:
         """The agent of a version that a run has pinned; None: it cannot be built here.
 
+        Args:
+            name: The agent's name.
+            version: The version.
+            begins: Whether a run begins with it: what the run pins is of what the agent has now.
+
         Raises:
+            InvalidRunInputError: a run begins with it, but something that it names is not on this worker.
             MissingContentError: it is in a content storage that this worker does not have.
             StorageError: the content storage does not answer.
         """
@@ -84,6 +100,8 @@ class AgentVersions:
                 f"The version {version.digest[:12]} of the agent {name!r} is not in this worker's content storage: set "
                 "MULLIGAN_CONTENT_DIR, or MULLIGAN_EXTERNAL_STORAGE, as on the worker that has opened the run."
             )
+        if known is not None and begins:
+            self._check_whole(name, known)
         return known.agent if known is not None else None
 
     async def find(self, context: RunContext) -> Agent | None:
@@ -101,6 +119,18 @@ class AgentVersions:
             return known.agent
         request = VersionRequest(conversation=context.conversation, agent=name)
         return await self.agent_of(name, await query_this_workflow(VERSION_QUERY, request, AgentVersion))
+
+    def _check_whole(self, name: str, version: FileVersion) -> None:
+        """Check that a run can begin with a version.
+
+        Raises:
+            InvalidRunInputError: something that it names is not on this worker.
+        """
+        if version.missing:
+            raise InvalidRunInputError(
+                f'No run can begin with the version {version.file.digest[:12]} of the agent "{name}" on this worker: '
+                f"{version.missing}."
+            )
 
     def _known(self, name: str, digest: str) -> FileVersion | None:
         if (served := self._registry.files.find(name, digest)) is not None:

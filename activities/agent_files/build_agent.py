@@ -13,6 +13,7 @@ from mulligan.activities.agent_files.yaml_fields import FileFault
 from mulligan.agent import Agent
 from mulligan.errors import DeclarationError
 from mulligan.model_name import ModelName
+from mulligan.schema.error_text import error_text, type_name
 
 logger = logging.getLogger("mulligan.agents")
 
@@ -23,19 +24,16 @@ def build_agent(file: AgentFile, parts: NamedParts, source: str) -> Agent:
     Raises:
         FileFault: it names something that no loaded module declares, or options that do not go together.
     """
-    front_matter = file.front_matter
-    for key, names, known in (
-        ("tools", front_matter.tools, parts.tools),
-        ("mcp", front_matter.mcp, parts.servers),
-        ("features", front_matter.other_features, parts.features),
-    ):
-        for name in names:
-            if fault := known.fault(name):
-                raise FileFault(file.line_of(name, under=key), fault)
+    if fault := _missing(file, parts):
+        raise fault
     try:
         return agent_of(file, parts, source)
     except (DeclarationError, TypeError) as error:
+        # A feature that lacks an option is a TypeError.
         text = str(error).partition(f"agent {file.name!r}")[2].lstrip(":, ").rstrip(".") or str(error).rstrip(".")
+        raise FileFault(file.line_of(text), text) from None
+    except Exception as error:  # noqa: BLE001 - features of users' modules are checked too; one file must not stop the others
+        text = f"the agent cannot be built: {type_name(error)}: {error_text(error)}".rstrip(".")
         raise FileFault(file.line_of(text), text) from None
 
 
@@ -61,14 +59,35 @@ def agent_of(file: AgentFile, parts: NamedParts, source: str) -> Agent:
     return agent
 
 
+def _missing(file: AgentFile, parts: NamedParts) -> FileFault | None:
+    """The fault of the first name in a file by which nothing can be meant here."""
+    front_matter = file.front_matter
+    for key, names, known in (
+        ("tools", front_matter.tools, parts.tools),
+        ("mcp", front_matter.mcp, parts.servers),
+        ("features", front_matter.other_features, parts.features),
+    ):
+        for name in names:
+            if fault := known.fault(name):
+                return FileFault(file.line_of(name, under=key), fault)
+    return None
+
+
 def former_version(name: str, text: str, parts: NamedParts) -> FileVersion | None:
     """A version that was served once, with what loaded modules still declare of it; None: it cannot be built here."""
     try:
         file = parse_agent_file(name, text.encode())
-        return FileVersion(file, agent_of(file, parts, f"{name}.md"))
-    except (FileFault, DeclarationError, TypeError) as error:
+        fault = _missing(file, parts)
+        version = FileVersion(file, agent_of(file, parts, f"{name}.md"), "" if fault is None else str(fault))
+    except Exception as error:  # noqa: BLE001 - as in build_agent
         logger.warning("A former version of the agent %r cannot be served here: %s", name, error)
         return None
+    if version.missing:
+        logger.warning(
+            "The version %s of the agent %r lacks something here, so that only runs that have begun with it go on: %s",
+            file.digest[:12], name, version.missing,
+        )  # fmt: skip
+    return version
 
 
 def check_endpoints_of(file: AgentFile, agent: Agent, endpoints: Container[str]) -> None:

@@ -28,7 +28,10 @@ from mulligan.tool import Tool
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 Names = Annotated[list[Name], Field(max_length=200)]
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+MOST_SECONDS = 315_360_000.0
+"""Ten years: with more, times could no longer be computed."""
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Seconds = Annotated[Number, Field(ge=0, le=MOST_SECONDS)]
 Count = Annotated[int, Field(ge=1)]
 _NOT_IN_FILES = (Model, Tool, timedelta)
 """Types of options that code alone can give: a file has the other types that an option takes."""
@@ -48,15 +51,15 @@ class Reasoning(_Strict):
 class ModelSettings(_Strict):
     """Settings of the model calls: those of a provider's that name no place and identify nobody."""
 
-    temperature: float | None = None
-    top_p: float | None = None
+    temperature: Number | None = None
+    top_p: Number | None = None
     top_k: int | None = None
     seed: int | None = None
     max_tokens: Count | None = None
     max_completion_tokens: Count | None = None
     max_output_tokens: Count | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
+    presence_penalty: Number | None = None
+    frequency_penalty: Number | None = None
     reasoning: Reasoning | None = None
     reasoning_effort: str | None = None
     verbosity: str | None = None
@@ -76,7 +79,9 @@ def _options(kind: type[AgentFeature]) -> Any:
 
 
 def _in_file(hint: Any) -> Any:
-    """The type of an option without what code alone can give."""
+    """The type of an option without what code alone can give. Numbers that may have fractions are seconds."""
+    if hint is float:
+        return Seconds
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         return Union[tuple(_in_file(each) for each in arguments if each not in _NOT_IN_FILES)]  # noqa: UP007
@@ -128,12 +133,12 @@ class FrontMatter(_Strict):
     max_depth: Annotated[int, Field(ge=0)] | None = None
     max_sub_runs: Annotated[int, Field(ge=0)] | None = None
     max_handoffs: Annotated[int, Field(ge=0)] | None = None
-    max_cost: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    max_cost: Annotated[Number, Field(gt=0)] | None = None
     """USD."""
     client_instructions: ClientInstructions | None = None
     parallel_tool_calls: bool | None = None
-    model_timeout: Seconds | None = None
-    model_patience: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    model_timeout: Annotated[Seconds, Field(gt=0)] | None = None
+    model_patience: Seconds | None = None
     """Seconds."""
     model_attempts: Count | None = None
     model_settings: ModelSettings | None = None

@@ -42,6 +42,11 @@ class Label:
         return float(self.share.removesuffix("%") or 0)
 
 
+def is_version(text: str) -> bool:
+    """Whether a text names a version by itself, without a label."""
+    return text == CURRENT or _VERSION.fullmatch(text) is not None
+
+
 def parse_labels(text: str) -> dict[str, list[Label]]:
     """The labels of each agent, in the order of the file.
 
@@ -50,7 +55,7 @@ def parse_labels(text: str) -> dict[str, list[Label]]:
     """
     try:
         tables = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         at = re.search(r"at line (\d+)", str(error))
         reason = re.sub(r" \(at .*\)", "", str(error))
         raise FileFault(int(at[1]) if at else text.count("\n") + 1, f"it is no TOML: {reason}") from None

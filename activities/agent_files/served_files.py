@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,10 +14,15 @@ from mulligan.wire.agent_version import CURRENT, LEAST_DIGITS
 
 @dataclass(frozen=True)
 class FileVersion:
-    """A version of an agent's file, and the agent that it describes."""
+    """A version of an agent's file, and the agent that it describes.
+
+    `missing`: what the file names and this worker does not have, as a sentence; "": nothing. A version that lacks something
+    is for runs that have pinned it only: no run begins with it.
+    """
 
     file: AgentFile
     agent: Agent
+    missing: str = ""
 
 
 @dataclass(frozen=True)
@@ -25,13 +30,15 @@ class ServedFiles:
     """The newest version of each agent by the agent's name, and its labels.
 
     `labelled`: the versions that labels name; `former`: those that this process has served before. Both by the name of the
-    agent and the digest.
+    agent and the digest. `labels` has each agent whose labels are known, whether it has any. `unlabelled`: the agents whose
+    labels are not: runs of them begin with versions that they name alone.
     """
 
     current: Mapping[str, FileVersion] = field(default_factory=dict)
     labels: Mapping[str, Sequence[Label]] = field(default_factory=dict)
     labelled: Mapping[tuple[str, str], FileVersion] = field(default_factory=dict)
     former: Mapping[tuple[str, str], FileVersion] = field(default_factory=dict)
+    unlabelled: Container[str] = ()
 
     def listed(self, agent: str) -> dict[str, Any]:
         """What a list of agents shows of one: its version and its labels; {} if it is no file."""

@@ -1,4 +1,4 @@
-"""The versions of agents' files in the content storage: each by its digest, and a list of them for each agent.
+"""The versions of agents' files in the content storage: each by its digest, a list of them for each agent, and its labels.
 
 They are there under names that no tenant can have, so that what a client stores is never taken for an agent.
 """
@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from mulligan.activities.agent_files.labels import Label
 from mulligan.client.content_store import ChangedContentError, ContentStore, MissingContentError
 
 MOST_LISTED = 1_000
@@ -87,6 +88,28 @@ class VersionStore:
             now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
             listed = [*(each for each in listed if each.digest != digest), ListedVersion(digest, now)]
         await contents.put_named("list", _written(listed[-MOST_LISTED:]))
+
+    async def labels(self, agent: str) -> list[Label] | None:
+        """The labels of an agent that were right last, each with line 1; None: none were ever stored.
+
+        Raises:
+            StorageError: the storage cannot be read.
+        """
+        contents, data = self._of(agent), None
+        with suppress(ChangedContentError):
+            data = await contents.get_named("labels") if contents is not None else None
+        if data is None:
+            return None
+        return [Label(each["label"], each["version"], each.get("share", ""), 1) for each in json.loads(data)]
+
+    async def put_labels(self, agent: str, labels: Sequence[Label]) -> None:
+        """Store the labels of an agent in place of those before.
+
+        Raises:
+            StorageError: it cannot be written.
+        """
+        if (contents := self._of(agent)) is not None:
+            await contents.put_named("labels", json.dumps([each.listed for each in labels]).encode())
 
     def _of(self, agent: str) -> ContentStore | None:
         return None if self._contents is None else self._contents.of(_OWNER.format(agent=agent))

@@ -19,6 +19,8 @@ class Place(NamedTuple):
     text: str | None = None
 
 
+MOST_BITS = 63
+"""Of an integer."""
 _PLAIN = {f"tag:yaml.org,2002:{kind}" for kind in ("int", "float", "bool", "null")}
 
 
@@ -100,8 +102,15 @@ class _Fields:
         return fields
 
     def _scalar(self, node: ScalarNode) -> Any:
+        line = self._first_line + node.start_mark.line
         if node.tag in _PLAIN:
-            return self._loader.construct_object(node)
+            try:
+                value = self._loader.construct_object(node)
+            except (ValueError, LookupError, ArithmeticError):  # a tag such as `!!int` may stand before any text
+                raise FileFault(line, f"{node.value[:60]!r} is no value of its type") from None
+            if isinstance(value, int) and value.bit_length() > MOST_BITS:
+                raise FileFault(line, f"the number {node.value[:60]} is too large")
+            return value
         if not node.tag.startswith("tag:yaml.org,2002:") or node.tag.startswith("tag:yaml.org,2002:python"):
             raise FileFault(self._first_line + node.start_mark.line, f"it has the tag {node.tag[:80]}")
         return node.value  # a date is a text too

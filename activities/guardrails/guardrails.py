@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -11,8 +12,9 @@ from typing import Any
 from pydantic import JsonValue, TypeAdapter
 from pydantic_core import to_jsonable_python
 from temporalio import activity
+from temporalio.exceptions import ApplicationError
 
-from mulligan.activities.agent_not_served import served_agent
+from mulligan.activities.agent_not_served import decline_here, served_agent
 from mulligan.activities.answers.failure_policy import apply_policy, policy_for
 from mulligan.activities.answers.size_limits import ARGUMENTS_BYTES
 from mulligan.activities.heartbeat import heartbeating
@@ -32,6 +34,7 @@ from mulligan.wire.guardrails import CHECK_INPUT, CHECK_OUTPUT, Checked, CheckIn
 from mulligan.wire.model_call import RejectedAnswer
 from mulligan.wire.shorten import json_size
 
+logger = logging.getLogger("mulligan.guardrails")
 _MESSAGES: TypeAdapter[list[Message]] = TypeAdapter(list[Message])
 
 
@@ -60,12 +63,13 @@ class GuardrailActivities:
         """Call the input guardrails, all at once, each with a conversation of its own.
 
         Raises:
-            ApplicationError: this worker does not serve the agent; or the conversation could not be read now.
+            ApplicationError: this worker does not serve the agent, or not its guardrails; or the conversation could not be
+                read now.
         """
         agent = await served_agent(self.services, request.where)
         declared = agent.feature(Guardrails)
-        if declared is None:
-            return Checked()
+        if declared is None or not declared.input:
+            raise await self._declined(agent, "input guardrails")
         async with heartbeating() as heartbeat:
             provider = self.services.providers.of(request.model)
             async with conversation_of(request, provider, self.services, heartbeat) as conversation:
@@ -81,12 +85,12 @@ class GuardrailActivities:
         """Call the validators, one after the other, then the output guardrails, all at once.
 
         Raises:
-            ApplicationError: this worker does not serve the agent.
+            ApplicationError: this worker does not serve the agent, or not its guardrails.
         """
         agent = await served_agent(self.services, request.where)
         declared, started = agent.feature(Guardrails), time.time()
-        if declared is None:
-            return OutputChecked()
+        if declared is None or not (declared.output or declared.validators):
+            raise await self._declined(agent, "output guardrails and validators")
         calls = _Calls(self.services, agent, request, request.metadata, declared.timeout)
         async with heartbeating():
             try:
@@ -97,6 +101,15 @@ class GuardrailActivities:
         if refusal is not None or as_json == request.value:
             return OutputChecked(refusal=refusal)
         return OutputChecked(is_changed=True, value=as_json)
+
+    async def _declined(self, agent: Agent, what: str) -> ApplicationError:
+        """The error of a check whose functions this worker lacks, though the run has pinned that they are called."""
+        # Without a warning, nobody would see what the run waits for: the functions that the agent was declared with.
+        text = (
+            f"The {what} of this run are not on this worker: here, the agent {agent.name!r} is declared without them."
+        )
+        logger.warning("%s The run waits for a worker that has them.", text)
+        return await decline_here(self.services, text)
 
     async def _rejected(
         self, agent: Agent, declared: Guardrails, request: CheckOutput, refused: _Refused, started: float

@@ -90,6 +90,8 @@ class Case(BaseModel):
     def run_input(self, **update: Any) -> RunInput:
         """The input of a run with the same task, by the agent as it is declared now, whose calls get the recorded results.
 
+        It names no `version`: an agent that is a file works by the version that is served now, not by that of the case.
+
         Args:
             update: Other fields of the input.
         """
@@ -98,7 +100,7 @@ class Case(BaseModel):
             for digest, outcomes in records_of(self.steps, self.messages).items()
         }
         forked = ForkedFrom(workflow_id=self.id, run_id=self.run_id, step=1, records=records)
-        return self.input.model_copy(update={"forked_from": forked, **update})
+        return self.input.model_copy(update={"forked_from": forked, "version": None, **update})
 
 
 def parse_case(data: bytes, source: str) -> Case:

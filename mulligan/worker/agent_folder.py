@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from mulligan.activities.agent_files.agent_file import parse_agent_file
+from mulligan.activities.agent_files.agent_file import digest_of, parse_agent_file
 from mulligan.activities.agent_files.build_agent import build_agent, check_endpoints_of, former_version
 from mulligan.activities.agent_files.labels import LABELS_FILE, MOST_LABELS_BYTES, Label, parse_labels
 from mulligan.activities.agent_files.served_files import FileVersion, ServedFiles
@@ -25,6 +25,7 @@ from mulligan.client.settings import settings
 from mulligan.client.stored_files import StorageError
 from mulligan.errors import DeclarationError
 from mulligan.extras import require_extra
+from mulligan.schema.cut_text import beginning
 from mulligan.schema.error_text import error_text, type_name
 from mulligan.worker.all_endpoints import all_endpoints
 from mulligan.worker.read_agent_folder import SUFFIX, AgentFolderContents, Look, look_at, read_agent_folder
@@ -38,6 +39,8 @@ SECONDS_BETWEEN_TRIES = 10.0
 """Until what was wrong is tried again: another worker may have stored a version meanwhile."""
 SECONDS_OF_USE = 3_600.0
 """How often the versions that are served are stored again, so that jobs that delete old content keep them."""
+
+_NOT_KNOWN = "are not known, so that its runs begin with a version that they name alone."
 
 
 class AgentFolder:
@@ -73,8 +76,8 @@ class AgentFolder:
 
     @property
     def labels(self) -> Mapping[str, Sequence[Label]]:
-        """The labels of each agent."""
-        return self._registry.files.labels
+        """The labels of each agent that has some."""
+        return {name: labels for name, labels in self._registry.files.labels.items() if labels}
 
     async def load(self) -> None:
         """Read the folder, and serve what is right in it."""
@@ -183,10 +186,12 @@ class AgentFolder:
                 if fault is not None:
                     raise fault
                 version = self._version(name, contents)
-            except FileFault as wrong:
-                fault = wrong
+            except Exception as error:  # noqa: BLE001 - whatever it is, the other agents are served
+                fault = (
+                    error if isinstance(error, FileFault) else FileFault(1, f"{type_name(error)}: {error_text(error)}")
+                )
                 if name not in self._registry.declared:
-                    version = before.current.get(name) or await self._last_served(name)
+                    version = before.current.get(name) or await self._last_served(name, contents)
                 problems.append(self._problem(f"{name}{SUFFIX}", fault, name, version))
             if version is not None:
                 current[name] = version
@@ -204,23 +209,37 @@ class AgentFolder:
         if name in self._registry.declared:
             raise FileFault(1, f"a loaded module declares an agent {name!r} too, which is served; rename the file")
         file = parse_agent_file(name, contents.files[name])
-        if (known := self._registry.files.find(name, file.digest)) is not None:
-            agent = known.agent
-        else:
-            agent = build_agent(file, self._registry.parts, str(self.path / f"{name}{SUFFIX}"))
+        known = self._registry.files.find(name, file.digest)
+        if known is None or known.missing:
+            known = FileVersion(file, build_agent(file, self._registry.parts, str(self.path / f"{name}{SUFFIX}")))
+        self._check_names(known, contents)
+        return known
+
+    def _check_names(self, version: FileVersion, contents: AgentFolderContents) -> None:
+        """Check that a run can begin with a version: that all of what its file names is here.
+
+        Raises:
+            FileFault: something is not.
+        """
+        file, agent = version.file, version.agent
+        if version.missing:
+            raise FileFault(1, version.missing)
         check_endpoints_of(file, agent, self._endpoints)
         for target in agent.handoff_names:
             if target not in self._registry.declared and target not in contents.names:
                 text = f"handoffs names {target[:80]!r}, but there is no agent of that name"
                 raise FileFault(file.line_of(text), text)
-        return FileVersion(file, agent)
 
-    async def _last_served(self, name: str) -> FileVersion | None:
-        """The version that workers served before this process began."""
+    async def _last_served(self, name: str, contents: AgentFolderContents) -> FileVersion | None:
+        """The version that workers served last before this process began, of those with which a run can begin here."""
         with suppress(StorageError):
             for listed in (await self.store.listed(name))[::-1]:
-                if (version := await self._read_version(name, listed.digest)) is not None:
-                    return version
+                if listed.digest == digest_of(contents.files.get(name, b"")):
+                    continue  # it is the one with the fault
+                with suppress(FileFault):
+                    if (version := await self._read_version(name, listed.digest)) is not None:
+                        self._check_names(version, contents)
+                        return version
         return None
 
     async def _read_version(self, name: str, digest: str) -> FileVersion | None:
@@ -229,6 +248,7 @@ class AgentFolder:
 
     async def _labelled(self, contents: AgentFolderContents, files: ServedFiles, problems: list[str]) -> ServedFiles:
         """Add the labels and their versions. Where the file of labels is wrong, those before stay."""
+        files = await self._with_stored_labels(files, contents)
         fault = contents.faults.get(LABELS_FILE)
         text = (contents.labels or b"").decode(errors="replace")
         try:
@@ -238,37 +258,58 @@ class AgentFolder:
                 raise FileFault(1, f"the file is larger than {MOST_LABELS_BYTES:,} bytes")
             wanted = parse_labels(text)
         except FileFault as wrong:
-            problems.append(
-                f"{self.path / LABELS_FILE}, line {wrong.line}: {wrong.text}. The labels stay as they were."
-            )
-            return files
-        labels, labelled = dict[str, Sequence[Label]](), dict(files.labelled)
+            # What cannot be read may name any agent.
+            unlabelled = sorted(name for name in files.current.keys() - files.labels if fault is wrong or name in text)
+            names = beginning(", ".join(unlabelled), 300)
+            rest = f"The labels of {names} {_NOT_KNOWN} Others stay" if names else "The labels stay"
+            problems.append(f"{self.path / LABELS_FILE}, line {wrong.line}: {wrong.text}. {rest} as they were.")
+            return replace(files, unlabelled=unlabelled)
+        labels, labelled = dict[str, Sequence[Label]](dict.fromkeys(files.current, ())), dict(files.labelled)
+        unlabelled = []
         for name, of_agent in wanted.items():
             try:
                 if name not in files.current:
                     raise FileFault(of_agent[0].line if of_agent else 1, f"no file {name[:80]}{SUFFIX} is served")
                 for label in of_agent:
-                    version = await self._version_of_label(name, label, files)
+                    version = await self._version_of_label(name, label, files, contents)
                     labelled[name, version.file.digest] = version
                 labels[name] = of_agent
             except FileFault as wrong:
-                labels[name] = files.labels.get(name, ())
+                labels.pop(name, None)
+                if name in files.labels:
+                    labels[name] = files.labels[name]
+                else:
+                    unlabelled.append(name)
+                rest = "stay as they were." if name in labels else _NOT_KNOWN
                 problems.append(
-                    f"{self.path / LABELS_FILE}, line {wrong.line}: {wrong.text}. The labels of {name[:80]!r} stay as they "
-                    "were."
+                    f"{self.path / LABELS_FILE}, line {wrong.line}: {wrong.text}. The labels of {name[:80]!r} {rest}"
                 )
         named = {
             key: each
             for key, each in labelled.items()
             if any(key[1].startswith(label.version) for label in labels.get(key[0], ()))
         }
-        return replace(files, labels=labels, labelled=named)
+        return replace(files, labels=labels, labelled=named, unlabelled=unlabelled)
 
-    async def _version_of_label(self, name: str, label: Label, files: ServedFiles) -> FileVersion:
+    async def _with_stored_labels(self, files: ServedFiles, contents: AgentFolderContents) -> ServedFiles:
+        """Add the labels that were right last before this process began, of agents whose labels it does not know."""
+        labels, labelled = dict(files.labels), dict(files.labelled)
+        for name in files.current.keys() - files.labels:
+            with suppress(StorageError, FileFault):
+                if (of_agent := await self.store.labels(name)) is not None:
+                    versions = [await self._version_of_label(name, label, files, contents) for label in of_agent]
+                    labels[name] = of_agent
+                    labelled |= {(name, each.file.digest): each for each in versions}
+                    self._stored = replace(self._stored, labels={**self._stored.labels, name: of_agent})
+        return replace(files, labels=labels, labelled=labelled)
+
+    async def _version_of_label(
+        self, name: str, label: Label, files: ServedFiles, contents: AgentFolderContents
+    ) -> FileVersion:
         """The version that a label names.
 
         Raises:
-            FileFault: it is not known.
+            FileFault: it is not known, or no run can begin with it here.
         """
         if (version := files.find(name, label.version)) is not None:
             return version
@@ -281,6 +322,11 @@ class AgentFolder:
         if stored is None:
             hint = "" if self.store.is_there else ": set MULLIGAN_CONTENT_DIR, so that workers have former versions"
             raise FileFault(label.line, f"{label.name!r} of {name!r}: no version {label.version[:12]!r} is known{hint}")
+        try:
+            self._check_names(stored, contents)
+        except FileFault as fault:
+            text = f"{label.name!r} of {name!r}: the version {label.version[:12]} cannot be served: {fault.text}"
+            raise FileFault(label.line, text) from None
         return stored
 
     async def _store(self) -> None:
@@ -296,6 +342,9 @@ class AgentFolder:
         for key, version in files.labelled.items():
             if key not in stored.labelled:
                 await self.store.put(key[0], version.file.text)
+        for name, labels in files.labels.items():
+            if name not in stored.labels or [*labels] != [*stored.labels[name]]:
+                await self.store.put_labels(name, labels)
         self._stored, self._stored_at = files, time.monotonic()
 
     def _tell_changes(self, files: ServedFiles) -> None:

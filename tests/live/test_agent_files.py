@@ -168,6 +168,16 @@ async def test_a_worker_that_starts_with_a_wrong_file_serves_the_version_before(
         assert instructions_of(await desk.run()) == ["You are right."]
 
 
+async def test_a_file_with_which_something_unforeseen_happens_stops_no_worker_and_no_other_agent(desk: Desk) -> None:
+    desk.write("You are right.")
+    desk.write("You have a bug.", "features: [faulty]", name="other")
+    async with desk.worker() as files:
+        assert "line 1: the agent cannot be built: ZeroDivisionError" in files.problems[0]
+        desk.write("You are newer.")
+        await desk.until_served("You are newer.")
+        assert files.served == ["support"]
+
+
 async def test_a_half_written_file_is_not_read(desk: Desk) -> None:
     """It is a right file, but for what is not written yet."""
     desk.write("You are right.")

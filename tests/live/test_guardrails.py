@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sys
 import uuid
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
-from mulligan import DeclarationError, Guardrails, StructuredOutputValidationError
+from mulligan import Agent, DeclarationError, Guardrails, StructuredOutputValidationError
 from mulligan.trace_view.history import chain
 from mulligan.trace_view.history_spans import spans_of
 from mulligan.worker.loading import load
@@ -103,6 +108,55 @@ async def test_a_validator_with_a_bug_fails_the_run_with_a_sentence_that_quotes_
     ran = await school.run([query("BUG", "q1")], agent="analyst")
     assert isinstance(ran.error, StructuredOutputValidationError)
     assert ran.error.message == "The validator `only_select` failed with KeyError."
+
+
+@pytest.mark.parametrize("what", ["input", "output", "validators"])
+@pytest.mark.parametrize("has_others", [False, True])
+async def test_a_worker_without_the_guardrails_of_a_run_lets_nothing_pass(
+    lab: Lab,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    what: str,
+    has_others: bool,
+) -> None:
+    """It declines the check, and a worker that has them decides."""
+    monkeypatch.setenv("MULLIGAN_GRACE_SECONDS", "0.5")
+    at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, f"guarded-{uuid.uuid4().hex[:6]}")
+    release, began = tmp_path / "release", asyncio.Event()
+
+    async def held(_: Any, ctx: Any) -> str:
+        del ctx
+        began.set()
+        while not release.exists():
+            await asyncio.sleep(0.02)
+        if what == "validators":
+            raise KeyError("not today")
+        return "not today"
+
+    @asynccontextmanager
+    async def worker(features: Any) -> AsyncIterator[None]:
+        module = ModuleType("guarded_module")
+        vars(module)["guarded"] = Agent(name="guarded", model=MODEL, features=features)
+        monkeypatch.setitem(sys.modules, "guarded_module", module)
+        async with running_worker(at.client, load(["guarded_module"]), at.telemetry, at.task_queue):
+            yield
+
+    given: Any = {what: [held], "timeout": 60}
+    others: Any = [Guardrails(output=[str]) if what == "input" else Guardrails(input=[str])] if has_others else []
+    async with worker([Guardrails(**given)]):
+        handle = await at.start([Turn("Yes.")], agent="guarded")
+        await began.wait()
+    async with worker(others):
+        while "of this run are not on this worker" not in caplog.text:
+            await asyncio.sleep(0.05)
+    release.touch()
+    async with worker([Guardrails(**given)]):
+        ran = await at.look(handle)
+    if what == "validators":
+        assert "The validator `held` failed" in str(ran.error)
+    else:
+        assert (ran.result["status"], ran.result["output"]) == ("refused", None)
 
 
 def test_wrong_declarations_are_refused() -> None:

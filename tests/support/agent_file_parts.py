@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from mulligan import Agent, McpServer, Skills, ToolContext, tool
+from mulligan import Agent, Guarded, McpServer, Skills, ToolContext, tool
 
 RELEASE = Path("/nonexistent")
 """The file for which `wait` waits: a test sets it."""
@@ -40,6 +40,20 @@ async def lost(order: int) -> str:
     return f"order {order} is lost"
 
 
+class Faulty(Guarded):
+    """A feature with a bug."""
+
+    @property
+    def name(self) -> str:
+        """That of a feature of Mulligan's."""
+        return "guarded"
+
+    def faults(self, agent: Agent) -> dict[str, bool]:
+        """Fail."""
+        raise ZeroDivisionError(f"division of {agent.name} by zero")
+
+
+faulty = Faulty()
 stock = McpServer("stock", command=["stock-server"])
 house_skills = Skills(Path(__file__).parent / "step_cost_skills")
 clerk = Agent(name="clerk", model="openai:nobody", instructions="You are declared in Python.", tools=[look_up])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,17 +13,30 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from mulligan import Call, ClearToolResults, Compaction, Guarded, InvalidRunInputError, RunInput, Say, Skills
-from mulligan.activities.agent_files.agent_file import AgentFile, parse_agent_file
+from mulligan.activities.agent_files.agent_file import AgentFile, digest_of, parse_agent_file
+from mulligan.activities.agent_files.agent_versions import AgentVersions
 from mulligan.activities.agent_files.build_agent import build_agent
-from mulligan.activities.agent_files.front_matter import front_matter_schema
+from mulligan.activities.agent_files.front_matter import (
+    FEATURES_IN_FILES,
+    MOST_SECONDS,
+    FrontMatter,
+    ModelSettings,
+    front_matter_schema,
+)
 from mulligan.activities.agent_files.labels import label_of, parse_labels
 from mulligan.activities.agent_files.yaml_fields import FileFault
 from mulligan.agent import Agent
+from mulligan.client.content_store import configured_content_store
+from mulligan.client.stored_files import StorageError
+from mulligan.durations import as_timedelta
 from mulligan.testing import ScriptedModel, run_agent
+from mulligan.wire.agent_version import AgentVersion
 from mulligan.worker.agent_folder import AgentFolder
-from mulligan.worker.loading import load
+from mulligan.worker.loading import LoadedModules, load
 from tests.support import agent_file_parts
 
 DIGEST = "0123456789abcdef" * 4
@@ -84,6 +98,16 @@ def test_features_may_stand_there_by_name() -> None:
         ("model: openai:m\nfeatures:\n  - Compaction:\n      at: x", "line 5: \"features[0].Compaction.at\" is \"x\""),
         ("model: openai:m\nfeatures:\n  Guarded: {act: deny}", 'line 4: "features.Guarded.act" is not a field'),
         ("model: openai:m\nhandoffs: [support]", "line 3: handoffs names the agent itself"),
+        ("model: openai:m\nmodel_timeout: 1000000000000000", 'line 3: "model_timeout" is 1000000000000000'),
+        ("model: openai:m\nmodel_patience: 1.0e+300", 'line 3: "model_patience" is 1e+300'),
+        ("model: openai:m\nmodel_timeout: 0", 'line 3: "model_timeout" is 0'),
+        ("model: openai:m\nmodel_settings: {temperature: .nan}", 'line 3: "model_settings.temperature" is NaN'),
+        ("model: openai:m\nfeatures: {Approvals: {timeout: .inf}}", 'line 3: "features.Approvals.timeout" is Infinity'),
+        ("model: openai:m\nfeatures: {Background: {timeout: 1.0e+15}}", 'line 3: "features.Background.timeout" is 1000000000000000.0'),
+        (f"model: openai:m\nmax_steps: {'9' * 5_000}", "line 3: '9999"),
+        (f"model: openai:m\nmax_steps: 0x{'9' * 5_000}", "line 3: the number 0x99"),
+        ("model: openai:m\nmax_steps: !!int ''", "line 3: '' is no value of its type"),
+        ("model: openai:m\nfeatures: [faulty]", "line 1: the agent cannot be built: ZeroDivisionError"),
         ("model: [", "line 3: the front matter is no YAML"),
         ("model: &a x\ntools: [*a]", "line 3: it has an alias"),
         ("model: !!python/object/apply:os.system [ls]", "line 2: "),
@@ -94,6 +118,55 @@ def test_features_may_stand_there_by_name() -> None:
 )  # fmt: skip
 def test_a_fault_has_its_line(front_matter: str, said: str) -> None:
     assert said in fault_of(front_matter)
+
+
+FIELDS = {*FrontMatter.model_fields} - {"model"}
+SCALARS = st.one_of(
+    st.integers(), st.floats(), st.booleans(), st.none(), st.text(max_size=9),
+    st.sampled_from(["look_up", "house_skills", "Guarded", "Compaction", "openai:m", "clerk", "support", 10**15, 1e300]),
+)  # fmt: skip
+OPTIONS = st.dictionaries(
+    st.sampled_from(sorted(FEATURES_IN_FILES)),
+    st.none()
+    | st.dictionaries(st.sampled_from(["timeout", "reminder", "at", "limit", "max_calls", "keep_steps"]), SCALARS),
+)
+SETTINGS = st.dictionaries(st.sampled_from(sorted(ModelSettings.model_fields)), SCALARS)
+FRONT_MATTER = st.dictionaries(
+    st.sampled_from(sorted(FIELDS)), SCALARS | st.lists(SCALARS | OPTIONS, max_size=3) | OPTIONS | SETTINGS, max_size=4
+)
+PARTS = load(["tests.support.agent_file_parts"]).registry.parts
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(FRONT_MATTER)
+def test_any_front_matter_is_an_agent_whose_facts_can_be_pinned_or_a_fault_with_a_line(fields: dict[str, Any]) -> None:
+    text = yaml.safe_dump({"model": "openai:m", **fields})
+    try:
+        file = file_of(text.rstrip("\n"))
+        agent = build_agent(file, PARTS, "agents/support.md")
+    except FileFault as caught:
+        fault = caught
+    else:
+        for seconds in (agent.model_timeout, agent.model_patience or 0):
+            assert 0 <= as_timedelta(seconds).total_seconds() <= MOST_SECONDS
+        json.dumps([each.facts(agent.models) for each in agent.features], allow_nan=False)
+        json.dumps(agent.model_settings, allow_nan=False)
+        return
+    assert 1 <= fault.line <= text.count("\n") + 3
+    assert str(fault).isprintable()
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text("!<>&*[]{}:-?|'\"#.0x_e+\n bintofl1a\ud800", max_size=40))
+def test_any_yaml_is_a_mapping_or_a_fault_with_a_line(text: str) -> None:
+    for value in (text, f"max_steps: {text}", f"max_cost: !!float {text}", f"max_steps: !!int {text}"):
+        fields = f"model: openai:m\n{value}".encode("utf-8", "replace").decode()
+        line = 1
+        try:
+            file_of(fields)
+        except FileFault as fault:
+            line = fault.line
+        assert 1 <= line <= len(fields.splitlines()) + 4
 
 
 @pytest.mark.parametrize(
@@ -248,6 +321,7 @@ def test_without_production_the_rest_is_the_file_as_it_is() -> None:
         (f'[support]\nb = {{version = "{DIGEST}", share = "101%"}}', "line 1: the shares"),
         (f'[support]\ncurrent = "{DIGEST}"', "line 2: 'current' cannot be a label"),
         (f'[support]\n{DIGEST[:8]} = "{DIGEST}"', "cannot be a label"),
+        (f"[support]\nb = {'9' * 5_000}", "it is no TOML: Exceeds the limit"),
         ('support = "x"', 'line 1: "support" is no table'),
     ],
 )
@@ -280,3 +354,130 @@ async def test_the_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.
         model=ScriptedModel(Say(calls=[Call("find_order", {"order": 7})]), "On Monday."),
     )
     assert run.output == "On Monday."
+
+
+@pytest.fixture
+def new_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Awaitable[tuple[LoadedModules, AgentFolder]]]:
+    """A worker that begins to serve the folder, with these things in its code."""
+    monkeypatch.setenv("MULLIGAN_CONTENT_DIR", str(tmp_path / "content"))
+    (tmp_path / "agents").mkdir()
+
+    async def begin(**code: Any) -> tuple[LoadedModules, AgentFolder]:
+        module = ModuleType("code_of_worker")
+        vars(module).update(code, __file__="code.py")
+        monkeypatch.setitem(sys.modules, "code_of_worker", module)
+        loaded = load(["code_of_worker"])
+        folder = AgentFolder(tmp_path / "agents", loaded.registry, ())
+        await folder.load()
+        return loaded, folder
+
+    return begin
+
+
+@pytest.mark.parametrize("named", ["tools: [look_up]", "mcp: [stock]", "features: [house_skills]"])
+async def test_a_version_without_something_that_its_file_names_begins_no_run(
+    new_worker: Any, tmp_path: Path, named: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither the wrong file nor an older version is served without it, also not when the folder is read again."""
+    path, parts = tmp_path / "agents/support.md", agent_file_parts
+    code = {"look_up": parts.look_up, "stock": parts.stock, "house_skills": parts.house_skills}
+    path.write_text(f"---\nmodel: openai:m\n{named}\n---\nOlder.")
+    await new_worker(**code)
+    path.write_text(f"---\nmodel: openai:m\n{named}\n---\nWhole.")
+    _, folder = await new_worker(**code)
+    assert folder.problems == []
+    loaded, folder = await new_worker()
+    for _ in range(2):
+        assert (folder.served, len(folder.problems)) == ([], 1)
+        assert "line 3: no loaded module declares a" in folder.problems[0]
+        assert folder.problems[0].endswith("The agent 'support' is not served.")
+        await folder.load()
+    digest = digest_of(path.read_bytes())
+    versions = AgentVersions(loaded.registry, configured_content_store())
+    assert await versions.agent_of("support", AgentVersion(digest=digest)) is not None  # a run that has begun goes on
+    assert f"The version {digest[:12]} of the agent 'support' lacks something here" in caplog.text
+    with pytest.raises(InvalidRunInputError, match="line 3: no loaded module declares"):
+        await versions.agent_of("support", AgentVersion(digest=digest), begins=True)
+    path.write_text("---\nmodel: openai:m\n---\nPlain.")
+    (tmp_path / "agents/labels.toml").write_text(f'[support]\nproduction = "{digest}"')
+    loaded, folder = await new_worker()
+    assert "line 2: 'production' of 'support': the version" in folder.problems[0]
+    with pytest.raises(InvalidRunInputError, match="line 3: no loaded module declares"):
+        await AgentVersions(loaded.registry, configured_content_store()).chosen("support", digest, "c")
+
+
+async def test_a_restart_with_a_wrong_file_serves_the_newest_version_that_is_whole(
+    new_worker: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "agents/support.md"
+    for text in (
+        "model: openai:m\n---\nFirst.",
+        "model: openai:m\n---\nSecond.",
+        "model: openai:m\ntools: [look_up]\n---\nX",
+    ):
+        path.write_text(f"---\n{text}")
+        await new_worker(look_up=agent_file_parts.look_up)
+    loaded, folder = await new_worker()
+    for _ in range(2):
+        assert loaded.registry.agents["support"].instructions == "Second."
+        assert "line 3: no loaded module declares a tool named 'look_up'" in folder.problems[0]
+        await folder.load()
+
+
+@pytest.mark.parametrize("has_storage", [True, False])
+@pytest.mark.parametrize("fault", ["no TOML", "no such version", "no file"])
+async def test_a_version_that_was_taken_back_stays_so_when_a_worker_starts(
+    new_worker: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_storage: bool, fault: str
+) -> None:
+    """Also where the file of labels is wrong then."""
+    path, labels = tmp_path / "agents/support.md", tmp_path / "agents/labels.toml"
+    if not has_storage:
+        monkeypatch.delenv("MULLIGAN_CONTENT_DIR")
+    code = {"look_up": agent_file_parts.look_up}
+    path.write_text("---\nmodel: openai:m\n---\nGood.")
+    (tmp_path / "agents/other.md").write_text("---\nmodel: openai:m\n---\nOther.")
+    good = digest_of(path.read_bytes())
+    _, folder = await new_worker(**code)
+    path.write_text("---\nmodel: openai:m\n---\nBad.")
+    labels.write_text(f'[support]\nproduction = "{good}"')
+    await folder.load()
+    assert folder.problems == []
+    if fault == "no TOML":
+        labels.write_text(f'[support]\nproduction = "{good}')
+    elif fault == "no such version":
+        labels.write_text(f'[support]\nproduction = "{DIGEST}"')
+    else:
+        labels.unlink()
+        labels.mkdir()
+    loaded, folder = await new_worker(**code)
+    versions = AgentVersions(loaded.registry, configured_content_store())
+    if has_storage:
+        assert "stay as they were." in folder.problems[0]
+        chosen = await versions.chosen("support", None, "c")
+        assert chosen is not None
+        assert chosen[0].instructions == "Good."
+    else:
+        assert "are not known, so that its runs begin with a version that they name alone." in folder.problems[0]
+        for wanted in (None, "production"):
+            with pytest.raises(StorageError, match='labels of the agent "support" are not known'):
+                await versions.chosen("support", wanted, "c")
+    if has_storage or fault != "no file":  # one that cannot be read may name any agent
+        assert await versions.chosen("other", None, "c") is not None
+    current = await versions.chosen("support", "current", "c")
+    assert current is not None
+    assert current[0].instructions == "Bad."
+    if labels.is_dir():
+        labels.rmdir()
+    labels.write_text("")  # now nothing is taken back, and the storage forgets it too
+    await folder.load()
+    labels.write_text("[support")
+    loaded, folder = await new_worker(**code)
+    if has_storage:
+        assert await folder.store.labels("support") == []
+    labels.write_text("")
+    await folder.load()
+    chosen = await AgentVersions(loaded.registry, configured_content_store()).chosen("support", None, "c")
+    assert chosen is not None
+    assert chosen[0].instructions == "Bad."

@@ -72,6 +72,14 @@ async def test_a_second_model_repairs_as_it_did_then() -> None:
     await replay(case, scale)
 
 
+async def test_a_case_is_run_by_the_agent_as_it_is_now() -> None:
+    """Its version was that of the run, and evaluations are of the file as it is now."""
+    case = await case_of(Agent(name="plain", model="openai:none"), "done")
+    case.input = case.input.model_copy(update={"version": "0123456789abcdef"})
+    assert case.run_input().version is None
+    assert case.run_input(version="current").version == "current"
+
+
 @pytest.mark.parametrize(("turn", "status"), [("length", "truncated"), ("refusal", "refused"), ("stop", "completed")])
 async def test_a_run_ends_as_it_did(turn: Any, status: str) -> None:
     plain = Agent(name="plain", model="openai:none")
