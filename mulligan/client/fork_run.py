@@ -270,7 +270,10 @@ async def _read_input(
     user = user or state.input.user
     point: ForkState = state.fork
     edits = fork.edits
-    messages = _with_prompt(messages, edits, point)
+    edited_prompt = _place_of_prompt(messages, point) if edits.prompt is not None else None
+    if edits.prompt is not None and edited_prompt is not None:
+        messages = [*messages]
+        messages[edited_prompt] = UserMessage.of(parse_prompt(edits.prompt))
     if edits.results:
         messages = await _with_results(client, description, messages, edits, state.input.agent)
     if edits.message is not None:
@@ -288,6 +291,8 @@ async def _read_input(
         unrecorded=fork.unrecorded,
         model=edits.model,
         instructions=edits.instructions,
+        edited_prompt=edited_prompt,
+        adds_message=edits.message is not None,
         once=state.once,
         cache_key=point.cache_key if fork.pinned else "",
         safety_identifier=inherited_identifier(state.input, user) if fork.pinned else "",
@@ -330,10 +335,8 @@ def _check_limits(run_input: RunInput, fork: Fork, point: ForkState) -> None:
         )
 
 
-def _with_prompt(messages: list[Message], edits: Edits, point: ForkState) -> list[Message]:
-    """The messages with the edited prompt in place of the first one: the last of the user's before the first step."""
-    if edits.prompt is None:
-        return messages
+def _place_of_prompt(messages: Sequence[Message], point: ForkState) -> int:
+    """The index of the first prompt, which an edited one replaces: the last message of the user's before the first step."""
     if "summary" in point.conversation:
         raise ForkError(
             f"The first prompt is not sent in step {point.step}: a compaction has summarized it. Fork at an earlier step."
@@ -343,7 +346,7 @@ def _with_prompt(messages: list[Message], edits: Edits, point: ForkState) -> lis
     at = next((index for index in reversed(range(end)) if isinstance(messages[index], UserMessage)), None)
     if at is None:
         raise ForkError("The run has no prompt that could be replaced; give a message instead.")
-    return [*messages[:at], UserMessage.of(parse_prompt(edits.prompt)), *messages[at + 1 :]]
+    return at
 
 
 async def _with_results(
