@@ -270,10 +270,7 @@ async def _read_input(
     user = user or state.input.user
     point: ForkState = state.fork
     edits = fork.edits
-    edited_prompt = _place_of_prompt(messages, point) if edits.prompt is not None else None
-    if edits.prompt is not None and edited_prompt is not None:
-        messages = [*messages]
-        messages[edited_prompt] = UserMessage.of(parse_prompt(edits.prompt))
+    messages, edited_prompt = _with_prompt(messages, edits, point)
     if edits.results:
         messages = await _with_results(client, description, messages, edits, state.input.agent)
     if edits.message is not None:
@@ -335,8 +332,10 @@ def _check_limits(run_input: RunInput, fork: Fork, point: ForkState) -> None:
         )
 
 
-def _place_of_prompt(messages: Sequence[Message], point: ForkState) -> int:
-    """The index of the first prompt, which an edited one replaces: the last message of the user's before the first step."""
+def _with_prompt(messages: list[Message], edits: Edits, point: ForkState) -> tuple[list[Message], int | None]:
+    """The messages with the edited prompt in place of the first one, the last of the user's before the first step; its index."""
+    if edits.prompt is None:
+        return messages, None
     if "summary" in point.conversation:
         raise ForkError(
             f"The first prompt is not sent in step {point.step}: a compaction has summarized it. Fork at an earlier step."
@@ -346,7 +345,7 @@ def _place_of_prompt(messages: Sequence[Message], point: ForkState) -> int:
     at = next((index for index in reversed(range(end)) if isinstance(messages[index], UserMessage)), None)
     if at is None:
         raise ForkError("The run has no prompt that could be replaced; give a message instead.")
-    return at
+    return [*messages[:at], UserMessage.of(parse_prompt(edits.prompt)), *messages[at + 1 :]], at
 
 
 async def _with_results(
