@@ -333,7 +333,7 @@ def _check_limits(run_input: RunInput, fork: Fork, point: ForkState) -> None:
 
 
 def _with_prompt(messages: list[Message], edits: Edits, point: ForkState) -> tuple[list[Message], int | None]:
-    """The messages with the edited prompt in place of the first one, the last of the user's before the first step; its index."""
+    """The messages with the edited prompt, and its index: it replaces the last message of the user before the first step."""
     if edits.prompt is None:
         return messages, None
     if "summary" in point.conversation:

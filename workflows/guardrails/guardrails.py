@@ -60,7 +60,7 @@ class Guardrails(Feature):
         await then()
 
     def _inputs(self) -> Iterator[ModelCall]:
-        """The next model call, if its conversation ends with what is to be checked, after one that ends with an edited prompt."""
+        """What is to be checked, as model calls whose conversations end with it: up to an edited prompt, and the next one."""
         agent, turn = self.agent, self.agent.turn
         conversation, forked = agent.conversation, turn.input.forked_from
         is_checked = turn.result.steps == 0
