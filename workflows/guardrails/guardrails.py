@@ -60,7 +60,7 @@ class Guardrails(Feature):
         await then()
 
     def _inputs(self) -> Iterator[ModelCall]:
-        """What is to be checked, as model calls whose conversations end with it: up to an edited prompt, and the next one."""
+        """What is to be checked, as model calls whose conversations end with it: up to an edited prompt; the next one."""
         agent, turn = self.agent, self.agent.turn
         conversation, forked = agent.conversation, turn.input.forked_from
         is_checked = turn.result.steps == 0
