@@ -101,6 +101,10 @@ class ForkedFrom(BaseModel):
     """The model that was chosen for the fork; None: that of the earlier run."""
     instructions: Annotated[str | None, Field(max_length=INSTRUCTIONS_CHARS)] = optional_field()
     """Instructions in place of the agent's."""
+    edited_prompt: int | None = optional_field(ge=0)
+    """The index of the edited prompt in the messages; None: it was not edited."""
+    adds_message: bool = optional_field(False)
+    """Whether the last of the messages was added by the fork."""
     once: list[OnceCall] = optional_field([], max_length=MOST_CALLS)
     """Its calls of tools with `once` before the step, which are not executed again."""
     cache_key: Annotated[str, Field(max_length=64)] = optional_field("")

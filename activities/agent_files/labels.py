@@ -44,7 +44,7 @@ class Label:
 
 def is_version(text: str) -> bool:
     """Whether a text names a version by itself, without a label."""
-    return text == CURRENT or _VERSION.fullmatch(text) is not None
+    return text == CURRENT or DIGITS.fullmatch(text) is not None
 
 
 def parse_labels(text: str) -> dict[str, list[Label]]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import agents as sdk
@@ -14,10 +16,9 @@ from agents.tool_context import ToolContext as CallContext
 from pydantic import BaseModel
 
 from mulligan.adopt import openai_agents_privates as privates
-from mulligan.adopt.terms import Terms, again, awaited, guardrails, mcp_server, refuse, warn
+from mulligan.adopt.terms import Terms, again, called, failing_on, guardrails, mcp_server, refuse, warn
 from mulligan.agent import Agent
 from mulligan.content import Image, Text
-from mulligan.errors import InvalidToolInputError
 from mulligan.mcp import McpServer
 from mulligan.output import ProviderStrategy
 from mulligan.provider_tool import ProviderTool
@@ -248,7 +249,7 @@ class _Functions:
         """The instructions that the agent's function returns."""
         del run_input
         assert callable(self._agent.instructions)
-        return str(await awaited(self._agent.instructions(await self._context(ctx), self._agent)))
+        return str(await called(self._agent.instructions, await self._context(ctx), self._agent))
 
     def tools(self) -> Any:
         """The tools; a function where it depends on the run which of them are enabled."""
@@ -259,25 +260,27 @@ class _Functions:
         async def enabled_tools(run_input: RunInput, ctx: ToolContext) -> list[Tool | ProviderTool]:
             del run_input
             context = await self._context(ctx)
-            asked = [await awaited(each(context, self._agent)) if callable(each) else each for _, each in tools]
+            asked = [await called(each, context, self._agent) if callable(each) else each for _, each in tools]
             return [tool for (tool, _), is_enabled in zip(tools, asked, strict=True) if is_enabled]
 
         return enabled_tools
 
     def input_guardrail(self, guardrail: sdk.InputGuardrail[Any]) -> Callable[..., Any]:
         """An input guardrail, which gets the text of a first prompt, or the items of the conversation."""
+        in_thread = replace(guardrail, guardrail_function=partial(called, guardrail.guardrail_function))
 
         async def check(messages: list[Message], ctx: ToolContext) -> str | None:
-            ran = await guardrail.run(self._agent, _input(messages), await self._context(ctx))
+            ran = await in_thread.run(self._agent, _input(messages), await self._context(ctx))
             return _TRIPPED if ran.output.tripwire_triggered else None
 
         return _named(check, guardrail.get_name())
 
     def output_guardrail(self, guardrail: sdk.OutputGuardrail[Any]) -> Callable[..., Any]:
         """An output guardrail."""
+        in_thread = replace(guardrail, guardrail_function=partial(called, guardrail.guardrail_function))
 
         async def check(output: Any, ctx: ToolContext) -> str | None:
-            ran = await guardrail.run(await self._context(ctx), self._agent, output)
+            ran = await in_thread.run(await self._context(ctx), self._agent, output)
             return _TRIPPED if ran.output.tripwire_triggered else None
 
         return _named(check, guardrail.get_name())
@@ -312,7 +315,7 @@ class _Functions:
             ask = needs
 
             async def needs(arguments: dict[str, Any], ctx: ToolContext) -> bool:
-                return bool(await ask(await self._context(ctx), arguments, ctx.call_id))
+                return bool(await called(ask, await self._context(ctx), arguments, ctx.call_id))
 
         default = AGENT_TOOL_SECONDS if privates.agent_of_tool(tool) is not None else None
         return Tool.from_schema(
@@ -324,8 +327,8 @@ class _Functions:
             needs_approval=needs,
             timeout=timedelta(seconds=seconds) if (seconds := tool.timeout_seconds or default) else None,
             on_demand=tool.defer_loading,
-            # Without a failure function, a failure ends the run, but a mistake of the model's in the arguments does not.
-            handle_errors=None if privates.tells_failures(tool) else InvalidToolInputError,
+            # Without a failure function, an exception ends the run.
+            handle_errors=None if privates.tells_failures(tool) else failing_on("tool_exception"),
         )
 
 

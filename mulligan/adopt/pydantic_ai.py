@@ -16,10 +16,9 @@ from pydantic_ai.toolsets import AbstractToolset, CombinedToolset, FunctionTools
 from pydantic_ai.usage import RunUsage
 
 from mulligan.adopt import pydantic_ai_privates as privates
-from mulligan.adopt.terms import Terms, again, awaited, guardrails, mcp_server, refuse, warn
+from mulligan.adopt.terms import Terms, again, called, failing_on, guardrails, mcp_server, refuse, warn
 from mulligan.agent import Agent
 from mulligan.content import Image
-from mulligan.errors import InvalidToolInputError, ToolTimeoutError
 from mulligan.output import ProviderStrategy, ToolStrategy
 from mulligan.provider_tool import ProviderTool
 from mulligan.run_input import RunInput
@@ -179,7 +178,7 @@ class _Functions:
 
     async def _prompt(self, function: Callable[..., Any], context: sdk.RunContext[Any]) -> str:
         given = (context,) if privates.takes_context(function) else ()
-        return privates.text_of(await awaited(function(*given)))
+        return privates.text_of(await called(function, *given))
 
     def tools(self) -> Any:
         """The tools; a function where it depends on the run which there are."""
@@ -275,7 +274,7 @@ class _Functions:
             timeout=seconds,
             on_demand=definition.defer_loading,
             # Another exception of a tool ends a run of pydantic-ai.
-            handle_errors=(InvalidToolInputError, ToolTimeoutError, ToolError),
+            handle_errors=failing_on("tool_exception"),
         )
 
 

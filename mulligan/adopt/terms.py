@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 import warnings
@@ -14,6 +15,7 @@ from mulligan.errors import DeclarationError
 from mulligan.features import parts
 from mulligan.features.agent_feature import AgentFeature
 from mulligan.mcp import MAX_NAME_CHARS, McpServer
+from mulligan.policy import Mistake
 from mulligan.tool import ToolContext
 
 
@@ -27,17 +29,29 @@ class Terms:
 
     async def context_of(self, ctx: ToolContext) -> Any:
         """The framework's context or deps object for a call of one of its functions."""
-        value = ctx.resources if self.context is None else self.context(ctx)
-        return await value if inspect.isawaitable(value) else value
+        return ctx.resources if self.context is None else await called(self.context, ctx)
 
     def other(self, agent: Any) -> Agent[Any] | str:
         """Another agent, adopted on the same terms; its name in a circle of agents."""
         return self.adopt(agent, self.context, self.model)
 
 
-async def awaited(value: Any) -> Any:
-    """What a function, sync or async, has returned."""
+async def called(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function, sync or async, returns. A sync one is called in a thread, as it may block."""
+    is_async = inspect.iscoroutinefunction(function)
+    value = function(*arguments) if is_async else await asyncio.to_thread(function, *arguments)
     return await value if inspect.isawaitable(value) else value
+
+
+def failing_on(*kinds: str) -> Callable[[Mistake], str]:
+    """The policy by which errors of these kinds fail a run; of all others, a person's "no" too, the model gets the text."""
+
+    def policy(error: Mistake) -> str:
+        if error.kind in kinds:
+            raise error
+        return error.text
+
+    return policy
 
 
 def refuse(agent: str, reasons: Iterable[str]) -> None:

@@ -279,7 +279,7 @@ async def _read_input(
     user = user or state.input.user
     point: ForkState = state.fork
     edits = fork.edits
-    messages = _with_prompt(messages, edits, point)
+    messages, edited_prompt = _with_prompt(messages, edits, point)
     if edits.results:
         messages = await _with_results(client, description, messages, edits, state.input.agent)
     if edits.message is not None:
@@ -297,6 +297,8 @@ async def _read_input(
         unrecorded=fork.unrecorded,
         model=edits.model,
         instructions=edits.instructions,
+        edited_prompt=edited_prompt,
+        adds_message=edits.message is not None,
         once=state.once,
         cache_key=point.cache_key if fork.keeps_agent else "",
         safety_identifier=inherited_identifier(state.input, user) if fork.keeps_agent else "",
@@ -339,10 +341,10 @@ def _check_limits(run_input: RunInput, fork: Fork, point: ForkState) -> None:
         )
 
 
-def _with_prompt(messages: list[Message], edits: Edits, point: ForkState) -> list[Message]:
-    """The messages with the edited prompt in place of the first one: the last of the user's before the first step."""
+def _with_prompt(messages: list[Message], edits: Edits, point: ForkState) -> tuple[list[Message], int | None]:
+    """The messages with the edited prompt, and its index: it replaces the last message of the user before the first step."""
     if edits.prompt is None:
-        return messages
+        return messages, None
     if "summary" in point.conversation:
         raise ForkError(
             f"The first prompt is not sent in step {point.step}: a compaction has summarized it. Fork at an earlier step."
@@ -352,7 +354,7 @@ def _with_prompt(messages: list[Message], edits: Edits, point: ForkState) -> lis
     at = next((index for index in reversed(range(end)) if isinstance(messages[index], UserMessage)), None)
     if at is None:
         raise ForkError("The run has no prompt that could be replaced; give a message instead.")
-    return [*messages[:at], UserMessage.of(parse_prompt(edits.prompt)), *messages[at + 1 :]]
+    return [*messages[:at], UserMessage.of(parse_prompt(edits.prompt)), *messages[at + 1 :]], at
 
 
 async def _with_results(

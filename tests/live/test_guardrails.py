@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from mulligan import Agent, DeclarationError, Guardrails, StructuredOutputValidationError
+from mulligan import Agent, DeclarationError, Guardrails, StructuredOutputValidationError, fork_run
 from mulligan.trace_view.history import chain
 from mulligan.trace_view.history_spans import spans_of
 from mulligan.worker.loading import load
@@ -48,6 +48,29 @@ async def test_an_input_is_checked_once_and_an_answer_at_its_end(school: Lab) ->
     ran = await school.run(turns, agent="teacher", prompt="1 + 2?")
     assert (ran.result["status"], ran.result["output"]) == ("completed", "It is 3.")
     assert CHECKED[ran.id] == [("input", ["1 + 2?"], None, "no_homework_1"), ("output", "It is 3.")]
+
+
+@pytest.mark.parametrize(
+    ("edits", "checked", "status"),
+    [
+        ({"message": "Solve 2x = 4"}, [["1 + 2?", "", "3", "Solve 2x = 4"]], "refused"),
+        ({"prompt": "Solve 2x = 4"}, [["Solve 2x = 4"]], "refused"),
+        ({"prompt": "Solve 2x = 4", "message": "Go on."}, [["Solve 2x = 4"]], "refused"),
+        ({"prompt": "2 + 1?", "message": "2x"}, [["2 + 1?"], ["2 + 1?", "", "3", "2x"]], "refused"),
+        ({"prompt": "2 + 1?"}, [["2 + 1?"]], "completed"),
+        ({"message": "Go on."}, [["1 + 2?", "", "3", "Go on."]], "completed"),
+        ({"results": {"a1": 7}}, [], "completed"),
+    ],
+)
+async def test_what_a_fork_puts_in_is_checked_before_its_first_model_call(
+    school: Lab, edits: dict[str, Any], checked: list[list[str]], status: str
+) -> None:
+    adding = [call("add", '{"a": 1, "b": 2}', "a1"), call("add", '{"a": 3, "b": 2}', "a2"), Turn("It is 5.")]
+    ran = await school.run(adding, agent="teacher", prompt="1 + 2?")
+    forked = await school.look(await fork_run(school.client, ran.id, at=2, edits=edits, tools="live"))
+    assert (forked.result["status"], forked.result["steps"]) == (status, 1 if status == "refused" else 3)
+    assert [each[1] for each in CHECKED[forked.id] if each[0] == "input"] == checked
+    assert len(school.model.requests_of(ran.id)) == (3 if status == "refused" else 5)
 
 
 async def test_an_output_guardrail_ends_the_turn_without_an_output(school: Lab) -> None:

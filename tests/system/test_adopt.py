@@ -39,7 +39,9 @@ async def installed(framework: str, version: str) -> Path:
 
 async def run_program(python: Path, *arguments: str, temporal: DevServer | None = None) -> str:
     """What a program in such an environment prints."""
-    environment = {**os.environ, **(environment_of(temporal) if temporal else {}), "PYTHONPATH": str(ROOT)}
+    # The options of the tests that run now may be those of a plugin which that environment does not have.
+    ours = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
+    environment = {**ours, **(environment_of(temporal) if temporal else {}), "PYTHONPATH": str(ROOT)}
     program = await asyncio.create_subprocess_exec(
         str(python),
         *arguments,
@@ -49,7 +51,7 @@ async def run_program(python: Path, *arguments: str, temporal: DevServer | None 
         stderr=asyncio.subprocess.PIPE,
     )
     out, err = await program.communicate()
-    assert program.returncode == 0, err.decode()[-3000:]
+    assert program.returncode == 0, (out + err).decode()[-3000:]
     return out.decode()
 
 

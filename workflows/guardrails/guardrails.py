@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -45,19 +45,35 @@ class Guardrails(Feature):
         """Why the answer of the open step ends the turn."""
 
     async def step(self, then: Callable[[], Awaitable[None]]) -> None:
-        """Have the input checked before the turn's first model call.
+        """Have the input checked before the turn's first model call; what a fork has changed, before the fork's first one.
 
         Raises:
             EndTurn: a guardrail has refused it.
         """
-        agent, turn = self.agent, self.agent.turn
-        facts = self._facts
-        if facts.input and turn.result.steps == 0 and not agent.is_answering:
-            request = {**dict(agent.model_request()), "guard": GuardContext(metadata=turn.input.metadata)}
-            checked = await self._check(CHECK_INPUT, CheckInput(**request), Checked)
-            if checked.refusal is not None:
-                raise EndTurn("refused", checked.refusal)
+        agent = self.agent
+        if self._facts.input and not agent.is_answering:
+            for call in self._inputs():
+                request = {**dict(call), "guard": GuardContext(metadata=agent.turn.input.metadata)}
+                checked = await self._check(CHECK_INPUT, CheckInput(**request), Checked)
+                if checked.refusal is not None:
+                    raise EndTurn("refused", checked.refusal)
         await then()
+
+    def _inputs(self) -> Iterator[ModelCall]:
+        """What is to be checked, as model calls whose conversations end with it: up to an edited prompt; the next one."""
+        agent, turn = self.agent, self.agent.turn
+        conversation, forked = agent.conversation, turn.input.forked_from
+        is_checked = turn.result.steps == 0
+        if forked is not None and conversation.next_step == forked.step:
+            is_checked = is_checked or forked.adds_message
+            count = forked.edited_prompt + 1 if forked.edited_prompt is not None else 0
+            if count and (conversation.summary or count >= conversation.ref().count):
+                is_checked = True
+            elif count:
+                update = {"conversation": conversation.ref(count), "new": None, "cached_messages": 0}
+                yield agent.model_request().model_copy(update=update)
+        if is_checked:
+            yield agent.model_request()
 
     async def answer(self, call: ModelCall, then: Callable[[ModelCall], Awaitable[ModelAnswer]]) -> ModelAnswer:
         """Have a final answer checked. One that a validator refuses is answered as an output that is not valid."""

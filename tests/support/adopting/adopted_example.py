@@ -8,6 +8,9 @@ from typing import Any
 
 from tests.support.openai_turn import Turn
 
+DENIED = "`{tool}` was not run: a person denied it."
+"""What the model is told of a call that is denied, by both runners."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
@@ -21,6 +24,7 @@ class Example:
         context: The framework's context or deps object.
         options: Further arguments of the framework's runner.
         ends: The status of Mulligan's run.
+        denies: Whether a person denies each call that needs approval.
     """
 
     name: str
@@ -30,3 +34,4 @@ class Example:
     context: Any = None
     options: Mapping[str, Any] = field(default_factory=dict)
     ends: str = "completed"
+    denies: bool = False

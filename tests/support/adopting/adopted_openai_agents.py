@@ -29,7 +29,7 @@ from agents import (
 from openai import AsyncOpenAI
 from pydantic import BaseModel, Field
 
-from tests.support.adopting.adopted_example import Example
+from tests.support.adopting.adopted_example import DENIED, Example
 from tests.support.openai_turn import Turn
 
 set_tracing_disabled(True)
@@ -200,6 +200,12 @@ def search(query: str, limit: int = 5, tags: dict[str, str] | None = None) -> st
     return f"{query} {limit} {tags}"
 
 
+@function_tool(needs_approval=True, failure_error_function=None)
+def pay(to: str) -> str:
+    """Pay."""
+    return to
+
+
 class Plan(BaseModel):
     searches: list[Weather]
 
@@ -349,6 +355,13 @@ EXAMPLES = [
         turns=[call("divide", {"a": 1, "b": 0}), call("unlucky", {"number": 13}, "call_2"), Turn("No.")],
     ),
     Example(
+        name="human_in_the_loop.md: a person says no",
+        agent=Agent(name="Payer", tools=[pay]),
+        prompt="Pay Ada.",
+        turns=[call("pay", {"to": "Ada"}), Turn("I did not.")],
+        denies=True,
+    ),
+    Example(
         name="tools.md: strict_mode=False",
         agent=Agent(name="Searcher", tools=[search]),
         prompt="Search",
@@ -384,6 +397,11 @@ async def run(example: Example, model: str) -> Any:
     config = RunConfig(model=model, model_settings=ModelSettings(store=False), tracing_disabled=True)
     try:
         result = await Runner.run(example.agent, example.prompt, context=example.context, run_config=config)
+        while result.interruptions:
+            state = result.to_state()
+            for each in result.interruptions:
+                state.reject(each, rejection_message=DENIED.format(tool=each.name))
+            result = await Runner.run(example.agent, state, run_config=config)
     except (InputGuardrailTripwireTriggered, OutputGuardrailTripwireTriggered) as tripped:
         return f"refused by {tripped.guardrail_result.guardrail.get_name()}"
     return result.final_output

@@ -8,12 +8,21 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import MinLen
 from pydantic import BaseModel, Field
-from pydantic_ai import Agent, ModelRetry, NativeOutput, RunContext, TextOutput, ToolOutput, UnexpectedModelBehavior
+from pydantic_ai import (
+    Agent,
+    DeferredToolRequests,
+    ModelRetry,
+    NativeOutput,
+    RunContext,
+    TextOutput,
+    ToolOutput,
+    UnexpectedModelBehavior,
+)
 from pydantic_ai.models.openai import OpenAIResponsesModel
-from pydantic_ai.tools import Tool, ToolDefinition
+from pydantic_ai.tools import DeferredToolResults, Tool, ToolDefinition, ToolDenied
 from pydantic_ai.toolsets import FunctionToolset
 
-from tests.support.adopting.adopted_example import Example
+from tests.support.adopting.adopted_example import DENIED, Example
 from tests.support.openai_turn import Turn
 
 
@@ -223,6 +232,15 @@ def of_this_run(ctx: RunContext[Any]) -> FunctionToolset[Any] | None:
     return FunctionToolset([hitchhiker]) if ctx.deps else None
 
 
+payer = Agent(name="payer", output_type=[str, DeferredToolRequests])
+
+
+@payer.tool_plain(requires_approval=True)
+def pay(to: str) -> str:
+    """Pay."""
+    return to
+
+
 haiku = Agent(
     name="haiku", instructions=["Be concise.", "Reply with one sentence."], model_settings={"temperature": 0.2}
 )
@@ -345,6 +363,13 @@ EXAMPLES = [
         turns=[call("polite_greet", {"name": "Ada"}), call("salute", {"name": "Bob"}, "call_2"), Turn("Done.")],
         context=1,
     ),
+    Example(
+        name="deferred-tools.md: a person says no",
+        agent=payer,
+        prompt="Pay Ada.",
+        turns=[call("pay", {"to": "Ada"}), Turn("I did not.")],
+        denies=True,
+    ),
 ]
 
 
@@ -355,10 +380,15 @@ def fresh_clients() -> None:
 async def run(example: Example, model: str) -> Any:
     """Run an example by pydantic-ai's own loop."""
     settings: Any = {"openai_store": False}
+    options: Any = {"deps": example.context, "model": OpenAIResponsesModel(model), "model_settings": settings}
     try:
-        ran = await example.agent.run(
-            example.prompt, deps=example.context, model=OpenAIResponsesModel(model), model_settings=settings
-        )
+        ran = await example.agent.run(example.prompt, **options)
+        if isinstance(ran.output, DeferredToolRequests):
+            answers: Any = {
+                each.tool_call_id: ToolDenied(DENIED.format(tool=each.tool_name)) for each in ran.output.approvals
+            }
+            said = DeferredToolResults(approvals=answers)
+            ran = await example.agent.run(message_history=ran.all_messages(), deferred_tool_results=said, **options)
     except UnexpectedModelBehavior:
         return "failed"
     return ran.output

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from typing import Any
 
 import pytest
 from agents import (
     Agent,
     AgentHooks,
+    GuardrailFunctionOutput,
     HostedMCPTool,
+    InputGuardrail,
     ModelSettings,
     OpenAIChatCompletionsModel,
+    OutputGuardrail,
+    RunContextWrapper,
     WebSearchTool,
     function_tool,
     handoff,
@@ -20,9 +26,13 @@ from agents.tool import ShellTool
 from openai import AsyncOpenAI
 from pydantic import BaseModel
 
-from mulligan import DeclarationError, ProviderTool, adopt
+from mulligan import DeclarationError, Guardrails, ProviderTool, RunInput, ToolContext, adopt
+from mulligan.activities.answers.failure_policy import policy_for
 from mulligan.adopt import openai_agents_privates as privates
 from mulligan.adopt.adopt import _check_version
+from mulligan.errors import ToolExecutionError
+from mulligan.policy import text_for_model
+from mulligan.values import UserMessage
 
 pytestmark = pytest.mark.filterwarnings("error::UserWarning")
 
@@ -61,7 +71,89 @@ def test_options_carry_over() -> None:
     assert tool is not None
     assert (tool.timeout.total_seconds(), tool.needs_approval, tool.strict) == (7, True, True)
     assert isinstance(ours.tools[1], ProviderTool)  # type: ignore[index]
-    assert adopt(plain(tools=[strict_failure])).tool("strict_failure").handle_errors is not None  # type: ignore[union-attr]
+
+
+KINDS = ("denied", "invalid_result", "tool_error", "tool_timeout", "invalid_arguments", "tool_exception")
+
+
+def test_only_an_exception_that_the_framework_lets_out_fails_a_run() -> None:
+    ours = adopt(plain(tools=[strict_failure, pay]))
+    strict, telling = ours.tool("strict_failure"), ours.tool("pay")
+    assert strict is not None
+    assert telling is not None
+    errors = [ToolExecutionError(f"It is {kind}.", kind=kind) for kind in KINDS]
+    policies = [policy_for(errors[0], agent=ours, tool=each) for each in (strict, telling)]
+    assert [told(each, policies[0]) for each in errors] == [*(each.message for each in errors[:-1]), "the run fails"]
+    assert [told(each, policies[1]) for each in errors] == [each.message for each in errors]
+
+
+def told(error: ToolExecutionError, policy: Any) -> Any:
+    try:
+        return text_for_model(error, policy, error.text)
+    except ToolExecutionError:
+        return "the run fails"
+
+
+async def the_loop_ticks_in(*functions: Any) -> None:
+    """Call functions that wait until the event loop has run a callback."""
+    for function in functions:
+        RELEASED.clear()
+        asyncio.get_running_loop().call_later(0.1, RELEASED.set)
+        await function()
+
+
+RELEASED = threading.Event()
+CALL = ToolContext(idempotency_key="k", attempt=1, workflow_id="w", agent="plain", call_id="c", step=1)
+
+
+def blocks(*_: Any) -> bool:
+    """Whether the event loop has gone on while this function, a plain `def`, waited for it."""
+    return RELEASED.wait(5)
+
+
+def test_plain_functions_do_not_block_the_event_loop() -> None:
+    def instructs(*_: Any) -> str:
+        return f"free: {blocks()}"
+
+    def context(ctx: ToolContext) -> str:
+        return f"free: {blocks()}"
+
+    @function_tool(is_enabled=blocks, needs_approval=blocks)
+    def act(ctx: RunContextWrapper[str]) -> str:
+        """Act."""
+        return ctx.context
+
+    def trips(*_: Any) -> GuardrailFunctionOutput:
+        return GuardrailFunctionOutput(None, tripwire_triggered=blocks())
+
+    checks = {"input_guardrails": [InputGuardrail(trips)], "output_guardrails": [OutputGuardrail(trips)]}
+    ours = adopt(plain(instructions=instructs, tools=[act], **checks))
+    by_context = adopt(plain(instructions=lambda ctx, _: ctx.context), context)
+    run_input, tools = RunInput(agent="plain", prompt="x"), ours.tools
+    checked = ours.feature(Guardrails)
+    assert checked is not None
+
+    async def instructions_of(agent: Any) -> None:
+        assert await agent.instructions(run_input, CALL) == "free: True"
+
+    async def enabled() -> None:
+        (tool,) = await tools(run_input, CALL)  # type: ignore[operator]
+        RELEASED.clear()
+        asyncio.get_running_loop().call_later(0.1, RELEASED.set)
+        assert await tool.needs_approval({}, CALL) is True
+
+    async def trip(check: Any, value: Any) -> None:
+        assert await check(value, CALL) == "its tripwire was triggered."
+
+    asyncio.run(
+        the_loop_ticks_in(
+            lambda: instructions_of(ours),
+            lambda: instructions_of(by_context),
+            enabled,
+            lambda: trip(checked.input[0], [UserMessage.of("x")]),
+            lambda: trip(checked.output[0], "x"),
+        )
+    )
 
 
 def test_mcp_servers_carry_over() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from typing import Any
 
 import pytest
@@ -17,7 +19,9 @@ from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_ai.tools import Tool
 from pydantic_ai.toolsets import ExternalToolset
 
-from mulligan import DeclarationError, ProviderTool, adopt
+from mulligan import DeclarationError, ProviderTool, RunInput, ToolContext, adopt
+from mulligan.errors import ToolExecutionError
+from mulligan.policy import text_for_model
 
 pytestmark = pytest.mark.filterwarnings("error::UserWarning:mulligan")
 MODEL = "openai:gpt-5-mini"
@@ -65,6 +69,40 @@ def test_options_carry_over(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ours.declared_output is not None
     assert [each.name for each in ours.declared_output.types] == ["final_result"]
     assert adopt(theirs) is ours
+
+
+KINDS = ("denied", "invalid_result", "tool_error", "tool_timeout", "invalid_arguments")
+
+
+def test_only_an_exception_of_a_tool_fails_a_run() -> None:
+    tool = adopt(Agent(name="eater", tools=[eat]), model=MODEL).tool("eat")
+    assert tool is not None
+    policy: Any = tool.handle_errors
+    for kind in KINDS:
+        assert text_for_model(ToolExecutionError("Why.", kind=kind), policy, "Why.") == "Why."
+    with pytest.raises(ToolExecutionError):
+        text_for_model(ToolExecutionError("Why.", kind="tool_exception"), policy, "Why.")
+
+
+def test_plain_functions_do_not_block_the_event_loop() -> None:
+    """They wait here until the event loop has run a callback."""
+    released = threading.Event()
+
+    def instructs(*_: Any) -> str:
+        return f"free: {released.wait(5)}"
+
+    agents = [
+        adopt(Agent(name="plain", instructions=instructs), model=MODEL),
+        adopt(Agent(name="deps", deps_type=str, instructions=lambda ctx: ctx.deps), instructs, model=MODEL),
+    ]
+    call = ToolContext(idempotency_key="k", attempt=1, workflow_id="w", agent="plain", call_id="c", step=1)
+
+    async def said(agent: Any) -> Any:
+        released.clear()
+        asyncio.get_running_loop().call_later(0.1, released.set)
+        return await agent.instructions(RunInput(agent="plain", prompt="x"), call)
+
+    assert [asyncio.run(said(each)) for each in agents] == ["free: True"] * 2
 
 
 def test_the_model_is_that_of_the_agents_model() -> None:

@@ -133,6 +133,11 @@ async def _ours(example: Example, client: Any, telemetry: Telemetry) -> Any:
         handle = await client.start_workflow(
             "AgentWorkflow", {"agent": module.agent.name, "prompt": example.prompt}, id=name, task_queue=queue
         )
+        if example.denies:
+            while not (waiting := await handle.query("pending")):
+                await asyncio.sleep(0.05)
+            for each in waiting:
+                await handle.execute_update("decide", {"call_id": each["call_id"], "decision": "deny"})
         try:
             result: Any = await handle.result()
         except WorkflowFailureError:
