@@ -17,6 +17,7 @@ from mulligan.client.resumed_run import request_digest
 from mulligan.client.run_state import ResumeError, RunNotFoundError, read_run_state
 from mulligan.client.start_run import StartedRun, begin_run, read_input
 from mulligan.client.store_content import store_content
+from mulligan.client.undos_of_run import check_not_being_undone, first_run_id, without_undone
 from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
 from mulligan.errors import DeclarationError, InvalidRunInputError
 from mulligan.model_name import check_model
@@ -128,8 +129,8 @@ async def fork_run(  # noqa: PLR0913 - all but the first two are options
         The handle of the fork.
 
     Raises:
-        ResumeError: there is no such run (RunNotFoundError), no worker answers (NoWorkerError), or there is no such step, a
-            call of an edit, or a result of its tool's type (ForkError).
+        ResumeError: there is no such run (RunNotFoundError), no worker answers (NoWorkerError), the run is being undone
+            (UndoOpenError), or there is no such step, a call of an edit, or a result of its tool's type (ForkError).
         InvalidRunInputError: the fork's input is too large.
         WorkflowAlreadyStartedError: `new_id` is that of another run.
     """
@@ -189,7 +190,7 @@ async def start_fork(
         Exception: as `fork_run`.
     """
     description = await _describe(client, workflow_id, run_id)
-    request = request_digest({"of": _first_run_id(description), **fork.model_dump(mode="json")})
+    request = request_digest({"of": first_run_id(description), **fork.model_dump(mode="json")})
     if new_id is not None and (existing := await _existing(client, new_id, request)) is not None:
         return existing
     new_id = new_id or f"{workflow_id[:_ID_CHARS]}-{'fork' if fork.pinned else 'rerun'}-{secrets.token_hex(3)}"
@@ -218,13 +219,8 @@ async def _existing(client: Client, new_id: str, request: str) -> StartedRun | N
     run_input = await read_input(client, new_id)
     if run_input is None or run_input.forked_from is None or run_input.forked_from.request != request:
         raise WorkflowAlreadyStartedError(new_id, AGENT_WORKFLOW)
-    first = client.get_workflow_handle(new_id, first_execution_run_id=_first_run_id(described))
+    first = client.get_workflow_handle(new_id, first_execution_run_id=first_run_id(described))
     return StartedRun(first, is_new=False)
-
-
-def _first_run_id(description: WorkflowExecutionDescription) -> str:
-    """The first run of a chain: a run that has continued as new is the same run."""
-    return description.raw_description.workflow_execution_info.first_run_id or description.run_id or ""
 
 
 async def read_live_calls(client: Client, workflow_id: str, fork: Fork) -> list[dict[str, Any]]:
@@ -273,6 +269,11 @@ async def _read_input(
     messages = _with_prompt(messages, edits, point)
     if edits.results:
         messages = await _with_results(client, description, messages, edits, state.input.agent)
+    once = state.once
+    if fork.may_run_tools:
+        once, messages = await without_undone(client, description, once, messages, point.step)
+    else:
+        await check_not_being_undone(client, description)
     if edits.message is not None:
         messages = [*messages, UserMessage.of(parse_prompt(edits.message))]
     if not any(isinstance(each, UserMessage) for each in messages) and "summary" not in point.conversation:
@@ -288,7 +289,7 @@ async def _read_input(
         unrecorded=fork.unrecorded,
         model=edits.model,
         instructions=edits.instructions,
-        once=state.once,
+        once=once,
         cache_key=point.cache_key if fork.pinned else "",
         safety_identifier=inherited_identifier(state.input, user) if fork.pinned else "",
         facts=point.facts.model_dump(mode="json") if point.facts and fork.pinned else None,
