@@ -19,7 +19,7 @@ from mulligan.activities.tool_running.thread_bounds import TookTooLong
 from mulligan.activities.tool_running.tool_context import tool_context
 from mulligan.agent import Agent
 from mulligan.client.run_state import NoWorkerError, ResumeError
-from mulligan.client.undo import calls_to_undo, check_not_gone_on, read_executed
+from mulligan.client.undo.undo import calls_to_undo, check_not_gone_on, read_executed
 from mulligan.schema.cut_text import cut_text
 from mulligan.schema.error_text import error_text, type_name
 from mulligan.schema.json_schema import schema_validator

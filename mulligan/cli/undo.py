@@ -19,7 +19,7 @@ from mulligan.cli._terminal import (
 from mulligan.schema.printable import printable
 
 if TYPE_CHECKING:
-    from mulligan.client.undo import Undone
+    from mulligan.client.undo.undo import Undone
 
 _TITLES = {
     "undone": "undone",
@@ -55,7 +55,7 @@ async def undo(
     from temporalio.service import RPCError
 
     from mulligan.client.run_state import ResumeError
-    from mulligan.client.undo import open_continuation, read_result, start_undo
+    from mulligan.client.undo.undo import open_continuation, read_result, start_undo
     from mulligan.wire.undo import UndoOptions
 
     client = await connect_or_fail()

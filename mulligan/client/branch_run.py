@@ -7,10 +7,10 @@ from typing import Any
 
 from temporalio.client import Client
 
+from mulligan.client.going_on import check_going_on, what_still_holds
 from mulligan.client.resumed_run import ResumedRun, request_digest
 from mulligan.client.start_run import Handle, begin_run
 from mulligan.client.store_content import store_content
-from mulligan.client.undos_of_run import check_not_being_undone, without_undone
 from mulligan.run_input import RunInput
 from mulligan.wire.ui_summary import run_summary, task_of
 
@@ -39,14 +39,14 @@ async def branch_run(
         RPCError: Temporal does not answer.
     """
     described = await client.get_workflow_handle(workflow_id).describe()
-    await check_not_being_undone(client, described)
+    await check_going_on(client, described)
     given = {name: value for name, value in options.items() if value is not None}
     before = run_input.resumed_from
     if before is not None:
         update: dict[str, Any] = {"request": request_digest(options), "key": ""}
         earlier = await ResumedRun.read(client, before.workflow_id, before.run_id)
         if earlier is not None:
-            once, messages = await without_undone(client, earlier.description, before.once, run_input.messages)
+            once, messages = await what_still_holds(client, earlier.description, before.once, run_input.messages)
             update["once"], given["messages"] = once, messages
         given["resumed_from"] = before.model_copy(update=update)
     branch = await store_content(run_input.model_copy(update={"traceparent": None, **given}))

@@ -11,13 +11,13 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowHandle
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
+from mulligan.client.going_on import check_going_on, what_still_holds
 from mulligan.client.read_agents import AgentReader
 from mulligan.client.read_run import read_steps
 from mulligan.client.resumed_run import request_digest
-from mulligan.client.run_state import ResumeError, RunNotFoundError, read_run_state
+from mulligan.client.run_state import ResumeError, RunNotFoundError, first_run_id, read_run_state
 from mulligan.client.start_run import StartedRun, begin_run, read_input
 from mulligan.client.store_content import store_content
-from mulligan.client.undos_of_run import check_not_being_undone, first_run_id, without_undone
 from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
 from mulligan.errors import DeclarationError, InvalidRunInputError
 from mulligan.model_name import check_model
@@ -194,6 +194,7 @@ async def start_fork(
     if new_id is not None and (existing := await _existing(client, new_id, request)) is not None:
         return existing
     new_id = new_id or f"{workflow_id[:_ID_CHARS]}-{'fork' if fork.pinned else 'rerun'}-{secrets.token_hex(3)}"
+    await check_going_on(client, description)
     has_parts = any(isinstance(each, list) for each in (fork.edits.prompt, fork.edits.message))
     run_input = await _read_input(client, description, fork, request, user)
     run_input = await store_content(run_input, check_messages=has_parts)
@@ -269,11 +270,8 @@ async def _read_input(
     messages = _with_prompt(messages, edits, point)
     if edits.results:
         messages = await _with_results(client, description, messages, edits, state.input.agent)
-    once = state.once
     if fork.may_run_tools:
-        once, messages = await without_undone(client, description, once, messages, point.step)
-    else:
-        await check_not_being_undone(client, description)
+        state.once, messages = await what_still_holds(client, description, state.once, messages, point.step)
     if edits.message is not None:
         messages = [*messages, UserMessage.of(parse_prompt(edits.message))]
     if not any(isinstance(each, UserMessage) for each in messages) and "summary" not in point.conversation:
@@ -289,7 +287,7 @@ async def _read_input(
         unrecorded=fork.unrecorded,
         model=edits.model,
         instructions=edits.instructions,
-        once=once,
+        once=state.once,
         cache_key=point.cache_key if fork.pinned else "",
         safety_identifier=inherited_identifier(state.input, user) if fork.pinned else "",
         facts=point.facts.model_dump(mode="json") if point.facts and fork.pinned else None,

@@ -16,11 +16,11 @@ from temporalio.client import (
 )
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
+from mulligan.client.going_on import what_still_holds
 from mulligan.client.resumed_run import MOST_TAKEN_IDS, ResumedRun, Source, continuation_ids, request_digest
 from mulligan.client.run_state import ResumeError, RunNotFoundError, read_run_state
 from mulligan.client.start_run import StartedRun, begin_run, read_input
 from mulligan.client.store_content import store_content
-from mulligan.client.undos_of_run import without_undone
 from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
 from mulligan.content import Part
 from mulligan.errors import MulliganError, StructuredOutputError, ToolCallError, error_of
@@ -277,7 +277,7 @@ class _Continuing:
             _check_last_message(workflow_id, status, messages)
         elif not isinstance(options["prompt"], str):
             options["prompt"] = parse_prompt(list(options["prompt"]))
-        once, messages = await without_undone(self._client, self._earlier.description, state.once, messages)
+        once, messages = await what_still_holds(self._client, self._earlier.description, state.once, messages)
         resumed_from = ResumedFrom(
             workflow_id=workflow_id,
             run_id=run_id,

@@ -38,12 +38,10 @@ from mulligan.client.fork_run import parse_fork, start_fork
 from mulligan.client.read_agents import RECENT_SECONDS, AgentReader, unknown_agent
 from mulligan.client.read_run import NO_WORKER_STATUSES, query_run, wait_for_end
 from mulligan.client.resume_run import AlreadyResumedError, PromptNeededError, continue_run
-from mulligan.client.run_state import NoWorkerError, ResumeError, RunNotFoundError
+from mulligan.client.run_state import NoWorkerError, ResumeError, RunNotFoundError, UndoOpenError
 from mulligan.client.send_update import RunEndedError, send_update
 from mulligan.client.start_run import IdTakenError, StartedRun, read_input, start_run
 from mulligan.client.sub_runs import read_pending
-from mulligan.client.undo import read_undo
-from mulligan.client.undos_of_run import UndoOpenError
 from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
 from mulligan.client.wait_reader import WaitReader
 from mulligan.client.waiting_calls import AllPending, read_all_pending
@@ -64,7 +62,6 @@ from mulligan.wire.agent_facts import DEFINITION_QUERY, Definition, ToolDefiniti
 from mulligan.wire.compressed_input import decompress_input
 from mulligan.wire.event_types import Event
 from mulligan.wire.run_priority import TENANT_MEMO
-from mulligan.wire.undo import UndoOptions
 from mulligan.wire.updates import ANSWER, DECIDE, MOST_ROLES, SEND_MESSAGE, STOP
 
 MOST_WATCHERS = 5_000
@@ -475,25 +472,11 @@ class Runs:
             raise Problem(404, "unknown_agent", unknown_agent(name, known))
         return agents[name] if agents else {"name": name}
 
-    async def check_may_undo(self, caller: Caller, run_id: str, options: UndoOptions) -> None:
-        """Check that a caller may undo a run: it may start its agent, and has the roles that its calls needed.
-
-        Raises:
-            Problem: it may not.
-            ResumeError: the calls cannot be read.
-        """
+    async def check_agent(self, caller: Caller, run_id: str) -> None:
+        """Check that a caller sees a run, and may start its agent."""
         described = await self.describe(caller, run_id)
         if caller.agents is not None:
             await self._agent_of(caller, described)
-        if caller.operator:
-            return
-        for call in (await read_undo(self.client, run_id, options)).calls:
-            is_left = call.schedule is not None and call.state != "undone"
-            if is_left and call.role is not None and call.role not in caller.roles:
-                raise Problem(
-                    403, "role_needed", f"Whoever undoes the call {call.call_id!r} of {call.name!r} needs the role "
-                    f"{call.role!r}, as whoever decides on such calls does.",
-                )  # fmt: skip
 
     async def _agent_of(self, caller: Caller, described: WorkflowExecution) -> dict[str, Any]:
         """Return the agent of a run, as `agent`; {} for a workflow without a single agent, if the caller may use all."""

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from mulligan.client.resume_run import RunOpenError
 from mulligan.client.run_state import NoWorkerError, ResumeError
-from mulligan.client.undo import GoneOnError, Undone, open_continuation, read_result, read_undo, start_undo
+from mulligan.client.undo.undo import GoneOnError, Undone, open_continuation, read_result, read_undo, start_undo
 from mulligan.serve.caller import Caller
 from mulligan.serve.clean_text import without_folders
 from mulligan.serve.console.rendering import page
@@ -139,7 +139,7 @@ async def send(run_id: str, request: Request, runs: Serving, session: Viewing, f
 
 async def _start(runs: Runs, caller: Caller, run_id: str, how: Undo, wait: float) -> Undone:
     try:
-        await runs.check_may_undo(caller, run_id, how.options)
+        await _check_may_undo(runs, caller, run_id, how.options)
         handle = await start_undo(runs.client, run_id, how.options, yes=how.yes)
         try:
             async with asyncio.timeout(wait):
@@ -151,6 +151,25 @@ async def _start(runs: Runs, caller: Caller, run_id: str, how: Undo, wait: float
                 return Undone(handle.id, True, [])
     except ResumeError as error:
         raise _problem(error) from None
+
+
+async def _check_may_undo(runs: Runs, caller: Caller, run_id: str, options: UndoOptions) -> None:
+    """Check that a caller may undo a run: it may start its agent, and has the roles that its calls needed.
+
+    Raises:
+        Problem: it may not.
+        ResumeError: the calls cannot be read.
+    """
+    await runs.check_agent(caller, run_id)
+    if caller.operator:
+        return
+    for call in (await read_undo(runs.client, run_id, options)).calls:
+        is_left = call.schedule is not None and call.state != "undone"
+        if is_left and call.role is not None and call.role not in caller.roles:
+            raise Problem(
+                403, "role_needed", f"Whoever undoes the call {call.call_id!r} of {call.name!r} needs the role "
+                f"{call.role!r}, as whoever decides on such calls does.",
+            )  # fmt: skip
 
 
 async def _read(runs: Runs, caller: Caller, run_id: str) -> Undone:

@@ -20,10 +20,10 @@ import pytest
 from mulligan import connect, fork_run, resume_run
 from mulligan.client.branch_run import branch_run
 from mulligan.client.resume_run import RunOpenError
-from mulligan.client.run_state import RunNotFoundError
+from mulligan.client.run_state import RunNotFoundError, UndoOpenError, first_run_id
 from mulligan.client.start_run import read_input
-from mulligan.client.undo import GoneOnError, Undone, read_result, read_undo, start_undo
-from mulligan.client.undos_of_run import UndoError, UndoOpenError, first_run_id
+from mulligan.client.undo.undo import GoneOnError, Undone, read_result, read_undo, start_undo
+from mulligan.client.undo.undos_of_run import UndoError
 from mulligan.devserver import DevServer
 from mulligan.wire.undo import UNDO_WORKFLOW, UndoOptions, UndoRun, undo_id
 from mulligan.worker.loading import load
@@ -300,7 +300,7 @@ async def test_a_run_with_more_calls_than_one_undo_takes(
     at: Lab, ledger: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only what no undo has settled counts."""
-    monkeypatch.setattr("mulligan.client.undo.MOST_CALLS", 2)
+    monkeypatch.setattr("mulligan.client.undo.undo.MOST_CALLS", 2)
     ran = await at.run([BOOK, MAIL, FRAGILE, DONE], **of(ledger))
     assert "has executed 3 calls that no undo has settled yet" in ((await undo(at, ran.id)).failure or "")
     assert states(await undo(at, ran.id, from_step=2)) == [("f1", "undone"), ("m1", "no_undo")]

@@ -16,7 +16,7 @@ from temporalio.service import RPCError
 from mulligan.client.find_runs import memo_of
 from mulligan.client.read_run import NO_WORKER_STATUSES, query_run
 from mulligan.client.resumed_run import ResumedRun
-from mulligan.client.run_state import NoWorkerError, ResumeError
+from mulligan.client.run_state import NoWorkerError, ResumeError, UndoOpenError, first_run_id
 from mulligan.client.unless_missing import unless_missing
 from mulligan.once import OnceCall
 from mulligan.values import Message, UserMessage
@@ -32,19 +32,6 @@ _MOST_NAMED = 20
 
 class UndoError(ResumeError):
     """A run cannot be undone. The message says why, and what to do."""
-
-
-class UndoOpenError(ResumeError):
-    """A run is being undone, so no run may go on from what it has done. `undo`: the workflow id of that undo."""
-
-    def __init__(self, workflow_id: str, undo: str) -> None:
-        super().__init__(f"The run {workflow_id!r} is being undone by {undo!r}; wait until that has ended.")
-        self.undo = undo
-
-
-def first_run_id(described: WorkflowExecutionDescription) -> str:
-    """The first workflow run of a chain: a run that has continued as new is the same run."""
-    return described.raw_description.workflow_execution_info.first_run_id or described.run_id or ""
 
 
 async def undos(

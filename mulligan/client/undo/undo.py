@@ -27,8 +27,8 @@ from mulligan.client.find_runs import memo_of
 from mulligan.client.read_run import NO_WORKER_STATUSES, query_run
 from mulligan.client.resume_run import RunOpenError
 from mulligan.client.resumed_run import ResumedRun, newest_continuation
-from mulligan.client.run_state import NoWorkerError, RunNotFoundError
-from mulligan.client.undos_of_run import UndoError, first_run_id, list_of_undo, undos
+from mulligan.client.run_state import NoWorkerError, RunNotFoundError, first_run_id
+from mulligan.client.undo.undos_of_run import UndoError, check_not_being_undone, list_of_undo, undos, without_undone
 from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
 from mulligan.wire.run_context import AGENT_WORKFLOW
 from mulligan.wire.run_priority import TENANT_MEMO
@@ -47,6 +47,7 @@ from mulligan.wire.undo import (
 )
 
 Handle = WorkflowHandle[Any, Any]
+CHECK_GOING_ON, WHAT_STILL_HOLDS = check_not_being_undone, without_undone
 OPTIONS_MEMO = "mulligan_undo_options"
 """The key, in the memo of an undo, of its options."""
 MOST_CALLS, MOST_BYTES = 1_500, 700_000
