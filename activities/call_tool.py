@@ -103,7 +103,11 @@ class CallToolActivity:
             return ToolOutcome(deferred=result, attempts=attempt)
         span.succeed(result.text, media_of(result.content))
         return ToolOutcome(
-            text=result.text, content=result.content, attempts=attempt, untrusted=tool.trust == "untrusted"
+            text=result.text,
+            content=result.content,
+            attempts=attempt,
+            untrusted=tool.trust == "untrusted",
+            is_cut=result.is_cut,
         )
 
     def _record_lost_attempts(self, request: CallTool, tool: Tool | None) -> None:

@@ -163,7 +163,7 @@ class StepCalls:
                 # The raw text is not in the input of the tool's activity, so its error has none.
                 error.raw_arguments = call.record.written(call.call)
             raise error
-        call.record.attempts = outcome.attempts
+        call.record.attempts, call.record.is_cut = outcome.attempts, outcome.is_cut
         message = tool_message(call.call, outcome.text, outcome.error, outcome.content)
         agent.conversation.record_early_result(call.index, message)
         agent.conversation.event_log.tool_call_settled(call.index)

@@ -51,7 +51,8 @@ class SettleDeferredActivities:
         most_chars = tool.max_result_chars if tool else MAX_RESULT_CHARS
         span = self._span(request)
         try:
-            text = cut(await self._text(request, tool), most_chars, request.max_bytes)
+            whole = await self._text(request, tool)
+            text = cut(whole, most_chars, request.max_bytes)
         except ToolCallError as error:
             is_over = request.end in ("stopped", "cancelled")
             # A run that a person stops must end as stopped, so no policy may fail it.
@@ -68,7 +69,7 @@ class SettleDeferredActivities:
         else:
             if request.body is None:
                 span.succeed(text)
-            outcome = ToolOutcome(text=text)
+            outcome = ToolOutcome(text=text, is_cut=len(text) != len(whole))
         outcome = _beside_failure(request.body, outcome)
         services.cache_result(request.where, request.call, outcome.text, outcome.error)
         return SettledCall(

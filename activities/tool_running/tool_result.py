@@ -18,10 +18,11 @@ class UnusableContent(UnusableResult):
 
 @dataclass(frozen=True)
 class ToolResult:
-    """A result. `text`: that of its parts alone, if it has others than a text in `content`."""
+    """A result. `text`: that of its parts alone, if it has others than a text in `content`. `is_cut`: whether it is cut."""
 
     text: str
     content: list[Part] | None = None
+    is_cut: bool = False
 
 
 def parts_of(value: object) -> list[Part] | None:
@@ -62,9 +63,9 @@ async def tool_result(
     """
     parts = parts_of(value)
     if parts is None:
-        return ToolResult(cut(render(value), max_chars, max_bytes))
+        return _cut_text(render(value), max_chars, max_bytes)
     if not media_of(parts):
-        return ToolResult(cut(text_of(parts), max_chars, max_bytes))
+        return _cut_text(text_of(parts), max_chars, max_bytes)
     if len(parts) > MAX_PARTS:
         raise UnusableContent(f"it has {len(parts):,} parts; {MAX_PARTS} are the most.")
     try:
@@ -77,8 +78,13 @@ async def tool_result(
         raise UnusableContent(
             f"its content has {inline:,} bytes as JSON; {most:,} are the most without a content storage."
         )
-    content = _cut(content, max_chars, most - inline)
-    return ToolResult(text_of(content), content)
+    shortened = _cut(content, max_chars, most - inline)
+    return ToolResult(text_of(shortened), shortened, is_cut=len(text_of(shortened)) != len(text_of(content)))
+
+
+def _cut_text(whole: str, max_chars: int, max_bytes: int | None) -> ToolResult:
+    text = cut(whole, max_chars, max_bytes)
+    return ToolResult(text, is_cut=len(text) != len(whole))
 
 
 def _cut(parts: Sequence[Part], max_chars: int, max_bytes: int) -> list[Part]:

@@ -19,7 +19,7 @@ from mulligan.activities.tool_running.thread_bounds import TookTooLong
 from mulligan.activities.tool_running.tool_context import tool_context
 from mulligan.agent import Agent
 from mulligan.client.run_state import NoWorkerError, ResumeError
-from mulligan.client.undo import calls_to_undo, read_executed
+from mulligan.client.undo.undo import calls_to_undo, check_not_gone_on, read_executed
 from mulligan.schema.cut_text import cut_text
 from mulligan.schema.error_text import error_text, type_name
 from mulligan.schema.json_schema import schema_validator
@@ -69,10 +69,12 @@ class UndoActivities:
         """The calls that the run and its sub-agents' runs have executed, with what earlier undos have made of them.
 
         Raises:
-            ApplicationError: they cannot be read. It is tried again if no worker answered.
+            ApplicationError: they cannot be read, or another run goes on from the run. It is tried again if no worker
+                answered.
         """
         async with heartbeating():
             try:
+                await check_not_gone_on(activity.client(), request)
                 return UndoList(calls=await calls_to_undo(activity.client(), request))
             except ResumeError as error:
                 is_final = not isinstance(error, NoWorkerError)
@@ -233,6 +235,11 @@ def _checked_result(tool: Tool, values: CallValues) -> JsonValue:
             "invalid_arguments",
             f"The arguments are not those that `{name}` takes now ({type_name(error)}); it was not undone.",
         ) from None
+    if values.is_cut:
+        raise _NotUndone(
+            "invalid_result",
+            f"Only the beginning of the result of `{name}` was recorded (max_result_chars); it was not undone.",
+        )
     if values.text is None or values.has_parts:
         return values.text
     schema = result_schema(tool)
@@ -241,7 +248,7 @@ def _checked_result(tool: Tool, values: CallValues) -> JsonValue:
     except ValueError:
         raise _NotUndone(
             "invalid_result",
-            f"The recorded result of `{name}` is no JSON, or was cut (max_result_chars); it was not undone.",
+            f"The recorded result of `{name}` is no JSON; it was not undone.",
         ) from None
     if schema is not None and (fault := next(schema_validator(schema).iter_errors(result), None)) is not None:
         raise _NotUndone(

@@ -19,7 +19,7 @@ from mulligan.cli._terminal import (
 from mulligan.schema.printable import printable
 
 if TYPE_CHECKING:
-    from mulligan.client.undo import Undone
+    from mulligan.client.undo.undo import Undone
 
 _TITLES = {
     "undone": "undone",
@@ -55,13 +55,15 @@ async def undo(
     from temporalio.service import RPCError
 
     from mulligan.client.run_state import ResumeError
-    from mulligan.client.undo import read_result, start_undo
+    from mulligan.client.undo.undo import open_continuation, read_result, start_undo
     from mulligan.wire.undo import UndoOptions
 
     client = await connect_or_fail()
     options = UndoOptions(from_step=from_step, go_on=go_on, lost=lost)
     try:
         handle = await start_undo(client, run_id, options, yes=yes)
+        if (goes_on := await open_continuation(client, run_id)) is not None:
+            print_progress(f"the run {goes_on} is open, and goes on from {run_id} although that is undone; stop it.")
         print_progress(f"undoing {run_id} in {handle.id}; it goes on when this command is ended.")
         undone = await read_result(client, handle)
     except ResumeError as error:

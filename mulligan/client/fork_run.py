@@ -11,10 +11,11 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowHandle
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
+from mulligan.client.going_on import check_going_on, what_still_holds
 from mulligan.client.read_agents import AgentReader
 from mulligan.client.read_run import read_steps
 from mulligan.client.resumed_run import request_digest
-from mulligan.client.run_state import ResumeError, RunNotFoundError, read_run_state
+from mulligan.client.run_state import ResumeError, RunNotFoundError, first_run_id, read_run_state
 from mulligan.client.start_run import StartedRun, begin_run, read_input
 from mulligan.client.store_content import store_content
 from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
@@ -136,8 +137,8 @@ async def fork_run(  # noqa: PLR0913 - all but the first two are options
         The handle of the fork.
 
     Raises:
-        ResumeError: there is no such run (RunNotFoundError), no worker answers (NoWorkerError), or there is no such step, a
-            call of an edit, or a result of its tool's type (ForkError).
+        ResumeError: there is no such run (RunNotFoundError), no worker answers (NoWorkerError), the run is being undone
+            (UndoOpenError), or there is no such step, a call of an edit, or a result of its tool's type (ForkError).
         InvalidRunInputError: the fork's input is too large.
         WorkflowAlreadyStartedError: `new_id` is that of another run.
     """
@@ -198,10 +199,11 @@ async def start_fork(
         Exception: as `fork_run`.
     """
     description = await _describe(client, workflow_id, run_id)
-    request = request_digest({"of": _first_run_id(description), **fork.model_dump(mode="json")})
+    request = request_digest({"of": first_run_id(description), **fork.model_dump(mode="json")})
     if new_id is not None and (existing := await _existing(client, new_id, request)) is not None:
         return existing
     new_id = new_id or f"{workflow_id[:_ID_CHARS]}-{'fork' if fork.keeps_agent else 'rerun'}-{secrets.token_hex(3)}"
+    await check_going_on(client, description)
     has_parts = any(isinstance(each, list) for each in (fork.edits.prompt, fork.edits.message))
     run_input = await _read_input(client, description, fork, request, user)
     run_input = await store_content(run_input, check_messages=has_parts)
@@ -227,13 +229,8 @@ async def _existing(client: Client, new_id: str, request: str) -> StartedRun | N
     run_input = await read_input(client, new_id)
     if run_input is None or run_input.forked_from is None or run_input.forked_from.request != request:
         raise WorkflowAlreadyStartedError(new_id, AGENT_WORKFLOW)
-    first = client.get_workflow_handle(new_id, first_execution_run_id=_first_run_id(described))
+    first = client.get_workflow_handle(new_id, first_execution_run_id=first_run_id(described))
     return StartedRun(first, is_new=False)
-
-
-def _first_run_id(description: WorkflowExecutionDescription) -> str:
-    """The first run of a chain: a run that has continued as new is the same run."""
-    return description.raw_description.workflow_execution_info.first_run_id or description.run_id or ""
 
 
 async def read_live_calls(client: Client, workflow_id: str, fork: Fork) -> list[dict[str, Any]]:
@@ -282,6 +279,8 @@ async def _read_input(
     messages, edited_prompt = _with_prompt(messages, edits, point)
     if edits.results:
         messages = await _with_results(client, description, messages, edits, state.input.agent)
+    if fork.may_run_tools:
+        state.once, messages = await what_still_holds(client, description, state.once, messages, point.step)
     if edits.message is not None:
         messages = [*messages, UserMessage.of(parse_prompt(edits.message))]
     if not any(isinstance(each, UserMessage) for each in messages) and "summary" not in point.conversation:

@@ -16,6 +16,7 @@ from temporalio.client import (
 )
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
+from mulligan.client.going_on import what_still_holds
 from mulligan.client.resumed_run import MOST_TAKEN_IDS, ResumedRun, Source, continuation_ids, request_digest
 from mulligan.client.run_state import ResumeError, RunNotFoundError, read_run_state
 from mulligan.client.start_run import StartedRun, begin_run, read_input
@@ -99,9 +100,9 @@ async def resume_run(  # noqa: PLR0913 - all but the first two are options
         The handle of the continuation.
 
     Raises:
-        ResumeError: there is no such run (RunNotFoundError), it is open (RunOpenError), it needs a prompt
-            (PromptNeededError), no worker answers (NoWorkerError), it was continued with another prompt or other options
-            (AlreadyResumedError), or it never started.
+        ResumeError: there is no such run (RunNotFoundError), it is open (RunOpenError), it is being undone
+            (UndoOpenError), it needs a prompt (PromptNeededError), no worker answers (NoWorkerError), it was continued with
+            another prompt or other options (AlreadyResumedError), or it never started.
         InvalidRunInputError: the new run's input is invalid: the conversation is too long, or a limit is not a number.
         WorkflowAlreadyStartedError: the given `id` is that of a run that does not continue this one.
     """
@@ -276,13 +277,14 @@ class _Continuing:
             _check_last_message(workflow_id, status, messages)
         elif not isinstance(options["prompt"], str):
             options["prompt"] = parse_prompt(list(options["prompt"]))
+        once, messages = await what_still_holds(self._client, self._earlier.description, state.once, messages)
         resumed_from = ResumedFrom(
             workflow_id=workflow_id,
             run_id=run_id,
             traceparent=state.trace or None,
             request=self._request,
             key=self._key,
-            once=state.once,
+            once=once,
             cache_key=prompt_cache_key(workflow_id, MAIN_CONVERSATION, state.input),
             safety_identifier=inherited_identifier(state.input, options.get("user", state.input.user)),
         )

@@ -29,6 +29,19 @@ class NoWorkerError(ResumeError):
     """No worker answers for the run. A worker has to replay it to return its conversation."""
 
 
+class UndoOpenError(ResumeError):
+    """A run is being undone, so no run may go on from what it has done. `undo`: the workflow id of that undo."""
+
+    def __init__(self, workflow_id: str, undo: str) -> None:
+        super().__init__(f"The run {workflow_id!r} is being undone by {undo!r}; wait until that has ended.")
+        self.undo = undo
+
+
+def first_run_id(described: WorkflowExecutionDescription) -> str:
+    """The first workflow run of a chain: a run that has continued as new is the same run."""
+    return described.raw_description.workflow_execution_info.first_run_id or described.run_id or ""
+
+
 async def read_run_state(
     client: Client,
     run: Handle,

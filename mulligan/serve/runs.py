@@ -38,7 +38,7 @@ from mulligan.client.fork_run import parse_fork, start_fork
 from mulligan.client.read_agents import RECENT_SECONDS, AgentReader, unknown_agent
 from mulligan.client.read_run import NO_WORKER_STATUSES, query_run, wait_for_end
 from mulligan.client.resume_run import AlreadyResumedError, PromptNeededError, continue_run
-from mulligan.client.run_state import NoWorkerError, ResumeError, RunNotFoundError
+from mulligan.client.run_state import NoWorkerError, ResumeError, RunNotFoundError, UndoOpenError
 from mulligan.client.send_update import RunEndedError, send_update
 from mulligan.client.start_run import IdTakenError, StartedRun, read_input, start_run
 from mulligan.client.sub_runs import read_pending
@@ -267,6 +267,8 @@ class Runs:
             raise Problem(422, "prompt_needed", str(error)) from None
         except NoWorkerError as error:
             raise Problem(503, "no_worker", str(error)) from None
+        except UndoOpenError as error:
+            raise Problem(409, "being_undone", str(error)) from None
         except ResumeError as error:
             raise Problem(409, "not_resumable", str(error)) from None
         return Started.noted(started.handle.id, is_new=started.is_new)
@@ -300,6 +302,8 @@ class Runs:
             raise Problem(404, "run_not_found", str(error)) from None
         except NoWorkerError as error:
             raise Problem(503, "no_worker", str(error)) from None
+        except UndoOpenError as error:
+            raise Problem(409, "being_undone", str(error)) from None
         except ResumeError as error:
             raise Problem(422, "not_forkable", str(error)) from None
         ServedRequest.current().started = started.handle.id
@@ -319,6 +323,12 @@ class Runs:
             await branch_run(self.client, run_id, run_input, given, server_id)
         except WorkflowAlreadyStartedError:
             raise Problem(409, "id_taken", f"There is a run {server_id!r} already.") from None
+        except UndoOpenError as error:
+            raise Problem(409, "being_undone", str(error)) from None
+        except NoWorkerError as error:
+            raise Problem(503, "no_worker", str(error)) from None
+        except ResumeError as error:
+            raise Problem(409, "not_branchable", str(error)) from None
         return Started.noted(server_id, is_new=True)
 
     # Reading
@@ -476,6 +486,12 @@ class Runs:
             known = [each for each in agents or caller.agents or () if caller.may_use(each)]
             raise Problem(404, "unknown_agent", unknown_agent(name, known))
         return agents[name] if agents else {"name": name}
+
+    async def check_agent(self, caller: Caller, run_id: str) -> None:
+        """Check that a caller sees a run, and may start its agent."""
+        described = await self.describe(caller, run_id)
+        if caller.agents is not None:
+            await self._agent_of(caller, described)
 
     async def _agent_of(self, caller: Caller, described: WorkflowExecution) -> dict[str, Any]:
         """Return the agent of a run, as `agent`; {} for a workflow without a single agent, if the caller may use all."""

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from mulligan.client.resume_run import RunOpenError
 from mulligan.client.run_state import NoWorkerError, ResumeError
-from mulligan.client.undo import GoneOnError, Undone, read_result, read_undo, start_undo
+from mulligan.client.undo.undo import GoneOnError, Undone, open_continuation, read_result, read_undo, start_undo
 from mulligan.serve.caller import Caller
 from mulligan.serve.clean_text import without_folders
 from mulligan.serve.console.rendering import page
@@ -67,6 +67,8 @@ class UndoneRun(BaseModel):
     """The calls of tools that have no undo."""
     problem: str | None
     """Why the undo has failed as a whole."""
+    open_continuation: str | None = None
+    """The run that is open and goes on from this one, although it is undone."""
 
 
 class Undo(BaseModel):
@@ -92,7 +94,7 @@ class Undo(BaseModel):
 @api.post(
     "/{run_id:path}/undo",
     response_model=UndoneRun,
-    responses={202: {"model": UndoneRun, "description": "The undo goes on."}, **problems(404, 409)},
+    responses={202: {"model": UndoneRun, "description": "The undo goes on."}, **problems(403, 404, 409)},
 )
 async def undo(
     run_id: str,
@@ -106,7 +108,8 @@ async def undo(
     Sent again, it takes up what has failed and what was not reached, and repeats nothing.
     """
     undone = await _start(runs, caller, run_id, how or Undo(), wait)
-    return JSONResponse(_cleaned(undone), 202 if undone.is_open else 200)
+    goes_on = await open_continuation(runs.client, run_id)
+    return JSONResponse({**_cleaned(undone), "open_continuation": goes_on}, 202 if undone.is_open else 200)
 
 
 @api.get("/{run_id:path}/undo", response_model=UndoneRun, responses=problems(404, 409))
@@ -135,8 +138,8 @@ async def send(run_id: str, request: Request, runs: Serving, session: Viewing, f
 
 
 async def _start(runs: Runs, caller: Caller, run_id: str, how: Undo, wait: float) -> Undone:
-    await runs.describe(caller, run_id)
     try:
+        await _check_may_undo(runs, caller, run_id, how.options)
         handle = await start_undo(runs.client, run_id, how.options, yes=how.yes)
         try:
             async with asyncio.timeout(wait):
@@ -148,6 +151,25 @@ async def _start(runs: Runs, caller: Caller, run_id: str, how: Undo, wait: float
                 return Undone(handle.id, True, [])
     except ResumeError as error:
         raise _problem(error) from None
+
+
+async def _check_may_undo(runs: Runs, caller: Caller, run_id: str, options: UndoOptions) -> None:
+    """Check that a caller may undo a run: it may start its agent, and has the roles that its calls needed.
+
+    Raises:
+        Problem: it may not.
+        ResumeError: the calls cannot be read.
+    """
+    await runs.check_agent(caller, run_id)
+    if caller.operator:
+        return
+    for call in (await read_undo(runs.client, run_id, options)).calls:
+        is_left = call.schedule is not None and call.state != "undone"
+        if is_left and call.role is not None and call.role not in caller.roles:
+            raise Problem(
+                403, "role_needed", f"Whoever undoes the call {call.call_id!r} of {call.name!r} needs the role "
+                f"{call.role!r}, as whoever decides on such calls does.",
+            )  # fmt: skip
 
 
 async def _read(runs: Runs, caller: Caller, run_id: str) -> Undone:

@@ -103,6 +103,8 @@ class ToolOutcome(CheckedResult):
     """What a deferred tool has started."""
     untrusted: bool = optional_field(False)
     """Whether others may have written it."""
+    is_cut: bool = optional_field(False)
+    """Whether `text` is only the beginning of it."""
 
     def fault(self) -> str | None:
         """Why the outcome cannot be used: its attempts are shown."""

@@ -5,6 +5,7 @@ All of it is in history: fields may be added if they are optional; none may be r
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from typing import Literal
 
@@ -24,6 +25,9 @@ EXECUTED_QUERY, UNDO_QUERY = "mulligan_executed", "mulligan_undo"
 """The query of a run for its executed calls, and that of an undo for its list."""
 PLAN_UNDO, UNDO_CALL = "plan_undo", "undo_call"
 """Temporal's activity types."""
+
+_ID_BYTES = 900
+"""Of the run's id in that of its undo; Temporal takes 1,000 in all."""
 
 CallState = Literal["undone", "failed", "not_reached", "no_undo"]
 
@@ -52,7 +56,7 @@ class ExecutedCall(BaseModel):
 
     `offset`: of the event with which it settled, or of its start if it has no result. `at`: that event's time, in
     milliseconds since 1970. `lost`: why it is not known whether it has done its work: the error's kind, such as `tool_lost`.
-    `schedule`: how it is undone; None: its tool has no undo.
+    `schedule`: how it is undone; None: its tool has no undo. `role`: that a person needs to decide on such calls.
     """
 
     offset: int
@@ -63,6 +67,7 @@ class ExecutedCall(BaseModel):
     step: int
     lost: str | None = optional_field()
     schedule: UndoSchedule | None = optional_field()
+    role: str | None = optional_field()
 
 
 class SubRunOfCall(BaseModel):
@@ -71,12 +76,14 @@ class SubRunOfCall(BaseModel):
     id: str
     run_id: str
     step: int
+    call_id: str
 
 
 class CallValues(BaseModel):
     """What the undo of the call with an event's `offset` is given. `text`: its result; None: it has none.
 
-    `has_parts`: whether the result has images or files beside the text. `too_large`: whether it cannot be carried.
+    `has_parts`: whether the result has images or files beside the text. `is_cut`: whether its text is only the
+    beginning of it. `too_large`: whether it cannot be carried.
     """
 
     offset: int
@@ -84,6 +91,7 @@ class CallValues(BaseModel):
     arguments: JsonValue = None
     text: WellFormedText | None = None
     has_parts: bool = optional_field(False)
+    is_cut: bool = optional_field(False)
     too_large: bool = optional_field(False)
 
 
@@ -106,17 +114,25 @@ class CallToUndo(ExecutedCall):
     """A call of a run or of a sub-agent's run, and what became of its undo.
 
     `run`: the workflow id of its run; `run_id`: the workflow run that can be asked for it. `error`: why it was not undone.
+    `root_step`, `root_call`: of a call of a sub-agent's run, the call of the undone run below which it was made.
     """
 
     run: str
     run_id: str
     state: CallState = "not_reached"
     error: ErrorInfo | None = optional_field()
+    root_step: int | None = optional_field()
+    root_call: str | None = optional_field()
 
     @property
     def key(self) -> tuple[str, int]:
         """What names the call among all calls of its run and of the runs below."""
         return self.run, self.offset
+
+    @property
+    def place_in_root(self) -> tuple[int, str]:
+        """The step and the id of the call of the undone run that has done this."""
+        return self.root_step or self.step, self.root_call or self.call_id
 
 
 class UndoOptions(BaseModel):
@@ -132,12 +148,15 @@ class UndoOptions(BaseModel):
 
 
 class UndoRun(UndoOptions):
-    """Input of the workflow, and of `plan_undo`. `number`: of this undo among those of the run, from 1."""
+    """Input of the workflow, and of `plan_undo`. `number`: of this undo among those of the run, from 1. `yes`: whether it is
+    undone although another run goes on from it.
+    """
 
     workflow_id: str
     run_id: str
     first_run_id: str
     number: int
+    yes: bool = optional_field(False)
 
 
 class UndoList(CheckedResult):
@@ -171,8 +190,10 @@ class UndoOutcome(CheckedResult):
 
 
 def undo_id(workflow_id: str, first_run_id: str, number: int) -> str:
-    """The workflow id of an undo of a run."""
-    return f"{workflow_id[:800]}/undo-{first_run_id[:8]}-{number}"
+    """The workflow id of an undo of a run. Of a run with a long id it has a digest: Temporal limits the bytes."""
+    is_long = len(workflow_id.encode()) > _ID_BYTES
+    readable = hashlib.sha256(workflow_id.encode()).hexdigest()[:32] if is_long else workflow_id
+    return f"{readable}/undo-{first_run_id[:8]}-{number}"
 
 
 ACTIVITIES: Mapping[str, TypesOfActivity] = {PLAN_UNDO: None, UNDO_CALL: None}

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import random
+import re
 import signal
 import uuid
 from collections import Counter
@@ -17,11 +18,14 @@ from typing import Any
 import pytest
 
 from mulligan import connect, fork_run, resume_run
+from mulligan.client.branch_run import branch_run
 from mulligan.client.resume_run import RunOpenError
-from mulligan.client.run_state import RunNotFoundError
-from mulligan.client.undo import GoneOnError, UndoError, Undone, read_result, read_undo, start_undo
+from mulligan.client.run_state import RunNotFoundError, UndoOpenError, first_run_id
+from mulligan.client.start_run import read_input
+from mulligan.client.undo.undo import GoneOnError, Undone, read_result, read_undo, start_undo
+from mulligan.client.undo.undos_of_run import UndoError
 from mulligan.devserver import DevServer
-from mulligan.wire.undo import UndoOptions
+from mulligan.wire.undo import UNDO_WORKFLOW, UndoOptions, UndoRun, undo_id
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, Ran, call
@@ -181,7 +185,7 @@ async def test_a_result_that_no_longer_validates_is_reported(at: Lab, ledger: Pa
     undone = await undo(at, ran.id)
     assert states(undone) == [("b1", "failed")]
     assert undone.calls[0].error is not None
-    assert "is no JSON, or was cut (max_result_chars); it was not undone" in undone.calls[0].error.message
+    assert "was recorded (max_result_chars); it was not undone" in undone.calls[0].error.message
     assert undos(ledger) == []
 
 
@@ -206,7 +210,117 @@ async def test_what_another_run_has_executed_is_not_this_runs_to_undo(at: Lab, l
         await undo(at, ran.id)
     assert refused.value.workflow_id == resumed.id
     assert states(await undo(at, resumed.id)) == [("b2", "undone")]
-    assert states(await undo(at, ran.id, yes=True)) == [("f1", "undone"), ("b1", "undone")]
+    assert states(await undo(at, ran.id)) == [("f1", "undone"), ("b1", "undone")], "nothing goes on from it any more"
+
+
+ONCE = call("book_once", '{"room": "one"}', "b1")
+AGAIN = call("book_once", '{"room": "one"}', "b2")
+
+
+def booked(ledger: Path) -> list[str]:
+    return [each["call"] for each in lines(ledger) if each["what"] == "book_once"]
+
+
+def told(at: Lab, model: str) -> str:
+    """What the model was sent in the newest request under its name."""
+    return str(at.model.requests_of(model)[-1].body)
+
+
+async def test_an_undone_call_may_be_made_again_in_a_run_that_goes_on(at: Lab, ledger: Path) -> None:
+    """`once` does not exclude it, and the model reads that it was undone: in a continuation, and in a fork with live tools."""
+    ran = await at.run([ONCE, call("book_once", '{"room": "two"}', "k1"), DONE], **of(ledger))
+    await undo(at, ran.id, from_step=2)
+    await undo(at, ran.id)
+    kept = await at.run([ONCE, DONE], **of(ledger))
+    for run, turns, again in ((ran, 3, ["b2"]), (kept, 2, [])):
+        before = len(booked(ledger))
+        at.model.script(f"more-{run.id}", [DONE] * turns + [AGAIN, DONE])
+        resumed = await resume_run(at.client, run.id, "Once more.", model=f"openai-chat:more-{run.id}")
+        await resumed.result()
+        assert booked(ledger)[before:] == again
+        assert ("undone since" in told(at, f"more-{run.id}")) == bool(again)
+        at.model.script(f"fork-{run.id}", [DONE, AGAIN, DONE])
+        model = {"model": f"openai-chat:fork-{run.id}"}
+        fork = await fork_run(at.client, run.id, at=2, tools="live", edits=model)
+        await fork.result()
+        assert booked(ledger)[before:] == again * 2
+        said = told(at, f"fork-{run.id}")
+        assert ("`book_once` (b1)" in said, "`book_once` (k1)" in said) == (bool(again), False)
+
+
+async def test_no_run_goes_on_from_a_run_that_is_being_undone(at: Lab, ledger: Path) -> None:
+    ran = await at.run([call("long_book", '{"room": "x"}', "l1"), DONE], **of(ledger))
+    handle = await start_undo(at.client, ran.id, UndoOptions())
+    refused = re.escape(f"The run {ran.id!r} is being undone by {handle.id!r}; wait until that has ended.")
+    with pytest.raises(UndoOpenError, match=refused):
+        await resume_run(at.client, ran.id, "More.")
+    for tools in ("live", "recorded"):
+        with pytest.raises(UndoOpenError, match=refused):
+            await fork_run(at.client, ran.id, at=1, tools=tools)
+    run_input = await read_input(at.client, ran.id)
+    assert run_input is not None
+    with pytest.raises(UndoOpenError, match=refused):
+        await branch_run(at.client, ran.id, run_input, {"prompt": "Else."}, f"{ran.id}-branch")
+    ledger.with_suffix(".go").touch()
+    assert states(await read_result(at.client, handle)) == [("l1", "undone")]
+    at.model.script("after", [DONE] * 3)
+    await (await resume_run(at.client, ran.id, "More.", model="openai-chat:after")).result()
+
+
+async def test_an_undo_looks_again_whether_another_run_goes_on(at: Lab, ledger: Path) -> None:
+    """A continuation may begin between the check of whoever starts the undo, and its beginning."""
+    ran = await at.run([BOOK, DONE], **of(ledger))
+    at.model.script("between", [DONE] * 3)
+    await (await resume_run(at.client, ran.id, "More.", model="openai-chat:between")).result()
+    first = first_run_id(await ran.handle.describe())
+    request = UndoRun(workflow_id=ran.id, run_id=first, first_run_id=first, number=1)
+    new_id, queue = undo_id(ran.id, first, 1), at.task_queue
+    late = await read_result(
+        at.client, await at.client.start_workflow(UNDO_WORKFLOW, request, id=new_id, task_queue=queue)
+    )
+    assert f"was continued as '{ran.id}-resumed'" in (late.failure or "")
+    assert undos(ledger) == []
+
+
+async def test_a_failed_call_whose_first_attempt_was_lost_counts_as_lost(at: Lab, ledger: Path) -> None:
+    ran = await at.run([call("twice", '{"room": "t"}', "t1"), DONE], **of(ledger))
+    assert [(each["result"]["error"]["kind"], each["attempts"]) for each in ran.calls] == [("tool_error", 2)]
+    assert states(await undo(at, ran.id)) == [("t1", "not_reached")]
+    assert states(await undo(at, ran.id, lost=True)) == [("t1", "undone")]
+
+
+async def test_a_text_that_was_cut_is_no_result(at: Lab, ledger: Path) -> None:
+    ran = await at.run([call("tell", '{"room": "one"}', "t1"), DONE], **of(ledger))
+    undone = await undo(at, ran.id)
+    assert [each.error.kind for each in undone.calls if each.error is not None] == ["invalid_result"]
+    assert undos(ledger) == []
+
+
+async def test_a_run_with_more_calls_than_one_undo_takes(
+    at: Lab, ledger: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only what no undo has settled counts."""
+    monkeypatch.setattr("mulligan.client.undo.undo.MOST_CALLS", 2)
+    ran = await at.run([BOOK, MAIL, FRAGILE, DONE], **of(ledger))
+    assert "has executed 3 calls that no undo has settled yet" in ((await undo(at, ran.id)).failure or "")
+    assert states(await undo(at, ran.id, from_step=2)) == [("f1", "undone"), ("m1", "no_undo")]
+    assert states(await undo(at, ran.id)) == [("b1", "undone")]
+    assert undos(ledger) == ["f1", "b1"]
+
+
+async def test_what_a_terminated_undo_was_calling_is_called_again_only_with_lost(at: Lab, ledger: Path) -> None:
+    ran = await at.run([BOOK, call("long_book", '{"room": "x"}', "l1"), DONE], **of(ledger))
+    handle = await start_undo(at.client, ran.id, UndoOptions())
+    while lines(ledger)[-1]["what"] != "begin":
+        await asyncio.sleep(0.05)
+    await handle.terminate()
+    undone = await undo(at, ran.id)
+    assert states(undone) == [("l1", "failed"), ("b1", "undone")]
+    assert undone.calls[0].error is not None
+    assert undone.calls[0].error.kind == "undo_cut_off"
+    assert [each["what"] for each in lines(ledger)].count("begin") == 1
+    ledger.with_suffix(".go").touch()
+    assert states(await undo(at, ran.id, lost=True)) == [("l1", "undone"), ("b1", "undone")]
 
 
 async def test_what_cannot_be_undone_is_refused(at: Lab) -> None:

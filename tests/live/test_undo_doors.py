@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from mulligan import resume_run
 from mulligan.cli.app import app
 from mulligan.devserver import DevServer
 from mulligan.worker.loading import load, load_agents
@@ -51,7 +52,7 @@ def command(temporal: DevServer, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.fixture(scope="module")
 async def door(lab: Lab) -> AsyncIterator[Door]:
-    async with http_server(lab.client, tokens="ops:s-1:*,ada:s-2,eve:s-3") as served:
+    async with http_server(lab.client, tokens="ops:s-1:*,ada:s-2,eve:s-3,ada:s-4:placer,ada:s-5:desk:lead") as served:
         yield served
 
 
@@ -139,6 +140,52 @@ async def test_over_http_an_open_and_a_continued_run_are_refused(at: Lab, ledger
     refused = await door.http.post(f"/api/runs/{opened.id}/undo", headers=by("s-2"))
     assert (refused.status_code, refused.json()["code"]) == (409, "run_open")
     await opened.terminate()
+
+
+async def test_over_http_whoever_undoes_a_call_needs_the_role_of_its_approval(
+    at: Lab, ledger: Path, door: Door
+) -> None:
+    handle = await at.start([call("lead_book", '{"room": "x"}', "r1"), DONE], **of(ledger, tenant="ada"))
+    while not await handle.query("pending"):
+        await asyncio.sleep(0.05)
+    await handle.execute_update("decide", {"call_id": "r1", "decision": "approve"})
+    await handle.result()
+    path = f"/api/runs/{handle.id}/undo"
+    refused = await door.http.post(path, headers=by("s-2"))
+    assert (refused.status_code, refused.json()["code"], "'lead'" in refused.json()["detail"]) == (
+        403,
+        "role_needed",
+        True,
+    )
+    other = await door.http.post(path, headers=by("s-4"))
+    assert other.status_code == 404, "a token for another agent"
+    assert [each["what"] for each in lines(ledger)] == ["lead_book"]
+    assert ids((await door.http.post(path, headers=by("s-5"))).json()) == {"undone": ["r1"]}
+
+
+async def test_over_http_nothing_goes_on_from_a_run_that_is_being_undone(at: Lab, ledger: Path, door: Door) -> None:
+    ran = await at.run([call("long_book", '{"room": "x"}', "l1"), DONE], **of(ledger, tenant="ada"))
+    undoing = await door.http.post(f"/api/runs/{ran.id}/undo?wait=0", headers=by("s-2"))
+    assert undoing.status_code == 202
+    for path, fields in (("resume", {"prompt": "More."}), ("fork", {"at": 1})):
+        refused = await door.http.post(f"/api/runs/{ran.id}/{path}", json=fields, headers=by("s-2"))
+        assert (refused.status_code, refused.json()["code"]) == (409, "being_undone")
+        assert undoing.json()["id"] in refused.json()["detail"]
+    ledger.with_suffix(".go").touch()
+
+
+async def test_whoever_undoes_a_run_is_told_of_an_open_continuation(
+    at: Lab, ledger: Path, door: Door, command: Any
+) -> None:
+    ran = await at.run([BOOK, DONE], **of(ledger, tenant="ada"))
+    model = f"open-{ran.id}"
+    at.model.script(model, [DONE, DONE, call("order", '{"room": "x"}'), DONE])
+    resumed = await resume_run(at.client, ran.id, "More.", model=f"openai-chat:{model}")
+    said = await door.http.post(f"/api/runs/{ran.id}/undo", json={"yes": True}, headers=by("s-2"))
+    assert (said.status_code, said.json()["open_continuation"]) == (200, resumed.id)
+    code, _, err = await command("undo", ran.id, "--yes")
+    assert (code, f"the run {resumed.id} is open, and goes on from {ran.id}" in " ".join(err.split())) == (0, True)
+    await resumed.terminate()
 
 
 async def test_in_the_console(at: Lab, ledger: Path, lab: Lab) -> None:

@@ -87,6 +87,50 @@ def sturdy(part: str, ctx: ToolContext) -> str:
     return f"changed {part}"
 
 
+@tool(once="conversation", undo=cancel_booking)
+async def book_once(room: str, ctx: ToolContext) -> Booking:
+    """Book a room once."""
+    write(ctx, "book_once", room=room)
+    return {"id": 2, "room": room}
+
+
+async def long_undo(arguments: Any, result: Any, ctx: ToolContext) -> None:
+    """Undo a call as soon as somebody lets it go on."""
+    write(ctx, "begin", arguments=arguments)
+    while not Path(f"{ctx.metadata['ledger']}.go").exists():
+        await asyncio.sleep(0.05)
+    write(ctx, "effect", arguments=arguments)
+
+
+@tool(undo=long_undo)
+async def long_book(room: str, ctx: ToolContext) -> str:
+    """Book a room, whose undo takes long."""
+    write(ctx, "long_book", room=room)
+    return room
+
+
+@tool(attempts=2, timeout=1, undo=cancel_booking)
+async def twice(room: str, ctx: ToolContext) -> str:
+    """Book a room without saying so, and refuse to book it again."""
+    if ctx.attempt == 1:
+        write(ctx, "twice", room=room)
+        await asyncio.sleep(3600)
+    raise ToolError("It is booked already.")
+
+
+@tool(undo=cancel_booking, max_result_chars=60)
+async def tell(room: str) -> str:
+    """Book a room, and tell it in a long text, which is cut."""
+    return room * 100
+
+
+@tool(needs_approval="lead", undo=cancel_booking)
+async def lead_book(room: str, ctx: ToolContext) -> str:
+    """Book a room that a lead approves."""
+    write(ctx, "lead_book", room=room)
+    return room
+
+
 @tool(timeout=1, undo=cancel_booking)
 async def hang(room: str, ctx: ToolContext) -> str:
     """Book a room, and never say so."""
@@ -143,6 +187,7 @@ async def far_book(room: str) -> Booking:
 
 
 TOOLS: list[Tool] = [book, mail, fragile, sturdy, hang, place, quick, order, book_many]
+TOOLS += [book_once, long_book, twice, tell, lead_book]
 helper = Agent(name="undo_helper", model="scripted:undo_helper", tools=[book, mail])
 helping = Script(
     "undo_helper", [Say(calls=[Call("book", {"room": "below"}), Call("mail", {"to": "her"})]), Say("It is booked.")]

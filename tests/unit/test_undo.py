@@ -89,7 +89,9 @@ def test_the_ids_of_undos_are_legal_and_unlike() -> None:
     long = "r" * 2_000
     known = {undo_id(each, first, number) for each in (long, "r") for first in ("aaaaaaaa", "b") for number in (1, 2)}
     assert len(known) == 8
-    assert all(len(each) < 1_000 for each in known)
+    wide = {undo_id("ж" * 498 + each, "a", 1) for each in "xy"}
+    assert len(wide) == 2
+    assert all(len(each.encode()) < 1_000 for each in known | wide)
 
 
 @pytest.mark.parametrize(

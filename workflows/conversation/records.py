@@ -46,6 +46,8 @@ class CallRecord(BaseModel):
     recorded: bool = optional_field(False)
     untrusted: bool = optional_field(False)
     """Whether others may have written its result."""
+    is_cut: bool = optional_field(False)
+    """Whether the message has only the beginning of its result."""
     started: float | None = optional_field()
     """When a script began, in seconds since the epoch."""
     delivered: list[int] = optional_field([])

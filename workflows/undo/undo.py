@@ -103,9 +103,14 @@ class _ExecutedCalls:
     def _sub_runs(self) -> Iterator[SubRunOfCall]:
         conversation = self._conversation
         for number, step in enumerate(conversation.steps, conversation.first_step + 1):
-            for record in (*step.calls, *(each.record for each in step.inner)) if not self._is_shared(number) else ():
+            if self._is_shared(number):
+                continue
+            answer = conversation.messages[step.at]
+            assert isinstance(answer, AssistantMessage)
+            own = [(call.id, record) for call, record in zip(answer.tool_calls, step.calls, strict=False)]
+            for call_id, record in (*own, *((each.call.id, each.record) for each in step.inner)):
                 if record.run is not None and record.run.run_id:
-                    yield SubRunOfCall(id=record.run.id, run_id=record.run.run_id, step=number)
+                    yield SubRunOfCall(id=record.run.id, run_id=record.run.run_id, step=number, call_id=call_id)
 
     def _is_shared(self, step: int) -> bool:
         return step <= self._conversation.shared_steps
@@ -124,6 +129,8 @@ class _ExecutedCalls:
         if is_settled:
             result = self._result(call.id)
             kind = result.error.kind if result is not None and result.error is not None else None
+            if kind not in (*_DONE, *_LOST) and record.attempts > 1:
+                kind = "tool_lost"  # the last attempt did not do its work; an earlier one may have, and was lost
             if record.recorded or not record.attempts or kind not in (*_DONE, *_LOST):
                 return None
         return ExecutedCall(
@@ -135,6 +142,7 @@ class _ExecutedCalls:
             step=entry.step,
             lost=kind if kind in _LOST else None,
             schedule=_schedule(facts),
+            role=facts.role if facts is not None else None,
         )
 
     def _call(self, entry: Entry) -> tuple[ToolCall, CallRecord, str, ToolFacts | None] | None:
@@ -168,6 +176,7 @@ class _ExecutedCalls:
             arguments=record.arguments,
             text=result.text if result is not None and result.error is None else None,
             has_parts=result is not None and bool(result.content),
+            is_cut=record.is_cut and result is not None and result.error is None,
         )
         if json_size(values.model_dump(mode="json")) > limits.EVENT_BYTES:
             return values.model_copy(update={"arguments": None, "text": None, "too_large": True})

@@ -43,7 +43,10 @@ SCHEDULES: Mapping[str, Schedule] = {
         cancellation=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
     ),
 }
-_CUT_OFF = ErrorInfo(kind="tool_lost", message="The undo was cut off. It may or may not have done its work.")
+_CUT_OFF = ErrorInfo(
+    kind="undo_cut_off",
+    message="The undo was ended while it called this. It may go on, or have done its work; with `lost`, it is called again.",
+)
 
 
 @workflow.defn(name=UNDO_WORKFLOW, sandboxed=False)
@@ -92,6 +95,8 @@ class UndoWorkflow:
                 message="It is not known whether the call has done its work; with `lost`, such calls are undone, too.",
             )
             return True
+        if call.error == _CUT_OFF and not request.lost:
+            return True
         # Whoever ends this workflow now reads this: the undo may have been started.
         call.state, call.error = "failed", _CUT_OFF
         call.error = await self._undo(call, call.schedule)
@@ -117,6 +122,7 @@ class UndoWorkflow:
             )
         except ActivityError as error:
             if is_cancelled_exception(error):
+                call.error = _lost(call, error, queue)  # the function has ended
                 raise
             return _lost(call, error, queue)
         return outcome.error

@@ -1,11 +1,13 @@
 """Undo a run that has ended: read what it has executed, and start the workflow that undoes it.
 
 The undos of a run have ids of their own form, with a number. The next one is started only when the one before has ended, and
-Temporal starts each id once: so each undo knows what all before it have done, and no call is undone by two at a time.
+Temporal starts each id once: so each undo knows what all before it have done. Whoever terminates an undo ends only its
+workflow: the function that it has called may go on, so the next undo calls that one again only with `lost`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,14 +27,14 @@ from mulligan.client.find_runs import memo_of
 from mulligan.client.read_run import NO_WORKER_STATUSES, query_run
 from mulligan.client.resume_run import RunOpenError
 from mulligan.client.resumed_run import ResumedRun, newest_continuation
-from mulligan.client.run_state import NoWorkerError, ResumeError, RunNotFoundError
+from mulligan.client.run_state import NoWorkerError, RunNotFoundError, first_run_id
+from mulligan.client.undo.undos_of_run import UndoError, check_not_being_undone, list_of_undo, undos, without_undone
 from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
 from mulligan.wire.run_context import AGENT_WORKFLOW
 from mulligan.wire.run_priority import TENANT_MEMO
 from mulligan.wire.undo import (
     EXECUTED_QUERY,
     UNDO_MEMO,
-    UNDO_QUERY,
     UNDO_WORKFLOW,
     CallToUndo,
     ExecutedPage,
@@ -45,16 +47,13 @@ from mulligan.wire.undo import (
 )
 
 Handle = WorkflowHandle[Any, Any]
+CHECK_GOING_ON, WHAT_STILL_HOLDS = check_not_being_undone, without_undone
 OPTIONS_MEMO = "mulligan_undo_options"
 """The key, in the memo of an undo, of its options."""
 MOST_CALLS, MOST_BYTES = 1_500, 700_000
 """Calls of one undo, and their bytes as JSON: with the reason for each that failed, its list is one payload."""
-MOST_UNDOS = 1_000
-"""Undos of one run."""
-
-
-class UndoError(ResumeError):
-    """A run cannot be undone. The message says why, and what to do."""
+MOST_READ = 50_000
+"""Calls of a run that an undo chooses from."""
 
 
 class GoneOnError(UndoError):
@@ -110,9 +109,9 @@ async def start_undo(client: Client, workflow_id: str, options: UndoOptions, *, 
     run = await ResumedRun.of(described)
     if not yes and (continuation := await _gone_on(client, run)) is not None:
         raise GoneOnError(workflow_id, continuation)
-    first_run_id = _first_run_id(described)
+    first_run = first_run_id(described)
     for _ in range(2):  # somebody may start one at the same time
-        number, before = await _newest_undo(client, workflow_id, first_run_id)
+        number, before = await _newest_undo(client, workflow_id, first_run)
         if before is not None and before.status == WorkflowExecutionStatus.RUNNING:
             if (await memo_of(before)).get(OPTIONS_MEMO) != options.model_dump():
                 raise UndoError(
@@ -123,16 +122,17 @@ async def start_undo(client: Client, workflow_id: str, options: UndoOptions, *, 
             **options.model_dump(),
             workflow_id=workflow_id,
             run_id=described.run_id or "",
-            first_run_id=first_run_id,
+            first_run_id=first_run,
             number=number + 1,
+            yes=yes,
         )
-        of = {"id": workflow_id, "run_id": first_run_id}
+        of = {"id": workflow_id, "run_id": first_run}
         memo = {UNDO_MEMO: of, OPTIONS_MEMO: options.model_dump(), TENANT_MEMO: run.tenant}
         try:
             return await client.start_workflow(
                 UNDO_WORKFLOW,
                 request,
-                id=undo_id(workflow_id, first_run_id, number + 1),
+                id=undo_id(workflow_id, first_run, number + 1),
                 task_queue=described.task_queue,
                 id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
                 memo={name: value for name, value in memo.items() if value is not None},
@@ -151,13 +151,13 @@ async def read_undo(client: Client, workflow_id: str, options: UndoOptions | Non
         RPCError: Temporal does not answer.
     """
     described = await _describe_ended(client, workflow_id)
-    first_run_id = _first_run_id(described)
-    number, newest = await _newest_undo(client, workflow_id, first_run_id)
+    first_run = first_run_id(described)
+    number, newest = await _newest_undo(client, workflow_id, first_run)
     if newest is None:
         return Undone(None, False, await calls_to_undo(client, _request(described, options, 1)))
     is_open = newest.status == WorkflowExecutionStatus.RUNNING
     if is_open:
-        return Undone(newest.id, True, (await _list_of(client, newest)).calls)
+        return Undone(newest.id, True, (await list_of_undo(client, newest)).calls)
     calls = await calls_to_undo(client, _request(described, options, number + 1))
     failure = None
     if newest.status == WorkflowExecutionStatus.FAILED:
@@ -177,7 +177,7 @@ async def read_result(client: Client, handle: Handle) -> Undone:
         described = await handle.describe()
         if described.status in (WorkflowExecutionStatus.RUNNING, WorkflowExecutionStatus.COMPLETED):
             raise
-        listed = await _list_of(client, described)
+        listed = await list_of_undo(client, described)
         return Undone(handle.id, False, listed.calls, _reason(error, described))
     return Undone(handle.id, False, ended.calls)
 
@@ -194,16 +194,27 @@ async def calls_to_undo(client: Client, request: UndoRun) -> list[CallToUndo]:
     await reading.read(request.workflow_id, request.run_id, request.from_step or 1)
     calls = sorted(reading.calls, key=lambda call: (call.at, call.run, call.offset), reverse=True)
     known = {call.key: call for call in calls}
-    for number in range(1, request.number):
-        handle = client.get_workflow_handle(undo_id(request.workflow_id, request.first_run_id, number))
-        described = await unless_missing(handle.describe())
-        if described is None or not await _is_undo_of(described, request.workflow_id, request.first_run_id):
-            continue
-        for before in (await _list_of(client, described)).calls:
+    listed: set[tuple[str, int]] = set()
+    async for number, described in undos(client, request.workflow_id, request.first_run_id):
+        if number >= request.number:
+            break
+        for before in (await list_of_undo(client, described)).calls if described is not None else ():
+            listed.add(before.key)
             call = known.get(before.key)
             if call is not None and before.state in ("undone", "failed"):
                 call.state, call.error = before.state, before.error
+    if _is_too_much(calls):
+        calls = [call for call in calls if call.key not in listed or call.state not in ("undone", "no_undo")]
+    if _is_too_much(calls):
+        raise UndoError(
+            f"The run has executed {len(calls):,} calls that no undo has settled yet, which is too much for one undo; undo "
+            "its last steps first: --from-step."
+        )
     return calls
+
+
+def _is_too_much(calls: Sequence[CallToUndo]) -> bool:
+    return len(calls) > MOST_CALLS or sum(len(call.model_dump_json()) for call in calls) > MOST_BYTES
 
 
 class _ExecutedCalls:
@@ -212,40 +223,36 @@ class _ExecutedCalls:
     def __init__(self, client: Client) -> None:
         self._client = client
         self.calls: list[CallToUndo] = []
-        self._bytes = 0
         self._read: set[str] = set()
 
-    async def read(self, workflow_id: str, run_id: str, from_step: int = 1) -> None:
-        """Read the chain of a run back from its newest workflow run."""
+    async def read(self, workflow_id: str, run_id: str, from_step: int = 1, of: SubRunOfCall | None = None) -> None:
+        """Read the chain of a run back from its newest workflow run. `of`: that of the root's call that works in it."""
         self._read.add(workflow_id)
         sub_runs: dict[str, SubRunOfCall] = {}
         before: int | None = None
         earlier: str | None = run_id
         while earlier is not None:
             page = await read_executed(self._client, workflow_id, earlier, ExecutedRequest(before=before))
+            if len(self.calls) > MOST_READ:
+                raise UndoError(
+                    f"The run has executed more than {MOST_READ:,} calls, which is the most that can be undone."
+                )
             for each in page.calls:
                 state = "no_undo" if each.schedule is None else "not_reached"
                 if each.step >= from_step:
                     call = CallToUndo(**each.model_dump(), run=workflow_id, run_id=earlier, state=state)
-                    self._add(call)
+                    if of is not None:
+                        call.root_step, call.root_call = of.step, of.call_id
+                    self.calls.append(call)
             sub_runs |= {each.id: each for each in page.sub_runs if each.step >= from_step}
             before, earlier = page.next, page.earlier or (earlier if page.next is not None else None)
         for sub_run in sub_runs.values():
             if sub_run.id not in self._read:
-                await self.read(sub_run.id, await self._newest_run(sub_run))
-
-    def _add(self, call: CallToUndo) -> None:
-        self.calls.append(call)
-        self._bytes += len(call.model_dump_json())
-        if len(self.calls) > MOST_CALLS or self._bytes > MOST_BYTES:
-            raise UndoError(
-                f"The run has executed more than {len(self.calls) - 1:,} calls, which is too much for one undo; undo its "
-                "last steps first: --from-step."
-            )
+                await self.read(sub_run.id, await self._newest_run(sub_run), of=of or sub_run)
 
     async def _newest_run(self, sub_run: SubRunOfCall) -> str:
         described = await unless_missing(self._client.get_workflow_handle(sub_run.id).describe())
-        if described is not None and _first_run_id(described) != sub_run.run_id:
+        if described is not None and first_run_id(described) != sub_run.run_id:
             handle = self._client.get_workflow_handle(sub_run.id, run_id=sub_run.run_id)
             described = await unless_missing(handle.describe())
         if described is None:
@@ -302,14 +309,49 @@ async def _describe_ended(client: Client, workflow_id: str) -> WorkflowExecution
 
 
 async def _gone_on(client: Client, run: ResumedRun) -> str | None:
-    """The id of the newest run that goes on from what a run has done; None: there is none."""
+    """The id of the newest run that goes on from what a run has done; None: there is none, or all of them are undone."""
     newest: ResumedRun | None = await newest_continuation(client, run)
     while newest is not None and newest.source != run.source:
-        if await newest.has_begun(client):
+        if await newest.has_begun(client) and not await _is_undone(client, newest.description):
             return newest.description.id
         before = newest.resumed_from
         newest = await ResumedRun.read(client, before.workflow_id, before.run_id) if before is not None else None
     return None
+
+
+async def _is_undone(client: Client, described: WorkflowExecutionDescription) -> bool:
+    """Whether a run was undone, and nothing is left of it that can be."""
+    if described.status == WorkflowExecutionStatus.RUNNING:
+        return False
+    number, newest = await _newest_undo(client, described.id, first_run_id(described))
+    if newest is None or newest.status == WorkflowExecutionStatus.RUNNING:
+        return False
+    calls = await calls_to_undo(client, _request(described, None, number + 1))
+    return all(call.state in ("undone", "no_undo") for call in calls)
+
+
+async def check_not_gone_on(client: Client, request: UndoRun) -> None:
+    """Check again, when an undo begins, that no run goes on from what it is to undo, unless it says `yes`.
+
+    Raises:
+        ResumeError: one does (GoneOnError), or no worker answers (NoWorkerError).
+        RPCError: Temporal does not answer.
+    """
+    run = None if request.yes else await ResumedRun.read(client, request.workflow_id, request.run_id)
+    if run is not None and (continuation := await _gone_on(client, run)) is not None:
+        raise GoneOnError(request.workflow_id, continuation)
+
+
+async def open_continuation(client: Client, workflow_id: str) -> str | None:
+    """The id of the newest run that goes on from a run, if that is open: its undo takes away what it works with.
+
+    Raises:
+        RPCError: Temporal does not answer.
+    """
+    run = await ResumedRun.read(client, workflow_id)
+    newest = await newest_continuation(client, run) if run is not None else None
+    is_open = newest is not None and newest.description.status == WorkflowExecutionStatus.RUNNING
+    return newest.description.id if is_open and newest is not None and newest.description.id != workflow_id else None
 
 
 def _request(described: WorkflowExecutionDescription, options: UndoOptions | None, number: int) -> UndoRun:
@@ -317,49 +359,22 @@ def _request(described: WorkflowExecutionDescription, options: UndoOptions | Non
         **(options or UndoOptions()).model_dump(),
         workflow_id=described.id,
         run_id=described.run_id or "",
-        first_run_id=_first_run_id(described),
+        first_run_id=first_run_id(described),
         number=number,
     )
 
 
-def _first_run_id(described: WorkflowExecutionDescription) -> str:
-    return described.raw_description.workflow_execution_info.first_run_id or described.run_id or ""
-
-
 async def _newest_undo(
-    client: Client, workflow_id: str, first_run_id: str
+    client: Client, workflow_id: str, first_run: str
 ) -> tuple[int, WorkflowExecutionDescription | None]:
     """The number of the last undo of a run, and what Temporal knows of it; 0 and None: there is none.
 
     Another workflow that has such an id takes up its number, and counts for nothing else.
     """
-    newest: WorkflowExecutionDescription | None = None
-    for number in range(1, MOST_UNDOS + 1):
-        handle = client.get_workflow_handle(undo_id(workflow_id, first_run_id, number))
-        described = await unless_missing(handle.describe())
-        if described is None:
-            return number - 1, newest
-        if await _is_undo_of(described, workflow_id, first_run_id):
-            newest = described
-    raise UndoError(f"The run {workflow_id!r} was undone {MOST_UNDOS:,} times, which is the most.")
-
-
-async def _is_undo_of(described: WorkflowExecutionDescription, workflow_id: str, first_run_id: str) -> bool:
-    of = {"id": workflow_id, "run_id": first_run_id}
-    return described.workflow_type == UNDO_WORKFLOW and (await memo_of(described)).get(UNDO_MEMO) == of
-
-
-async def _list_of(client: Client, described: WorkflowExecutionDescription) -> UndoList:
-    """The list of an undo, open or ended however it did."""
-    handle = client.get_workflow_handle(described.id, run_id=described.run_id)
-    try:
-        return UndoList.model_validate(await query_run(handle, UNDO_QUERY))
-    except RPCError as error:
-        if error.status not in NO_WORKER_STATUSES:
-            raise
-        raise NoWorkerError(f"No worker answers for the undo {described.id!r} now ({error.message}).") from None
-    except (WorkflowQueryFailedError, ValidationError) as error:
-        raise UndoError(f"The undo {described.id!r} cannot be read: {str(error)[:300]}") from None
+    number, newest = 0, None
+    async for number, described in undos(client, workflow_id, first_run):  # noqa: B007 - the last one is returned
+        newest = described or newest
+    return number, newest
 
 
 async def _failure_of(client: Client, described: WorkflowExecutionDescription) -> str:

@@ -1,0 +1,1 @@
+"""Undoes runs, and says what is undone to whoever goes on from them."""

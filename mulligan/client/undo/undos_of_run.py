@@ -1,0 +1,157 @@
+"""The undos of a run, and what they have undone: for the next undo, and for runs that go on from the run."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+
+from pydantic import ValidationError
+from temporalio.client import (
+    Client,
+    WorkflowExecutionDescription,
+    WorkflowExecutionStatus,
+    WorkflowQueryFailedError,
+)
+from temporalio.service import RPCError
+
+from mulligan.client.find_runs import memo_of
+from mulligan.client.read_run import NO_WORKER_STATUSES, query_run
+from mulligan.client.resumed_run import ResumedRun
+from mulligan.client.run_state import NoWorkerError, ResumeError, UndoOpenError, first_run_id
+from mulligan.client.unless_missing import unless_missing
+from mulligan.once import OnceCall
+from mulligan.values import Message, UserMessage
+from mulligan.wire.run_context import AGENT_WORKFLOW
+from mulligan.wire.undo import UNDO_MEMO, UNDO_QUERY, UNDO_WORKFLOW, CallToUndo, UndoList, undo_id
+
+MOST_UNDOS = 1_000
+"""Undos of one run."""
+_MOST_RUNS_BEFORE = 20
+"""Runs whose conversation a run has continued, one after another, that are asked for undone calls."""
+_MOST_NAMED = 20
+
+
+class UndoError(ResumeError):
+    """A run cannot be undone. The message says why, and what to do."""
+
+
+async def undos(
+    client: Client, workflow_id: str, first_run: str
+) -> AsyncIterator[tuple[int, WorkflowExecutionDescription | None]]:
+    """Yield the undos of a run with their numbers, the first one first. None: another workflow has that id.
+
+    Raises:
+        UndoError: there are too many.
+        RPCError: Temporal does not answer.
+    """
+    for number in range(1, MOST_UNDOS + 1):
+        handle = client.get_workflow_handle(undo_id(workflow_id, first_run, number))
+        described = await unless_missing(handle.describe())
+        if described is None:
+            return
+        of = {"id": workflow_id, "run_id": first_run}
+        is_undo = described.workflow_type == UNDO_WORKFLOW and (await memo_of(described)).get(UNDO_MEMO) == of
+        yield number, described if is_undo else None
+    raise UndoError(f"The run {workflow_id!r} was undone {MOST_UNDOS:,} times, which is the most.")
+
+
+async def list_of_undo(client: Client, described: WorkflowExecutionDescription) -> UndoList:
+    """The list of an undo, open or ended however it did.
+
+    Raises:
+        ResumeError: no worker answers (NoWorkerError), or it cannot be read (UndoError).
+        RPCError: Temporal does not answer.
+    """
+    handle = client.get_workflow_handle(described.id, run_id=described.run_id)
+    try:
+        return UndoList.model_validate(await query_run(handle, UNDO_QUERY))
+    except RPCError as error:
+        if error.status not in NO_WORKER_STATUSES:
+            raise
+        raise NoWorkerError(f"No worker answers for the undo {described.id!r} now ({error.message}).") from None
+    except (WorkflowQueryFailedError, ValidationError) as error:
+        raise UndoError(f"The undo {described.id!r} cannot be read: {str(error)[:300]}") from None
+
+
+async def check_not_being_undone(client: Client, described: WorkflowExecutionDescription) -> None:
+    """Check that no undo of a run, or of the run that it works for, goes on.
+
+    Raises:
+        UndoOpenError: one does.
+        RPCError: Temporal does not answer.
+    """
+    root = await _root(client, described)
+    async for _, undo in undos(client, root.id, first_run_id(root)):
+        if undo is not None and undo.status == WorkflowExecutionStatus.RUNNING:
+            raise UndoOpenError(root.id, undo.id)
+
+
+async def without_undone(
+    client: Client,
+    described: WorkflowExecutionDescription,
+    once: Sequence[OnceCall],
+    messages: Sequence[Message],
+    before: int | None = None,
+) -> tuple[list[OnceCall], list[Message]]:
+    """What a run gets that goes on from a run, of whose calls some may be undone: they may be made again.
+
+    Args:
+        client: A client of the server.
+        described: The run.
+        once: Its calls of tools with `once`. Those that are undone are left out.
+        messages: Its messages. A message for each undone run is added, which names the calls.
+        before: The step before which the new run begins; None: it goes on from all of them.
+
+    Raises:
+        ResumeError: an undo goes on (UndoOpenError), or cannot be read.
+        RPCError: Temporal does not answer.
+    """
+    added, run = list(messages), await ResumedRun.of(described)
+    for number in range(_MOST_RUNS_BEFORE):
+        calls = await _undone(client, run.description)
+        if number == 0 and before is not None:
+            calls = [call for call in calls if call.place_in_root[0] < before]
+        gone = {call.call_id if call.run == run.description.id else call.place_in_root[1] for call in calls}
+        once = [call for call in once if call.call_id not in gone]
+        note = UserMessage(role="user", text=_note(calls))
+        if calls and note not in added:
+            added.append(note)
+        origin = run.resumed_from
+        earlier = await ResumedRun.read(client, origin.workflow_id, origin.run_id) if origin is not None else None
+        if earlier is None:
+            break
+        run = earlier
+    return [*once], added
+
+
+async def _undone(client: Client, described: WorkflowExecutionDescription) -> list[CallToUndo]:
+    """The calls of a run, and of the runs below it, that are undone."""
+    root = await _root(client, described)
+    calls: dict[tuple[str, int], CallToUndo] = {}
+    async for _, undo in undos(client, root.id, first_run_id(root)):
+        if undo is None:
+            continue
+        if undo.status == WorkflowExecutionStatus.RUNNING:
+            raise UndoOpenError(root.id, undo.id)
+        listed = (await list_of_undo(client, undo)).calls
+        calls |= {call.key: call for call in listed if call.state == "undone"}
+    return [call for call in calls.values() if described.id in (root.id, call.run)]
+
+
+async def _root(client: Client, described: WorkflowExecutionDescription) -> WorkflowExecutionDescription:
+    """The run that a sub-agent's run works for, at the top: undos are that run's. Any other run is its own."""
+    while described.parent_id is not None:
+        handle = client.get_workflow_handle(described.parent_id, run_id=described.parent_run_id)
+        parent = await unless_missing(handle.describe())
+        if parent is None or parent.workflow_type != AGENT_WORKFLOW:
+            break
+        described = parent
+    return described
+
+
+def _note(calls: Iterable[CallToUndo]) -> str:
+    named = [f"`{call.name}` ({call.call_id})" for call in calls]
+    more = f", and {len(named) - _MOST_NAMED:,} more" if len(named) > _MOST_NAMED else ""
+    return (
+        f"What these calls have done was undone since, and is no longer there: {', '.join(named[:_MOST_NAMED])}{more}. "
+        "Make a call again if it is needed."
+    )
