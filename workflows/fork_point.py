@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pydantic import ValidationError
-from temporalio import workflow
 
 from mulligan.errors import InvalidRunInputError
 from mulligan.features import FEATURES
@@ -101,11 +100,11 @@ def _request_span(agent: RunningAgent, turn: Turn | None) -> tuple[int, int]:
 
 def _fork(agent: RunningAgent, step: int, turn: Turn | None, past: Conversation, name: str) -> ForkState:
     # A fork does not know the facts of an agent that had the conversation only before it: they are resolved again.
-    info, conversation = workflow.info(), agent.conversation
-    state = past.dump(info.run_id)
+    conversation = agent.conversation
+    state = past.dump(agent.run_id)
     del state["messages"], state["events"]
     if "earlier" in state:
-        state["earlier"] = {"workflow_id": info.workflow_id, "conversation": agent.key} | state["earlier"]
+        state["earlier"] = {"workflow_id": agent.workflow_id, "conversation": agent.key} | state["earlier"]
     index = step - 1 - conversation.first_step
     answered = conversation.steps[index].model if index < len(conversation.steps) else None
     return ForkState(
@@ -114,7 +113,7 @@ def _fork(agent: RunningAgent, step: int, turn: Turn | None, past: Conversation,
         key=agent.key,
         steps=step - turn.first_step if turn else 0,
         model=answered or (turn.model if turn else ""),
-        cache_key=prompt_cache_key(info.workflow_id, agent.key, turn.input if turn else agent.input),
+        cache_key=prompt_cache_key(agent.workflow_id, agent.key, turn.input if turn else agent.input),
         facts=turn.facts_of(name) if turn else None,
     )
 

@@ -85,6 +85,8 @@ class RunningAgent:
         carried = decode_state(state) if state else {}
         self.name: str = carried.get("agent", name)
         self.key, self.inbox = key, inbox
+        info = workflow.info()
+        self.workflow_id, self.run_id = info.workflow_id, info.run_id
         self.waits: Waits = inbox.waits
         self.input: RunInput | None = None
         self.status: RunStatus = carried.get("status", "running")
@@ -133,7 +135,7 @@ class RunningAgent:
         step, states = self.open_step, {each.name(): each.dump() for each in self.features}
         # The conversation has the message, and its records have the arguments.
         elsewhere: Any = {"answer": {"message": True, "prepared": {"__all__": {"arguments"}}}}
-        conversation = self.conversation.dump(workflow.info().run_id)
+        conversation = self.conversation.dump(self.run_id)
         first_step = conversation.get("earlier", {}).get("steps", 0)
         former = self._former_turns.dump(self._turn, first_step) if self._turn else None
         return encode_state(

@@ -48,6 +48,7 @@ COMMANDS: dict[str, list[tuple[str, ...]]] = {
              ("{ended}", "--context", "1"), ("{ended}", "--context", "1", "--conversation", NAME), (NAME,)],
     "tail": [("{ended}",), ("{failed}",), ("{unknown}",), (NAME,)],
     "list": [(), ("--agent", NAME), ("--status", NAME)],
+    "rules": [(), ("{waits}",), ("{ended}",), ("--tenant", NAME), ("--delete", NAME), (NAME,)],
     "pending": [("{waits}",), (), (NAME,)],
     "approve": [("{waits}", "a", "--by", NAME, "--reason", NAME, "--yes"), ("{waits}",), ("{waits}", NAME)],
     "deny": [("{waits}", "a", "--by", NAME, "--reason", NAME), ("{waits}", NAME)],

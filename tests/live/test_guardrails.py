@@ -166,7 +166,8 @@ async def test_a_worker_without_the_guardrails_of_a_run_lets_nothing_pass(
             yield
 
     given: Any = {what: [held], "timeout": 60}
-    others: Any = [Guardrails(output=[str]) if what == "input" else Guardrails(input=[str])] if has_others else []
+    other: Any = {"output" if what == "input" else "input": [str]}
+    others: Any = [Guardrails(**other)] if has_others else []
     async with worker([Guardrails(**given)]):
         handle = await at.start([Turn("Yes.")], agent="guarded")
         await began.wait()

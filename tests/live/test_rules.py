@@ -335,7 +335,9 @@ async def test_a_tenants_rules_that_nobody_answers_for_are_not_taken_for_none(
     bank: Lab, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Whoever deletes a rule must not read that there is none, while it approves calls as soon as a worker is back."""
-    monkeypatch.setitem(read_run.ask_once.__kwdefaults__, "timeout", timedelta(seconds=1))
+    defaults = read_run.ask_once.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "timeout", timedelta(seconds=1))
     monkeypatch.setattr(rules_command, "connect_or_fail", AsyncMock(return_value=bank.client))
     tenant = f"alone-{uuid.uuid4().hex[:6]}"
     handle = await bank.client.start_workflow(TENANT_RULES, [], id=rules_id(tenant), task_queue=f"nobody-{tenant}")

@@ -101,6 +101,13 @@ async def settled(handle: Handle) -> bool:
 
 
 REFUND = '{"order": 7, "amount": {"euros": 5}}'
+
+
+async def fork_point(client: Client, run_id: str) -> Any:
+    """What a fork at the first step needs of a run."""
+    return await client.get_workflow_handle(run_id).query(RESUME_STATE_QUERY, args=[0, 1])
+
+
 ENDS: list[Callable[[Lab], Awaitable[Handle]]] = [completed, failed, cancelled, terminated, stopped]
 
 
@@ -110,6 +117,7 @@ async def test_an_ended_run_answers_without_a_worker_as_with_one(lab: Lab) -> No
     async with running_worker(lab.client, load(MODULES), lab.telemetry, queue):
         handles = await asyncio.gather(*(end(at) for end in ENDS))
         of_worker = [await answers(lab.client, handle.id) for handle in handles]
+        forks = [await fork_point(lab.client, handle.id) for handle in handles]
     client = with_ended_runs(lab.client)
     for end, handle, expected in zip(ENDS, handles, of_worker, strict=True):
         found = await answers(client, handle.id)
@@ -118,6 +126,7 @@ async def test_an_ended_run_answers_without_a_worker_as_with_one(lab: Lab) -> No
                 progress |= {"running": [], "waiting_for": None}  # the worker answers as if the call still ran
         for name in QUERIES:
             assert found[name] == expected[name], (end.__name__, name)
+    assert [await fork_point(client, handle.id) for handle in handles] == forks
     with pytest.raises(RPCError):  # without the interceptor no one answers
         await lab.client.get_workflow_handle(handles[0].id).query("events", rpc_timeout=SOON)
 

@@ -137,7 +137,7 @@ def test_plain_functions_do_not_block_the_event_loop() -> None:
         assert await agent.instructions(run_input, CALL) == "free: True"
 
     async def enabled() -> None:
-        (tool,) = await tools(run_input, CALL)  # type: ignore[operator]
+        (tool,) = await tools(run_input, CALL)  # type: ignore[operator, misc]
         RELEASED.clear()
         asyncio.get_running_loop().call_later(0.1, RELEASED.set)
         assert await tool.needs_approval({}, CALL) is True
