@@ -399,6 +399,8 @@ async def test_a_refund_is_found_understood_and_denied_with_the_keyboard(chromiu
         await page.keyboard.press("Tab")
         await page.keyboard.type("Ask for a photo.")
         await page.keyboard.press("Tab")
+        await expect(card.get_by_label("Next time")).to_be_focused()
+        await page.keyboard.press("Tab")
         await page.keyboard.press("Tab")
         await expect(card.get_by_role("button", name="Deny")).to_be_focused()
         await page.keyboard.press("Enter")
