@@ -120,6 +120,7 @@ async def run_agent(  # noqa: PLR0913 - all but two are options, given by name
             model.
         ValidationError: a field that RunInput does not have, or an invalid value.
     """
+    check_is_scripted(model)
     models = [model, *scripts, *(sub_agents or {}).values()]
     scripted = [model, *scripts]
     under_test, loaded = await load_under_test(agent, others, scripted, sub_agents, resources, load)
@@ -189,17 +190,26 @@ async def run_workflow(
     return result
 
 
-def make_run_input(agent: Agent, prompt: str | RunInput, model: ScriptedModel, fields: dict[str, Any]) -> RunInput:
-    """The RunInput of a run of this agent with that model.
+def check_is_scripted(model: object) -> None:
+    """Check that a model is a scripted one.
 
     Raises:
-        DeclarationError: `model` is not a scripted model.
+        DeclarationError: it is not.
     """
     if not isinstance(model, Script):
         raise DeclarationError(
             f"model={model!r} is no scripted model, but a test without a server calls no real one; give the answers: "
             'model=ScriptedModel("It is on its way."). A real model is for `mulligan start … --model`.'
         )
+
+
+def make_run_input(agent: Agent, prompt: str | RunInput, model: ScriptedModel, fields: dict[str, Any]) -> RunInput:
+    """The RunInput of a run of this agent with that model.
+
+    Raises:
+        DeclarationError: `model` is not a scripted model.
+    """
+    check_is_scripted(model)
     base = prompt.model_dump(exclude_unset=True) if isinstance(prompt, RunInput) else {"prompt": prompt}
     return RunInput.model_validate({**base, **fields, "agent": agent.name, "model": f"scripted:{model.name}"})
 

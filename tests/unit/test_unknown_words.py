@@ -211,7 +211,7 @@ def test_commands_and_answers_show_what_queries_return(words: Words, is_open: bo
     info = info_of(answers, is_open=is_open)
     listed = {"id": "r", "agent": "a", "status": info.status, "started": START.isoformat(), "seconds": 1.0}
     assert "step 1" in printed(answers, is_open=is_open)
-    assert _cells(listed)[2].plain == printable(info.status)
+    assert _cells(listed)[3].plain == printable(info.status)
     if not is_open:
         outcome = outcome_of(info)
         assert outcome.is_error is True
