@@ -28,6 +28,7 @@ from mulligan.script import Script
 from mulligan.testing.model import ScriptedModel
 from mulligan.testing.run import (
     AgentRun,
+    check_is_scripted,
     check_models,
     check_turns,
     load_under_test,
@@ -74,6 +75,7 @@ class AgentsOnTemporal:
     ) -> AgentRun[OutputT]:
         from mulligan.worker.wiring import running_worker
 
+        check_is_scripted(model)
         queue = f"test-{uuid.uuid4().hex[:8]}"
         spans, models = InMemorySpanExporter(), [model, *scripts, *(sub_agents or {}).values()]
         telemetry = Telemetry(SimpleSpanProcessor(spans), content=True, exports=False)
