@@ -40,6 +40,7 @@ async def show_fork(
     at: Annotated[int, Query(ge=1, le=MOST_INT)] = 1,
 ) -> Response:
     """The form that forks a run before a step."""
+    await runs.describe(session.caller, run_id)
     calls = await _calls_before(runs, session.caller, run_id, at)
     form = {"at": str(at), "id": f"{run_id[:900]}-fork-{secrets.token_hex(3)}"}
     values: dict[str, Any] = {"title": f"Fork from step {at}", "run_id": run_id, "calls": calls, "form": form}
