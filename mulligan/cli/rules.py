@@ -16,7 +16,7 @@ from mulligan.schema.printable import json_line, printable
 if TYPE_CHECKING:
     from temporalio.client import Client
 
-    from mulligan.client.find_rules import AllRules
+    from mulligan.client.rules import AllRules
     from mulligan.wire.approval_rules import ShownRule
 
 HEADINGS = ("rule", "for", "agent", "since (UTC)", "by", "approves")
@@ -71,7 +71,7 @@ def _print_gaps(all_rules: AllRules) -> None:
 async def _read(client: Client, run_id: str | None, tenant: str | None) -> AllRules:
     from temporalio.service import RPCError
 
-    from mulligan.client.find_rules import AllRules, read_rules
+    from mulligan.client.rules import AllRules, read_rules
 
     if run_id is not None and not await is_open_run(client, run_id) and tenant is None:
         return AllRules()
@@ -84,7 +84,7 @@ async def _read(client: Client, run_id: str | None, tenant: str | None) -> AllRu
 async def _delete(client: Client, all_rules: AllRules, name: str, by: str | None, *, as_json: bool) -> int:
     from temporalio.service import RPCError
 
-    from mulligan.client.find_rules import delete_rule
+    from mulligan.client.rules import delete_rule
     from mulligan.client.send_update import UpdateTimeoutError
     from mulligan.errors import UpdateRefusedError
 

@@ -31,7 +31,7 @@ from mulligan.client.branch_run import branch_run
 from mulligan.client.callback_tokens import callback_tokens
 from mulligan.client.event_feed import EventFeeds
 from mulligan.client.event_position import EventTokenError, StreamPosition
-from mulligan.client.find_rules import AllRules, delete_rule, read_rules
+from mulligan.client.rules import AllRules, delete_rule, read_rules
 from mulligan.client.find_runs import CursorError, RunPage, RunQuery, StatusError, describe_run, find_runs, memo_of
 from mulligan.client.follow_events import read_event_page
 from mulligan.client.fork_run import parse_fork, start_fork

@@ -14,8 +14,9 @@ import typer
 from temporalio.client import WorkflowHandle, WorkflowUpdateFailedError
 
 from mulligan.cli import rules as rules_command
-from mulligan.client import find_rules, read_run
-from mulligan.client.find_rules import delete_rule, read_rules
+from mulligan.client import read_run
+from mulligan.client import rules as tenant_and_run_rules
+from mulligan.client.rules import delete_rule, read_rules
 from mulligan.trace_view.history import chain, size_of_chain
 from mulligan.trace_view.history_spans import spans_of
 from mulligan.wire.approval_rules import RULE_BYTES, TENANT_RULES, rules_id
@@ -377,11 +378,11 @@ async def test_the_list_says_what_it_has_not_looked_at(bank: Lab, monkeypatch: p
     }:
         await asyncio.sleep(0.05)
     assert (tenant, None) in found
-    monkeypatch.setattr(find_rules, "MOST_OPEN_RUNS", 0)
+    monkeypatch.setattr(tenant_and_run_rules, "MOST_OPEN_RUNS", 0)
     of_tenants = await read_rules(bank.client)
     assert (of_tenants.is_complete, tenant in {each.tenant for each in of_tenants.rules}) == (False, True)
-    monkeypatch.setattr(find_rules, "MOST_OPEN_RUNS", 10_000)
-    monkeypatch.setattr(find_rules, "readable_memo", AsyncMock(return_value=None))
+    monkeypatch.setattr(tenant_and_run_rules, "MOST_OPEN_RUNS", 10_000)
+    monkeypatch.setattr(tenant_and_run_rules, "readable_memo", AsyncMock(return_value=None))
     encrypted = await read_rules(bank.client)
     assert (encrypted.encrypted > 0, encrypted.may_have_others) == (True, True)
     await handle.cancel()

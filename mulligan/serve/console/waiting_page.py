@@ -14,7 +14,7 @@ from referencing.exceptions import Unresolvable
 from temporalio.client import WorkflowQueryFailedError
 from temporalio.service import RPCError
 
-from mulligan.client.find_rules import AllRules
+from mulligan.client.rules import AllRules
 from mulligan.client.read_run import UNDECODABLE
 from mulligan.client.waiting_calls import AllPending
 from mulligan.schema.json_schema import schema_faults, schema_validator
