@@ -42,7 +42,7 @@ class _Strict(BaseModel):
 
 
 class Reasoning(_Strict):
-    """How much a model thinks."""
+    """OpenAI's `reasoning`: how much a model reasons before it answers, and whether it says a summary of that."""
 
     effort: str | None = None
     summary: str | None = None
@@ -126,7 +126,7 @@ class FrontMatter(_Strict):
         Annotated[list[_Feature], Field(max_length=50), Tag("several")] | _Options,
         _FormOf,
     ] = []
-    """Features: the name of one of Mulligan's, with or without options, or of one that a loaded module declares."""
+    """Names of features, each with or without options: Mulligan's own, or those that loaded modules declare."""
     max_steps: Count | None = None
     max_repeats: Count | None = None
     max_total_tokens: Count | None = None
@@ -144,7 +144,7 @@ class FrontMatter(_Strict):
     model_settings: ModelSettings | None = None
 
     def options(self) -> dict[str, Any]:
-        """What it says beside names of things that code declares, as keyword options of `Agent`."""
+        """The file's settings as keyword options of `Agent`, without the tools, servers and features that it names."""
         named = {"tools", "mcp", "features"}
         return self.model_dump(exclude=named, exclude_none=True, exclude_unset=True)
 

@@ -33,7 +33,7 @@ class Label:
 
     @property
     def listed(self) -> dict[str, str]:
-        """What lists show of it."""
+        """The label as JSON, for a list of agents."""
         return {"label": self.name, "version": self.version, **({"share": self.share} if self.share else {})}
 
     @property

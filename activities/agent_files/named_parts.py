@@ -1,4 +1,4 @@
-"""What loaded modules declare that the file of an agent may name: tools, MCP servers and features."""
+"""The tools, MCP servers and features of loaded modules, which the file of an agent may name."""
 
 from __future__ import annotations
 

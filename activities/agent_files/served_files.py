@@ -41,7 +41,7 @@ class ServedFiles:
     unlabelled: Container[str] = ()
 
     def listed(self, agent: str) -> dict[str, Any]:
-        """What a list of agents shows of one: its version and its labels; {} if it is no file."""
+        """An agent's version and labels as JSON, for a list of agents; {} if it is no file."""
         version = self.current.get(agent)
         if version is None:
             return {}

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from yaml.nodes import Node, ScalarNode
 
 FieldPath = tuple[str | int, ...]
-"""Where a value stands: the keys of mappings and the indexes of lists that lead to it."""
+"""The path to a value: the keys of mappings and the indexes of lists."""
 MOST_DEPTH = 20
 
 

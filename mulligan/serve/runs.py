@@ -31,7 +31,6 @@ from mulligan.client.branch_run import branch_run
 from mulligan.client.callback_tokens import callback_tokens
 from mulligan.client.event_feed import EventFeeds
 from mulligan.client.event_position import EventTokenError, StreamPosition
-from mulligan.client.rules import AllRules, delete_rule, read_rules
 from mulligan.client.find_runs import CursorError, RunPage, RunQuery, StatusError, describe_run, find_runs, memo_of
 from mulligan.client.follow_events import read_event_page
 from mulligan.client.fork_run import parse_fork, start_fork
@@ -398,45 +397,6 @@ class Runs:
     async def all_pending(self, caller: Caller) -> AllPending:
         """The calls that wait for a person, of all runs that the caller may see."""
         return await read_all_pending(self.client, partial(self._may_see, caller))
-
-    async def rules(self, caller: Caller, *, run_id: str | None = None, tenant: str | None = None) -> AllRules:
-        """The rules of approval of a run, or else of the caller's tenant; for operators, of another one, or of everybody."""
-        if tenant not in (None, caller.tenant) and not caller.operator:
-            raise Problem(
-                403, "foreign_tenant", f'"tenant" is another one than this caller\'s, which is {caller.tenant!r}.'
-            )
-        if run_id is not None:
-            described = await self.describe(caller, run_id)
-            if described.status != WorkflowExecutionStatus.RUNNING:
-                return AllRules()
-        elif not caller.operator:
-            if caller.tenant is None:
-                return AllRules()
-            tenant = caller.tenant
-        all_rules = await read_rules(self.client, tenant=None if run_id else tenant, run_id=run_id)
-        # Whoever sees a run has a part in all that its agents do; a tenant's rule is for those who may use its agent.
-        all_rules.rules = [rule for rule in all_rules.rules if rule.scope == "run" or caller.may_use(rule.agent)]
-        return all_rules
-
-    async def delete_rule(
-        self, caller: Caller, name: str, *, run_id: str | None = None, tenant: str | None = None
-    ) -> None:
-        """Delete a rule that the caller sees, as `rules` says."""
-        all_rules = await self.rules(caller, run_id=run_id, tenant=tenant)
-        named = [rule for rule in all_rules.rules if rule.name == name]
-        if not named and all_rules.unread:
-            unread = ", ".join([*all_rules.unread][:10])
-            raise Problem(
-                503,
-                "no_worker",
-                f"No rule {name[:80]!r} was found, but {unread} may have rules, and no worker answers.",
-            )
-        if not named:
-            more = " Not all could be looked at: name the run, or the tenant." if all_rules.may_have_others else ""
-            raise Problem(404, "no_such_rule", f"There is no rule {name[:80]!r}, or this caller may not see it.{more}")
-        if len(named) > 1:
-            raise Problem(409, "several_rules", f"Several have a rule {name[:80]!r}; name the run, or the tenant.")
-        await delete_rule(self.client, named[0], caller.name or None)
 
     async def input(self, caller: Caller, run_id: str) -> RunInput | None:
         """What a run was started with; None if its workflow is not an agent's, or its history is no longer there."""

@@ -33,7 +33,7 @@ class AgentVersion(BaseModel):
 
     @property
     def listed(self) -> dict[str, str]:
-        """What lists show of it."""
+        """The version, its label and the label's share as JSON, for lists of runs."""
         return self.model_dump(exclude={"text"}, exclude_defaults=True)
 
 

@@ -65,8 +65,6 @@ async def evaluate(
     from mulligan.model_name import check_model
     from mulligan.wire.case import CaseError
 
-    if max_cost == 0:
-        fail("--max-cost is 0; give a number of USD above 0.")
     try:
         if model is not None:
             check_model(model, "--model cannot be used")

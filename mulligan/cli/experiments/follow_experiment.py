@@ -36,6 +36,12 @@ def _finite(value: float | None) -> float | None:
     return value
 
 
+def _above_zero(value: float | None) -> float | None:
+    if (value := _finite(value)) is not None and value <= 0:
+        fail(f"--max-cost is {value:g}; give a number of USD above 0.")
+    return value
+
+
 Model = Annotated[str | None, typer.Option(help="Another model, as `provider:name`.", show_default="as before")]
 Score = Annotated[
     str | None,
@@ -45,7 +51,7 @@ Name = Annotated[str | None, typer.Option(help="The experiment's name.", show_de
 Concurrency = Annotated[int, typer.Option(min=1, max=100, help="How many runs are open at the same time.")]
 MaxCost = Annotated[
     float | None,
-    typer.Option(min=0.0, callback=_finite, help="USD that all runs may cost together.", show_default="no limit"),
+    typer.Option(callback=_above_zero, help="USD that all runs may cost together.", show_default="no limit"),
 ]
 AtLeast = Annotated[
     float | None,

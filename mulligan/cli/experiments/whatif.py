@@ -103,8 +103,6 @@ def _check_price(fork: Fork, max_cost: float | None) -> None:
     from mulligan.client.settings import settings
     from mulligan.prices import Prices
 
-    if max_cost == 0:
-        fail("--max-cost is 0; give a number of USD above 0.")
     model = fork.edits.model
     if max_cost is not None and model is not None and Prices.load(settings().prices).of(model) is None:
         fail(f"--max-cost limits the experiment, but the price of {model} is not known; put it into MULLIGAN_PRICES.")

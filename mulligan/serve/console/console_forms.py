@@ -62,7 +62,7 @@ async def decide(request: Request, runs: Serving, session: Viewing, form: Form, 
     call = await find_waiting(runs, session.caller, form)
     back = {"run": form["run"]} if form.get("only") and form.get("run") else {}
     if call is None:
-        return _to_decide(request, back, problem=await _why_not_waiting(runs, session.caller, form))
+        return to_decide(request, back, problem=await _why_not_waiting(runs, session.caller, form))
     try:
         try:
             done = await send_decision(runs, session.caller, call, form)
@@ -72,23 +72,11 @@ async def decide(request: Request, runs: Serving, session: Viewing, form: Form, 
         problem = refusal_of(error)
         call.refused = problem.detail
         if isinstance(error, UpdateRefusedError) and error.ended_by:
-            return _to_decide(request, back, problem=problem.detail)
+            return to_decide(request, back, problem=problem.detail)
         return page(request, session, "decide_one.html", problem.status, title="Decide", call=call, only=bool(back))
     if not done:
         return page(request, session, "decide_one.html", title="Decide", call=call, only=bool(back))
-    return _to_decide(request, back, done=done)
-
-
-@forms.post("/rules/delete")
-async def delete_rule(request: Request, runs: Serving, session: Viewing, form: Form) -> Response:
-    """Delete a rule of approval."""
-    back = {"run": form["only"]} if form.get("only") else {}
-    try:
-        run_id, tenant = form.get("run") or None, form.get("tenant") or None
-        await runs.delete_rule(session.caller, form.get("name", ""), run_id=run_id, tenant=tenant)
-    except KNOWN_ERRORS as error:
-        return _to_decide(request, back, problem=refusal_of(error).detail)
-    return _to_decide(request, back, done=f"The rule {form.get('name', '')} was deleted.")
+    return to_decide(request, back, done=done)
 
 
 @forms.post("/runs/{run_id:path}/resume")
@@ -166,7 +154,8 @@ def _to_run(request: Request, run_id: str, **says: str) -> Response:
     return _with_note(redirect(request, f"{PREFIX}/runs/{quote(run_id)}"), request, says)
 
 
-def _to_decide(request: Request, back: dict[str, str], **says: str) -> Response:
+def to_decide(request: Request, back: dict[str, str], **says: str) -> Response:
+    """Send the browser to what waits for a person, with a note. `back`: the page's query."""
     query = f"?{urlencode(back)}" if back else ""
     return _with_note(redirect(request, f"{PREFIX}/decide{query}"), request, says)
 

@@ -109,7 +109,8 @@ async def show_waiting(
     if part == "count":
         return fragment(request, session, "_waiting_count.html", keys=[call.key for call in waiting.calls])
     cards = render_cards(request, session, waiting.calls, run)
-    return page(request, session, "decide.html", title="Decide", waiting=waiting, cards=cards, run=run)
+    below = [await each(request, runs, session, run) for each in BELOW_WAITING]
+    return page(request, session, "decide.html", title="Decide", waiting=waiting, cards=cards, run=run, below=below)
 
 
 @pages.get(f"{PREFIX}/start")
@@ -270,7 +271,9 @@ def _text_of(call: CallView, part: str) -> str | None:
 
 
 PARTS = [part for part in parts("serve") if hasattr(part, "PAGES")]
-LINKS.extend(part.LINK for part in PARTS)
+BELOW_WAITING = [part.BELOW_WAITING for part in parts("serve") if hasattr(part, "BELOW_WAITING")]
+"""What features have to say below the calls that wait: each returns HTML."""
+LINKS.extend(part.LINK for part in PARTS if hasattr(part, "LINK"))
 ROUTERS = (assets, sign_in_pages, fork_pages, forms, compare_pages, *(part.PAGES for part in PARTS), pages)
 """Each before those whose paths are more general."""
 router = APIRouter()

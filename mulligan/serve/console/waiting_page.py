@@ -14,7 +14,6 @@ from referencing.exceptions import Unresolvable
 from temporalio.client import WorkflowQueryFailedError
 from temporalio.service import RPCError
 
-from mulligan.client.rules import AllRules
 from mulligan.client.read_run import UNDECODABLE
 from mulligan.client.waiting_calls import AllPending
 from mulligan.schema.json_schema import schema_faults, schema_validator
@@ -73,14 +72,11 @@ class CallToDecide:
 
 @dataclass(frozen=True)
 class WaitingPage:
-    """The calls, the oldest first, and what could not be read. `left_out`: how many more there are. `rules`: by which calls
-    are approved without a person; None: they could not be read.
-    """
+    """The calls, the oldest first, and what could not be read. `left_out`: how many more there are."""
 
     calls: list[CallToDecide]
     pending: AllPending
     left_out: int = 0
-    rules: AllRules | None = None
 
 
 async def read_waiting_page(runs: Runs, caller: Caller, run_id: str | None = None) -> WaitingPage:
@@ -93,11 +89,7 @@ async def read_waiting_page(runs: Runs, caller: Caller, run_id: str | None = Non
     limit = asyncio.Semaphore(PARALLEL_READS)
     calls = await asyncio.gather(*(_whole_or_broken(runs, caller, pending, limit) for pending in on_page))
     _find_equal(calls)
-    rules = None
-    with suppress(*_UNREADABLE):
-        async with asyncio.timeout(SECONDS_FOR_TASK):
-            rules = await runs.rules(caller, run_id=run_id)
-    return WaitingPage(calls, all_pending, len(all_pending.calls) - len(on_page), rules)
+    return WaitingPage(calls, all_pending, len(all_pending.calls) - len(on_page))
 
 
 async def find_waiting(runs: Runs, caller: Caller, values: Mapping[str, str]) -> CallToDecide | None:
