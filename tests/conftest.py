@@ -18,6 +18,7 @@ from tests.support.command_server import COMMAND_SERVER
 from tests.support.progress import Progress
 from tests.support.schedule import MORE_THAN_CORES, in_order, make_scheduler
 from tests.support.temporal import SharedServer, allow_slow_workflows, own_namespace
+from tests.support.time_limits import TimeLimits
 
 if TYPE_CHECKING:
     from tests.support.openai_server import OpenAIServer
@@ -48,6 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Start the servers for all processes, before they start: output of those processes is not printed."""
+    config.pluginmanager.register(TimeLimits())
     if is_shared(config):
         given: dict[str, str] = config.workerinput  # type: ignore[attr-defined]
         COMMAND_SERVER.path = given["command_server"]

@@ -306,9 +306,7 @@ async def test_what_sub_agents_ask_are_items_of_the_response_while_they_wait(ser
     async with await served.other.responses.retrieve(waiting.id, stream=True) as stream:
         async for event in stream:
             seen.append(event.to_dict())
-            if [each["item"]["id"] for each in seen if each["type"] == "response.output_item.done"] == [
-                request.id, question.id,
-            ]:  # fmt: skip
+            if {request.id, question.id} <= {each["item"]["id"] for each in seen if each["type"].endswith("item.done")}:
                 break
     numbers = [each["sequence_number"] for each in seen]
     assert numbers == sorted(set(numbers))

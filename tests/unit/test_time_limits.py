@@ -1,0 +1,49 @@
+"""Tests that hang after they have failed are ended as well."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.time_limits import TimeLimits
+
+LIMIT, PATIENCE = 2, 60
+HANGS_AGAIN = """
+    import time
+    TRIES = []
+    def test_it():
+        TRIES.append(1)
+        assert len(TRIES) > 1
+        time.sleep(600)
+"""
+HANGS_AFTERWARDS = """
+    import time, pytest
+    @pytest.fixture
+    def slow():
+        yield
+        time.sleep(600)
+    def test_it(slow):
+        assert False
+"""
+PLUGIN = f"""
+    from {TimeLimits.__module__} import TimeLimits
+    def pytest_configure(config):
+        config.pluginmanager.register(TimeLimits())
+"""
+
+
+@pytest.mark.parametrize("text", [HANGS_AGAIN, HANGS_AFTERWARDS])
+def test_a_test_that_hangs_after_a_failure_is_ended(tmp_path: Path, text: str) -> None:
+    for name, code in (("test_hangs.py", text), ("conftest.py", PLUGIN)):
+        (tmp_path / name).write_text("\n".join(line.removeprefix("    ") for line in code.splitlines()))
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--timeout", f"{LIMIT}", "--reruns", "1", "test_hangs.py"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(Path.cwd())}, capture_output=True, text=True, timeout=PATIENCE,
+        check=False,
+    )  # fmt: skip
+    assert f"Timeout (>{LIMIT}.0s)" in ended.stdout
+    assert "1 failed" in ended.stdout
