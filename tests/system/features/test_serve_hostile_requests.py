@@ -155,7 +155,10 @@ FORMS = {
 MACHINE = re.compile(
     "|".join(re.escape(str(each)) for each in (Path(mulligan.__file__).parents[1], Path(json.__file__).parents[1], Path.home()))
 )  # fmt: skip
-TOKENS = "ada:token-of-ada,root:token-of-root:*"
+TOKENS = "hostile:token-of-ada,root:token-of-root:*"
+"""A tenant of this file: rules of other tests' tenants are in workflows whose worker has ended."""
+TRIES = 3
+"""Of a request to which a worker has not answered in time: a busy machine answers the next one, a hostile value does not."""
 QUEUE = "hostile-requests"
 AT_ONCE = 8
 Sent = tuple[str, str, dict[str, Any]]
@@ -262,8 +265,11 @@ async def test_no_hostile_value_is_a_fault_of_the_server(
     limit = asyncio.Semaphore(AT_ONCE)
 
     async def check(sent: Sent) -> None:
-        async with limit:
-            status, text = await send(door.http, sent, door.by("ada"))
+        for _ in range(TRIES):
+            async with limit:
+                status, text = await send(door.http, sent, door.by("ada"))
+            if status not in {503, 504}:
+                break
         if status >= 500 or "Traceback" in text or MACHINE.search(text):
             faults.append(f"{status} {str(sent)[:300]} {text[:300]}")
 
