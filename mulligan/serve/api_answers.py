@@ -38,6 +38,10 @@ class ReadRun(BaseModel):
 
     id: str
     agent: str | None
+    version: str | None = None
+    """The digest of the agent's file, if the agent is one, with the `label` and its `share` by which it was chosen."""
+    label: str | None = None
+    share: str | None = None
     tenant: str | None = None
     status: str
     started: datetime
@@ -53,10 +57,14 @@ class ReadRun(BaseModel):
 
 
 class ListedRun(BaseModel):
-    """A run of a list. `tenant`, `prompt`, `user`, `type`, `parent` and `schedule` are left out where there is none."""
+    """A run of a list. What has a default here is left out where there is none."""
 
     id: str
     agent: str | None
+    version: str | None = None
+    """The digest of the agent's file, if the agent is one, with the `label` and its `share` by which it was chosen."""
+    label: str | None = None
+    share: str | None = None
     tenant: str | None = None
     prompt: str | None = None
     """The first line of its task."""

@@ -10,12 +10,10 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from pydantic import BaseModel
 from temporalio.client import (
     Client,
     WorkflowExecution,
@@ -48,6 +46,7 @@ from mulligan.client.watch_run import WatchedEvent, watch_run
 from mulligan.context_view.model_context import ModelContext, NoSuchStepError, read_model_context
 from mulligan.errors import UpdateRefusedError
 from mulligan.run_input import RunInput, parse_run_input
+from mulligan.serve.api_answers import ReadRun
 from mulligan.serve.caller import Caller
 from mulligan.serve.clean_text import without_folders
 from mulligan.serve.idempotency import StartRequest, Starts, key_reused
@@ -92,27 +91,12 @@ class Started:
         return cls(run_id, is_new)
 
 
-class RunInfo(BaseModel):
-    """A run: what a list shows, and what its workflow says."""
+class RunInfo(ReadRun):
+    """What `ReadRun` describes, with what the workers answer as it is."""
 
-    id: str
-    agent: str | None
-    version: str | None = None
-    """The digest of the agent's file, if the agent is one, with the `label` and its `share` by which it was chosen."""
-    label: str | None = None
-    share: str | None = None
-    tenant: str | None = None
-    status: str
-    started: datetime
-    ended: datetime | None = None
-    progress: dict[str, Any] | None = None
-    """The answer of the query `progress`; None if no worker answers."""
-    waiting_for: dict[str, Any] | None = None
-    """What an open run waits for."""
-    result: Any = None
-    """The RunResult of a run that ended with one."""
-    error: dict[str, str] | None = None
-    """{`kind`, `message`} of a run that failed."""
+    progress: dict[str, Any] | None = None  # type: ignore[assignment]
+    waiting_for: dict[str, Any] | None = None  # type: ignore[assignment]
+    error: dict[str, str] | None = None  # type: ignore[assignment]
 
     @classmethod
     async def of(cls, client: Client, described: WorkflowExecutionDescription) -> RunInfo:
