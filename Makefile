@@ -2,7 +2,7 @@
 # A name on PATH is not enough: pyenv's shims are there for versions of Python that have no uv.
 UV := $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .uv/bin/uv)
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-sdk test-without-features test-system docs screenshots docs-site fuzz bench chaos schedules lint format check pin pin-images
+.PHONY: help demo test test-sdk test-without-features test-system approvals docs screenshots docs-site fuzz bench chaos schedules lint format check pin pin-images
 
 help:  ## This list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -22,6 +22,9 @@ test-sdk: | $(UV)  ## The workarounds for temporalio, with the versions that wer
 test-system: | $(UV)  ## Live tests of whole features (HTTP, console, …), of a real Jaeger (built once), of the deployment's files
 	@$(UV) run --group system --group docs pytest -q $(RERUNS) -m "not alone" --numprocesses auto --durations 10 --durations-min 10 --inline-snapshot disable tests/system
 	@$(UV) run --group system --group docs pytest -q $(RERUNS) -m alone -n 0 --durations 10 --durations-min 10 --inline-snapshot disable tests/system
+
+approvals: | $(UV)  ## Approvals beside tools of 0.1, 1, 10 and 60 s on a chat page, answered before and after, with a reload and without
+	@APPROVAL_SECONDS=0.1,1,10,60 $(UV) run --group system pytest -q -rP -n 0 tests/system/test_chat_page.py -k seconds
 
 docs: | $(UV)  ## Write docs/recovery.md from what the tests see
 	@$(UV) run pytest -q tests/live/test_recovery_page.py --write-docs

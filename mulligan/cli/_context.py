@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from mulligan.cli._terminal import OK, connect_or_fail, fail, out, print_json
+from mulligan.cli._terminal import OK, connect_or_fail, out, print_json
 from mulligan.schema.printable import printable, printable_lines
 
 if TYPE_CHECKING:
@@ -15,14 +15,10 @@ if TYPE_CHECKING:
 
 async def show_context(run_id: str, step: int, conversation: str | None, *, as_json: bool) -> int:
     """Print what the model was sent in a step. `conversation`: the agent's number or name; None: the first."""
-    from mulligan.client.run_state import ResumeError
     from mulligan.context_view.model_context import read_model_context
 
     client = await connect_or_fail()
-    try:
-        context = await read_model_context(client, run_id, step, conversation)
-    except ResumeError as error:
-        fail(str(error))
+    context = await read_model_context(client, run_id, step, conversation)
     if as_json:
         print_json(context.model_dump(mode="json"))
     else:

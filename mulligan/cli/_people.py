@@ -167,12 +167,9 @@ async def send_update(
 
     The command ends with the run's own sentence if the run refuses the update.
     """
-    from temporalio.service import RPCError
-
     from mulligan.client import send_update as updates
     from mulligan.errors import UpdateRefusedError
 
-    result: dict[str, Any] = {}
     try:
         result = await updates.send_update(client, run_id, update, fields, keep_none=keep_none)
     except UpdateRefusedError as error:
@@ -184,8 +181,6 @@ async def send_update(
         )
     except updates.RunEndedError:
         await fail_as_ended(client.get_workflow_handle(run_id))
-    except RPCError as error:
-        fail(f"Temporal refused this: {error.message}")
     print_result(run_id, result, as_json=as_json, message=message)
     return OK
 

@@ -24,7 +24,7 @@ async def find_run(client: Client, run_id: str) -> WorkflowHandle[Any, Any]:
     except RPCError as error:
         if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
             fail(f"there is no run {run_id!r} on this server; see `mulligan list`.")
-        fail(f"Temporal did not answer for {run_id!r}: {error.message}")
+        raise
     return handle
 
 

@@ -150,7 +150,7 @@ class CommandApp(typer.Typer):
 
 
 class Commands(TyperGroup):
-    """The commands. Where a setting, a declaration, an input or a run's data is at fault, they end with its sentence."""
+    """The commands. Where Temporal, a setting, a declaration, an input or a run is at fault, they end with its sentence."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command, also one of a group below."""
@@ -166,12 +166,23 @@ class Commands(TyperGroup):
 
 def _sentence_of(error: Exception) -> str:
     """What the terminal says of an error; empty for an unexpected error."""
+    from temporalio.exceptions import WorkflowAlreadyStartedError
+    from temporalio.service import RPCError
+
     from mulligan.client.connect import explain_unreadable_data
+    from mulligan.client.run_state import ResumeError
     from mulligan.errors import DeclarationError, InvalidRunInputError
 
-    if isinstance(error, InvalidRunInputError):
-        return error.message
-    return str(error) if isinstance(error, DeclarationError) else explain_unreadable_data(error)
+    match error:
+        case InvalidRunInputError():
+            return error.message
+        case DeclarationError() | ResumeError():
+            return str(error)
+        case WorkflowAlreadyStartedError():
+            return f"there is another run {error.workflow_id!r} already; choose another --id."
+        case RPCError():
+            return explain_unreadable_data(error) or f"Temporal refused this: {error.message}"
+    return explain_unreadable_data(error)
 
 
 async def connect_or_fail() -> Client:

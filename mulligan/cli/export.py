@@ -40,13 +40,9 @@ async def export(
     Exit code: 0 printed, 2 there is no such run, it is open, or it cannot be read.
     """
     from mulligan.client.export_case import export_case
-    from mulligan.client.run_state import ResumeError
 
     client = await connect_or_fail()
-    try:
-        case = await export_case(client, run_id, conversation)
-    except ResumeError as error:
-        fail(str(error))
+    case = await export_case(client, run_id, conversation)
     if content is not None:
         await _copy(case, content)
     sys.stdout.write(json_page(case.model_dump(mode="json")) + "\n")

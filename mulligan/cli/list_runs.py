@@ -58,8 +58,6 @@ async def list_runs(
 
     Examples: `mulligan list --status waiting`, `mulligan list --agent support --status stopped`
     """
-    from temporalio.service import RPCError
-
     from mulligan.client.find_runs import RunQuery, StatusError, find_runs
 
     query = RunQuery(status=status, agent=agent, tenant=tenant, sub_agents=sub_agents)
@@ -70,14 +68,11 @@ async def list_runs(
     client = await connect_or_fail()
     runs: list[dict[str, Any]] = []
     cursor = None
-    try:
-        while len(runs) < limit:
-            page = await find_runs(client, query, limit=limit - len(runs), cursor=cursor)
-            runs += page.runs
-            if (cursor := page.next) is None:
-                break
-    except RPCError as error:
-        fail(f"Temporal could not list the runs: {error.message}")
+    while len(runs) < limit:
+        page = await find_runs(client, query, limit=limit - len(runs), cursor=cursor)
+        runs += page.runs
+        if (cursor := page.next) is None:
+            break
     await _add_waits(client, runs)
     runs.sort(key=lambda run: str(run["started"]), reverse=True)
     if as_json:

@@ -10,7 +10,7 @@ from rich.text import Text
 from mulligan.cli._people import read_pending_calls
 from mulligan.cli._print_rows import print_rows
 from mulligan.cli._runs import is_open_run
-from mulligan.cli._terminal import OK, AsJson, connect_or_fail, fail, print_json, print_progress
+from mulligan.cli._terminal import OK, AsJson, connect_or_fail, print_json, print_progress
 from mulligan.schema.printable import printable
 
 if TYPE_CHECKING:
@@ -58,15 +58,10 @@ async def pending(
 
 async def _read_all(client: Client) -> list[dict[str, Any]]:
     """The waiting calls of all open runs. A run that does not answer is reported on stderr, and the others are shown."""
-    from temporalio.service import RPCError
-
     from mulligan.cli._steps import counted
     from mulligan.client.waiting_calls import read_all_pending
 
-    try:
-        pending_calls = await read_all_pending(client, is_bounded=False)
-    except RPCError as error:
-        fail(f"Temporal could not list the runs: {error.message}")
+    pending_calls = await read_all_pending(client, is_bounded=False)
     if pending_calls.encrypted:
         left_out = counted(pending_calls.encrypted, "open run")
         print_progress(f"{left_out} left out: encrypted with keys that MULLIGAN_ENCRYPTION_KEYS does not have.")

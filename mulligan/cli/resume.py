@@ -39,11 +39,7 @@ async def resume(
 
     Exit code: 0 started (with --wait: completed), 1 it did not complete, 2 it cannot be resumed, or no server.
     """
-    from temporalio.exceptions import WorkflowAlreadyStartedError
-    from temporalio.service import RPCError
-
     from mulligan.client.resume_run import PromptNeededError, resume_run
-    from mulligan.client.run_state import ResumeError
 
     client = await connect_or_fail()
     try:
@@ -52,10 +48,4 @@ async def resume(
         )
     except PromptNeededError as error:
         fail(f'{error} Example: mulligan resume {run_id} "Go on."')
-    except ResumeError as error:
-        fail(str(error))
-    except WorkflowAlreadyStartedError:
-        fail(f"there is another run {id!r} already; choose another --id.")
-    except RPCError as error:
-        fail(f"Temporal did not start the run: {error.message}")
     return await report_start(client, handle, wait=wait, as_json=as_json, resumed_from=run_id)

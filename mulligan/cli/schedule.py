@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -86,7 +86,6 @@ async def create(
 
 async def _create(name: str, run_input: RunInput, timing: Timing, queue: str) -> int:
     from temporalio.client import ScheduleAlreadyRunningError
-    from temporalio.service import RPCError
 
     from mulligan.client.schedules import create_schedule
 
@@ -97,8 +96,6 @@ async def _create(name: str, run_input: RunInput, timing: Timing, queue: str) ->
         fail(
             f"there is a schedule {name!r} already; choose another name, or delete it: mulligan schedule delete {name}"
         )
-    except RPCError as error:
-        fail(f"Temporal did not create the schedule: {error.message}")
     print_line(printable(name))
     return OK
 
@@ -192,19 +189,12 @@ async def _described(name: str) -> dict[str, Any]:
     except RPCError as error:
         if error.status == RPCStatusCode.NOT_FOUND:
             fail(f"there is no schedule {name!r}; see `mulligan schedule list`.")
-        fail(f"Temporal refused this: {error.message}")
+        raise
 
 
-async def _change(name: str, change: Any, message: str) -> int:
-    from temporalio.service import RPCError
-
+async def _change(name: str, change: Callable[[ScheduleHandle], Coroutine[Any, Any, None]], message: str) -> int:
     await _described(name)
     client = await connect_or_fail()
-    handle: ScheduleHandle = client.get_schedule_handle(name)
-    work: Coroutine[Any, Any, None] = change(handle)
-    try:
-        await work
-    except RPCError as error:
-        fail(f"Temporal refused this: {error.message}")
+    await change(client.get_schedule_handle(name))
     print_line(printable(message))
     return OK

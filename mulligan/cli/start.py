@@ -108,7 +108,6 @@ async def _start(
     run_input: dict[str, Any], parsed: RunInput, run_id: str, queue: str, *, wait: bool, as_json: bool
 ) -> int:
     from temporalio.exceptions import WorkflowAlreadyStartedError
-    from temporalio.service import RPCError
 
     from mulligan.wire.run_priority import run_priority
     from mulligan.wire.start_memo import start_memo
@@ -127,8 +126,6 @@ async def _start(
         )
     except WorkflowAlreadyStartedError:
         fail(f"a run with the id {run_id!r} is open; choose another --id, or see `mulligan show {run_id}`.")
-    except RPCError as error:
-        fail(f"Temporal did not start the run: {error.message}")
     if ended:
         print_progress(
             f"an earlier run with the id {run_id!r} has ended ({ended}). This is a new run, which does not continue it; "

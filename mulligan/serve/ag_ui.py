@@ -30,7 +30,7 @@ from mulligan.serve.problems import Problem
 from mulligan.serve.replies import PersonReply, send_replies
 from mulligan.serve.runs import Runs
 from mulligan.serve.threads import MESSAGE_ID, Thread, ThreadTurn, UserMessage
-from mulligan.serve.turn_stream import TurnStream, Wait, open_turn, turn_frames
+from mulligan.serve.turn_stream import VOID_CALL, TurnStream, Wait, open_turn, turn_frames
 from mulligan.values import AssistantMessage, Citation, ErrorInfo, Message, ToolMessage
 from mulligan.wire.event_types import Event, MessageReceived, RunEnded
 
@@ -39,7 +39,6 @@ OWN_ID = "mulligan-"
 """What the ids of messages begin with that no client has sent."""
 MOST_REPLIES = 1_000
 SYSTEM = {"system", "developer"}
-VOID_CALL = "This call was not completed, and is not carried out: the model is called again."
 CANCELLED = {"stopped", "cancelled", "terminated"}
 TOLD = {"step_started", "text_delta", "answered", "waiting", "tool_call_started", "tool_call_settled", "message"}
 TOLD |= {"run_started", "run_ended", "tool_input_delta"}

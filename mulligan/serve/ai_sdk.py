@@ -27,7 +27,7 @@ from mulligan.serve.replies import PersonReply, send_replies
 from mulligan.serve.runs import Runs
 from mulligan.serve.served_request import IGNORED
 from mulligan.serve.threads import MESSAGE_ID, THREAD_ID, Intent, Thread, ThreadTurn, UserMessage
-from mulligan.serve.turn_stream import TurnStream, Wait, WaitingCall, open_turn, turn_frames
+from mulligan.serve.turn_stream import VOID_CALL, TurnStream, Wait, WaitingCall, open_turn, turn_frames
 from mulligan.serve.ui_message import UIMessage
 from mulligan.wire.event_types import Decided, Event, MessageReceived, RunEnded
 
@@ -43,7 +43,6 @@ NEWEST, VERSION_6 = 7, 6
 """Versions of npm's `ai`. 6 has no chunks for void text, for decisions of others and for messages that join a run."""
 Version = Annotated[int, Query(ge=VERSION_6, le=NEWEST)]
 RESET: Json = {"type": "reset-step"}
-VOID_CALL = "This call was not completed, and is not carried out: the model is called again."
 VOID = " […] (This text was not completed, and is written again.)"
 NO_RESULT = "There is no result yet."
 FINISH_REASONS = {"completed": "stop", "stopped": "interrupted", "truncated": "length", "refused": "content-filter"}

@@ -33,14 +33,21 @@ class Accepted(BaseModel):
     accepted: bool = True
 
 
-class ReadRun(BaseModel):
-    """A run: what a list shows, and what its workflow says."""
-
+class _Run(BaseModel):
     id: str
     agent: str | None
+    version: str | None = None
+    """The digest of the agent's file, if the agent is one, with the `label` and its `share` by which it was chosen."""
+    label: str | None = None
+    share: str | None = None
     tenant: str | None = None
     status: str
     started: datetime
+
+
+class ReadRun(_Run):
+    """A run: what a list shows, and what its workflow says."""
+
     ended: datetime | None = None
     progress: Progress | None = None
     """Null if no worker answers."""
@@ -52,12 +59,9 @@ class ReadRun(BaseModel):
     """Why a run failed."""
 
 
-class ListedRun(BaseModel):
-    """A run of a list. `tenant`, `prompt`, `user`, `type`, `parent` and `schedule` are left out where there is none."""
+class ListedRun(_Run):
+    """A run of a list. What has a default here is left out where there is none."""
 
-    id: str
-    agent: str | None
-    tenant: str | None = None
     prompt: str | None = None
     """The first line of its task."""
     user: str | None = None
@@ -68,8 +72,6 @@ class ListedRun(BaseModel):
     """The id of the run that started it."""
     schedule: str | None = None
     """The id of the schedule that started it."""
-    status: str
-    started: datetime
     seconds: float
     """From its start to its end, or until now."""
 
@@ -91,24 +93,23 @@ class EarlierRun(BaseModel):
     """The number of the agent in that run's workflow, where there is an `id`."""
 
 
-class StepPage(BaseModel):
+class _Page(BaseModel):
+    next: int | None
+    """The `since` of the next page; null at the end."""
+    total: int
+    earlier: EarlierRun | None = None
+
+
+class StepPage(_Page):
     """A page of steps."""
 
     steps: list[Step]
-    next: int | None
-    """The `since` of the next page; null at the end."""
-    total: int
-    earlier: EarlierRun | None = None
 
 
-class MessagePage(BaseModel):
+class MessagePage(_Page):
     """A page of the conversation."""
 
     messages: list[Message]
-    next: int | None
-    """The `since` of the next page; null at the end."""
-    total: int
-    earlier: EarlierRun | None = None
 
 
 class PendingCall(Pending):

@@ -10,6 +10,7 @@ from temporalio.client import WorkflowQueryFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.client.connect import explain_unreadable_data
+from mulligan.client.run_state import NoWorkerError, ResumeError, RunNotFoundError, UndoOpenError
 from mulligan.client.send_update import RunEndedError, UpdateTimeoutError, UpdateTooLargeError
 from mulligan.errors import DeclarationError, InvalidRunInputError, UpdateRefusedError
 from mulligan.serve.clean_text import without_folders
@@ -70,6 +71,23 @@ class Problem(Exception):
 def no_such_run(run_id: str) -> Problem:
     """The problem of a run that does not exist, or that the caller may not see: both look the same."""
     return Problem(404, "run_not_found", f"There is no run {run_id[:200]!r}; GET /api/runs lists the runs.")
+
+
+def id_taken(run_id: str) -> Problem:
+    """The problem of a new run whose id another run has."""
+    return Problem(409, "id_taken", f"There is a run {run_id!r} already; choose another id.")
+
+
+def problem_of_state(error: ResumeError, status: int, code: str) -> Problem:
+    """The problem of a run from whose state nothing can begin. `status`, `code`: where the error does not say more."""
+    match error:
+        case RunNotFoundError():
+            status, code = 404, "run_not_found"
+        case NoWorkerError():
+            status, code = 503, "no_worker"
+        case UndoOpenError():
+            status, code = 409, "being_undone"
+    return Problem(status, code, str(error))
 
 
 def after_start(problem: Problem, run_id: str | None) -> Problem:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,7 +48,7 @@ async def send_replies(
         if (call.call_id, owner) not in waiting:
             continue
         try:
-            await _send(runs, caller, owner, waiting[call.call_id, owner], reply)
+            await send_reply(runs, caller, owner, waiting[call.call_id, owner], reply)
         except RunEndedError:
             continue  # the run has ended since it was asked what waits
         except UpdateRefusedError as error:
@@ -59,7 +59,13 @@ async def send_replies(
     return newest[0], {call for _, call, _ in parsed}
 
 
-async def _send(runs: Runs, caller: Caller, run_id: str, waiting: dict[str, Any], reply: PersonReply) -> None:
+async def send_reply(runs: Runs, caller: Caller, run_id: str, waiting: Mapping[str, Any], reply: PersonReply) -> None:
+    """Answer or decide a call of a run, by its entry of `pending`.
+
+    Raises:
+        Problem: a reply to an approval says neither yes nor no.
+        UpdateRefusedError, RunEndedError: the run does not take it.
+    """
     call_id = waiting["call_id"]
     if waiting["kind"] == "question" and not (reply.text is None and waiting.get("can_deny")):
         await runs.answer(caller, run_id, {"call_id": call_id, "text": reply.text or NO_ANSWER})

@@ -10,12 +10,10 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-from pydantic import BaseModel
 from temporalio.client import (
     Client,
     WorkflowExecution,
@@ -37,7 +35,7 @@ from mulligan.client.fork_run import parse_fork, start_fork
 from mulligan.client.read_agents import RECENT_SECONDS, AgentReader, unknown_agent
 from mulligan.client.read_run import NO_WORKER_STATUSES, query_run, wait_for_end
 from mulligan.client.resume_run import AlreadyResumedError, PromptNeededError, continue_run
-from mulligan.client.run_state import NoWorkerError, ResumeError, RunNotFoundError, UndoOpenError
+from mulligan.client.run_state import ResumeError
 from mulligan.client.send_update import RunEndedError, send_update
 from mulligan.client.start_run import IdTakenError, StartedRun, read_input, start_run
 from mulligan.client.sub_runs import read_pending
@@ -48,12 +46,13 @@ from mulligan.client.watch_run import WatchedEvent, watch_run
 from mulligan.context_view.model_context import ModelContext, NoSuchStepError, read_model_context
 from mulligan.errors import UpdateRefusedError
 from mulligan.run_input import RunInput, parse_run_input
+from mulligan.serve.api_answers import ReadRun
 from mulligan.serve.caller import Caller
 from mulligan.serve.clean_text import without_folders
 from mulligan.serve.idempotency import StartRequest, Starts, key_reused
 from mulligan.serve.ignored_fields import IgnoredFields
 from mulligan.serve.off_loop import off_loop
-from mulligan.serve.problems import Problem, no_such_run
+from mulligan.serve.problems import Problem, id_taken, no_such_run, problem_of_state
 from mulligan.serve.run_ids import check_chosen_id, check_id
 from mulligan.serve.security import USER_HEADER
 from mulligan.serve.served_request import ServedRequest, WatcherPlaces
@@ -92,27 +91,12 @@ class Started:
         return cls(run_id, is_new)
 
 
-class RunInfo(BaseModel):
-    """A run: what a list shows, and what its workflow says."""
+class RunInfo(ReadRun):
+    """What `ReadRun` describes, with what the workers answer as it is."""
 
-    id: str
-    agent: str | None
-    version: str | None = None
-    """The digest of the agent's file, if the agent is one, with the `label` and its `share` by which it was chosen."""
-    label: str | None = None
-    share: str | None = None
-    tenant: str | None = None
-    status: str
-    started: datetime
-    ended: datetime | None = None
-    progress: dict[str, Any] | None = None
-    """The answer of the query `progress`; None if no worker answers."""
-    waiting_for: dict[str, Any] | None = None
-    """What an open run waits for."""
-    result: Any = None
-    """The RunResult of a run that ended with one."""
-    error: dict[str, str] | None = None
-    """{`kind`, `message`} of a run that failed."""
+    progress: dict[str, Any] | None = None  # type: ignore[assignment]
+    waiting_for: dict[str, Any] | None = None  # type: ignore[assignment]
+    error: dict[str, str] | None = None  # type: ignore[assignment]
 
     @classmethod
     async def of(cls, client: Client, described: WorkflowExecutionDescription) -> RunInfo:
@@ -252,24 +236,16 @@ class Runs:
         except WorkflowAlreadyStartedError as error:
             if key is not None and server_id == key:
                 raise key_reused(error.workflow_id) from None
-            raise Problem(
-                409, "id_taken", f"There is a run {error.workflow_id!r} already; choose another id."
-            ) from None
+            raise id_taken(error.workflow_id) from None
         except AlreadyResumedError as error:
             if key is not None and error.key == key:
                 raise key_reused(error.workflow_id) from None
             where = {"Location": f"/api/runs/{quote(error.workflow_id, safe='')}"}
             raise Problem(409, "already_resumed", str(error), where) from None
-        except RunNotFoundError:
-            raise no_such_run(run_id) from None
         except PromptNeededError as error:
             raise Problem(422, "prompt_needed", str(error)) from None
-        except NoWorkerError as error:
-            raise Problem(503, "no_worker", str(error)) from None
-        except UndoOpenError as error:
-            raise Problem(409, "being_undone", str(error)) from None
         except ResumeError as error:
-            raise Problem(409, "not_resumable", str(error)) from None
+            raise problem_of_state(error, 409, "not_resumable") from None
         return Started.noted(started.handle.id, is_new=started.is_new)
 
     async def fork(
@@ -294,17 +270,9 @@ class Runs:
         except WorkflowAlreadyStartedError as error:
             if key is not None and chosen is None:
                 raise key_reused(error.workflow_id) from None
-            raise Problem(
-                409, "id_taken", f"There is a run {error.workflow_id!r} already; choose another id."
-            ) from None
-        except RunNotFoundError as error:
-            raise Problem(404, "run_not_found", str(error)) from None
-        except NoWorkerError as error:
-            raise Problem(503, "no_worker", str(error)) from None
-        except UndoOpenError as error:
-            raise Problem(409, "being_undone", str(error)) from None
+            raise id_taken(error.workflow_id) from None
         except ResumeError as error:
-            raise Problem(422, "not_forkable", str(error)) from None
+            raise problem_of_state(error, 422, "not_forkable") from None
         ServedRequest.current().started = started.handle.id
         return started
 
@@ -321,13 +289,9 @@ class Runs:
         try:
             await branch_run(self.client, run_id, run_input, given, server_id)
         except WorkflowAlreadyStartedError:
-            raise Problem(409, "id_taken", f"There is a run {server_id!r} already.") from None
-        except UndoOpenError as error:
-            raise Problem(409, "being_undone", str(error)) from None
-        except NoWorkerError as error:
-            raise Problem(503, "no_worker", str(error)) from None
+            raise id_taken(server_id) from None
         except ResumeError as error:
-            raise Problem(409, "not_branchable", str(error)) from None
+            raise problem_of_state(error, 409, "not_branchable") from None
         return Started.noted(server_id, is_new=True)
 
     # Reading
@@ -419,14 +383,10 @@ class Runs:
             raise Problem(403, "operators_only", "What the model was sent is for operators.")
         try:
             return await read_model_context(self.client, run_id, step, conversation)
-        except RunNotFoundError as error:
-            raise Problem(404, "run_not_found", str(error)) from None
         except NoSuchStepError as error:
             raise Problem(404, "no_such_step", str(error)) from None
-        except NoWorkerError as error:
-            raise Problem(503, "no_worker", str(error)) from None
         except ResumeError as error:
-            raise Problem(409, "context_unreadable", str(error)) from None
+            raise problem_of_state(error, 409, "context_unreadable") from None
 
     async def agents(self, caller: Caller) -> list[dict[str, Any]]:
         """The agents that the workers serve, and the caller may use, each as `mulligan agents --json` prints it,

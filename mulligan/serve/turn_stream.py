@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, Protocol
 from temporalio.client import WorkflowQueryFailedError
 from temporalio.service import RPCError
 
-from mulligan.client.event_position import START, EventTokenError, StreamPosition
+from mulligan.client.event_position import EventTokenError, StreamPosition
+from mulligan.client.watch_run import WatchedEvent
 from mulligan.run_view import changes
 from mulligan.run_view.run_view import RunView
 from mulligan.run_view.step_view import WaitView
@@ -29,6 +30,8 @@ from mulligan.wire.event_types import Event, RunEnded, SubRunEvent, Waiting
 QUIET_SECONDS = 0.3
 """How long nothing must happen before a stream ends at a wait: the next step may follow a decision of somebody else."""
 LONGEST_QUIET_SECONDS = 5.0
+VOID_CALL = "This call was not completed, and is not carried out: the model is called again."
+"""What a client is told of a call that a model has begun to write, and whose attempt became void."""
 
 
 class WaitingCall(NamedTuple):
@@ -111,9 +114,9 @@ class TurnStream:
         self.waits: list[Wait] = []
         self.decided: frozenset[WaitingCall] = frozenset()
         self._runs, self._caller = runs, caller
-        self._watched: AsyncIterator[Any] | None = None
-        self.token, self.position = "", START
-        """Those of the newest event."""
+        self._watched: AsyncIterator[WatchedEvent] | None = None
+        self.token = ""
+        """That of the newest event."""
         self._interrupts = False
         self._has_unasked = False
         """Whether a call waits that the client has not been asked about."""
@@ -177,7 +180,7 @@ class TurnStream:
             if call.sub_run and call not in self.decided:
                 self._asked_before[call] = each
 
-    async def live(self) -> AsyncIterator[Event]:
+    async def live(self) -> AsyncIterator[WatchedEvent]:
         """The events as they come, until the run has ended or waits for people only."""
         if self._watched is None:
             return
@@ -187,8 +190,8 @@ class TurnStream:
                 if watched is not None:
                     quiet = QUIET_SECONDS
                     self._note(watched.event)
-                    self.token, self.position = watched.token, watched.position
-                    yield watched.event
+                    self.token = watched.token
+                    yield watched
                 elif waits := await self._pending():
                     self.waits = waits
                     return
@@ -310,8 +313,8 @@ async def turn_frames(
             yield frame(each)
         if stream is None:
             return
-        async for event in stream.live():
-            for each in translator.translate(event, stream.token):
+        async for watched in stream.live():
+            for each in translator.translate(watched.event, watched.token):
                 yield frame(each)
         for each in translator.paused(stream.waits) if stream.waits else ():
             yield frame(each)

@@ -36,17 +36,35 @@ const reply = [{ type: "mcp_approval_response", approval_request_id: request.id,
 const approved = await client.responses.create({ model: "seller", previous_response_id: waiting.id, input: reply });
 got.approved = [waiting.status, approved.status, approved.output_text];
 
-let managed = await client.responses.create({ model: "manager", input: "Let it be done." });
-const asks = () => managed.output.filter((item) => item.type === "mcp_approval_request" || item.type === "function_call");
-while (asks().length < 2 && managed.status === "in_progress") managed = await client.responses.retrieve(managed.id);
-got.below = [asks().map((item) => item.type)];
-const replies = asks().map((item) =>
-  item.type === "function_call"
-    ? { type: "function_call_output", call_id: item.call_id, output: "Both." }
-    : { type: "mcp_approval_response", approval_request_id: item.id, approve: true },
-);
-const both = await client.responses.create({ model: "manager", previous_response_id: managed.id, input: replies });
-got.below.push(both.status, both.output_text);
+// The call of the sub-agent has not ended while two calls below it wait: whatever way the response is read.
+const managed = { model: "manager", input: "Let it be done." };
+async function streamed(options) {
+  const events = [];
+  for await (const event of await client.responses.create({ ...options, stream: true })) events.push(event);
+  const ended = events.filter((event) => event.type === "response.output_item.done").map((event) => event.item);
+  return { ended, response: events.at(-1).response };
+}
+const summary = (items) => items.map((item) => [item.type, item.type === "message" ? "" : (item.output ?? "")]);
+const asks = (response) => response.output.filter((item) => item.type !== "mcp_call");
+got.below = {};
+for (const way of ["created", "streamed"]) {
+  const first = way === "streamed" ? await streamed(managed) : { response: await client.responses.create(managed) };
+  let waits = first.response;
+  while (asks(waits).length < 2 && waits.status === "in_progress") waits = await client.responses.retrieve(waits.id);
+  const retrieved = await client.responses.retrieve(waits.id);
+  const input = asks(waits).map((item) =>
+    item.type === "function_call"
+      ? { type: "function_call_output", call_id: item.call_id, output: "Both." }
+      : { type: "mcp_approval_response", approval_request_id: item.id, approve: true },
+  );
+  const reply = { model: "manager", previous_response_id: waits.id, input };
+  const second = way === "streamed" ? await streamed(reply) : { response: await client.responses.create(reply) };
+  got.below[way] = [
+    [first.ended ?? first.response.output, first.response.output, retrieved.output].map(summary),
+    [second.ended ?? second.response.output, second.response.output].map(summary),
+    second.response.status,
+  ];
+}
 
 const next = await client.responses.create({ model: "seller", input: "Say hello." });
 const again = await client.responses.create({ model: "seller", previous_response_id: next.id, input: "Again." });

@@ -5,6 +5,7 @@ an agent that asks.
 from __future__ import annotations
 
 import asyncio
+import os
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -35,6 +36,8 @@ ASKING = Turn("One moment.", calls=[("refund", REFUND, "c1"), ("ask_person", '{"
 NAP = ("nap", '{"seconds": 240}', "c2")
 BESIDE_A_NAP = Turn("One moment.", calls=[("refund", REFUND, "c1"), NAP])
 """An approval beside a tool that runs until the test wakes it: as long as a person needs, so for one of 60 s as well."""
+SECONDS = [float(each) for each in os.environ.get("APPROVAL_SECONDS", "0.1,1").split(",")]
+"""For how long the tool runs that is beside an approval. `make approvals` tries 10 and 60 s as well."""
 VERSIONS: dict[int, dict[str, str]] = {7: {}, 6: {"ai": "6.0.325", "@ai-sdk/react": "3.0.328"}}
 SLOW = Turn("Once upon a time there was an agent that never lost its way. " * 3, pace=0.1)
 
@@ -182,6 +185,45 @@ async def test_an_approval_beside_a_tool_that_still_runs_completes(devices: Devi
     await expect(page.get_by_role("alert")).to_have_count(0)
     assert len(sent) == 2
     assert sum(name == "refund" for runs in RAN.values() for name, _ in runs) == ran + 1
+
+
+@pytest.mark.parametrize("seconds", SECONDS)
+async def test_an_approval_beside_a_tool_that_takes_so_many_seconds_completes(
+    devices: Devices, lab: Lab, seconds: float
+) -> None:
+    """Four pages at once: answered before that tool has ended and after, with a reload in between and without."""
+    nap = ("nap", f'{{"seconds": {seconds}}}', "c2")
+    lab.model.script(
+        str(desk.model).partition(":")[2], [Turn("One moment.", calls=[("refund", REFUND, "c1"), nap]), DONE]
+    )
+    running = devices.first.context.browser
+    assert running is not None
+
+    async def approve(is_after: bool, is_reloaded: bool) -> tuple[str, bool, int]:
+        page = await (await running.new_context()).new_page()
+        page.set_default_timeout(WAIT + 1_000 * seconds)
+        sent, slept = posts(page), page.get_by_text("slept")
+        await page.goto(devices.conversation("desk"))
+        await say(page, "Refund order 7, and take a nap.")
+        button = page.get_by_role("button", name="Approve")
+        await button.wait_for()
+        if is_reloaded:
+            await page.reload()
+            await button.wait_for()
+        if is_after:
+            await slept.wait_for()
+        has_slept = await slept.count() > 0
+        await button.click()
+        await page.get_by_text("done", exact=True).wait_for()
+        texts = await page.locator("li.assistant p, li.assistant samp, [role=alert]").all_inner_texts()
+        return " | ".join(sorted(texts)), has_slept, len(sent)
+
+    ways = [(is_after, is_reloaded) for is_after in (False, True) for is_reloaded in (False, True)]
+    seen = await asyncio.gather(*(approve(*each) for each in ways))
+    for (is_after, is_reloaded), (texts, has_slept, sent) in zip(ways, seen, strict=True):
+        print(f"{seconds:g} s, after: {is_after}, reloaded: {is_reloaded}, had ended: {has_slept}, requests: {sent}")
+        assert (texts, sent) == ("One moment. | done | refunded 2 for order 7 | slept", 2)
+        assert has_slept is is_after or (has_slept and seconds < 10)
 
 
 @pytest.mark.parametrize("is_reloaded", [False, True])

@@ -27,6 +27,13 @@ REFUND = [
 ]
 
 
+DELEGATE = [
+    Turn("Let me ask.", calls=[("seller", '{"prompt": "Give it back."}', "d")]),
+    Turn("It is done."),
+    Turn("Bye."),
+]
+
+
 def _lines(printed: str) -> list[Any]:
     return [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
 
@@ -51,6 +58,20 @@ async def test_the_ai_sdks_openai_provider_approves_and_continues(served: Served
     assert [each["finish"] for each in (waiting, done, second)] == ["stop", "stop", "stop"]
     assert _texts_of_last_request(served, prompt) == [prompt, "Let me see.", "Given back.", "Thanks."]
     assert len(served.lab.model.requests_of(MODEL, run=prompt)) == 3
+
+
+@pytest.mark.parametrize("mode", ["plain", "stream"])
+async def test_a_call_that_has_not_ended_has_no_result_in_the_ai_sdk(served: Served, mode: str) -> None:
+    """The provider takes each `mcp_call` for a result. A sub-agent's call runs on while the sub-agent waits for a person."""
+    prompt = served.script(*DELEGATE)
+    folder = await installed("ai-sdk-openai", AI_SDK)
+    printed = await run_node(
+        folder, SUPPORT / "ai_sdk_openai.mjs", served.door.url, served.door.tokens["ada"], mode, prompt, "manager"
+    )
+    [waiting, done, second] = _lines(printed)
+    assert (waiting["parts"], waiting["results"]) == (["text", "tool-call", "tool-approval-request"], [])
+    assert (done["text"], done["results"]) == ("It is done.", [["mcp.seller", "Given back."]])
+    assert (second["text"], second["results"]) == ("Bye.", [])
 
 
 @pytest.mark.parametrize("mode", ["plain", "stream"])

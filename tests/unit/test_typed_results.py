@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, assert_type
 
 from pydantic import BaseModel
 from temporalio import workflow
 
-from mulligan import Agent, Call, DurableAgent, ProviderStrategy, RunResult, Say, ToolStrategy
-from mulligan.testing import ScriptedModel, run_agent, run_workflow
+from mulligan import Agent, Call, DurableAgent, ProviderStrategy, RunResult, Say, ToolContext, ToolStrategy, tool
+from mulligan.testing import AgentRun, ScriptedModel, run_agent, run_workflow
 
 
 class Refund(BaseModel):
@@ -22,6 +23,21 @@ class Refusal(BaseModel):
     reason: str
 
 
+@dataclass
+class FakeShop:
+    """In place of the connections that a worker's modules open."""
+
+    stock: dict[str, int]
+
+
+@tool
+def stock(article: str, ctx: ToolContext) -> int:
+    """Say how many there are."""
+    shop: FakeShop = ctx.resources
+    return shop.stock[article]
+
+
+keeper = Agent(name="keeper", model="scripted:keeper", tools=[stock], output=list[int])
 desk = Agent(name="desk", model="scripted:desk", output=Refund)
 by_tool = Agent(name="by_tool", model="scripted:desk", output=ToolStrategy(Refund))
 by_provider = Agent(name="by_provider", model="scripted:desk", output=ProviderStrategy(Refund))
@@ -78,3 +94,11 @@ async def test_the_output_of_run_agent_is_an_object() -> None:
     assert_type(run.result.output, Refund)
     missing = await run_agent(desk, "Refund it.", model=ScriptedModel("No."), max_steps=1)
     assert missing.output is None
+
+
+async def test_fake_resources_of_any_type_keep_the_type_of_the_output() -> None:
+    turns = Say(calls=[Call("stock", {"article": "tea"})]), Say(calls=[Call("list", {"value": [3]})])
+    run = await run_agent(keeper, "How many?", model=ScriptedModel(*turns), resources=FakeShop({"tea": 3}))
+    assert_type(run, AgentRun[list[int]])
+    assert next(call.result.text for call in run.calls if call.result) == "3"
+    assert run.output == [3]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from mulligan.serve.caller import Caller
-from mulligan.serve.console.run_rows import PARALLEL_READS, SECONDS_FOR_DAY, DayCost, Failures, RunRows
-from mulligan.serve.runs import RunInfo, Runs
-from mulligan.wire.run_status import is_open
+from mulligan.serve.console.run_rows import DayCost, Failures, RunRows
+from mulligan.serve.runs import Runs
 
 KINDS = frozenset({"unknown_tool", "invalid_json", "invalid_arguments"})
 """Kinds of failures that show that the model did not understand which tools there are, or how one is called. A tool that
@@ -61,36 +59,14 @@ class ToolsDay:
 
 
 async def read_tools_day(rows: RunRows, runs: Runs, caller: Caller) -> ToolsDay:
-    """Read the runs of the last day that the caller may see, the ended ones first, for a few seconds at most."""
-    listed, is_complete = await rows.list_day(runs, caller)
-    ended = [run for run in listed if not is_open(run["status"])]
-    still_open = [run for run in listed if is_open(run["status"])]
-    read, costs = dict[int, Failures](), dict[str, DayCost]()
-    infos: dict[int, RunInfo] = {}
-    limit = asyncio.Semaphore(PARALLEL_READS)
-
-    async def look_at(number: int, run: dict[str, Any]) -> None:
-        async with limit:
-            [row] = await rows.read(runs, caller, [run])
-            if row.info is None:
-                return
-            infos[number] = row.info
-            failures = await rows.failures_of(runs, run) if row.number("recovered_failures") else _NONE
-            if failures is not None:
-                read[number] = failures
-
-    order = [*ended, *still_open]
-    try:
-        async with asyncio.timeout(SECONDS_FOR_DAY):
-            await asyncio.gather(
-                *(look_at(number, run) for number, run in enumerate(order[: len(ended) + MOST_OPEN_RUNS]))
-            )
-    except TimeoutError:
-        pass  # the page says how many runs were looked at
-    for number, run in enumerate(order):
-        costs.setdefault(run.get("agent") or "", DayCost()).add(infos.get(number))
-    failures_of_runs = [(order[number], read[number]) for number in sorted(read)]
-    return ToolsDay(most_misunderstood(failures_of_runs), len(failures_of_runs), len(listed), is_complete, costs)
+    """Read the runs of the last day that the caller may see."""
+    read, costs = await rows.read_day(runs, caller, most_open=MOST_OPEN_RUNS), dict[str, DayCost]()
+    for number, run in enumerate(read.runs):
+        costs.setdefault(run.get("agent") or "", DayCost()).add(read.infos.get(number))
+    failures_of_runs = [(read.runs[number], read.failures[number]) for number in sorted(read.failures)]
+    without = sum(not info.number("recovered_failures") for info in read.infos.values())
+    looked_at = len(failures_of_runs) + without
+    return ToolsDay(most_misunderstood(failures_of_runs), looked_at, len(read.runs), read.is_complete, costs)
 
 
 def most_misunderstood(failures_of_runs: Sequence[tuple[dict[str, Any], Failures]]) -> MisunderstoodTool | None:
@@ -114,6 +90,3 @@ def most_misunderstood(failures_of_runs: Sequence[tuple[dict[str, Any], Failures
         agent,
         [Misunderstanding(key[2], count, *seen[key]) for key, count in kinds.most_common() if key[:2] == (agent, name)],
     )
-
-
-_NONE = Failures(Counter(), Counter(), {})

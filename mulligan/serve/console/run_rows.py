@@ -20,14 +20,15 @@ from mulligan.serve.caller import Caller
 from mulligan.serve.console.step_events import page_of
 from mulligan.serve.problems import Problem
 from mulligan.serve.runs import RunInfo, Runs
+from mulligan.wire.run_status import is_open
 
 SECONDS_FOR_RUN = 4.0
 """How long a list waits for one of its runs; its numbers are left out then."""
 PARALLEL_READS = 10
 MOST_REMEMBERED = 2_000
 """Runs that have ended, and so do not change, whose numbers are kept."""
-DAY_RUNS, DAY_RUNS_WITH_FAILURES = 500, 40
-"""Runs of a last day that are counted, and how many of an agent's are looked at for kinds of failures."""
+DAY_RUNS = 500
+"""Runs of a last day that are counted."""
 SECONDS_FOR_DAY = 5.0
 """How long a page waits for the runs of a day. Those that have ended are kept, so that the next view reads further ones."""
 
@@ -111,6 +112,18 @@ class Failures:
     places: dict[tuple[str, str], str]
 
 
+@dataclass(frozen=True)
+class ReadDay:
+    """The runs of the last 24 hours, those that have ended first. `infos` and `failures`: what was read of them in time, by
+    the places of the runs. `is_complete`: whether these are all runs of the day.
+    """
+
+    runs: list[dict[str, Any]]
+    is_complete: bool
+    infos: dict[int, RunInfo]
+    failures: dict[int, Failures]
+
+
 class RunRows:
     """Reads rows. What is kept is of ended runs only, by id and start, for callers who have found them again."""
 
@@ -130,34 +143,50 @@ class RunRows:
 
     async def day(self, runs: Runs, caller: Caller, agent: str) -> AgentDay:
         """An agent's last day, from what can be read of its runs within a few seconds."""
-        listed, is_complete = await self.list_day(runs, caller, agent)
-        rows, counted = [RunRow(run, None) for run in listed], list[Failures]()
-        limit = asyncio.Semaphore(PARALLEL_READS)
-
-        async def read_one(number: int, run: dict[str, Any]) -> None:
-            async with limit:
-                rows[number] = RunRow(run, await self._info(runs, caller, run))
-
-        with suppress(TimeoutError):
-            async with asyncio.timeout(SECONDS_FOR_DAY):
-                await asyncio.gather(*(read_one(number, run) for number, run in enumerate(listed)))
-                failed = [row.run for row in rows if row.number("recovered_failures")]
-                for run in failed[:DAY_RUNS_WITH_FAILURES]:
-                    if (failures := await self.failures_of(runs, run)) is not None:
-                        counted.append(failures)
+        read = await self.read_day(runs, caller, agent)
+        counted = [each for each in read.failures.values() if each.counts]
         cost = DayCost()
-        for row in rows:
-            cost.add(row.info)
+        for number in range(len(read.runs)):
+            cost.add(read.infos.get(number))
         return AgentDay(
             cost=cost,
-            statuses=Counter(row.run["status"] for row in rows),
-            unread=sum(row.info is None for row in rows),
-            recovered=sum(row.number("recovered_failures") or 0 for row in rows),
+            statuses=Counter(run["status"] for run in read.runs),
+            unread=len(read.runs) - len(read.infos),
+            recovered=sum(info.number("recovered_failures") or 0 for info in read.infos.values()),
             mistakes=sum((each.mistakes for each in counted), Counter()),
             failures=sum((each.counts - each.mistakes for each in counted), Counter()),
             looked_at=len(counted),
-            is_complete=is_complete,
+            is_complete=read.is_complete,
         )
+
+    async def read_day(
+        self, runs: Runs, caller: Caller, agent: str | None = None, most_open: int = DAY_RUNS
+    ) -> ReadDay:
+        """Read the runs of the last day that the caller may see, for a few seconds at most; then their failures.
+
+        `agent`: None for those of all agents. `most_open`: how many open ones are read.
+        """
+        listed, is_complete = await self.list_day(runs, caller, agent)
+        day = ReadDay(sorted(listed, key=lambda run: is_open(run["status"])), is_complete, {}, {})
+        limit = asyncio.Semaphore(PARALLEL_READS)
+
+        async def read_info(number: int, run: dict[str, Any]) -> None:
+            async with limit:
+                if (info := await self._info(runs, caller, run)) is not None:
+                    day.infos[number] = info
+
+        async def read_failures(number: int) -> None:
+            async with limit:
+                if (failures := await self.failures_of(runs, day.runs[number])) is not None:
+                    day.failures[number] = failures
+
+        to_read = day.runs[: sum(not is_open(run["status"]) for run in listed) + most_open]
+        with suppress(TimeoutError):  # the page says how many runs were looked at
+            async with asyncio.timeout(SECONDS_FOR_DAY):
+                await asyncio.gather(*(read_info(*each) for each in enumerate(to_read)))
+                failed = [number for number, info in day.infos.items() if info.number("recovered_failures")]
+                await asyncio.gather(*map(read_failures, sorted(failed)))
+        return day
 
     async def list_day(self, runs: Runs, caller: Caller, agent: str | None = None) -> tuple[list[dict[str, Any]], bool]:
         """The runs that were started in the last 24 hours, 500 or a few more at most, and whether these are all of them.

@@ -12,6 +12,7 @@ import mcp_types as types
 from mulligan.client.send_update import RunEndedError
 from mulligan.errors import UpdateRefusedError
 from mulligan.serve.caller import Caller
+from mulligan.serve.replies import PersonReply, send_reply
 from mulligan.serve.runs import Runs
 
 DECLINED = "The person declined."
@@ -68,7 +69,7 @@ async def submit_forms(
         if not isinstance(form, types.ElicitResult) or form.action == "cancel":
             continue
         with suppress(UpdateRefusedError, RunEndedError):  # somebody else has decided, or the run has ended
-            await _submit(runs, caller, call, form)
+            await send_reply(runs, caller, call["id"], call, _reply(call, form))
 
 
 def waiting_text(run_id: str, waiting: Sequence[Mapping[str, Any]]) -> str:
@@ -86,16 +87,15 @@ def waiting_text(run_id: str, waiting: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-async def _submit(runs: Runs, caller: Caller, call: Mapping[str, Any], form: types.ElicitResult) -> None:
-    run_id, call_id, content = call["id"], call["call_id"], form.content or {}
-    if call["kind"] == "question" and (form.action == "accept" or not call.get("can_deny")):
-        text = _answer(call, content) if form.action == "accept" else DECLINED
-        await runs.answer(caller, run_id, {"call_id": call_id, "text": text})
-        return
-    is_approved = form.action == "accept" and content.get("decision") == "approve"
+def _reply(call: Mapping[str, Any], form: types.ElicitResult) -> PersonReply:
+    content, is_accepted = form.content or {}, form.action == "accept"
     reason = content.get("reason") or (DECLINED if form.action == "decline" else None)
-    decision = {"call_id": call_id, "decision": "approve" if is_approved else "deny"}
-    await runs.decide(caller, run_id, {**decision, "reason": str(reason)[:1_000] if reason else None})
+    return PersonReply(
+        wait_id=_key(call),
+        approved=is_accepted and content.get("decision") == "approve",
+        text=_answer(call, content) if is_accepted else None if call.get("can_deny") else DECLINED,
+        reason=str(reason)[:1_000] if reason else None,
+    )
 
 
 def _answer(call: Mapping[str, Any], content: Mapping[str, Any]) -> str:

@@ -31,17 +31,12 @@ def conversation_of(response_id: str) -> str:
     return match[1] if match else response_id
 
 
-async def newest_response(runs: Runs, caller: Caller, conversation: str) -> str:
-    """The id of the newest response of a conversation, by its id or by that of any response of it.
+async def newest_run(runs: Runs, caller: Caller, conversation: str) -> ResumedRun:
+    """The run of the newest response of a conversation, by its id or by that of any response of it.
 
     Raises:
         Problem: there is none that the caller may see.
     """
-    return (await newest_run(runs, caller, conversation)).description.id
-
-
-async def newest_run(runs: Runs, caller: Caller, conversation: str) -> ResumedRun:
-    """The run of the newest response of a conversation, as `newest_response`."""
     run = await ResumedRun.of(await runs.describe(caller, conversation))
     return await newest_continuation(runs.client, run)
 
@@ -56,7 +51,7 @@ async def list_items(
     after: str | None = None,
 ) -> Json:
     """The items of a conversation, as OpenAI's: the newest first, unless `order` is `asc`; those after the item `after`."""
-    newest = await newest_response(runs, caller, conversation)
+    newest = (await newest_run(runs, caller, conversation)).description.id
     await runs.describe(caller, newest)
     # A response begins with the messages of the one before it.
     messages = await read_messages(runs.client, runs.client.get_workflow_handle(newest))

@@ -19,11 +19,10 @@ from mulligan.serve.openai_api import sequence
 from mulligan.serve.openai_api.item_ids import APPROVAL_PREFIX, CALL_PREFIX, MESSAGE_PREFIX, QUESTION_PREFIX, item_id
 from mulligan.serve.openai_api.request_fields import SERVER_LABEL
 from mulligan.serve.openai_api.url_citations import url_citations
-from mulligan.serve.turn_stream import WaitingCall
+from mulligan.serve.turn_stream import VOID_CALL, WaitingCall
 from mulligan.values import Citation, Usage
 from mulligan.wire.event_types import Event, RunEnded, SubRunEvent, TextDelta, TextVoid, ToolInputDelta, Waiting
 
-VOID_CALL = "This call was not completed, and is not carried out: the model is called again."
 APPROVAL_REQUEST = "mcp_approval_request"
 _RESULTS = {"message", "mcp_call"}
 _NOTHING_ASKED = {"type": ""}

@@ -18,7 +18,6 @@ from starlette.responses import JSONResponse
 from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionStatus
 from temporalio.service import RPCError
 
-from mulligan.client.event_position import Position
 from mulligan.client.read_run import NO_WORKER_STATUSES
 from mulligan.client.resumed_run import ResumedRun, request_digest
 from mulligan.client.send_update import RunEndedError
@@ -58,8 +57,8 @@ from mulligan.serve.openai_api.side_requests import NOBODY, ServedBy, side_reque
 from mulligan.serve.pauses import with_pauses
 from mulligan.serve.problems import Problem, problem_of
 from mulligan.serve.runs import NO_END, NOTHING_IGNORED, Runs
-from mulligan.serve.turn_stream import TurnStream, WaitingCall, asks_person, open_turn
-from mulligan.wire.event_types import Event, SubRunEvent
+from mulligan.serve.turn_stream import WaitingCall, asks_person, open_turn
+from mulligan.wire.event_types import SubRunEvent
 
 ID_PREFIX = "resp_"
 WAIT_SECONDS = 540
@@ -445,41 +444,9 @@ async def _stream_turn(
     since = str(events.read) if decided else ""
     turn = await open_turn(runs, caller, run_id, since=since, decided=decided)
     events.leave_out(events.finished_items())
-    frames = _turn_frames([*events.begin(), *events.reopened()], turn, events, lambda: runs.pending(caller, run_id))
+    begun = [*events.begin(), *events.reopened()]
+    frames = _frames(begun, turn.live(), events, lambda: runs.pending(caller, run_id))
     return EventStream(frames, on_disconnect=runs.stop_on_disconnect(caller, run_id) if stops else None)
-
-
-async def _turn_frames(
-    begun: Iterable[dict[str, Any]],
-    turn: TurnStream,
-    events: ResponseEvents,
-    read_pending: Callable[[], Awaitable[list[dict[str, Any]]]],
-) -> AsyncIterator[bytes]:
-    number = 0
-    for event in begun:
-        number = event["sequence_number"]
-        yield frame(event, event["type"])
-    try:
-        async with aclosing(turn.live()) as live:  # type: ignore[type-var]
-            async for each in live:
-                for event in await _translated(each, turn.position, events, read_pending):
-                    number = event["sequence_number"]
-                    yield frame(event, event["type"])
-        if events.end is None:
-            paused = events.paused(await read_pending())
-            yield frame(paused, paused["type"])
-    except Exception as error:  # noqa: BLE001 - whatever it is, the client is told that the stream ends
-        yield _error_frame(error, number + 1)
-
-
-async def _translated(
-    each: Event, position: Position, events: ResponseEvents, read_pending: Callable[[], Awaitable[list[dict[str, Any]]]]
-) -> list[dict[str, Any]]:
-    """OpenAI's events of one of ours."""
-    sent = list(events.translate(each, position))
-    if isinstance(each, SubRunEvent) and asks_person(each):
-        sent += events.ask_below(await read_pending())
-    return sent
 
 
 async def _frames(
@@ -488,7 +455,9 @@ async def _frames(
     events: ResponseEvents,
     read_pending: Callable[[], Awaitable[list[dict[str, Any]]]],
 ) -> AsyncIterator[bytes]:
-    """OpenAI's events of a run to its end; the last one is the error if the stream cannot go on."""
+    """OpenAI's events of what is watched: a run to its end, or a turn to where it waits for people only. The last one is the
+    error if the stream cannot go on.
+    """
     number = 0
     for event in begun:
         number = event["sequence_number"]
@@ -498,11 +467,16 @@ async def _frames(
     async with aclosing(watched) as stream:  # type: ignore[type-var]
         try:
             async for each in stream:
-                for event in await _translated(each.event, each.position, events, read_pending):
+                sent = list(events.translate(each.event, each.position))
+                if isinstance(each.event, SubRunEvent) and asks_person(each.event):
+                    sent += events.ask_below(await read_pending())
+                for event in sent:
                     number = event["sequence_number"]
                     yield frame(event, event["type"])
                 if events.end is not None:
                     return
+            paused = events.paused(await read_pending())
+            yield frame(paused, paused["type"])
         except Exception as error:  # noqa: BLE001 - whatever it is, the client is told that the stream ends
             yield _error_frame(error, number + 1)
 

@@ -43,6 +43,8 @@ async def test_list_and_pending_keep_ids_and_columns_whole_in_a_terminal_of_80_c
     assert (agent, status, len(day), len(clock)) == ("teller", "waiting", 10, 8)
     assert float(seconds) > 0
     assert listed[at + 2].startswith("  waiting for approval of `refund` since ")
+    for line in (*listed, *pending):  # a terminal breaks what is too long for it within a word
+        assert len(line) < 80
     assert response in listed
     assert wide[0].split() == ["id", "agent", "status", "started", "seconds"]
     assert any(line.split()[:3] == [chat, "teller", "waiting"] for line in wide)
@@ -51,6 +53,23 @@ async def test_list_and_pending_keep_ids_and_columns_whole_in_a_terminal_of_80_c
     assert below.endswith('teller: refund {"order": 7}')
     [line] = [line for line in piped.out.splitlines() if response in line]
     assert "needs approval" in line
+
+
+async def test_list_breaks_what_is_too_long_between_words_and_leaves_the_command_whole(
+    mulligan: Run, environment: dict[str, str]
+) -> None:
+    """Below a table that is too wide for the terminal, and below one that fits."""
+    queue = f"nobody-{uuid.uuid4().hex}"
+    client = await connect(environment["TEMPORAL_ADDRESS"], namespace=environment["TEMPORAL_NAMESPACE"])
+    for run_id in (f"chat-thread-{uuid.uuid4().hex}", f"r-{uuid.uuid4().hex[:6]}"):
+        ran = await mulligan("start", "teller", "Go", "--id", run_id, "--task-queue", queue)
+        assert ran.code == 0, ran.err
+        listed = await screen_of(MULLIGAN, "list", "--limit", "1", env=environment, width=80)
+        await client.get_workflow_handle(run_id).terminate()
+        said = listed[next(number for number, line in enumerate(listed) if "no worker polls" in line) :]
+        assert said[-1] == f"  mulligan worker --task-queue {queue} --load …"
+        note = f"no worker polls task queue '{queue}'; start one:"
+        assert " ".join(" ".join(said[:-1]).split()).removeprefix(f"… {run_id}: ") == note
 
 
 def squeezed(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 from temporalio.api.enums.v1 import EventType, PendingActivityState, TaskQueueType
 from temporalio.api.taskqueue.v1 import RateLimit
 from temporalio.api.workflowservice.v1 import UpdateTaskQueueConfigRequest
+from temporalio.service import RPCError
 
 from tests.live.conftest import DONE, Lab, call
 from tests.support.compaction_agents import PROMPT, reading
@@ -142,6 +143,21 @@ async def test_the_rate_of_model_calls_applies_to_all_workers_of_the_queue(
         assert await pending(runs) == {("call_model", WAITS): 4}
         await set_rate(at, f"slow-{kind}-models", 1000)
         assert {(await handle.result())["status"] for handle in runs} == {"completed"}
+
+
+@BOTH_KINDS
+async def test_the_rate_of_model_calls_of_one_worker_applies(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """All runs are opened, and one of them calls its model."""
+    async with limited_lab(lab, f"own-rate-{kind}", kind, monkeypatch, max_model_calls_per_second=0.01) as at:
+        runs = [await at.start([DONE]) for _ in range(5)]
+        await until(lambda of: of["call_model", WAITS] == 4, runs)
+        await lab.run([call("now"), call("now"), DONE])
+        assert await pending(runs) == {("call_model", WAITS): 4}
+        for each in runs:
+            with suppress(RPCError):  # the one that has called its model has ended
+                await each.terminate()
 
 
 @BOTH_KINDS
