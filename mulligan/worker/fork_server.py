@@ -61,7 +61,7 @@ def serve_forks(modules: Sequence[str], *, with_shipped: bool, agents: str | Non
     control = socket.socket(fileno=int(os.environ.pop(FORK_SERVER_VARIABLE)))
     control.set_inheritable(False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal
-    before = _descriptors()
+    before, title = _descriptors(), _set_title(TITLE)
     try:
         _import(modules, with_shipped=with_shipped, agents=agents)
     except BaseException:  # noqa: BLE001 - a worker process that is started without a fork reports it
@@ -72,7 +72,6 @@ def serve_forks(modules: Sequence[str], *, with_shipped: bool, agents: str | Non
     versions = _versions()
     gc.collect()
     gc.freeze()  # a collection in a fork would copy the pages of all objects
-    title = _set_title(TITLE)
     _answer(control, {"state": "ready"})
     while True:
         message, descriptors, _, _ = socket.recv_fds(control, MAX_MESSAGE_BYTES, 1)

@@ -140,7 +140,7 @@ async def test_a_changed_module_is_imported_again(temporal: DevServer, tmp_path:
         assert [each["word"] for each in await forked.until_opened(3)] == ["first", "first", "second"]
         forked.module.write_text("This is no Python.")
         await forked.replaced(forked.pids[0])
-        await line_with(forked.supervisor, "no Python")
+        await line_with(forked.supervisor, "has ended: exit code 2")
         assert len(forked.pids) >= 1, "the other process serves on"
 
 
@@ -153,7 +153,7 @@ async def test_a_fork_server_that_dies_or_hangs_is_replaced_and_nothing_else_end
         os.kill(first, signal.SIGKILL)
         while len(forked.noted("import")) < 2:
             await asyncio.sleep(0.1)
-        assert forked.pids == pids
+        assert set(pids) <= set(forked.pids)
         await forked.replaced(pids[0])
         await forked.until_opened(3)
         assert len(forked.noted("import")) == 2
