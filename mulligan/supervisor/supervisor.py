@@ -15,7 +15,7 @@ from temporalio.service import RPCError
 from mulligan.client.connect import connect
 from mulligan.client.settings import Settings, settings
 from mulligan.errors import DeclarationError
-from mulligan.supervisor.fork_server import ForkServer
+from mulligan.supervisor.forked_processes import ForkServer
 from mulligan.supervisor.held_spans import HeldSpans
 from mulligan.supervisor.lost_work import ACTIVE_SECONDS, LostWork, LostWorkReport
 from mulligan.supervisor.worker_process import WorkerProcess

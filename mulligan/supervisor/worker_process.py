@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mulligan.observe import otlp
-from mulligan.supervisor.fork_server import ChildProcess, ForkServer
+from mulligan.supervisor.forked_processes import ChildProcess, ForkServer
 from mulligan.supervisor.workflow_tasks import Run, TokenFormat
 from mulligan.worker.supervisor_link import FD_VARIABLE, FIRST_VARIABLE, Frames, Kind, frame
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from mulligan.client.settings import settings as mulligan_settings
 from mulligan.supervisor import supervisor
-from mulligan.supervisor.fork_server import ForkServer
+from mulligan.supervisor.forked_processes import ForkServer
 from mulligan.supervisor.supervisor import FIRST_DELAY, LONGEST_DELAY, SECONDS_TO_LAST
 from mulligan.supervisor.worker_process import WorkerProcess
 from tests.support.virtual_time import VirtualTimeLoop

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from mulligan.devserver import DevServer
-from mulligan.supervisor.fork_server import ForkServer
+from mulligan.supervisor.forked_processes import ForkServer
 from tests.support.processes import children_of, is_running
 from tests.support.worker_process import Process
 from tests.system.features.test_supervisor import line_with, supervised
