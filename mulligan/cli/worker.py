@@ -49,9 +49,12 @@ def worker(
     Exit code: 2 if a declaration or a setting is invalid, or no Temporal server answers; 1 if the worker stopped because of
     an error. One sentence on stderr says why.
     """
+    from mulligan.worker.fork_server import is_fork_server, serve_forks
     from mulligan.worker.supervisor_link import is_supervised
 
     leave_output()
+    if is_fork_server():
+        serve_forks(load or [], with_shipped=with_shipped, agents=agents)  # returns in each worker process
     if reload:
         raise typer.Exit(_reload(load or [], task_queue, processes, agents, with_shipped=with_shipped))
     chosen = None if is_supervised() else _processes(processes)

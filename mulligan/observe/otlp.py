@@ -61,13 +61,18 @@ def span_exporter(environ: Mapping[str, str] = os.environ, timeout: float | None
 
     `timeout`: seconds for one export with all its retries, in place of the environment's.
     """
+    return import_span_exporter(environ)(timeout=timeout)
+
+
+def import_span_exporter(environ: Mapping[str, str] = os.environ) -> Any:
+    """The class of the exporter for spans. Its packages are imported by this call: some take a second."""
     if over_http(environ, "TRACES"):
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter as OverHTTP
 
-        return OverHTTP(timeout=timeout)
+        return OverHTTP
     from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter as OverGRPC
 
-    return OverGRPC(timeout=timeout)
+    return OverGRPC
 
 
 def metric_exporter(environ: Mapping[str, str] = os.environ) -> Any:

@@ -15,6 +15,7 @@ from temporalio.service import RPCError
 from mulligan.client.connect import connect
 from mulligan.client.settings import Settings, settings
 from mulligan.errors import DeclarationError
+from mulligan.supervisor.forked_processes import ForkServer
 from mulligan.supervisor.held_spans import HeldSpans
 from mulligan.supervisor.lost_work import ACTIVE_SECONDS, LostWork, LostWorkReport
 from mulligan.supervisor.worker_process import WorkerProcess
@@ -25,7 +26,9 @@ from mulligan.worker.logs import say, set_up_logging
 FIRST_DELAY, LONGEST_DELAY = 0.5, 30.0
 """Seconds before the next start after starts that did not lead to service. A process that has served is replaced at once,
 however short its service was, if no other process serves. If one does, it takes the lost work over within the first delay,
-and a start of Python would slow it down."""
+and a start of Python would slow it down; a fork does not, unless processes end as soon as they have begun."""
+SECONDS_OF_SERVICE = 1.0
+"""A forked process that lived shorter is replaced after the first delay, if another one serves."""
 SECONDS_TO_LAST = 60.0
 """A process that retires sooner after its start is replaced at once, but after pauses when its successors do so as well."""
 SECONDS_AFTER_GRACE = 15.0
@@ -65,6 +68,7 @@ class _Supervisor:
         self._stop = asyncio.Event()
         self._client: Client | None = None
         self._spans = HeldSpans()
+        self._forks = ForkServer()
         self._exit_code = 0
         self._reports: set[asyncio.Task[None]] = set()
         self._returning: asyncio.Task[None] | None = None
@@ -80,6 +84,7 @@ class _Supervisor:
                 bound_address = await stack.enter_async_context(health_server(address, self._unready, self._notes))
                 say(f"Health checks at http://{bound_address}/readyz")
             stack.push_async_callback(self._spans.close)
+            stack.push_async_callback(self._forks.close)
             stack.enter_context(self._spans.exporting())
             # One before the others: what keeps it from starting is reported once.
             first = asyncio.create_task(self._keep(1, is_first=True))
@@ -105,6 +110,7 @@ class _Supervisor:
         if self._returning is None:
             processes = [each for each in self._processes.values() if each.identity]
             self._returning = asyncio.create_task(self._return_unseen(processes))
+            self._in_background(self._forks.close())
         self._stop.set()
 
     def _signal_all(self, sign: signal.Signals) -> None:
@@ -125,7 +131,7 @@ class _Supervisor:
             process, began = WorkerProcess(index, self._spans.add, self._spans.release), clock()
             self._processes[index] = process
             try:
-                await process.start(is_first=is_first)
+                await process.start(self._forks, is_first=is_first)
             except OSError as error:
                 say(f"error: worker process {index} could not be started: {error}.")
                 delay = _longer(delay)
@@ -157,7 +163,8 @@ class _Supervisor:
             if self._stop.is_set():
                 return
             delay = 0.0 if process.is_ready.is_set() else delay
-            wait = max(delay, FIRST_DELAY) if self._is_served() else delay
+            is_cheap = process.is_forked and clock() - began >= SECONDS_OF_SERVICE
+            wait = max(delay, FIRST_DELAY) if self._is_served() and not is_cheap else delay
             is_first = is_first and not process.is_ready.is_set()
             when = f"in {wait:g} s" if wait else "now"
             say(f"Worker process {index} (pid {process.pid}) has ended: {_describe(code)}. It is replaced {when}.")
@@ -272,6 +279,8 @@ class _Supervisor:
         while True:
             await asyncio.sleep(SECONDS_OF_SILENCE / 10)
             self._say_notes()
+            self._forks.reap({each.pid for each in self._processes.values() if each.is_started})
+            self._in_background(self._forks.start_again())
             before, looked_at = looked_at, time.monotonic()
             if looked_at - before > SECONDS_OF_SILENCE / 2:
                 # This process was frozen: what the workers have sent since is not read yet.

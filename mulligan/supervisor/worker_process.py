@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mulligan.observe import otlp
+from mulligan.supervisor.forked_processes import ChildProcess, ForkServer
 from mulligan.supervisor.workflow_tasks import Run, TokenFormat
 from mulligan.worker.supervisor_link import FD_VARIABLE, FIRST_VARIABLE, Frames, Kind, frame
 
@@ -71,6 +72,7 @@ class WorkerProcess(asyncio.Protocol):
         self.index = index
         self.identity = ""
         """The identity of its polls; "" until it is connected to Temporal."""
+        self.is_forked = False
         self.unready = "starting"
         self.notes: list[str] = []
         """What is wrong while it serves."""
@@ -98,7 +100,7 @@ class WorkerProcess(asyncio.Protocol):
         self._frames = Frames()
         self._connection: socket.socket | None = None
         self._transport: asyncio.Transport | None = None
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: ChildProcess | None = None
         self._disconnected = asyncio.Event()
         self._has_ended = False
         self._seconds_between_reads = WITH_SPANS if otlp.is_configured() else SECONDS_BETWEEN_READS
@@ -112,23 +114,30 @@ class WorkerProcess(asyncio.Protocol):
             Kind.HELLO: self._hello,
         }
 
-    async def start(self, *, is_first: bool) -> None:
-        """Start it: the command of this process once more, connected by an inherited socket."""
+    async def start(self, forks: ForkServer, *, is_first: bool) -> None:
+        """Fork it, or else start the command of this process once more; it is connected by an inherited socket.
+
+        Raises:
+            OSError: it could not be started.
+        """
         ours, theirs = socket.socketpair()
         with theirs:
-            environment = {**os.environ, FD_VARIABLE: str(theirs.fileno())}
-            if is_first:
-                environment[FIRST_VARIABLE] = "1"
-            if attributes := environment.get("OTEL_RESOURCE_ATTRIBUTES"):
+            environment = {FIRST_VARIABLE: "1"} if is_first else {}
+            if attributes := os.environ.get("OTEL_RESOURCE_ATTRIBUTES"):
                 # Each process exports its own metrics: two processes of one instance would overwrite each other's.
                 parts = [
                     f"{part}-{self.index}" if part.startswith(_INSTANCE) else part for part in attributes.split(",")
                 ]
                 environment["OTEL_RESOURCE_ATTRIBUTES"] = ",".join(parts)
             try:
-                self._process = await asyncio.create_subprocess_exec(
-                    sys.executable, *sys.orig_argv[1:], env=environment, pass_fds=[theirs.fileno()]
-                )
+                self._process = await forks.fork(environment, FD_VARIABLE, theirs)
+                self.is_forked = self._process is not None
+                if self._process is None:
+                    descriptor = theirs.fileno()
+                    self._process = await asyncio.create_subprocess_exec(
+                        sys.executable, *sys.orig_argv[1:],
+                        env={**os.environ, **environment, FD_VARIABLE: str(descriptor)}, pass_fds=[descriptor],
+                    )  # fmt: skip
             except OSError:
                 ours.close()
                 raise
@@ -138,6 +147,11 @@ class WorkerProcess(asyncio.Protocol):
         """Read the messages of the process from this connection."""
         self._connection = connection
         await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=connection)
+
+    @property
+    def is_started(self) -> bool:
+        """Whether it has a process id."""
+        return self._process is not None
 
     @property
     def pid(self) -> int:

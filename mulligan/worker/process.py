@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from temporalio.client import Client
@@ -104,6 +104,7 @@ async def serve(modules: Sequence[str], task_queue: str, agents: str | None = No
             link.send(Kind.HELLO, body={"identity": client.service_client.config.identity})
         async with running_worker(client, loaded, telemetry, task_queue, link) as group:
             health.client, health.group = client, group
+            health.changed.set()
             if folder is not None:
                 await stack.enter_async_context(folder.watched())
             names = ", ".join(sorted(loaded.registry.agents)) or "no agents"
@@ -160,6 +161,8 @@ class _Health:
     folder: AgentFolder | None = None
     client: Client | None = None
     group: WorkerGroup | None = None
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when it begins to serve: the supervisor is told at once."""
 
     def notes(self) -> list[str]:
         """What is wrong while this process serves."""
@@ -193,7 +196,9 @@ async def _health(
             retires = health.group is not None and health.group.failure is not None
             state = {"unready": await health.unready(), "retires": retires, "notes": health.notes()}
             link.send(Kind.STATE, body=state)
-            await asyncio.sleep(SECONDS_BETWEEN_STATES)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(health.changed.wait(), SECONDS_BETWEEN_STATES)
+            health.changed.clear()
 
     reporting = asyncio.create_task(report())
     try:

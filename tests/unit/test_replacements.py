@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from mulligan.client.settings import settings as mulligan_settings
 from mulligan.supervisor import supervisor
+from mulligan.supervisor.forked_processes import ForkServer
 from mulligan.supervisor.supervisor import FIRST_DELAY, LONGEST_DELAY, SECONDS_TO_LAST
 from mulligan.supervisor.worker_process import WorkerProcess
 from tests.support.virtual_time import VirtualTimeLoop
@@ -49,8 +50,8 @@ class Simulated(WorkerProcess):
     plans: defaultdict[int, deque[tuple[End, float, float]]]
     lives: defaultdict[int, list[Life]]
 
-    async def start(self, *, is_first: bool) -> None:
-        del is_first
+    async def start(self, forks: ForkServer, *, is_first: bool) -> None:
+        del forks, is_first
         self.life = Life(self, started_at=asyncio.get_running_loop().time())
         self.lives[self.index].append(self.life)
         self._living = asyncio.create_task(self._live())
