@@ -45,6 +45,9 @@ async def list_runs(
     ] = None,
     agent: Annotated[str | None, typer.Option(help="Only runs of this agent.", show_default=False)] = None,
     tenant: Annotated[str | None, typer.Option(help="Only runs of this tenant.", show_default=False)] = None,
+    forked_from: Annotated[
+        str | None, typer.Option(metavar="ID", help="Only forks of this run.", show_default=False)
+    ] = None,
     sub_agents: Annotated[bool, typer.Option("--sub-agents", help="Also list the runs of sub-agents.")] = False,
     as_json: AsJson = False,
 ) -> int:
@@ -62,7 +65,7 @@ async def list_runs(
 
     from mulligan.client.find_runs import RunQuery, StatusError, find_runs
 
-    query = RunQuery(status=status, agent=agent, tenant=tenant, sub_agents=sub_agents)
+    query = RunQuery(status=status, agent=agent, tenant=tenant, forked_from=forked_from, sub_agents=sub_agents)
     try:
         query.check()
     except StatusError as error:

@@ -33,6 +33,14 @@ class Accepted(BaseModel):
     accepted: bool = True
 
 
+class ForkOrigin(BaseModel):
+    """The run that a fork begins with, and the first step that is the fork's own."""
+
+    id: str
+    run_id: str | None
+    step: int
+
+
 class ReadRun(BaseModel):
     """A run: what a list shows, and what its workflow says."""
 
@@ -40,6 +48,7 @@ class ReadRun(BaseModel):
     agent: str | None
     tenant: str | None = None
     status: str
+    forked_from: ForkOrigin | None = None
     started: datetime
     ended: datetime | None = None
     progress: Progress | None = None
@@ -53,7 +62,7 @@ class ReadRun(BaseModel):
 
 
 class ListedRun(BaseModel):
-    """A run of a list. `tenant`, `prompt`, `user`, `type`, `parent` and `schedule` are left out where there is none."""
+    """A run of a list. Fields that may be null are left out where there is nothing."""
 
     id: str
     agent: str | None
@@ -68,6 +77,7 @@ class ListedRun(BaseModel):
     """The id of the run that started it."""
     schedule: str | None = None
     """The id of the schedule that started it."""
+    forked_from: ForkOrigin | None = None
     status: str
     started: datetime
     seconds: float

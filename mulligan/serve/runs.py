@@ -103,6 +103,8 @@ class RunInfo(BaseModel):
     share: str | None = None
     tenant: str | None = None
     status: str
+    forked_from: dict[str, Any] | None = None
+    """The run that it was forked from: {`id`, `run_id`, `step`}."""
     started: datetime
     ended: datetime | None = None
     progress: dict[str, Any] | None = None

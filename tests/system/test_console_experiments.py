@@ -112,6 +112,15 @@ async def test_a_run_is_forked_from_a_step_by_a_form(chromium: Browser, door: Do
         await page.get_by_role("button", name="Fork").click()
         await expect(page.get_by_text(f"forked from {run_id} at step 2")).to_be_visible()
         fork_id = page.url.rpartition("/")[2]
+        await page.goto(f"/console/runs/{run_id}")
+        while not await page.get_by_role("link", name=fork_id, exact=True).count():
+            await page.reload()
+        await page.get_by_role("link", name=f"side by side: {run_id} and {fork_id}").click()
+        await expect(page.get_by_role("heading", name="Compare two runs")).to_be_visible()
+        await page.goto(f"/console/runs/{run_id}")
+        await page.get_by_role("link", name="All forks").click()
+        await expect(page.get_by_role("link", name=fork_id)).to_be_visible()
+        await expect(page.get_by_role("link", name=run_id, exact=True)).to_have_count(0)
     steps = await read_steps(lab.client, lab.client.get_workflow_handle(fork_id))
     assert steps[0]["tool_calls"][0]["result"]["text"] == "Place 9 is booked."
     given = await read_input(lab.client, fork_id)
