@@ -279,6 +279,7 @@ async def _read_input(
     messages, edited_prompt = _with_prompt(messages, edits, point)
     if edits.results:
         messages = await _with_results(client, description, messages, edits, state.input.agent)
+        _forget_edited(point, messages, edits)
     if fork.may_run_tools:
         state.once, messages = await what_still_holds(client, description, state.once, messages, point.step)
     if edits.message is not None:
@@ -376,6 +377,14 @@ async def _with_results(
     if fault := await _result_fault(client, description.task_queue or "", agent, calls, edits.results):
         raise ForkError(fault)
     return [_with_result(each, edits.results) for each in messages]
+
+
+def _forget_edited(point: ForkState, messages: Sequence[Message], edits: Edits) -> None:
+    """Leave out the state of features that add a tool with an edited result: they read the edited conversation instead."""
+    tools = point.facts.tools if point.facts else {}
+    for each in messages:
+        if isinstance(each, ToolMessage) and each.call_id in edits.results and each.name in tools:
+            point.features.pop(tools[each.name].feature or "", None)
 
 
 async def _result_fault(

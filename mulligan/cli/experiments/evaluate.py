@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mulligan.cli._forks import Yes
+from mulligan.cli._forks import Yes, check_versions
 from mulligan.cli._input import prompt
 from mulligan.cli._steps import counted
 from mulligan.cli._terminal import NOT_COMPLETED, AsJson, connect_or_fail, err, fail, print_progress
@@ -23,7 +23,6 @@ from mulligan.cli.experiments.follow_experiment import (
     Score,
     Versions,
     Wanted,
-    check_versions,
     run_experiment,
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -121,23 +121,6 @@ async def run_experiment(content: ExperimentContent, options: dict[str, Any], wa
     print_progress(f"started {name}: {content.number_of_rows(options['versions'])} runs")
     rows = await _rows(client, handle, name)
     return _report(name, rows, before, wanted)
-
-
-async def check_versions(client: Client, versions: Sequence[str] | None, agents: Iterable[str]) -> list[str]:
-    """The versions, each once; the command ends if workers say that one of the agents does not have one of them."""
-    from mulligan.client.read_agents import AgentReader, version_fault
-    from mulligan.client.settings import settings
-    from mulligan.wire.experiments import MOST_VERSIONS
-
-    wanted = list(dict.fromkeys(versions or ()))
-    if len(wanted) > MOST_VERSIONS or "" in wanted:
-        fail(f"--version is empty, or there are more than {MOST_VERSIONS} of them.")
-    served = await AgentReader(client, settings().task_queue).read() if wanted else None
-    for agent in sorted(agents):
-        for version in wanted:
-            if served and agent in served and (fault := version_fault(served[agent], version)):
-                fail(f"--version: {fault}")
-    return wanted
 
 
 async def _rows(client: Client, handle: WorkflowHandle[Any, Any], name: str) -> list[Row]:
