@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from mulligan.cli._input import prompt
+from mulligan.cli._input import confirmed
 from mulligan.cli._runs import report_start
 from mulligan.cli._terminal import NOT_COMPLETED, connect_or_fail, err, fail, print_progress
 
@@ -92,9 +91,7 @@ async def _confirmed(client: Client, run_id: str, fork: Fork) -> bool:
         )
     if (more := len(calls) - _MOST_LISTED) > 0:
         err.print(f"  and {more} more")
-    if not sys.stdin.isatty():
-        fail("there is no terminal to confirm on; use --yes.")
-    return prompt("start it? [y/N] ").lower() in ("y", "yes")
+    return confirmed()
 
 
 def read_instructions(file: Path | None) -> str | None:

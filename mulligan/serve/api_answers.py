@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from mulligan.serve.runs import RunInfo
 from mulligan.values import ErrorInfo, Message, Progress, Step, WaitingFor
 from mulligan.wire.event_types import Event
 from mulligan.wire.updates import Pending
@@ -41,24 +42,13 @@ class ForkOrigin(BaseModel):
     step: int
 
 
-class ReadRun(BaseModel):
+class ReadRun(RunInfo):
     """A run: what a list shows, and what its workflow says."""
 
-    id: str
-    agent: str | None
-    tenant: str | None = None
-    status: str
     forked_from: ForkOrigin | None = None
-    started: datetime
-    ended: datetime | None = None
-    progress: Progress | None = None
-    """Null if no worker answers."""
-    waiting_for: WaitingFor | None = None
-    """What an open run waits for."""
-    result: Any = None
-    """What a run ended with: of an agent's run, an object with `status`, `output`, `steps`, `usage` and more."""
-    error: ErrorInfo | None = None
-    """Why a run failed."""
+    progress: Progress | None = None  # type: ignore[assignment]
+    waiting_for: WaitingFor | None = None  # type: ignore[assignment]
+    error: ErrorInfo | None = None  # type: ignore[assignment]
 
 
 class ListedRun(BaseModel):

@@ -10,6 +10,7 @@ from temporalio.client import WorkflowQueryFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.client.connect import explain_unreadable_data
+from mulligan.client.run_state import NoWorkerError, ResumeError, RunNotFoundError, UndoOpenError
 from mulligan.client.send_update import RunEndedError, UpdateTimeoutError, UpdateTooLargeError
 from mulligan.errors import DeclarationError, InvalidRunInputError, UpdateRefusedError
 from mulligan.serve.clean_text import without_folders
@@ -70,6 +71,18 @@ class Problem(Exception):
 def no_such_run(run_id: str) -> Problem:
     """The problem of a run that does not exist, or that the caller may not see: both look the same."""
     return Problem(404, "run_not_found", f"There is no run {run_id[:200]!r}; GET /api/runs lists the runs.")
+
+
+def unusable_run(error: ResumeError, code: str, status: int = 409) -> Problem:
+    """The problem of a run with which something cannot be done. `code`, `status`: of a reason that has none of its own."""
+    match error:
+        case RunNotFoundError():
+            return Problem(404, "run_not_found", str(error))
+        case NoWorkerError():
+            return Problem(503, "no_worker", str(error))
+        case UndoOpenError():
+            return Problem(409, "being_undone", str(error))
+    return Problem(status, code, str(error))
 
 
 def after_start(problem: Problem, run_id: str | None) -> Problem:

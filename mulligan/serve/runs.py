@@ -37,7 +37,7 @@ from mulligan.client.fork_run import parse_fork, start_fork
 from mulligan.client.read_agents import RECENT_SECONDS, AgentReader, unknown_agent
 from mulligan.client.read_run import NO_WORKER_STATUSES, query_run, wait_for_end
 from mulligan.client.resume_run import AlreadyResumedError, PromptNeededError, continue_run
-from mulligan.client.run_state import NoWorkerError, ResumeError, RunNotFoundError, UndoOpenError
+from mulligan.client.run_state import ResumeError
 from mulligan.client.send_update import RunEndedError, send_update
 from mulligan.client.start_run import IdTakenError, StartedRun, read_input, start_run
 from mulligan.client.sub_runs import read_pending
@@ -53,7 +53,7 @@ from mulligan.serve.clean_text import without_folders
 from mulligan.serve.idempotency import StartRequest, Starts, key_reused
 from mulligan.serve.ignored_fields import IgnoredFields
 from mulligan.serve.off_loop import off_loop
-from mulligan.serve.problems import Problem, no_such_run
+from mulligan.serve.problems import Problem, no_such_run, unusable_run
 from mulligan.serve.run_ids import check_chosen_id, check_id
 from mulligan.serve.security import USER_HEADER
 from mulligan.serve.served_request import ServedRequest, WatcherPlaces
@@ -252,26 +252,16 @@ class Runs:
         try:
             started = await continue_run(self.client, run_id, given, new_id=chosen, server_id=server_id, key=key or "")
         except WorkflowAlreadyStartedError as error:
-            if key is not None and server_id == key:
-                raise key_reused(error.workflow_id) from None
-            raise Problem(
-                409, "id_taken", f"There is a run {error.workflow_id!r} already; choose another id."
-            ) from None
+            raise _id_taken(error.workflow_id, by_key=key is not None and server_id == key) from None
         except AlreadyResumedError as error:
             if key is not None and error.key == key:
                 raise key_reused(error.workflow_id) from None
             where = {"Location": f"/api/runs/{quote(error.workflow_id, safe='')}"}
             raise Problem(409, "already_resumed", str(error), where) from None
-        except RunNotFoundError:
-            raise no_such_run(run_id) from None
         except PromptNeededError as error:
             raise Problem(422, "prompt_needed", str(error)) from None
-        except NoWorkerError as error:
-            raise Problem(503, "no_worker", str(error)) from None
-        except UndoOpenError as error:
-            raise Problem(409, "being_undone", str(error)) from None
         except ResumeError as error:
-            raise Problem(409, "not_resumable", str(error)) from None
+            raise unusable_run(error, "not_resumable") from None
         return Started.noted(started.handle.id, is_new=started.is_new)
 
     async def fork(
@@ -294,19 +284,9 @@ class Runs:
             user = caller.other_user
             started = await start_fork(self.client, run_id, fork, new_id=chosen or key, user=user)
         except WorkflowAlreadyStartedError as error:
-            if key is not None and chosen is None:
-                raise key_reused(error.workflow_id) from None
-            raise Problem(
-                409, "id_taken", f"There is a run {error.workflow_id!r} already; choose another id."
-            ) from None
-        except RunNotFoundError as error:
-            raise Problem(404, "run_not_found", str(error)) from None
-        except NoWorkerError as error:
-            raise Problem(503, "no_worker", str(error)) from None
-        except UndoOpenError as error:
-            raise Problem(409, "being_undone", str(error)) from None
+            raise _id_taken(error.workflow_id, by_key=key is not None and chosen is None) from None
         except ResumeError as error:
-            raise Problem(422, "not_forkable", str(error)) from None
+            raise unusable_run(error, "not_forkable", 422) from None
         ServedRequest.current().started = started.handle.id
         return started
 
@@ -324,12 +304,8 @@ class Runs:
             await branch_run(self.client, run_id, run_input, given, server_id)
         except WorkflowAlreadyStartedError:
             raise Problem(409, "id_taken", f"There is a run {server_id!r} already.") from None
-        except UndoOpenError as error:
-            raise Problem(409, "being_undone", str(error)) from None
-        except NoWorkerError as error:
-            raise Problem(503, "no_worker", str(error)) from None
         except ResumeError as error:
-            raise Problem(409, "not_branchable", str(error)) from None
+            raise unusable_run(error, "not_branchable") from None
         return Started.noted(server_id, is_new=True)
 
     # Reading
@@ -421,14 +397,10 @@ class Runs:
             raise Problem(403, "operators_only", "What the model was sent is for operators.")
         try:
             return await read_model_context(self.client, run_id, step, conversation)
-        except RunNotFoundError as error:
-            raise Problem(404, "run_not_found", str(error)) from None
         except NoSuchStepError as error:
             raise Problem(404, "no_such_step", str(error)) from None
-        except NoWorkerError as error:
-            raise Problem(503, "no_worker", str(error)) from None
         except ResumeError as error:
-            raise Problem(409, "context_unreadable", str(error)) from None
+            raise unusable_run(error, "context_unreadable") from None
 
     async def agents(self, caller: Caller) -> list[dict[str, Any]]:
         """The agents that the workers serve, and the caller may use, each as `mulligan agents --json` prints it,
@@ -622,6 +594,13 @@ class Runs:
             while len(self._roots) > MOST_ROOTS:
                 del self._roots[next(iter(self._roots))]
         return self._roots[key]
+
+
+def _id_taken(workflow_id: str, *, by_key: bool) -> Problem:
+    """The problem of an id that another run has. `by_key`: whether it was made from the request's `Idempotency-Key`."""
+    if by_key:
+        return key_reused(workflow_id)
+    return Problem(409, "id_taken", f"There is a run {workflow_id!r} already; choose another id.")
 
 
 def _parse_input(body: bytes) -> RunInput:

@@ -42,7 +42,6 @@ def _above_zero(value: float | None) -> float | None:
     return value
 
 
-Model = Annotated[str | None, typer.Option(help="Another model, as `provider:name`.", show_default="as before")]
 Score = Annotated[
     str | None,
     typer.Option(metavar="MODULE:FUNCTION", help="A function with @score that the worker loads.", show_default=False),

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from mulligan.cli._forks import Instructions, agents_of_runs, check_versions, read_instructions
+from mulligan.cli._forks import Instructions, Model, agents_of_runs, check_versions, read_instructions
 from mulligan.cli._terminal import AsJson, connect_or_fail, fail
 from mulligan.cli.experiments.follow_experiment import (
     AtLeast,
     Baseline,
     Concurrency,
     MaxCost,
-    Model,
     Name,
     Score,
     Versions,
