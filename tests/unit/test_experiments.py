@@ -16,9 +16,14 @@ from mulligan.activities.experiments.earlier_run import EarlierRun
 from mulligan.activities.list_agents import agent_json
 from mulligan.cli.app import app
 from mulligan.cli.experiments.evaluate import tools_of
-from mulligan.client.experiments.baseline import compare_tables, means, read_baseline
+from mulligan.client.experiments.compare_tables import (
+    compare_tables,
+    means,
+    means_by_version,
+    read_baseline,
+    side_by_side,
+)
 from mulligan.client.experiments.experiment_content import ExperimentError, _unpack, pack_content
-from mulligan.client.experiments.side_by_side import means_by_version, side_by_side
 from mulligan.client.experiments.start_experiment import start_experiment
 from mulligan.score import read_score
 from mulligan.values import Step, StepCall

@@ -103,7 +103,7 @@ async def run_experiment(content: ExperimentContent, options: dict[str, Any], wa
 
     from temporalio.service import RPCError
 
-    from mulligan.client.experiments.baseline import read_baseline
+    from mulligan.client.experiments.compare_tables import read_baseline
     from mulligan.client.experiments.experiment_content import ExperimentError
     from mulligan.client.experiments.start_experiment import start_experiment
     from mulligan.client.settings import settings
@@ -170,8 +170,7 @@ async def _show_progress(handle: WorkflowHandle[Any, Any], ending: asyncio.Task[
 
 
 def _report(name: str, rows: list[Row], before: list[Row] | None, wanted: Wanted) -> int:
-    from mulligan.client.experiments.baseline import compare_tables, means
-    from mulligan.client.experiments.side_by_side import means_by_version
+    from mulligan.client.experiments.compare_tables import compare_tables, means, means_by_version
 
     reached, of_versions = means(rows), means_by_version(rows)
     compared = compare_tables(before, rows) if before is not None else None
@@ -197,7 +196,7 @@ def _report(name: str, rows: list[Row], before: list[Row] | None, wanted: Wanted
 
 def print_table(rows: Sequence[Row]) -> None:
     """Print rows, with the errors below. Rows of several versions of the agent stand side by side."""
-    from mulligan.client.experiments.side_by_side import side_by_side
+    from mulligan.client.experiments.compare_tables import side_by_side
 
     if not rows:
         print_progress("no row is done yet.")
