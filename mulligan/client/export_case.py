@@ -31,6 +31,8 @@ _MESSAGES: TypeAdapter[list[Message]] = TypeAdapter(list[Message])
 class ExportError(ResumeError):
     """A run cannot be exported. The message says why, and what to do."""
 
+    verb = "exported"
+
 
 async def export_case(client: Client, workflow_id: str, conversation: str | None = None) -> Case:
     """The case of a run that has ended.
@@ -51,7 +53,7 @@ async def export_case(client: Client, workflow_id: str, conversation: str | None
     if description.status == WorkflowExecutionStatus.RUNNING:
         raise ExportError(f"The run {workflow_id!r} is open; a case has an end. Export it when it has ended.")
     try:
-        newest, _ = await _state(client, run, description, 0, conversation)
+        newest, _ = await read_run_state(client, run, description, 0, conversation, ExportError)
         if newest.fork is None or newest.fork.facts is None:
             raise ExportError(f"The run {workflow_id!r} never began: it has no steps.")
         key = newest.fork.key
@@ -64,16 +66,6 @@ async def export_case(client: Client, workflow_id: str, conversation: str | None
         fault = error.errors(include_url=False)[0]
         raise ExportError(f"The run {workflow_id!r} answers in another form than a run: {fault['msg']}.") from None
     return await _case(description, run, newest, (steps, messages, definition))
-
-
-async def _state(
-    client: Client, run: Any, description: WorkflowExecutionDescription, at: int, conversation: str | None
-) -> tuple[ResumeState, list[Message]]:
-    try:
-        return await read_run_state(client, run, description, at, conversation)
-    except ResumeError as error:
-        text = str(error).replace("cannot be forked", "cannot be exported")
-        raise (ExportError(text) if type(error) is ResumeError else type(error)(text)) from None
 
 
 async def _case(

@@ -38,6 +38,8 @@ _ID_CHARS = 900
 class ForkError(ResumeError):
     """A run cannot be forked so. The message says why, and what to do."""
 
+    verb = "forked"
+
 
 class Edits(BaseModel):
     """What is changed in a fork. A field that is left out changes nothing."""
@@ -260,10 +262,7 @@ async def _describe(client: Client, workflow_id: str, run_id: str | None) -> Wor
 
 async def _read_state(client: Client, description: WorkflowExecutionDescription, fork: Fork) -> Any:
     run = client.get_workflow_handle(description.id, run_id=description.run_id)
-    try:
-        state, messages = await read_run_state(client, run, description, fork.at or 0, fork.conversation)
-    except ResumeError as error:
-        raise (ForkError(str(error)) if type(error) is ResumeError else error) from error
+    state, messages = await read_run_state(client, run, description, fork.at or 0, fork.conversation, ForkError)
     if state.fork is None:
         raise ForkError(f"The workflow {description.id!r} ({description.workflow_type}) has no such agent.")
     return state, messages
