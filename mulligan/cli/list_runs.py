@@ -63,7 +63,7 @@ async def list_runs(
     """
     from temporalio.service import RPCError
 
-    from mulligan.client.find_runs import RunQuery, StatusError, find_runs
+    from mulligan.client.find_runs import RunQuery, StatusError, first_runs
 
     query = RunQuery(status=status, agent=agent, tenant=tenant, forked_from=forked_from, sub_agents=sub_agents)
     try:
@@ -71,14 +71,8 @@ async def list_runs(
     except StatusError as error:
         fail(f"--status {error}")
     client = await connect_or_fail()
-    runs: list[dict[str, Any]] = []
-    cursor = None
     try:
-        while len(runs) < limit:
-            page = await find_runs(client, query, limit=limit - len(runs), cursor=cursor)
-            runs += page.runs
-            if (cursor := page.next) is None:
-                break
+        runs = await first_runs(client, query, limit)
     except RPCError as error:
         fail(f"Temporal could not list the runs: {error.message}")
     await _add_waits(client, runs)

@@ -300,8 +300,8 @@ async def _forks(client: Client, run_id: str) -> list[dict[str, Any]]:
     """The newest forks of a run, as of `_RunState.forks`."""
     from mulligan.client.find_runs import RunQuery, find_runs
 
-    page = await find_runs(client, RunQuery(forked_from=run_id), limit=MOST_FORKS)
-    return [{"id": run["id"], "step": run["forked_from"]["step"], "status": run["status"]} for run in page.runs]
+    runs = (await find_runs(client, RunQuery(forked_from=run_id), limit=MOST_FORKS)).runs
+    return [{"id": run["id"], "step": run["forked_from"]["step"], "status": run["status"]} for run in runs]
 
 
 async def _show_trace(run_id: str, *, whole: bool, as_json: bool) -> int:

@@ -189,6 +189,22 @@ async def find_runs(client: Client, query: RunQuery, *, limit: int, cursor: str 
     return RunPage(runs, _cursor(pages.next_page_token, skip if pages.next_page_token else 0))
 
 
+async def first_runs(client: Client, query: RunQuery, limit: int) -> list[dict[str, Any]]:
+    """The first runs of a query, from as many pages as that takes.
+
+    Raises:
+        StatusError, RPCError: as for `find_runs`.
+    """
+    runs: list[dict[str, Any]] = []
+    cursor = None
+    while len(runs) < limit:
+        page = await find_runs(client, query, limit=limit - len(runs), cursor=cursor)
+        runs += page.runs
+        if (cursor := page.next) is None:
+            break
+    return runs
+
+
 async def describe_run(client: Client, execution: WorkflowExecution) -> dict[str, Any]:
     """A run as JSON: its id, agent, status, start and duration; the first line of its task; the run that it was forked from;
     and who started it, as far as that is known: its user, the run that called it, or a schedule.

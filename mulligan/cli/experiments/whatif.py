@@ -107,20 +107,13 @@ async def _newest(client: Client, agent: str, last: int) -> list[str]:
     """The newest ended runs of an agent, without those that were forked from others."""
     from temporalio.client import WorkflowExecutionStatus
 
-    from mulligan.client.find_runs import RunQuery, find_runs, memo_of
-    from mulligan.run_input import FORKED_FROM_MEMO
+    from mulligan.client.find_runs import RunQuery, first_runs, memo_of, origin_of
 
     async def has_ended(execution: WorkflowExecution) -> bool:
         is_open = execution.status == WorkflowExecutionStatus.RUNNING
-        return not is_open and FORKED_FROM_MEMO not in await memo_of(execution)
+        return not is_open and not origin_of(await memo_of(execution))
 
-    ids: list[str] = []
-    cursor = None
-    while len(ids) < last:
-        page = await find_runs(client, RunQuery(agent=agent, may_see=has_ended), limit=last - len(ids), cursor=cursor)
-        ids += [run["id"] for run in page.runs]
-        if (cursor := page.next) is None:
-            break
-    if not ids:
+    runs = await first_runs(client, RunQuery(agent=agent, may_see=has_ended), last)
+    if not runs:
         fail(f"the agent {agent!r} has no ended run on this server; see `mulligan list --agent {agent}`.")
-    return ids
+    return [run["id"] for run in runs]
