@@ -282,6 +282,19 @@ async def test_a_score_is_a_number_or_a_mapping_and_its_failure_is_a_row_with_an
         assert why in table["rows"][0]["error"]
 
 
+async def test_a_cancelled_experiment_ends_its_command_and_its_runs_go_on(bookings: Bookings) -> None:
+    run_id, name, held = await bookings.run([DONE]), f"cancelled-{uuid.uuid4().hex[:6]}", asyncio.Event()
+    bookings.lab.model.script(run_id, [Turn(text="done", wait=held)])
+    following = asyncio.create_task(bookings.command("whatif", "--runs", run_id, "--name", name))
+    await bookings.lab.model.wait_for_requests(2, run_id)
+    await bookings.command("cancel", f"{ID_PREFIX}{name}")
+    code, _, error = await following
+    assert (code, f"the experiment {name} ended early" in " ".join(error.split())) == (1, True)
+    held.set()
+    assert (await bookings.lab.client.get_workflow_handle(f"{name}-1").result())["status"] == "completed"
+    assert "cancelled, 0 of 1 rows" in (await bookings.command("experiments", name))[1]
+
+
 async def test_a_score_that_no_worker_has_starts_no_run(bookings: Bookings) -> None:
     run_id, name = await bookings.run([DONE]), f"none-{uuid.uuid4().hex[:6]}"
     code, _, error = await bookings.command("whatif", "--runs", run_id, "--name", name, "--score", "checks:missing")

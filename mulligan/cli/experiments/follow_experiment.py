@@ -25,7 +25,7 @@ from mulligan.cli._terminal import (
 from mulligan.schema.printable import printable
 
 if TYPE_CHECKING:
-    from temporalio.client import Client, WorkflowHandle
+    from temporalio.client import WorkflowHandle
 
     from mulligan.wire.experiments import ExperimentContent, Row
 
@@ -118,17 +118,14 @@ async def run_experiment(content: ExperimentContent, options: dict[str, Any], wa
     except RPCError as error:
         fail(f"Temporal did not start the experiment: {error.message}")
     print_progress(f"started {name}: {content.number_of_rows(options['versions'])} runs")
-    rows = await _rows(client, handle, name)
-    return _report(name, rows, before, wanted)
+    return _report(name, await _rows(handle, name), before, wanted)
 
 
-async def _rows(client: Client, handle: WorkflowHandle[Any, Any], name: str) -> list[Row]:
+async def _rows(handle: WorkflowHandle[Any, Any], name: str) -> list[Row]:
     """The rows of an experiment, at its end."""
     from temporalio.client import WorkflowFailureError
     from temporalio.exceptions import ApplicationError
 
-    from mulligan.client.experiments.experiment_content import ExperimentError
-    from mulligan.client.experiments.read_experiments import read_experiment
     from mulligan.wire.experiments import INVALID_EXPERIMENT, Row
 
     ending = asyncio.create_task(handle.result())
@@ -138,12 +135,7 @@ async def _rows(client: Client, handle: WorkflowHandle[Any, Any], name: str) -> 
     except WorkflowFailureError as error:
         if isinstance(error.cause, ApplicationError) and error.cause.type == INVALID_EXPERIMENT:
             fail(error.cause.message)
-        try:
-            table = await read_experiment(client, name)
-        except ExperimentError as unreadable:
-            fail(str(unreadable))
-        done = len(table["rows"]) if table else 0
-        fail(f"the experiment {name} ended early, with {done} rows; see `mulligan experiments {name}`.", NOT_COMPLETED)
+        fail(f"the experiment {name} ended early; see its rows: mulligan experiments {name}", NOT_COMPLETED)
     except (asyncio.CancelledError, KeyboardInterrupt):
         print_progress(f"The experiment continues: mulligan experiments {name}")
         raise
