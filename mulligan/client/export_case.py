@@ -16,8 +16,7 @@ from temporalio.service import RPCError
 
 from mulligan.client.content_store import ContentStore
 from mulligan.client.read_run import query_run, read_messages, read_steps, wait_for_end
-from mulligan.client.run_state import NoWorkerError, ResumeError, RunNotFoundError, read_run_state
-from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
+from mulligan.client.run_state import NoWorkerError, ResumeError, describe_existing, read_run_state
 from mulligan.content import media_of
 from mulligan.run_input import RunInput
 from mulligan.values import AssistantMessage, Message, Step, UserMessage
@@ -47,9 +46,7 @@ async def export_case(client: Client, workflow_id: str, conversation: str | None
             began, or is no longer there as a whole (ExportError).
     """
     run = client.get_workflow_handle(workflow_id)
-    description = await unless_missing(run.describe(), MISSING_OR_INVALID)
-    if description is None:
-        raise RunNotFoundError(f"There is no run {workflow_id!r} on this server.")
+    description = await describe_existing(client, workflow_id)
     if description.status == WorkflowExecutionStatus.RUNNING:
         raise ExportError(f"The run {workflow_id!r} is open; a case has an end. Export it when it has ended.")
     try:

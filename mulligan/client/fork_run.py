@@ -15,7 +15,7 @@ from mulligan.client.going_on import check_going_on, what_still_holds
 from mulligan.client.read_agents import AgentReader
 from mulligan.client.read_run import read_steps
 from mulligan.client.resumed_run import request_digest
-from mulligan.client.run_state import ResumeError, RunNotFoundError, first_run_id, read_run_state
+from mulligan.client.run_state import ResumeError, describe_existing, first_run_id, read_run_state
 from mulligan.client.start_run import StartedRun, begin_run, read_input
 from mulligan.client.store_content import store_content
 from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
@@ -200,7 +200,7 @@ async def start_fork(
     Raises:
         Exception: as `fork_run`.
     """
-    description = await _describe(client, workflow_id, run_id)
+    description = await describe_existing(client, workflow_id, run_id)
     request = request_digest({"of": first_run_id(description), **fork.model_dump(mode="json")})
     if new_id is not None and (existing := await _existing(client, new_id, request)) is not None:
         return existing
@@ -244,20 +244,12 @@ async def read_live_calls(client: Client, workflow_id: str, fork: Fork) -> list[
         ResumeError: as `fork_run`.
         RPCError: no worker answers.
     """
-    description = await _describe(client, workflow_id, None)
+    description = await describe_existing(client, workflow_id)
     handle = client.get_workflow_handle(workflow_id, run_id=description.run_id)
     state, _ = await _read_state(client, description, fork)
     assert state.fork is not None
     steps = await read_steps(client, handle, state.fork.step - 1, conversation=state.fork.key)
     return [{"step": step["step"], **call} for step in steps for call in step["tool_calls"] if call["attempts"]]
-
-
-async def _describe(client: Client, workflow_id: str, run_id: str | None) -> WorkflowExecutionDescription:
-    described = client.get_workflow_handle(workflow_id, run_id=run_id).describe()
-    description = await unless_missing(described, MISSING_OR_INVALID)
-    if description is None:
-        raise RunNotFoundError(f"There is no run {workflow_id!r} on this server.")
-    return description
 
 
 async def _read_state(client: Client, description: WorkflowExecutionDescription, fork: Fork) -> Any:

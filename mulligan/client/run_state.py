@@ -10,7 +10,7 @@ from temporalio.service import RPCError
 
 from mulligan.client.read_run import query_run
 from mulligan.client.start_run import decode_start_input
-from mulligan.client.unless_missing import unless_missing
+from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
 from mulligan.values import Message
 from mulligan.wire.resume_page import RESUME_STATE_QUERY, ForkState, ResumeState
 
@@ -43,6 +43,20 @@ class UndoOpenError(ResumeError):
 def first_run_id(described: WorkflowExecutionDescription) -> str:
     """The first workflow run of a chain: a run that has continued as new is the same run."""
     return described.raw_description.workflow_execution_info.first_run_id or described.run_id or ""
+
+
+async def describe_existing(
+    client: Client, workflow_id: str, run_id: str | None = None
+) -> WorkflowExecutionDescription:
+    """Temporal's description of a run.
+
+    Raises:
+        RunNotFoundError: there is no such run.
+    """
+    described = client.get_workflow_handle(workflow_id, run_id=run_id).describe()
+    if (description := await unless_missing(described, MISSING_OR_INVALID)) is None:
+        raise RunNotFoundError(f"There is no run {workflow_id!r} on this server.")
+    return description
 
 
 async def read_run_state(
