@@ -198,11 +198,13 @@ async def test_a_killed_worker_loses_no_run_and_starts_none_twice(
 async def test_no_more_runs_are_open_than_the_concurrency_allows(bookings: Bookings) -> None:
     """By the times of their starts and ends, as Temporal has them."""
     runs = [await bookings.run([DONE]) for _ in range(2)]
-    other, name = f"other-{uuid.uuid4().hex[:6]}", f"some-{uuid.uuid4().hex[:6]}"
-    bookings.lab.model.script(other, lambda body, nth: Turn(text="done", delay=0.2))
+    other, name, held = f"other-{uuid.uuid4().hex[:6]}", f"some-{uuid.uuid4().hex[:6]}", asyncio.Event()
+    bookings.lab.model.script(other, lambda body, nth: Turn(text="done", wait=held))
     content = ExperimentContent(runs=runs, repeat=4, fork={"edits": {"model": f"openai-chat:{other}"}})
     plan = {"name": name, "concurrency": 3}
     started = await start_experiment(bookings.lab.client, content, plan, bookings.lab.task_queue)
+    await bookings.lab.model.wait_for_requests(3, other)
+    held.set()
     assert len((await started.result())["rows"]) == 8
     handles = [bookings.lab.client.get_workflow_handle(f"{name}-{number}") for number in range(1, 9)]
     times = [(described.start_time, described.close_time) for described in [await each.describe() for each in handles]]
