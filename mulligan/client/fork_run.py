@@ -269,8 +269,8 @@ async def _read_input(
     edits = fork.edits
     messages, edited_prompt = _with_prompt(messages, edits, point)
     if edits.results:
-        messages = await _with_results(client, description, messages, edits, state.input.agent)
-        _forget_edited(point, messages, edits)
+        queue = description.task_queue or ""
+        messages = await _with_results(client, queue, state.input.agent, messages, edits.results, point)
     if fork.may_run_tools:
         state.once, messages = await what_still_holds(client, description, state.once, messages, point.step)
     if edits.message is not None:
@@ -350,40 +350,43 @@ def _with_prompt(messages: list[Message], edits: Edits, point: ForkState) -> tup
 
 async def _with_results(
     client: Client,
-    description: WorkflowExecutionDescription,
-    messages: Sequence[Message],
-    edits: Edits,
+    task_queue: str,
     agent: str,
+    messages: Sequence[Message],
+    results: Mapping[str, JsonValue],
+    point: ForkState,
 ) -> list[Message]:
-    """The messages with the edited results.
+    """The messages with edited results. Features that add a tool with such a result lose their state: they read the edited
+    conversation instead.
 
     Raises:
         ForkError: a result is of no call before the step, or is not of its tool's type.
     """
     calls = {each.call_id: each.name for each in messages if isinstance(each, ToolMessage)}
-    for call_id in edits.results:
+    for call_id in results:
         if call_id not in calls:
             known = ", ".join([*calls][-10:]) or "none"
             raise ForkError(f"There is no call {call_id!r} with a result before the step. The newest are: {known}.")
-    if fault := await _result_fault(client, description.task_queue or "", agent, calls, edits.results):
-        raise ForkError(fault)
-    return [_with_result(each, edits.results) for each in messages]
+    await _check_types(client, task_queue, agent, calls, results)
+    tools, edited = point.facts.tools if point.facts else {}, [*messages]
+    for index, each in enumerate(messages):
+        if isinstance(each, ToolMessage) and each.call_id in results:
+            value = results[each.call_id]
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            edited[index] = each.model_copy(update={"text": text, "error": None, "content": None})
+            point.features.pop((each.name in tools and tools[each.name].feature) or "", None)
+    return edited
 
 
-def _forget_edited(point: ForkState, messages: Sequence[Message], edits: Edits) -> None:
-    """Leave out the state of features that add a tool with an edited result: they read the edited conversation instead."""
-    tools = point.facts.tools if point.facts else {}
-    for each in messages:
-        if isinstance(each, ToolMessage) and each.call_id in edits.results and each.name in tools:
-            point.features.pop(tools[each.name].feature or "", None)
-
-
-async def _result_fault(
+async def _check_types(
     client: Client, task_queue: str, agent: str, calls: Mapping[str, str], results: Mapping[str, JsonValue]
-) -> str | None:
-    """The first fault of edited results by the result types of the tools, as workers declare them today; None: no fault.
+) -> None:
+    """Check edited results by the result types of the tools, as workers declare them today. `calls`: the names of their tools.
 
-    A tool without a known result type has none, nor has any if no worker answers. `calls`: the tools by the ids of calls.
+    A tool without a known result type takes any, and so does each if no worker answers.
+
+    Raises:
+        ForkError: a result is not of its tool's type.
     """
     agents = await AgentReader(client, task_queue).read() or {}
     tools = agents.get(agent, {}).get("tools", [])
@@ -393,13 +396,6 @@ async def _result_fault(
         if schema and (faults := schema_faults(schema_validator(schema), value)):
             where, what = faults[0]
             field = f"`{where}`" if where else "it"
-            return f"The result for the call {call_id!r} is not of the result type of `{name}`: {field} {what}."
-    return None
-
-
-def _with_result(message: Message, results: Mapping[str, JsonValue]) -> Message:
-    if not isinstance(message, ToolMessage) or message.call_id not in results:
-        return message
-    value = results[message.call_id]
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return message.model_copy(update={"text": text, "error": None, "content": None})
+            raise ForkError(
+                f"The result for the call {call_id!r} is not of the result type of `{name}`: {field} {what}."
+            )
