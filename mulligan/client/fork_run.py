@@ -381,7 +381,7 @@ async def _with_results(
 async def _check_types(
     client: Client, task_queue: str, agent: str, calls: Mapping[str, str], results: Mapping[str, JsonValue]
 ) -> None:
-    """Check edited results by the result types of the tools, as workers declare them today. `calls`: the names of their tools.
+    """Check edited results by the result types of the tools, as workers declare them today. `calls`: names of tools by ids.
 
     A tool without a known result type takes any, and so does each if no worker answers.
 
