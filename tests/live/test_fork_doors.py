@@ -83,13 +83,14 @@ async def test_the_command_fork_starts_a_run_and_show_says_where_it_comes_from(
 
 
 async def test_a_run_shows_its_forks(lab: Lab, command: Any, door: Door) -> None:
-    """By commands and over HTTP, to whoever may see them; a run that was not forked from it is none of them."""
+    """By commands and over HTTP, to whoever may see them. Of ids that are longer than the attribute, the whole counts."""
     ran = await lab.run([call("now", "{}", "c1"), DONE], tenant="ada")
-    forks = [f"{ran.id}-{number}-{'x' * 300}" for number in (1, 2)]
+    forks = [f"{ran.id}-{'x' * 300}-{number}" for number in (1, 2)]
     for number, fork_id in enumerate(forks, 1):
         await command("fork", ran.id, "--at", str(number), "--id", fork_id, "--wait")
-    _, out, _ = await command("fork", forks[0], "--id", f"{ran.id}-3", "--wait", "--json")
-    below = json.loads(out)["id"]
+    below, other = [f"{ran.id}-below-{number}" for number in (1, 2)]
+    for origin_id, fork_id in zip(forks, (below, other), strict=True):
+        await command("fork", origin_id, "--id", fork_id, "--wait")
     while len(listed := json.loads((await command("list", "--forked-from", ran.id, "--json"))[1])) < len(forks):
         await asyncio.sleep(0.1)
     assert sorted(each["id"] for each in listed) == forks
@@ -99,9 +100,9 @@ async def test_a_run_shows_its_forks(lab: Lab, command: Any, door: Door) -> None
     _, out, _ = await command("show", ran.id)
     assert f"fork {forks[1]} at step 2: completed" in out.replace("\n", "")
     async with httpx2.AsyncClient(base_url=door.url, headers=by("s-2")) as ada:
-        page = (await ada.get("/api/runs", params={"forked_from": forks[0]})).json()  # longer than the attribute
-        while not page["runs"]:
-            page = (await ada.get("/api/runs", params={"forked_from": forks[0]})).json()
+        for origin_id in (forks[1], forks[0]):
+            while not (page := (await ada.get("/api/runs", params={"forked_from": origin_id})).json())["runs"]:
+                pass
         assert [each["id"] for each in page["runs"]] == [below]
         read = (await ada.get(f"/api/runs/{below}")).json()
     origin = {"id": forks[0], "step": 2}
