@@ -62,7 +62,9 @@ class OpenRunActivity:
         agent = await services.agents.opened(declared, run_input)
         resolving = forked_facts if run_input.forked_from and run_input.forked_from.facts else pin_facts
         # Concurrently: each may take most of the time that opening a run has.
-        facts, attributes = await asyncio.gather(resolving(services, agent, run_input), self._search_attributes(run_input))
+        facts, attributes = await asyncio.gather(
+            resolving(services, agent, run_input), self._search_attributes(run_input)
+        )
         definition, facts.version = facts.definition, version
         facts.definition = await services.definitions.pinned(definition, agent.name, run_input.tenant)
         run = AgentRun(

@@ -183,7 +183,7 @@ class RunRowActivities:
             usage, usd = Usage.model_validate(end.result.get("usage") or {}), end.result.get("cost")
         else:
             usage, usd = sum((step.usage for step in own), Usage()), self._cost(own)
-        counts = {"run_id": row.new_id, "steps": len(own), "tokens": usage.total_tokens, "usd": usd}
+        counts: dict[str, Any] = {"run_id": row.new_id, "steps": len(own), "tokens": usage.total_tokens, "usd": usd}
         origin = (await described.memo()).get(FORKED_FROM_MEMO) or {"step": 1, "run_id": None}
         try:
             earlier = await read_earlier_run(client, row.source, origin["step"], origin["run_id"])

@@ -45,7 +45,7 @@ class ForkOrigin(BaseModel):
 class ReadRun(RunInfo):
     """A run: what a list shows, and what its workflow says."""
 
-    forked_from: ForkOrigin | None = None
+    forked_from: ForkOrigin | None = None  # type: ignore[assignment]
     progress: Progress | None = None  # type: ignore[assignment]
     waiting_for: WaitingFor | None = None  # type: ignore[assignment]
     error: ErrorInfo | None = None  # type: ignore[assignment]

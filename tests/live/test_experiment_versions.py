@@ -111,8 +111,8 @@ async def test_a_version_that_there_is_not_is_said_in_a_sentence(desk: Desk) -> 
             code, _, error = await command("whatif", *words, "--version", "best")
             assert code == 2
             assert sentence in error
-        for words in (("start", "support", "Hi."), ("rerun", run.id)):
-            code, _, error = await command(*words, "--version", "best")
+        for started in (("start", "support", "Hi."), ("rerun", run.id)):
+            code, _, error = await command(*started, "--version", "best")
             assert code == 2
             assert "'best' is no label of the agent 'support'" in error
         _, table, _ = await command("whatif", run.id, "--version", digest, "--json")
