@@ -26,7 +26,7 @@ from mulligan.schema.json_schema import schema_faults, schema_validator
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import Message, ToolMessage, UserMessage
 from mulligan.wire.request_labels import inherited_identifier
-from mulligan.wire.resume_page import ForkState
+from mulligan.wire.resume_page import ForkState, ResumeState
 from mulligan.wire.run_context import AGENT_WORKFLOW
 from mulligan.wire.ui_summary import run_summary, task_of
 
@@ -269,8 +269,7 @@ async def _read_input(
     edits = fork.edits
     messages, edited_prompt = _with_prompt(messages, edits, point)
     if edits.results:
-        queue = description.task_queue or ""
-        messages = await _with_results(client, queue, state.input.agent, messages, edits.results, point)
+        messages = await _with_results(client, description, state, messages, edits.results)
     if fork.may_run_tools:
         state.once, messages = await what_still_holds(client, description, state.once, messages, point.step)
     if edits.message is not None:
@@ -350,11 +349,10 @@ def _with_prompt(messages: list[Message], edits: Edits, point: ForkState) -> tup
 
 async def _with_results(
     client: Client,
-    task_queue: str,
-    agent: str,
+    description: WorkflowExecutionDescription,
+    state: ResumeState,
     messages: Sequence[Message],
     results: Mapping[str, JsonValue],
-    point: ForkState,
 ) -> list[Message]:
     """The messages with edited results. Features that add a tool with such a result lose their state: they read the edited
     conversation instead.
@@ -367,14 +365,15 @@ async def _with_results(
         if call_id not in calls:
             known = ", ".join([*calls][-10:]) or "none"
             raise ForkError(f"There is no call {call_id!r} with a result before the step. The newest are: {known}.")
-    await _check_types(client, task_queue, agent, calls, results)
-    tools, edited = point.facts.tools if point.facts else {}, [*messages]
+    await _check_types(client, description.task_queue or "", state.input.agent, calls, results)
+    assert state.fork is not None
+    tools, edited = state.fork.facts.tools if state.fork.facts else {}, [*messages]
     for index, each in enumerate(messages):
         if isinstance(each, ToolMessage) and each.call_id in results:
             value = results[each.call_id]
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
             edited[index] = each.model_copy(update={"text": text, "error": None, "content": None})
-            point.features.pop((each.name in tools and tools[each.name].feature) or "", None)
+            state.fork.features.pop((each.name in tools and tools[each.name].feature) or "", None)
     return edited
 
 
