@@ -50,7 +50,7 @@ Prompt = Annotated[
 
 
 class _Origin(BaseModel):
-    """The run that another one begins with. `traceparent`: that of its `invoke_agent` span."""
+    """The run that another one begins with."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -59,6 +59,7 @@ class _Origin(BaseModel):
     run_id: Annotated[str, Field(min_length=1, max_length=100)]
     """Temporal's run id of it."""
     traceparent: Annotated[str | None, Field(max_length=100)] = None
+    """That of its `invoke_agent` span."""
     request: Annotated[str, Field(max_length=64)] = ""
     """A digest of the options with which it was resumed or forked: the same request again is the same run."""
     once: list[OnceCall] = optional_field([], max_length=MOST_CALLS)
