@@ -25,7 +25,7 @@ from mulligan.wire.agent_version import AgentVersion
 from mulligan.wire.conversation_ref import INPUT_MESSAGES_QUERY, Page, PageRequest
 from mulligan.wire.request_labels import prompt_cache_key
 from mulligan.wire.run_context import AGENT_WORKFLOW
-from mulligan.wire.search_attributes import AGENT_ATTRIBUTE
+from mulligan.wire.search_attributes import AGENT_ATTRIBUTE, ORIGIN_ATTRIBUTE
 
 INPUT_PAGE = 10_000
 """Messages of a run's input that one query asks for."""
@@ -62,7 +62,9 @@ class OpenRunActivity:
         agent = await services.agents.opened(declared, run_input)
         resolving = forked_facts if run_input.forked_from and run_input.forked_from.facts else pin_facts
         # Concurrently: each may take most of the time that opening a run has.
-        facts, attributes = await asyncio.gather(resolving(services, agent, run_input), self._search_attributes())
+        facts, attributes = await asyncio.gather(
+            resolving(services, agent, run_input), self._search_attributes(run_input)
+        )
         definition, facts.version = facts.definition, version
         facts.definition = await services.definitions.pinned(definition, agent.name, run_input.tenant)
         run = AgentRun(
@@ -127,7 +129,7 @@ class OpenRunActivity:
         check_metadata(self.services, agent, run_input)
         return run_input
 
-    async def _search_attributes(self) -> list[str]:
+    async def _search_attributes(self, run_input: RunInput) -> list[str]:
         """The search attributes that the run sets. A workflow of a user's own decides about its attributes itself."""
         if activity.info().workflow_type != AGENT_WORKFLOW:
             return []
@@ -135,6 +137,8 @@ class OpenRunActivity:
         names = await self.services.registered_attributes.names(client)
         if client.data_converter.payload_codec is not None:
             names -= {AGENT_ATTRIBUTE.name}  # Temporal never encrypts search attributes
+        if run_input.forked_from is None:
+            names -= {ORIGIN_ATTRIBUTE.name}
         return sorted(names)
 
 

@@ -49,8 +49,8 @@ Prompt = Annotated[
 """A user's message: a text, or parts (`mulligan.content`)."""
 
 
-class ResumedFrom(BaseModel):
-    """The earlier run whose conversation a run continues. `traceparent`: that of its `invoke_agent` span."""
+class _Origin(BaseModel):
+    """The run that another one begins with."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -59,16 +59,22 @@ class ResumedFrom(BaseModel):
     run_id: Annotated[str, Field(min_length=1, max_length=100)]
     """Temporal's run id of it."""
     traceparent: Annotated[str | None, Field(max_length=100)] = None
+    """That of its `invoke_agent` span."""
     request: Annotated[str, Field(max_length=64)] = ""
-    """A digest of the prompt and the options with which it was resumed: the same request again is the same run."""
-    key: Annotated[str, Field(max_length=100)] = ""
-    """A digest of the `Idempotency-Key` of the HTTP request that started the continuation; "": it had none."""
+    """A digest of the options with which it was resumed or forked: the same request again is the same run."""
     once: list[OnceCall] = optional_field([], max_length=MOST_CALLS)
-    """Its calls of tools with `once` that are not executed again."""
+    """Its calls of tools with `once` (of a fork, those before the step) that are not executed again."""
     cache_key: Annotated[str, Field(max_length=64)] = optional_field("")
-    """The key of its conversation for the prompt caches of providers, which the run inherits."""
+    """The key of its conversation for the prompt caches of providers, which the run inherits; "": it has its own."""
     safety_identifier: Annotated[str, Field(max_length=64)] = optional_field("")
     """The digest of the person for whom it worked, which the run inherits; "": that of the run's own `user`."""
+
+
+class ResumedFrom(_Origin):
+    """The earlier run whose conversation a run continues."""
+
+    key: Annotated[str, Field(max_length=100)] = ""
+    """A digest of the `Idempotency-Key` of the HTTP request that started the continuation; "": it had none."""
 
     @property
     def identity(self) -> dict[str, str]:
@@ -77,22 +83,13 @@ class ResumedFrom(BaseModel):
         return {"workflow_id": self.workflow_id, "run_id": self.run_id, "request": self.request, **key}
 
 
-class ForkedFrom(BaseModel):
-    """The run from which another one was forked. `traceparent`: that of its `invoke_agent` span."""
+class ForkedFrom(_Origin):
+    """The run from which another one was forked."""
 
-    model_config = ConfigDict(extra="forbid")
-
-    workflow_id: Annotated[str, Field(min_length=1, max_length=1000)]
-    """Its workflow id."""
-    run_id: Annotated[str, Field(min_length=1, max_length=100)]
-    """Temporal's run id of it."""
     step: Annotated[int, Field(ge=1)]
     """The first step of the fork; those before are shared."""
     conversation: Annotated[str, Field(max_length=100)] = "0"
     """The key of the agent, in a workflow with several."""
-    traceparent: Annotated[str | None, Field(max_length=100)] = None
-    request: Annotated[str, Field(max_length=64)] = ""
-    """A digest of the options with which it was forked: the same request again, with the same id, is the same fork."""
     tools: Literal["recorded", "live"] = "recorded"
     """Whether calls get the results of the earlier run's calls, or tools run."""
     unrecorded: Literal["diverge", "error", "live"] = "diverge"
@@ -105,12 +102,6 @@ class ForkedFrom(BaseModel):
     """The index of the edited prompt in the messages; None: it was not edited."""
     adds_message: bool = optional_field(False)
     """Whether the last of the messages was added by the fork."""
-    once: list[OnceCall] = optional_field([], max_length=MOST_CALLS)
-    """Its calls of tools with `once` before the step, which are not executed again."""
-    cache_key: Annotated[str, Field(max_length=64)] = optional_field("")
-    """As in `ResumedFrom`; "": the fork has its own."""
-    safety_identifier: Annotated[str, Field(max_length=64)] = optional_field("")
-    """As in `ResumedFrom`."""
     facts: dict[str, JsonValue] | None = optional_field()
     """The facts of the agent that the earlier run pinned (`AgentFacts`); None: they are pinned when the fork opens."""
     state: dict[str, JsonValue] | None = optional_field()

@@ -75,11 +75,11 @@ class RunRowActivities:
                 earlier = await read_earlier_run(activity.client(), row.source, at if isinstance(at, int) else 1)
                 model = _model(row) or await self._model_of_version(row) or earlier.model
         except (ResumeError, InvalidRunInputError) as error:
-            return RowPrice(id=row.id, refused=_skipped(row, _sentence(error, row)))
+            return RowPrice(id=row.id, refused=_row(row, "skipped", error=_sentence(error, row)))
         price = self.services.prices.of(model) if model else None
         if price is None:
             what = f"the price of {model} is not known (MULLIGAN_PRICES)" if model else "it has no step"
-            return RowPrice(id=row.id, refused=_skipped(row, f"The cost is limited, but {what}."))
+            return RowPrice(id=row.id, refused=_row(row, "skipped", error=f"The cost is limited, but {what}."))
         used = earlier.usage
         tokens = Usage(input_tokens=used.input_tokens * RESERVED, output_tokens=used.output_tokens * RESERVED)
         return RowPrice(id=row.id, usd=price.of(tokens) or None)  # 0: no usage is known, or the model is free
@@ -99,7 +99,7 @@ class RunRowActivities:
             except _REFUSALS as error:
                 if isinstance(error, NoWorkerError):
                     raise
-                return _skipped(row, _sentence(error, row))
+                return _row(row, "skipped", error=_sentence(error, row))
             handle = activity.client().get_workflow_handle(row.new_id)
             if described.status == WorkflowExecutionStatus.RUNNING:
                 try:
@@ -107,7 +107,7 @@ class RunRowActivities:
                         await wait_for_end(handle)
                 except TimeoutError:
                     raise _still_open(row, described) from None
-            return await self._compare(row, described)
+            return await self._ended(row, described)
 
     async def _source(self, request: RowRequest) -> RowSource:
         try:
@@ -173,59 +173,58 @@ class RunRowActivities:
         chosen = await self.services.agents.versions.chosen(name, row.version, row.new_id)
         return chosen[0].models[0] if chosen else None
 
-    async def _compare(self, row: RowSource, described: WorkflowExecutionDescription) -> Row:
+    async def _ended(self, row: RowSource, described: WorkflowExecutionDescription) -> Row:
         """The row of a run that has ended."""
         client = activity.client()
         handle = client.get_workflow_handle(row.new_id)
         end, steps = await wait_for_end(handle), await read_steps(client, handle)
         own = [step for step in map(Step.model_validate, steps) if not step.shared]
+        if end.result is not None:
+            usage, usd = Usage.model_validate(end.result.get("usage") or {}), end.result.get("cost")
+        else:
+            usage, usd = sum((step.usage for step in own), Usage()), self._cost(own)
+        counts: dict[str, Any] = {"run_id": row.new_id, "steps": len(own), "tokens": usage.total_tokens, "usd": usd}
         origin = (await described.memo()).get(FORKED_FROM_MEMO) or {"step": 1, "run_id": None}
         try:
             earlier = await read_earlier_run(client, row.source, origin["step"], origin["run_id"])
         except ResumeError as error:
-            return self._row(row, own, end, "failed", error=str(error))
-        return self._compared(row, own, end, earlier)
+            return _row(row, "failed", error=str(error), **counts)
+        outcome, fields = _compared(own, end, earlier)
+        return _row(row, outcome, **fields, **counts)
 
-    def _compared(self, row: RowSource, steps: Sequence[Step], end: RunEnd, earlier: EarlierRun) -> Row:
-        status, result = end.status, end.result or {}
-        if status == "diverged":
-            return self._row(
-                row, steps, end, "diverged", step=steps[-1].step if steps else None, error=result.get("reason")
-            )
-        at = earlier.differs_at(steps)
-        is_equal = at is None and earlier.status == status and earlier.has_output(result.get("output"))
-        if is_equal and end.result is not None:
-            return self._row(row, steps, end, "same")
-        if status != "completed":
-            why = (end.error or {}).get("message") or result.get("reason")
-            return self._row(
-                row, steps, end, "failed", error=f"The run ended as {status!r}{f': {why}' if why else '.'}"
-            )
-        return self._row(row, steps, end, "other", step=at)
+    def _cost(self, steps: Sequence[Step]) -> float | None:
+        """What steps have cost, in USD; None where a price is not known."""
+        prices = self.services.prices.of_all([step.model for step in steps])
+        costs = [cost_of(prices, step.model, step.usage) for step in steps]
+        return None if None in costs else round_usd(sum(filter(None, costs)))
 
-    def _row(self, row: RowSource, steps: Sequence[Step], end: RunEnd, outcome: Outcome, **fields: Any) -> Row:
-        """A row of the table. `fields`: its step and error, if it has them."""
-        usage = sum((step.usage for step in steps), Usage())
-        costs = [self._cost(step) for step in steps]
-        usd = None if None in costs else round_usd(sum(filter(None, costs)))
-        if end.result is not None:
-            usage, usd = Usage.model_validate(end.result.get("usage") or {}), end.result.get("cost")
-        if isinstance(error := fields.get("error"), str):
-            fields["error"] = beginning(error, ERROR_CHARS)
-        return Row(
-            id=row.id,
-            run_id=row.new_id,
-            outcome=outcome,
-            steps=len(steps),
-            tokens=usage.total_tokens,
-            usd=usd,
-            repetition=row.repetition,
-            line=isinstance(row.source, Line),
-            **fields,
-        )
 
-    def _cost(self, step: Step) -> float | None:
-        return cost_of(self.services.prices.of_all([step.model]), step.model, step.usage)
+def _compared(steps: Sequence[Step], end: RunEnd, earlier: EarlierRun) -> tuple[Outcome, dict[str, Any]]:
+    """The outcome of a run with these steps of its own, and the step and the error of its row."""
+    result = end.result or {}
+    if end.status == "diverged":
+        return "diverged", {"step": steps[-1].step if steps else None, "error": result.get("reason")}
+    at = earlier.differs_at(steps)
+    is_equal = at is None and earlier.status == end.status and earlier.has_output(result.get("output"))
+    if is_equal and end.result is not None:
+        return "same", {}
+    if end.status != "completed":
+        why = (end.error or {}).get("message") or result.get("reason")
+        return "failed", {"error": f"The run ended as {end.status!r}{f': {why}' if why else '.'}"}
+    return "other", {"step": at}
+
+
+def _row(row: RowSource, outcome: Outcome, *, error: str | None = None, **fields: Any) -> Row:
+    """A row of the table. `fields`: what is known of its run."""
+    return Row(
+        id=row.id,
+        outcome=outcome,
+        error=None if error is None else beginning(error, ERROR_CHARS),
+        repetition=row.repetition,
+        line=isinstance(row.source, Line),
+        version=row.version,
+        **fields,
+    )
 
 
 def _row_memo(request: RowRequest) -> dict[str, Any]:
@@ -248,10 +247,6 @@ def _still_open(row: RowSource, described: WorkflowExecutionDescription) -> Appl
         next_retry_delay=timedelta(seconds=min(LONGEST_PAUSE, max(1.0, age / 5))),
         category=ApplicationErrorCategory.BENIGN,
     )
-
-
-def _skipped(row: RowSource, error: str) -> Row:
-    return Row(id=row.id, outcome="skipped", error=beginning(error, ERROR_CHARS), repetition=row.repetition)
 
 
 def _sentence(error: Exception, row: RowSource) -> str:

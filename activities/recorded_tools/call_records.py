@@ -21,20 +21,31 @@ MOST_BYTES = 64 * 1024 * 1024
 
 
 @dataclass
-class _Read:
-    """The calls of a run by their digests, in their order; the bytes of their texts; whether more calls may follow."""
-
-    calls: dict[str, list[RecordedOutcome | None]]
-    size: int
-    is_open: bool
-
-
-@dataclass
 class _Source:
-    """What was read of a run, by one reader at a time; None: nothing yet."""
+    """What was read of a run, by one reader at a time: its calls by their digests, in their order; None: nothing yet.
 
-    read: _Read | None = None
+    `size`: the bytes of their texts. `is_open`: whether more calls may follow.
+    """
+
+    calls: dict[str, list[RecordedOutcome | None]] | None = None
+    size: int = 0
+    is_open: bool = True
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def record(self, digest: str, number: int) -> RecordedOutcome | None:
+        """The record of a call, as far as the run was read."""
+        calls = (self.calls or {}).get(digest, [])
+        return calls[number] if number < len(calls) else None
+
+    async def read(self, client: Client, source: RecordSource) -> None:
+        """Read all calls of the run from a step on."""
+        handle = client.get_workflow_handle(source.workflow_id, run_id=source.run_id)
+        described = await handle.describe()  # before its steps: it may end while they are read
+        steps = await read_steps(client, handle, source.step - 1, conversation=source.conversation)
+        messages = await read_messages(client, handle, conversation=source.conversation)
+        self.calls = records_of(map(Step.model_validate, steps), _MESSAGES.validate_python(messages))
+        self.size = sum(len(each.text) for records in self.calls.values() for each in records if each)
+        self.is_open = described.status == WorkflowExecutionStatus.RUNNING
 
 
 class CallRecords:
@@ -55,32 +66,16 @@ class CallRecords:
         run = self._runs.setdefault(key, _Source())
         self._runs.move_to_end(key)
         async with run.lock:
-            if run.read is None or (run.read.is_open and _record(run.read, digest, number) is None):
+            if run.is_open and run.record(digest, number) is None:
                 try:
-                    run.read = await _read(client, source)
+                    await run.read(client, source)
                 finally:
                     self._forget()
-            return _record(run.read, digest, number)
+            return run.record(digest, number)
 
     def _forget(self) -> None:
         """Forget runs that could not be read, and of the others those that were used first, until they are small enough."""
-        for key in [key for key, run in self._runs.items() if run.read is None and not run.lock.locked()]:
+        for key in [key for key, run in self._runs.items() if run.calls is None and not run.lock.locked()]:
             del self._runs[key]
-        while len(self._runs) > 1 and sum(run.read.size for run in self._runs.values() if run.read) > MOST_BYTES:
+        while len(self._runs) > 1 and sum(run.size for run in self._runs.values()) > MOST_BYTES:
             self._runs.popitem(last=False)
-
-
-def _record(read: _Read, digest: str, number: int) -> RecordedOutcome | None:
-    calls = read.calls.get(digest, [])
-    return calls[number] if number < len(calls) else None
-
-
-async def _read(client: Client, source: RecordSource) -> _Read:
-    """Read all calls of a run from a step on."""
-    handle = client.get_workflow_handle(source.workflow_id, run_id=source.run_id)
-    described = await handle.describe()  # before its steps: it may end while they are read
-    steps = await read_steps(client, handle, source.step - 1, conversation=source.conversation)
-    messages = await read_messages(client, handle, conversation=source.conversation)
-    calls = records_of(map(Step.model_validate, steps), _MESSAGES.validate_python(messages))
-    size = sum(len(each.text) for records in calls.values() for each in records if each)
-    return _Read(calls, size, described.status == WorkflowExecutionStatus.RUNNING)

@@ -9,6 +9,6 @@ until temporal operator cluster health; do
 done
 temporal operator namespace describe --namespace "$TEMPORAL_NAMESPACE" >/dev/null 2>&1 ||
   temporal operator namespace create --namespace "$TEMPORAL_NAMESPACE" --retention "$RETENTION"
-# By these, lists of runs show and find the agent and the status. Without them, runs work all the same.
+# By these, lists of runs show and find the agent, the status and the forks of a run. Without them, runs work all the same.
 temporal operator search-attribute create --namespace "$TEMPORAL_NAMESPACE" \
-  --name MulliganAgent --type Keyword --name MulliganStatus --type Keyword
+  --name MulliganAgent --type Keyword --name MulliganStatus --type Keyword --name MulliganForkedFrom --type Keyword

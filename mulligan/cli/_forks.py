@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import sys
+import asyncio
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from mulligan.cli._input import prompt
+from mulligan.cli._input import confirmed
 from mulligan.cli._runs import report_start
 from mulligan.cli._terminal import NOT_COMPLETED, connect_or_fail, err, fail, print_progress
 
@@ -39,7 +40,7 @@ MaxSteps = Annotated[
 NewId = Annotated[str | None, typer.Option(help="The new run's id.", show_default="a generated id")]
 Wait = Annotated[bool, typer.Option("--wait", help="Follow the run to its end and print its output.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask before tools run.")]
-_MOST_LISTED = 20
+_MOST_LISTED, _PARALLEL_READS = 20, 20
 
 
 async def fork_and_report(
@@ -56,6 +57,8 @@ async def fork_and_report(
     try:
         fork = parse_fork({name: value for name, value in options.items() if value is not None})
         client = await connect_or_fail()
+        if fork.version is not None:
+            await check_versions(client, [fork.version], await agents_of_runs(client, [run_id]))
         if fork.may_run_tools and not yes and not await _confirmed(client, run_id, fork):
             print_progress("nothing was started.")
             return NOT_COMPLETED
@@ -88,9 +91,7 @@ async def _confirmed(client: Client, run_id: str, fork: Fork) -> bool:
         )
     if (more := len(calls) - _MOST_LISTED) > 0:
         err.print(f"  and {more} more")
-    if not sys.stdin.isatty():
-        fail("there is no terminal to confirm on; use --yes.")
-    return prompt("start it? [y/N] ").lower() in ("y", "yes")
+    return confirmed()
 
 
 def read_instructions(file: Path | None) -> str | None:
@@ -103,3 +104,38 @@ def read_instructions(file: Path | None) -> str | None:
         fail(f"--instructions: {error.filename}: {error.strerror}.")
     except ValueError as error:
         fail(f"--instructions: {file} is not a text in UTF-8 ({error}).")
+
+
+async def agents_of_runs(client: Client, ids: list[str]) -> set[str]:
+    """The agents of runs, as far as they are known; the command ends if a run is not on the server."""
+    from mulligan.client.find_runs import memo_of
+    from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
+
+    limit = asyncio.Semaphore(_PARALLEL_READS)
+
+    async def agent_of(run_id: str) -> str | None:
+        async with limit:
+            described = await unless_missing(client.get_workflow_handle(run_id).describe(), MISSING_OR_INVALID)
+            return None if described is None else (await memo_of(described)).get("agent", "")
+
+    agents = await asyncio.gather(*map(agent_of, ids))
+    if None in agents:
+        fail(f"there is no run {ids[agents.index(None)]!r} on this server; see `mulligan list`. Nothing was started.")
+    return {agent for agent in agents if agent}
+
+
+async def check_versions(client: Client, versions: Sequence[str] | None, agents: Iterable[str]) -> list[str]:
+    """The versions, each once; the command ends if workers say that one of the agents does not have one of them."""
+    from mulligan.client.read_agents import AgentReader, version_fault
+    from mulligan.client.settings import settings
+    from mulligan.wire.agent_version import MOST_VERSIONS
+
+    wanted = list(dict.fromkeys(versions or ()))
+    if len(wanted) > MOST_VERSIONS or "" in wanted:
+        fail(f"--version is empty, or there are more than {MOST_VERSIONS} of them.")
+    served = await AgentReader(client, settings().task_queue).read() if wanted else None
+    for agent in sorted(agents):
+        for version in wanted:
+            if served and agent in served and (fault := version_fault(served[agent], version)):
+                fail(f"--version: {fault}")
+    return wanted

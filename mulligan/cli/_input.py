@@ -67,6 +67,13 @@ def prompt(question: str) -> str:
         return ""
 
 
+def confirmed() -> bool:
+    """Whether the person at the keyboard wants it to start. Without a terminal, the command ends."""
+    if not sys.stdin.isatty():
+        fail("there is no terminal to confirm on; use --yes.")
+    return prompt("start it? [y/N] ").lower() in ("y", "yes")
+
+
 def edit_text(text: str, file_name: str) -> str:
     """Open the text in the person's editor (`VISUAL`, `EDITOR`, or vi) and return what they saved.
 

@@ -45,6 +45,9 @@ async def list_runs(
     ] = None,
     agent: Annotated[str | None, typer.Option(help="Only runs of this agent.", show_default=False)] = None,
     tenant: Annotated[str | None, typer.Option(help="Only runs of this tenant.", show_default=False)] = None,
+    forked_from: Annotated[
+        str | None, typer.Option(metavar="ID", help="Only forks of this run.", show_default=False)
+    ] = None,
     sub_agents: Annotated[bool, typer.Option("--sub-agents", help="Also list the runs of sub-agents.")] = False,
     as_json: AsJson = False,
 ) -> int:
@@ -58,21 +61,15 @@ async def list_runs(
 
     Examples: `mulligan list --status waiting`, `mulligan list --agent support --status stopped`
     """
-    from mulligan.client.find_runs import RunQuery, StatusError, find_runs
+    from mulligan.client.find_runs import RunQuery, StatusError, first_runs
 
-    query = RunQuery(status=status, agent=agent, tenant=tenant, sub_agents=sub_agents)
+    query = RunQuery(status=status, agent=agent, tenant=tenant, forked_from=forked_from, sub_agents=sub_agents)
     try:
         query.check()
     except StatusError as error:
         fail(f"--status {error}")
     client = await connect_or_fail()
-    runs: list[dict[str, Any]] = []
-    cursor = None
-    while len(runs) < limit:
-        page = await find_runs(client, query, limit=limit - len(runs), cursor=cursor)
-        runs += page.runs
-        if (cursor := page.next) is None:
-            break
+    runs = await first_runs(client, query, limit)
     await _add_waits(client, runs)
     runs.sort(key=lambda run: str(run["started"]), reverse=True)
     if as_json:

@@ -30,6 +30,14 @@ async def rerun(
         ),
     ] = None,
     instructions: Instructions = None,
+    version: Annotated[
+        str | None,
+        typer.Option(
+            metavar="current|DIGEST|LABEL",
+            help="A version of the agent, `current` as workers serve it now.",
+            show_default="as for a new run",
+        ),
+    ] = None,
     tools: Tools = "recorded",
     unrecorded: Unrecorded = "diverge",
     id: NewId = None,  # noqa: A002 - what Temporal calls it
@@ -52,5 +60,6 @@ async def rerun(
         "tools": tools,
         "unrecorded": unrecorded,
         "pinned": False,
+        "version": version,
     }
     return await fork_and_report(run_id, options, new_id=id, yes=yes, wait=wait, as_json=as_json)

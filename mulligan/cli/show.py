@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from mulligan.trace_view.history import ChainSize
     from mulligan.values import WaitingFor
 
+MOST_FORKS = 20
+
 
 async def show(
     id: Annotated[str, typer.Argument(help="The run's id.")],  # noqa: A002 - what Temporal calls it
@@ -88,6 +90,8 @@ class _RunState:
     size: ChainSize
     origin: dict[str, Any]
     """The run that it continues (`resumed_from`: its id), or was forked from (`forked_from`: `id`, `run_id`, `step`)."""
+    forks: list[dict[str, Any]]
+    """The newest runs that were forked from it, at most `MOST_FORKS`: `id`, `step`, `status`."""
     start: dict[str, Any]
     """How it was started, as far as known: `agent`, `model`, `prompt` (its first line), `by` (the client's identity)."""
     query_error: str
@@ -108,6 +112,7 @@ class _RunState:
             "history": asdict(self.size),
             **sub_agents,
             **self.origin,
+            **({"forks": self.forks} if self.forks else {}),
             "start": self.start,
         }
 
@@ -168,6 +173,7 @@ async def _read_state(client: Client, handle: WorkflowHandle[Any, Any], *, deep:
         sub_runs=await read_sub_runs(client, description.root_id or handle.id, steps, deep=deep),
         size=await size_of_chain(client, handle.id),
         origin=await _origin(description),
+        forks=await _forks(client, handle.id),
         start=await _read_start(client, description, steps),
         query_error=query_error,
     )
@@ -192,16 +198,11 @@ async def _read_agents(
 
 
 def _print_state(state: _RunState) -> None:
-    from mulligan.cli._steps import cost_of, counted, end_view, short, step_view
+    from mulligan.cli._steps import cost_of, counted, end_view, step_view
     from mulligan.cli._sub_runs import sub_run_views
     from mulligan.values import Step
 
-    for name, value in state.start.items():
-        out.print(f"{name}: {short(value)}", style="dim", soft_wrap=True)
-    if before := state.origin["resumed_from"]:
-        out.print(f"resumed from {printable(before)}", style="dim", soft_wrap=True)
-    if forked := state.origin.get("forked_from"):
-        out.print(f"forked from {printable(forked['id'])} at step {forked['step']}", style="dim", soft_wrap=True)
+    _print_origin(state)
     for agent, steps in state.agents:
         if agent:
             out.print(printable(agent), style="bold cyan")
@@ -221,6 +222,23 @@ def _print_state(state: _RunState) -> None:
     size = state.size
     chained = f" in {size.runs} workflow runs" if size.runs > 1 else ""
     out.print(f"history: {counted(size.events, 'event')}, {size.bytes / 1000:,.0f} KB{chained}", style="dim")
+
+
+def _print_origin(state: _RunState) -> None:
+    """Print how the run was started, and its forks."""
+    from mulligan.cli._steps import short
+
+    for name, value in state.start.items():
+        out.print(f"{name}: {short(value)}", style="dim", soft_wrap=True)
+    if before := state.origin["resumed_from"]:
+        out.print(f"resumed from {printable(before)}", style="dim", soft_wrap=True)
+    if forked := state.origin.get("forked_from"):
+        out.print(f"forked from {printable(forked['id'])} at step {forked['step']}", style="dim", soft_wrap=True)
+    for fork in state.forks:
+        line = f"fork {printable(fork['id'])} at step {fork['step']}: {printable(fork['status'])}"
+        out.print(line, style="dim", soft_wrap=True)
+    if len(state.forks) == MOST_FORKS:
+        out.print(f"all forks: mulligan list --forked-from {printable(state.id)}", style="dim", soft_wrap=True)
 
 
 def _print_spent(state: _RunState) -> None:
@@ -271,17 +289,19 @@ async def _read_start(client: Client, description: Any, steps: list[dict[str, An
 
 async def _origin(description: Any) -> dict[str, Any]:
     """The run that this one was resumed or forked from, as of `_RunState.origin`."""
-    from mulligan.client.connect import explain_unreadable_data
-    from mulligan.run_input import FORKED_FROM_MEMO, RESUMED_FROM_MEMO
+    from mulligan.client.find_runs import memo_of, origin_of
+    from mulligan.run_input import RESUMED_FROM_MEMO
 
-    try:
-        memo = await description.memo()
-    except (KeyError, ValueError) as error:
-        if not explain_unreadable_data(error):
-            raise
-        return {"resumed_from": None}
-    forked = {"forked_from": memo[FORKED_FROM_MEMO]} if FORKED_FROM_MEMO in memo else {}
-    return {"resumed_from": (memo.get(RESUMED_FROM_MEMO) or {}).get("workflow_id"), **forked}
+    memo = await memo_of(description)
+    return {"resumed_from": (memo.get(RESUMED_FROM_MEMO) or {}).get("workflow_id"), **origin_of(memo)}
+
+
+async def _forks(client: Client, run_id: str) -> list[dict[str, Any]]:
+    """The newest forks of a run, as of `_RunState.forks`."""
+    from mulligan.client.find_runs import RunQuery, find_runs
+
+    runs = (await find_runs(client, RunQuery(forked_from=run_id), limit=MOST_FORKS)).runs
+    return [{"id": run["id"], "step": run["forked_from"]["step"], "status": run["status"]} for run in runs]
 
 
 async def _show_trace(run_id: str, *, whole: bool, as_json: bool) -> int:

@@ -16,8 +16,7 @@ from temporalio.service import RPCError
 
 from mulligan.client.content_store import ContentStore
 from mulligan.client.read_run import query_run, read_messages, read_steps, wait_for_end
-from mulligan.client.run_state import NoWorkerError, ResumeError, RunNotFoundError, read_run_state
-from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
+from mulligan.client.run_state import NoWorkerError, ResumeError, describe_existing, read_run_state
 from mulligan.content import media_of
 from mulligan.run_input import RunInput
 from mulligan.values import AssistantMessage, Message, Step, UserMessage
@@ -30,6 +29,8 @@ _MESSAGES: TypeAdapter[list[Message]] = TypeAdapter(list[Message])
 
 class ExportError(ResumeError):
     """A run cannot be exported. The message says why, and what to do."""
+
+    verb = "exported"
 
 
 async def export_case(client: Client, workflow_id: str, conversation: str | None = None) -> Case:
@@ -45,13 +46,11 @@ async def export_case(client: Client, workflow_id: str, conversation: str | None
             began, or is no longer there as a whole (ExportError).
     """
     run = client.get_workflow_handle(workflow_id)
-    description = await unless_missing(run.describe(), MISSING_OR_INVALID)
-    if description is None:
-        raise RunNotFoundError(f"There is no run {workflow_id!r} on this server.")
+    description = await describe_existing(client, workflow_id)
     if description.status == WorkflowExecutionStatus.RUNNING:
         raise ExportError(f"The run {workflow_id!r} is open; a case has an end. Export it when it has ended.")
     try:
-        newest, _ = await _state(client, run, description, 0, conversation)
+        newest, _ = await read_run_state(client, run, description, 0, conversation, ExportError)
         if newest.fork is None or newest.fork.facts is None:
             raise ExportError(f"The run {workflow_id!r} never began: it has no steps.")
         key = newest.fork.key
@@ -64,16 +63,6 @@ async def export_case(client: Client, workflow_id: str, conversation: str | None
         fault = error.errors(include_url=False)[0]
         raise ExportError(f"The run {workflow_id!r} answers in another form than a run: {fault['msg']}.") from None
     return await _case(description, run, newest, (steps, messages, definition))
-
-
-async def _state(
-    client: Client, run: Any, description: WorkflowExecutionDescription, at: int, conversation: str | None
-) -> tuple[ResumeState, list[Message]]:
-    try:
-        return await read_run_state(client, run, description, at, conversation)
-    except ResumeError as error:
-        text = str(error).replace("cannot be forked", "cannot be exported")
-        raise (ExportError(text) if type(error) is ResumeError else type(error)(text)) from None
 
 
 async def _case(

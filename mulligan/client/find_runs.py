@@ -18,7 +18,7 @@ from mulligan.client.connect import explain_unreadable_data
 from mulligan.client.read_run import UNDECODABLE
 from mulligan.client.registered_attributes import RegisteredAttributes
 from mulligan.features import parts
-from mulligan.run_input import USER_CHARS
+from mulligan.run_input import FORKED_FROM_MEMO, USER_CHARS
 from mulligan.schema.cut_text import beginning
 from mulligan.values import Status
 from mulligan.wire.agent_list import AGENTS_WORKFLOW
@@ -26,7 +26,7 @@ from mulligan.wire.agent_version import VERSION_MEMO
 from mulligan.wire.run_context import AGENT_WORKFLOW
 from mulligan.wire.run_priority import TENANT_MEMO
 from mulligan.wire.run_status import PENDING_MEMO, STATUS_MEMO, STATUSES, OpenStatus, status_in_temporal
-from mulligan.wire.search_attributes import AGENT_ATTRIBUTE, STATUS_ATTRIBUTE
+from mulligan.wire.search_attributes import AGENT_ATTRIBUTE, ORIGIN_ATTRIBUTE, STATUS_ATTRIBUTE, listed_origin
 from mulligan.wire.start_memo import PROMPT_MEMO, USER_MEMO
 from mulligan.wire.ui_summary import first_line
 
@@ -40,7 +40,7 @@ _LISTED_STATUSES = {*get_args(OpenStatus), *get_args(Status)}
 """The statuses that runs have as a search attribute, and not or not only as Temporal's status."""
 _MEMO_TYPES: dict[str, type] = {
     **dict.fromkeys(("agent", TENANT_MEMO, STATUS_MEMO, PROMPT_MEMO, USER_MEMO), str),
-    **{PENDING_MEMO: int, VERSION_MEMO: dict},
+    **{PENDING_MEMO: int, VERSION_MEMO: dict, FORKED_FROM_MEMO: dict},
 }
 SCHEDULED_BY = SearchAttributeKey.for_keyword("TemporalScheduledById")
 """The schedule that started a workflow: Temporal sets it."""
@@ -64,8 +64,9 @@ class CursorError(ValueError):
 class RunQuery:
     """Which runs: all but those of sub-agents; the open ones, then the others, the one that ended last first.
 
-    `status`: a word of `wire/run_status.py`. `since` and `until`: when they started. `id_prefix`: how
-    their ids begin. `may_see` decides on each run that the other conditions select.
+    `status`: a word of `wire/run_status.py`. `since` and `until`: when they started. `id_prefix`: how their ids begin.
+    `forked_from`: the id of the run that they were forked from. `may_see` decides on each run that the other conditions
+    select.
     """
 
     status: str | None = None
@@ -75,6 +76,7 @@ class RunQuery:
     until: datetime | None = None
     sub_agents: bool = False
     id_prefix: str | None = None
+    forked_from: str | None = None
     may_see: Callable[[WorkflowExecution], Awaitable[bool]] | None = None
 
     def check(self) -> None:
@@ -92,6 +94,8 @@ class RunQuery:
         if self.agent not in (None, memo.get("agent")):
             return False
         if self.tenant not in (None, memo.get(TENANT_MEMO)):
+            return False
+        if self.forked_from not in (None, memo.get(FORKED_FROM_MEMO, {}).get("id")):
             return False
         return self.may_see is None or await self.may_see(execution)
 
@@ -119,8 +123,12 @@ async def _visibility_query(client: Client, query: RunQuery) -> str:
     if query.until is not None:
         conditions.append(f'StartTime < "{_utc(query.until)}"')
     if query.id_prefix:
-        conditions.append(f"WorkflowId STARTS_WITH {json.dumps(query.id_prefix, ensure_ascii=False)}")
+        conditions.append(f"WorkflowId STARTS_WITH {_quoted(query.id_prefix)}")
     return " AND ".join([*conditions, *await _attribute_conditions(client, query)])
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _utc(at: datetime) -> str:
@@ -133,11 +141,14 @@ async def _attribute_conditions(client: Client, query: RunQuery) -> list[str]:
     """What the server can select by search attributes, as far as it has them. Other runs may have none: all are checked."""
     status = query.status.lower() if query.status else None
     wanted = {AGENT_ATTRIBUTE.name: query.agent, STATUS_ATTRIBUTE.name: status if status in _LISTED_STATUSES else None}
-    if not any(wanted.values()):
+    if not any(wanted.values()) and query.forked_from is None:
         return []
     names = await RegisteredAttributes().names(client)
-    return [
-        f"({name} = {json.dumps(value, ensure_ascii=False)} OR {name} IS NULL)"
+    of_origin = []
+    if query.forked_from is not None and ORIGIN_ATTRIBUTE.name in names:  # each fork has it
+        of_origin = [f"{ORIGIN_ATTRIBUTE.name} = {_quoted(listed_origin(query.forked_from))}"]
+    return of_origin + [
+        f"({name} = {_quoted(value)} OR {name} IS NULL)"
         for name, value in wanted.items()
         if value is not None and name in names
     ]
@@ -178,9 +189,25 @@ async def find_runs(client: Client, query: RunQuery, *, limit: int, cursor: str 
     return RunPage(runs, _cursor(pages.next_page_token, skip if pages.next_page_token else 0))
 
 
+async def first_runs(client: Client, query: RunQuery, limit: int) -> list[dict[str, Any]]:
+    """The first runs of a query, from as many pages as that takes.
+
+    Raises:
+        StatusError, RPCError: as for `find_runs`.
+    """
+    runs: list[dict[str, Any]] = []
+    cursor = None
+    while len(runs) < limit:
+        page = await find_runs(client, query, limit=limit - len(runs), cursor=cursor)
+        runs += page.runs
+        if (cursor := page.next) is None:
+            break
+    return runs
+
+
 async def describe_run(client: Client, execution: WorkflowExecution) -> dict[str, Any]:
-    """A run as JSON: its id, agent, status, start and duration; the first line of its task; and who started it, as far as
-    that is known: its user, the run that called it, or a schedule.
+    """A run as JSON: its id, agent, status, start and duration; the first line of its task; the run that it was forked from;
+    and who started it, as far as that is known: its user, the run that called it, or a schedule.
     """
     memo = await memo_of(execution)
     return {
@@ -192,6 +219,7 @@ async def describe_run(client: Client, execution: WorkflowExecution) -> dict[str
         **({"user": beginning(memo[USER_MEMO], USER_CHARS)} if memo.get(USER_MEMO) else {}),
         **({"type": execution.workflow_type} if execution.workflow_type != AGENT_WORKFLOW else {}),
         **({"parent": execution.parent_id} if execution.parent_id else {}),
+        **origin_of(memo),
         **({"schedule": schedule} if (schedule := execution.typed_search_attributes.get(SCHEDULED_BY)) else {}),
         "status": await _status(client, execution, memo),
         "started": execution.start_time.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
@@ -204,6 +232,13 @@ def _version(memo: dict[str, Any]) -> dict[str, str]:
     listed = memo.get(VERSION_MEMO, {})
     names = {"digest": "version", "label": "label", "share": "share"}
     return {to: value for name, to in names.items() if isinstance(value := listed.get(name), str)}
+
+
+def origin_of(memo: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """{`forked_from`: {`id`, `run_id`, `step`}} of a fork, by its memo; {} of any other run."""
+    listed = memo.get(FORKED_FROM_MEMO, {})
+    is_whole = isinstance(listed.get("id"), str) and isinstance(listed.get("step"), int)
+    return {"forked_from": {name: listed.get(name) for name in ("id", "run_id", "step")}} if is_whole else {}
 
 
 async def memo_of(execution: WorkflowExecution) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from mulligan.client.going_on import check_going_on, what_still_holds
 from mulligan.client.read_agents import AgentReader
 from mulligan.client.read_run import read_steps
 from mulligan.client.resumed_run import request_digest
-from mulligan.client.run_state import ResumeError, RunNotFoundError, first_run_id, read_run_state
+from mulligan.client.run_state import ResumeError, describe_existing, first_run_id, read_run_state
 from mulligan.client.start_run import StartedRun, begin_run, read_input
 from mulligan.client.store_content import store_content
 from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
@@ -26,7 +26,7 @@ from mulligan.schema.json_schema import schema_faults, schema_validator
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import Message, ToolMessage, UserMessage
 from mulligan.wire.request_labels import inherited_identifier
-from mulligan.wire.resume_page import ForkState
+from mulligan.wire.resume_page import ForkState, ResumeState
 from mulligan.wire.run_context import AGENT_WORKFLOW
 from mulligan.wire.ui_summary import run_summary, task_of
 
@@ -37,6 +37,8 @@ _ID_CHARS = 900
 
 class ForkError(ResumeError):
     """A run cannot be forked so. The message says why, and what to do."""
+
+    verb = "forked"
 
 
 class Edits(BaseModel):
@@ -198,7 +200,7 @@ async def start_fork(
     Raises:
         Exception: as `fork_run`.
     """
-    description = await _describe(client, workflow_id, run_id)
+    description = await describe_existing(client, workflow_id, run_id)
     request = request_digest({"of": first_run_id(description), **fork.model_dump(mode="json")})
     if new_id is not None and (existing := await _existing(client, new_id, request)) is not None:
         return existing
@@ -242,7 +244,7 @@ async def read_live_calls(client: Client, workflow_id: str, fork: Fork) -> list[
         ResumeError: as `fork_run`.
         RPCError: no worker answers.
     """
-    description = await _describe(client, workflow_id, None)
+    description = await describe_existing(client, workflow_id)
     handle = client.get_workflow_handle(workflow_id, run_id=description.run_id)
     state, _ = await _read_state(client, description, fork)
     assert state.fork is not None
@@ -250,20 +252,9 @@ async def read_live_calls(client: Client, workflow_id: str, fork: Fork) -> list[
     return [{"step": step["step"], **call} for step in steps for call in step["tool_calls"] if call["attempts"]]
 
 
-async def _describe(client: Client, workflow_id: str, run_id: str | None) -> WorkflowExecutionDescription:
-    described = client.get_workflow_handle(workflow_id, run_id=run_id).describe()
-    description = await unless_missing(described, MISSING_OR_INVALID)
-    if description is None:
-        raise RunNotFoundError(f"There is no run {workflow_id!r} on this server.")
-    return description
-
-
 async def _read_state(client: Client, description: WorkflowExecutionDescription, fork: Fork) -> Any:
     run = client.get_workflow_handle(description.id, run_id=description.run_id)
-    try:
-        state, messages = await read_run_state(client, run, description, fork.at or 0, fork.conversation)
-    except ResumeError as error:
-        raise (ForkError(str(error)) if type(error) is ResumeError else error) from error
+    state, messages = await read_run_state(client, run, description, fork.at or 0, fork.conversation, ForkError)
     if state.fork is None:
         raise ForkError(f"The workflow {description.id!r} ({description.workflow_type}) has no such agent.")
     return state, messages
@@ -278,7 +269,7 @@ async def _read_input(
     edits = fork.edits
     messages, edited_prompt = _with_prompt(messages, edits, point)
     if edits.results:
-        messages = await _with_results(client, description, messages, edits, state.input.agent)
+        messages = await _with_results(client, description, state, messages, edits.results)
     if fork.may_run_tools:
         state.once, messages = await what_still_holds(client, description, state.once, messages, point.step)
     if edits.message is not None:
@@ -359,31 +350,42 @@ def _with_prompt(messages: list[Message], edits: Edits, point: ForkState) -> tup
 async def _with_results(
     client: Client,
     description: WorkflowExecutionDescription,
+    state: ResumeState,
     messages: Sequence[Message],
-    edits: Edits,
-    agent: str,
+    results: Mapping[str, JsonValue],
 ) -> list[Message]:
-    """The messages with the edited results.
+    """The messages with edited results. Features that add a tool with such a result lose their state: they read the edited
+    conversation instead.
 
     Raises:
         ForkError: a result is of no call before the step, or is not of its tool's type.
     """
     calls = {each.call_id: each.name for each in messages if isinstance(each, ToolMessage)}
-    for call_id in edits.results:
+    for call_id in results:
         if call_id not in calls:
             known = ", ".join([*calls][-10:]) or "none"
             raise ForkError(f"There is no call {call_id!r} with a result before the step. The newest are: {known}.")
-    if fault := await _result_fault(client, description.task_queue or "", agent, calls, edits.results):
-        raise ForkError(fault)
-    return [_with_result(each, edits.results) for each in messages]
+    await _check_types(client, description.task_queue or "", state.input.agent, calls, results)
+    assert state.fork is not None
+    tools, edited = state.fork.facts.tools if state.fork.facts else {}, [*messages]
+    for index, each in enumerate(messages):
+        if isinstance(each, ToolMessage) and each.call_id in results:
+            value = results[each.call_id]
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            edited[index] = each.model_copy(update={"text": text, "error": None, "content": None})
+            state.fork.features.pop((each.name in tools and tools[each.name].feature) or "", None)
+    return edited
 
 
-async def _result_fault(
+async def _check_types(
     client: Client, task_queue: str, agent: str, calls: Mapping[str, str], results: Mapping[str, JsonValue]
-) -> str | None:
-    """The first fault of edited results by the result types of the tools, as workers declare them today; None: no fault.
+) -> None:
+    """Check edited results by the result types of the tools, as workers declare them today. `calls`: names of tools by ids.
 
-    A tool without a known result type has none, nor has any if no worker answers. `calls`: the tools by the ids of calls.
+    A tool without a known result type takes any, and so does each if no worker answers.
+
+    Raises:
+        ForkError: a result is not of its tool's type.
     """
     agents = await AgentReader(client, task_queue).read() or {}
     tools = agents.get(agent, {}).get("tools", [])
@@ -393,13 +395,6 @@ async def _result_fault(
         if schema and (faults := schema_faults(schema_validator(schema), value)):
             where, what = faults[0]
             field = f"`{where}`" if where else "it"
-            return f"The result for the call {call_id!r} is not of the result type of `{name}`: {field} {what}."
-    return None
-
-
-def _with_result(message: Message, results: Mapping[str, JsonValue]) -> Message:
-    if not isinstance(message, ToolMessage) or message.call_id not in results:
-        return message
-    value = results[message.call_id]
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return message.model_copy(update={"text": text, "error": None, "content": None})
+            raise ForkError(
+                f"The result for the call {call_id!r} is not of the result type of `{name}`: {field} {what}."
+            )

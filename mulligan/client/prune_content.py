@@ -9,8 +9,9 @@ from datetime import UTC, datetime, timedelta
 from temporalio.client import Client, WorkflowExecution
 
 from mulligan.client.content_store import configured_content_files
+from mulligan.client.find_runs import memo_of, origin_of
 from mulligan.client.stored_files import StoredFiles
-from mulligan.client.unless_missing import unless_missing
+from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
 from mulligan.errors import DeclarationError
 from mulligan.wire.agent_list import AGENTS_WORKFLOW
 
@@ -63,8 +64,8 @@ async def prune_content(client: Client, older_than: timedelta, *, dry_run: bool 
     before = datetime.now(UTC) - older_than
     if not force and (workflow_id := await _find_open_since(client, before)) is not None:
         raise OpenRunsError(
-            f"The run {workflow_id!r}, which began before that time, is open, and may refer to content that old. Choose a "
-            "longer time, or end the run; --force deletes nevertheless."
+            f"The run {workflow_id!r}, which began before that time, or was forked from a run that did, is open, and may "
+            "refer to content that old. Choose a longer time, or end the run; --force deletes nevertheless."
         )
     return Pruned(*await asyncio.to_thread(files.prune, before.timestamp(), dry_run=dry_run))
 
@@ -88,7 +89,9 @@ async def _find_begun(client: Client, executions: list[WorkflowExecution], befor
 
 
 async def _has_begun(client: Client, execution: WorkflowExecution, before: datetime) -> bool:
-    """Whether a workflow began before a time, even if it was reset or has continued as new since."""
+    """Whether a workflow began before a time, even if it was reset or has continued as new since; or the run did that it was
+    forked from, whose recorded results it may get.
+    """
     if execution.start_time < before:
         return True
     described = await unless_missing(client.get_workflow_handle(execution.id, run_id=execution.run_id).describe())
@@ -98,7 +101,12 @@ async def _has_begun(client: Client, execution: WorkflowExecution, before: datet
     first_run_id = described.raw_description.workflow_execution_info.first_run_id
     if original.seconds and original.ToDatetime(UTC) < before:
         return True
-    if not first_run_id or first_run_id == execution.run_id:
+    if first_run_id and first_run_id != execution.run_id:
+        first = await unless_missing(client.get_workflow_handle(execution.id, run_id=first_run_id).describe())
+        if first is None or first.start_time < before:  # None: the retention of the first run of the chain is over
+            return True
+    if not (origin := origin_of(await memo_of(execution)).get("forked_from")):
         return False
-    first = await unless_missing(client.get_workflow_handle(execution.id, run_id=first_run_id).describe())
-    return first is None or first.start_time < before  # None: the retention of the first run of the chain is over
+    forked = client.get_workflow_handle(origin["id"], run_id=origin["run_id"])
+    described = await unless_missing(forked.describe(), MISSING_OR_INVALID)
+    return described is None or await _has_begun(client, described, before)

@@ -18,10 +18,9 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from mulligan.client.going_on import what_still_holds
 from mulligan.client.resumed_run import MOST_TAKEN_IDS, ResumedRun, Source, continuation_ids, request_digest
-from mulligan.client.run_state import ResumeError, RunNotFoundError, read_run_state
+from mulligan.client.run_state import ResumeError, describe_existing, read_run_state
 from mulligan.client.start_run import StartedRun, begin_run, read_input
 from mulligan.client.store_content import store_content
-from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
 from mulligan.content import Part
 from mulligan.errors import MulliganError, StructuredOutputError, ToolCallError, error_of
 from mulligan.run_input import ResumedFrom, RunInput, parse_prompt
@@ -312,10 +311,7 @@ def _check_last_message(workflow_id: str, status: str, messages: Sequence[Messag
 
 async def _describe_ended_run(client: Client, workflow_id: str, run_id: str | None) -> WorkflowExecutionDescription:
     """The description of a run that can be resumed; for any other it raises a ResumeError."""
-    described = client.get_workflow_handle(workflow_id, run_id=run_id).describe()
-    description = await unless_missing(described, MISSING_OR_INVALID)
-    if description is None:
-        raise RunNotFoundError(f"There is no run {workflow_id!r} on this server.")
+    description = await describe_existing(client, workflow_id, run_id)
     if description.workflow_type != WORKFLOW:
         raise ResumeError(
             f"{workflow_id!r} is a workflow of type {description.workflow_type}; only runs of {WORKFLOW} can be resumed."

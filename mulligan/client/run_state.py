@@ -10,7 +10,7 @@ from temporalio.service import RPCError
 
 from mulligan.client.read_run import query_run
 from mulligan.client.start_run import decode_start_input
-from mulligan.client.unless_missing import unless_missing
+from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
 from mulligan.values import Message
 from mulligan.wire.resume_page import RESUME_STATE_QUERY, ForkState, ResumeState
 
@@ -19,6 +19,9 @@ Handle = WorkflowHandle[Any, Any]
 
 class ResumeError(Exception):
     """A run cannot be resumed. The message says why, and what to do."""
+
+    verb = "resumed"
+    """What cannot be done with the run."""
 
 
 class RunNotFoundError(ResumeError):
@@ -42,12 +45,27 @@ def first_run_id(described: WorkflowExecutionDescription) -> str:
     return described.raw_description.workflow_execution_info.first_run_id or described.run_id or ""
 
 
+async def describe_existing(
+    client: Client, workflow_id: str, run_id: str | None = None
+) -> WorkflowExecutionDescription:
+    """Temporal's description of a run.
+
+    Raises:
+        RunNotFoundError: there is no such run.
+    """
+    described = client.get_workflow_handle(workflow_id, run_id=run_id).describe()
+    if (description := await unless_missing(described, MISSING_OR_INVALID)) is None:
+        raise RunNotFoundError(f"There is no run {workflow_id!r} on this server.")
+    return description
+
+
 async def read_run_state(
     client: Client,
     run: Handle,
     description: WorkflowExecutionDescription,
     at: int | None = None,
     conversation: str | None = None,
+    refusal: type[ResumeError] = ResumeError,
 ) -> tuple[ResumeState, list[Message]]:
     """The state of a run, and all messages of its conversation.
 
@@ -60,10 +78,11 @@ async def read_run_state(
         description: What Temporal knows of it.
         at: As of the query: None for the end of the run, or a step (0: the newest) for the conversation before it.
         conversation: The key or the name of the agent, in a workflow with several.
+        refusal: The error that says that there is no such state.
 
     Raises:
         ResumeError: no worker answers (NoWorkerError), the retention of the run that has the step is over
-            (RunNotFoundError), or there is no such state.
+            (RunNotFoundError), or there is no such state (`refusal`).
     """
     messages: list[Message] = []
     since: int | None = 0
@@ -79,16 +98,15 @@ async def read_run_state(
                     f"{description.task_queue!r} answers ({error.message})."
                 ) from None
             if not start.continued_execution_run_id:
-                return await _state_of_input(client, start, at)
+                return await _state_of_input(client, start, at, refusal)
             run = client.get_workflow_handle(run.id, run_id=start.continued_execution_run_id)
             continue
         except WorkflowQueryFailedError as error:
-            verb = "resumed" if at is None else "forked"
-            raise ResumeError(f"The run {run.id!r} cannot be {verb}: {str(error).rstrip('.')}.") from error
+            raise refusal(f"The run {run.id!r} cannot be {refusal.verb}: {str(error).rstrip('.')}.") from error
         if page is None:
             raise RunNotFoundError(_missing(run, chosen))
         if not page:
-            raise ResumeError(f"The run {run.id!r} never began: its input was refused. Start another one.")
+            raise refusal(f"The run {run.id!r} never began: its input was refused. Start another one.")
         state = ResumeState.model_validate(page)
         if chosen:
             chosen[0] = state.step  # the newest step of an open run may be another one for the next page
@@ -114,11 +132,11 @@ async def _query(run: Handle, since: int, chosen: list[Any]) -> Any:
 
 
 async def _state_of_input(
-    client: Client, start: WorkflowExecutionStartedEventAttributes, at: int | None
+    client: Client, start: WorkflowExecutionStartedEventAttributes, at: int | None, refusal: type[ResumeError]
 ) -> tuple[ResumeState, list[Message]]:
     """The state of a run that no worker began: its input, and the messages in it."""
     if at is not None and at > 1:
-        raise ResumeError(f"There is no step {at}: no worker has begun the run.")
+        raise refusal(f"There is no step {at}: no worker has begun the run.")
     run_input = await decode_start_input(client, start)
     source = run_input.resumed_from or run_input.forked_from
     state = ResumeState(input=run_input.model_copy(update={"prompt": None}), once=source.once if source else [])

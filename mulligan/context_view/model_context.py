@@ -10,9 +10,9 @@ from temporalio.client import Client
 from mulligan.activities.request_draft import RequestDraft, draft_of
 from mulligan.activities.run_data.conversation_cache import CachedConversation
 from mulligan.client.content_store import MissingContentError, configured_content_store
-from mulligan.client.run_state import ResumeError, RunNotFoundError, read_run_state
+from mulligan.client.run_state import ResumeError, describe_existing, read_run_state
 from mulligan.client.start_run import read_input
-from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
+from mulligan.client.unless_missing import unless_missing
 from mulligan.context_view.sent_call import SentCall, find_sent_call
 from mulligan.model_name import ModelName
 from mulligan.provider_plugin import settings_of
@@ -73,10 +73,7 @@ async def read_model_context(
         ContextError: it cannot be put together again.
         ResumeError: there is no such run (RunNotFoundError), or no worker answers (NoWorkerError).
     """
-    described = client.get_workflow_handle(workflow_id, run_id=run_id).describe()
-    description = await unless_missing(described, MISSING_OR_INVALID)
-    if description is None:
-        raise RunNotFoundError(f"There is no run {workflow_id!r} on this server.")
+    description = await describe_existing(client, workflow_id, run_id)
     run_input = await unless_missing(read_input(client, workflow_id, description.run_id))
     origin = run_input.forked_from if run_input else None
     if origin is not None and step < origin.step:

@@ -159,6 +159,9 @@ class RunFilter(BaseModel):
     until: Annotated[datetime | None, Field(description="Only runs that started before that time.")] = None
     sub_agents: Annotated[bool, Field(description="Also the runs of sub-agents.")] = False
     id_prefix: Annotated[str | None, Field(max_length=500, description="Only runs whose id begins so.")] = None
+    forked_from: Annotated[str | None, Field(max_length=1_000, description="Only forks of the run with this id.")] = (
+        None
+    )
     limit: Annotated[int, Field(ge=1, le=MOST_ITEMS, description="The maximum number of entries.")] = 50
     cursor: Annotated[str | None, Field(description="The `next` of the page before.")] = None
 

@@ -33,6 +33,14 @@ class Accepted(BaseModel):
     accepted: bool = True
 
 
+class ForkOrigin(BaseModel):
+    """The run that a fork begins with, and the first step that is the fork's own."""
+
+    id: str
+    run_id: str | None
+    step: int
+
+
 class _Run(BaseModel):
     id: str
     agent: str | None
@@ -42,6 +50,7 @@ class _Run(BaseModel):
     share: str | None = None
     tenant: str | None = None
     status: str
+    forked_from: ForkOrigin | None = None
     started: datetime
 
 

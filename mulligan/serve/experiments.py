@@ -7,10 +7,9 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
-from mulligan.client.experiments.baseline import means
+from mulligan.client.experiments.compare_tables import means, means_by_version, side_by_side
 from mulligan.client.experiments.experiment_content import ExperimentError
 from mulligan.client.experiments.read_experiments import list_experiments, read_experiment
-from mulligan.client.experiments.side_by_side import means_by_version, side_by_side
 from mulligan.serve.console.rendering import page
 from mulligan.serve.console.sessions import Session
 from mulligan.serve.console.signed_in import PREFIX

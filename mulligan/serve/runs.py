@@ -94,6 +94,7 @@ class Started:
 class RunInfo(ReadRun):
     """What `ReadRun` describes, with what the workers answer as it is."""
 
+    forked_from: dict[str, Any] | None = None  # type: ignore[assignment]
     progress: dict[str, Any] | None = None  # type: ignore[assignment]
     waiting_for: dict[str, Any] | None = None  # type: ignore[assignment]
     error: dict[str, str] | None = None  # type: ignore[assignment]

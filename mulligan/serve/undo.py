@@ -22,7 +22,7 @@ from mulligan.serve.console.signed_in import Form, Viewing, redirect
 from mulligan.serve.console.waiting_counts import Counted
 from mulligan.serve.http_protocol import Calling, Protocol, Serving, problems, refuse_by_rfc_9457
 from mulligan.serve.json_body import JsonRoute
-from mulligan.serve.problems import Problem
+from mulligan.serve.problems import Problem, problem_of_state
 from mulligan.serve.runs import Runs
 from mulligan.values import ErrorInfo
 from mulligan.wire.checked_result import MOST_INT
@@ -184,12 +184,10 @@ def _problem(error: ResumeError) -> Problem:
     match error:
         case RunOpenError():
             return Problem(409, "run_open", str(error))
-        case NoWorkerError():
-            return Problem(503, "no_worker", str(error))
         case GoneOnError():
             where = {"Location": f"{PREFIX}/{quote(error.workflow_id, safe='')}"}
             return Problem(409, "already_resumed", str(error), where)
-    return Problem(409, "not_undoable", str(error))
+    return problem_of_state(error, 409, "not_undoable")
 
 
 def _cleaned(undone: Undone) -> dict[str, Any]:

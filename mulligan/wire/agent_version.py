@@ -16,6 +16,8 @@ CURRENT = "current"
 """The word for the agent as workers serve it now, which is no label."""
 LEAST_DIGITS = 8
 """Hexadecimal digits by which a version may be named."""
+MOST_VERSIONS = 20
+"""Versions that one command names."""
 DIGITS = re.compile(rf"[0-9a-f]{{{LEAST_DIGITS},64}}")
 
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from mulligan.run_input import RunInput
 from mulligan.schema.optional_field import optional_field
+from mulligan.wire.agent_version import MOST_VERSIONS
 from mulligan.wire.case import Case
 from mulligan.wire.checked_result import TypesOfActivity
 
@@ -28,7 +29,7 @@ ROW_MEMO = "mulligan_experiment_row"
 """The key in the memo of a row's run of the row that it was started for: {`experiment`: the first run, `row`: from 0}."""
 ID_PREFIX = "mulligan-experiment-"
 NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
-MOST_ROWS, MOST_CONCURRENT, MOST_VERSIONS = 1_000, 100, 20
+MOST_ROWS, MOST_CONCURRENT = 1_000, 100
 ERROR_CHARS = 300
 """Characters of a row's error: the rows of an experiment are one payload."""
 

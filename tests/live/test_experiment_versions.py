@@ -77,6 +77,9 @@ async def test_versions_stand_side_by_side(desk: Desk, tmp_path: Path) -> None:
         assert line.index("other") == heading.index("current")
         assert means == ["mean of stable: same 1", "mean of current: same 0"]
         assert (await command("experiments", name))[1].splitlines()[1].split() == heading.split()
+        for chosen, text in (("stable", FIRST), ("current", SECOND)):
+            _, again, _ = await command("rerun", before.id, "--version", chosen, "--wait", "--json")
+            assert await instructions_of(desk, [{"run_id": again["id"]}]) == [text]
         _, table, _ = await command("whatif", before.id, "--json")
         assert "version" not in table["rows"][0]
         assert await instructions_of(desk, table["rows"]) == [FIRST]
@@ -108,9 +111,10 @@ async def test_a_version_that_there_is_not_is_said_in_a_sentence(desk: Desk) -> 
             code, _, error = await command("whatif", *words, "--version", "best")
             assert code == 2
             assert sentence in error
-        code, _, error = await command("start", "support", "Hi.", "--version", "best")
-        assert code == 2
-        assert "'best' is no label of the agent 'support'" in error
+        for started in (("start", "support", "Hi."), ("rerun", run.id)):
+            code, _, error = await command(*started, "--version", "best")
+            assert code == 2
+            assert "'best' is no label of the agent 'support'" in error
         _, table, _ = await command("whatif", run.id, "--version", digest, "--json")
         assert table["rows"][0]["outcome"] == "failed"
         assert "no digest of a version of it" in table["rows"][0]["error"]

@@ -195,6 +195,23 @@ async def test_a_killed_worker_loses_no_run_and_starts_none_twice(
     assert sorted(started) == sorted(f"{name}-{number}" for number in range(1, 21))
 
 
+async def test_no_more_runs_are_open_than_the_concurrency_allows(bookings: Bookings) -> None:
+    """By the times of their starts and ends, as Temporal has them."""
+    runs = [await bookings.run([DONE]) for _ in range(2)]
+    other, name, held = f"other-{uuid.uuid4().hex[:6]}", f"some-{uuid.uuid4().hex[:6]}", asyncio.Event()
+    bookings.lab.model.script(other, lambda body, nth: Turn(text="done", wait=held))
+    content = ExperimentContent(runs=runs, repeat=4, fork={"edits": {"model": f"openai-chat:{other}"}})
+    plan = {"name": name, "concurrency": 3}
+    started = await start_experiment(bookings.lab.client, content, plan, bookings.lab.task_queue)
+    await bookings.lab.model.wait_for_requests(3, other)
+    held.set()
+    assert len((await started.result())["rows"]) == 8
+    handles = [bookings.lab.client.get_workflow_handle(f"{name}-{number}") for number in range(1, 9)]
+    times = [(described.start_time, described.close_time) for described in [await each.describe() for each in handles]]
+    open_at = [sum(begun <= at < ended for begun, ended in times if ended) for at, _ in times]
+    assert max(open_at) == 3
+
+
 async def test_an_experiment_continues_as_new_and_finishes(
     lab: Lab, chain_server: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,6 +284,19 @@ async def test_a_score_is_a_number_or_a_mapping_and_its_failure_is_a_row_with_an
         assert why in table["rows"][0]["error"]
 
 
+async def test_a_cancelled_experiment_ends_its_command_and_its_runs_go_on(bookings: Bookings) -> None:
+    run_id, name, held = await bookings.run([DONE]), f"cancelled-{uuid.uuid4().hex[:6]}", asyncio.Event()
+    bookings.lab.model.script(run_id, [Turn(text="done", wait=held)])
+    following = asyncio.create_task(bookings.command("whatif", "--runs", run_id, "--name", name))
+    await bookings.lab.model.wait_for_requests(2, run_id)
+    await bookings.command("cancel", f"{ID_PREFIX}{name}")
+    code, _, error = await following
+    assert (code, f"the experiment {name} ended early" in " ".join(error.split())) == (1, True)
+    held.set()
+    assert (await bookings.lab.client.get_workflow_handle(f"{name}-1").result())["status"] == "completed"
+    assert "cancelled, 0 of 1 rows" in (await bookings.command("experiments", name))[1]
+
+
 async def test_a_score_that_no_worker_has_starts_no_run(bookings: Bookings) -> None:
     run_id, name = await bookings.run([DONE]), f"none-{uuid.uuid4().hex[:6]}"
     code, _, error = await bookings.command("whatif", "--runs", run_id, "--name", name, "--score", "checks:missing")
@@ -300,12 +330,15 @@ async def test_a_wrong_whatif_is_refused_with_a_sentence(bookings: Bookings, wor
 
 
 async def test_runs_that_cannot_be_forked_are_skipped_and_deleted_ones_say_so(bookings: Bookings) -> None:
-    """A step that there is not; a run that was deleted after its fork had begun."""
+    """A step that there is not; a run that was deleted before its fork was begun, or after that."""
     run_id = await bookings.run(answering("done"))
     code, table, _ = await bookings.command("whatif", "--runs", run_id, "--at", "9", "--json")
     [row] = table["rows"]
     assert (code, row["outcome"], row["run_id"]) == (0, "skipped", None)
     assert "There is no step 9" in row["error"]
+    [row] = await bookings.rows(ExperimentContent(runs=["gone"]), rows=1)
+    assert (row["outcome"], row["run_id"]) == ("skipped", None)
+    assert row["error"] == "There is no run 'gone' on this server."
     ran = await bookings.lab.run(answering("done"), agent="booker", metadata={"bookings": str(bookings.file)})
     held = asyncio.Event()
     bookings.lab.model.script(ran.id, [Turn(text="done", wait=held)])

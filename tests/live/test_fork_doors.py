@@ -82,6 +82,37 @@ async def test_the_command_fork_starts_a_run_and_show_says_where_it_comes_from(
     assert (code, list(json.loads(out))) == (0, ["id", "run_id"])
 
 
+async def test_a_run_shows_its_forks(lab: Lab, command: Any, door: Door) -> None:
+    """By commands and over HTTP, to whoever may see them. Of ids that are longer than the attribute, the whole counts."""
+    ran = await lab.run([call("now", "{}", "c1"), DONE], tenant="ada")
+    forks = [f"{ran.id}-{'x' * 300}-{number}" for number in (1, 2)]
+    for number, fork_id in enumerate(forks, 1):
+        await command("fork", ran.id, "--at", str(number), "--id", fork_id, "--wait")
+    below, other = [f"{ran.id}-below-{number}" for number in (1, 2)]
+    for origin_id, fork_id in zip(forks, (below, other), strict=True):
+        await command("fork", origin_id, "--id", fork_id, "--wait")
+    while len(listed := json.loads((await command("list", "--forked-from", ran.id, "--json"))[1])) < len(forks):
+        await asyncio.sleep(0.1)
+    assert sorted(each["id"] for each in listed) == forks
+    shown = json.loads((await command("show", ran.id, "--json"))[1])
+    assert sorted(each["step"] for each in shown["forks"]) == [1, 2]
+    assert "forks" not in json.loads((await command("show", below, "--json"))[1])
+    _, out, _ = await command("show", ran.id)
+    assert f"fork {forks[1]} at step 2: completed" in out.replace("\n", "")
+    async with httpx2.AsyncClient(base_url=door.url, headers=by("s-2")) as ada:
+        for origin_id in (forks[1], forks[0]):
+            while not (page := (await ada.get("/api/runs", params={"forked_from": origin_id})).json())["runs"]:
+                pass
+        assert [each["id"] for each in page["runs"]] == [below]
+        read = (await ada.get(f"/api/runs/{below}")).json()
+    origin = {"id": forks[0], "step": 2}
+    for fork in (page["runs"][0], read):
+        assert fork["forked_from"].pop("run_id")
+        assert fork["forked_from"] == origin
+    async with httpx2.AsyncClient(base_url=door.url, headers=by("s-3")) as eve:
+        assert (await eve.get("/api/runs", params={"forked_from": ran.id})).json()["runs"] == []
+
+
 async def test_the_command_refuses_with_a_sentence(lab: Lab, command: Any) -> None:
     ran = await lab.run([call("now", "{}", "c1"), DONE])
     cases = {

@@ -59,6 +59,15 @@ async def test_what_a_recorded_search_has_found_is_there_in_the_fork(town: Lab) 
     assert sent[3:] == sent[:3]
 
 
+async def test_the_found_tools_follow_an_edited_search(town: Lab) -> None:
+    """The fork's model has the tools that the edited result names, and not those that the run has found."""
+    ran = await town.run([call("find_tools", QUERY, "f1"), DONE], agent="guide")
+    for result, names in (('[{"name": "get_trains"}]', ["get_trains"]), ("No tool fits.", [])):
+        await (await fork_run(town.client, ran.id, at=2, edits={"results": {"f1": result}})).result()
+        tools = town.model.requests_of(ran.id)[-1].json["tools"]
+        assert [tool["function"]["name"] for tool in tools] == ["find_tools", *names]
+
+
 async def test_what_was_found_is_still_there_after_continue_as_new(lab: Lab, chain_server: DevServer) -> None:
     """Also where a compaction has summarized the search and the calls."""
     client = await connect(chain_server.address)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Page, expect
 
 from mulligan.client.experiments.start_experiment import start_experiment
 from mulligan.client.read_run import read_steps
@@ -19,7 +20,7 @@ from mulligan.worker.wiring import running_worker
 from tests.live.conftest import Lab, call
 from tests.support.console_browser import TOKENS, axe_core, check_accessible, signed_in
 from tests.support.http_server import Door, http_server
-from tests.support.openai_turn import Turn
+from tests.support.openai_turn import Turn, Usage
 from tests.system.features.test_serve_console import visitor
 
 QUEUE = "console-experiments"
@@ -96,6 +97,49 @@ async def test_an_experiment_leads_to_both_runs_and_to_what_differs(
         await expect(page.get_by_role("heading", name="Compare two runs")).to_be_visible()
 
 
+async def test_what_differs_of_arguments_results_and_costs_is_marked(door: Door, lab: Lab, tmp_path: Path) -> None:
+    """In a step that both have, and in those that only one of them has; two equal runs have no mark."""
+    run_id = await booked(lab, tmp_path)
+    at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, QUEUE)
+    given: dict[str, Any] = {"metadata": {"bookings": str(tmp_path / "bookings")}, "tenant": "ada"}
+    first = Turn(calls=[("book", '{"place": 2}')], usage=Usage(input_tokens=99))
+    other = await at.run([first, *BOOKED], agent="booker", **given)
+    async with visitor(door, "ada") as ada:
+        text = await ada.page(f"/console/compare?left={run_id}&right={other.id}")
+        assert "differs" not in await ada.page(f"/console/compare?left={run_id}&right={run_id}")
+    sections = re.findall(r'<section aria-labelledby="pair-\d+">.*?</section>', text, re.DOTALL)
+    labels = [re.findall(r'<p class="label">(.*?)</p>', section) for section in sections]
+    marked = [{re.sub("<.*?>", "", each) for each in step if "differs" in each and "left" in each} for step in labels]
+    calls = {"Call · left · differs", "Result · left · differs", "Tokens and cost · left · differs"}
+    text_only = {"Text · left · differs", "Tokens and cost · left · differs"}
+    assert marked == [calls, calls | text_only, text_only]
+
+
+async def test_a_run_is_forked_by_the_keyboard_alone(chromium: Browser, door: Door, lab: Lab, tmp_path: Path) -> None:
+    """On a phone: the link of a step, the fields and the button are reached by Tab, and sent by Enter."""
+    run_id = await booked(lab, tmp_path)
+    async with signed_in(chromium, door, viewport={"width": 360, "height": 700}) as page:
+        await page.goto(f"/console/runs/{run_id}")
+        await until_focused(page, "Fork from here: step 2")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("heading", name="Fork from step 2")).to_be_visible()
+        await until_focused(page, "A message before the step")
+        await page.keyboard.type("Be quick.")
+        await until_focused(page, "Fork")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_text(f"forked from {run_id} at step 2")).to_be_visible()
+
+
+async def until_focused(page: Page, name: str) -> None:
+    """Press Tab until the element of a name has the focus."""
+    said = "(at => at.ariaLabel || at.labels?.[0]?.innerText || at.innerText)(document.activeElement)"
+    for _ in range(200):
+        await page.keyboard.press("Tab")
+        if str(await page.evaluate(said)).startswith(name):
+            return
+    raise AssertionError(f"{name} cannot be reached.")
+
+
 async def test_a_run_is_forked_from_a_step_by_a_form(chromium: Browser, door: Door, lab: Lab, tmp_path: Path) -> None:
     """With edits; what is refused is said in the form, which keeps what was written. An operator sees all fields."""
     run_id = await booked(lab, tmp_path)
@@ -112,6 +156,15 @@ async def test_a_run_is_forked_from_a_step_by_a_form(chromium: Browser, door: Do
         await page.get_by_role("button", name="Fork").click()
         await expect(page.get_by_text(f"forked from {run_id} at step 2")).to_be_visible()
         fork_id = page.url.rpartition("/")[2]
+        await page.goto(f"/console/runs/{run_id}")
+        while not await page.get_by_role("link", name=fork_id, exact=True).count():
+            await page.reload()
+        await page.get_by_role("link", name=f"side by side: {run_id} and {fork_id}").click()
+        await expect(page.get_by_role("heading", name="Compare two runs")).to_be_visible()
+        await page.goto(f"/console/runs/{run_id}")
+        await page.get_by_role("link", name="All forks").click()
+        await expect(page.get_by_role("link", name=fork_id)).to_be_visible()
+        await expect(page.get_by_role("link", name=run_id, exact=True)).to_have_count(0)
     steps = await read_steps(lab.client, lab.client.get_workflow_handle(fork_id))
     assert steps[0]["tool_calls"][0]["result"]["text"] == "Place 9 is booked."
     given = await read_input(lab.client, fork_id)

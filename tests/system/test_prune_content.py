@@ -96,13 +96,39 @@ async def test_an_open_run_that_began_earlier_refuses_it_also_after_it_continued
         await asyncio.sleep(0.05)
     refused = await prune("--older-than", "2s")
     assert refused.exit_code == 1
-    assert "The run 'a-chain', which began before that time" in refused.stderr
-    assert "is open, and may refer to content that old." in refused.stderr
+    assert "The run 'a-chain', which began before that time" in " ".join(refused.stderr.split())
+    assert "is open, and may refer to content that old." in " ".join(refused.stderr.split())
     assert await store.get(ref)
     assert (await prune("--older-than", "1h")).exit_code == 0  # the run began after that
     os.utime(tmp_path / "content" / ref[7:9] / ref[7:], (time.time() - DAY,) * 2)
     assert (await prune("--older-than", "2s", "--force")).stdout.startswith("1 file, ")
     await client.get_workflow_handle("a-chain").terminate()
+
+
+async def test_an_open_fork_keeps_what_the_run_had_from_which_it_was_forked(
+    client: Client, store: ContentStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Also a fork of a fork, and one whose origin is gone."""
+    monkeypatch.setattr("mulligan.client.prune_content.SHORTEST", timedelta(0))
+    ref = await store.put(png(3_000))
+    os.utime(tmp_path / "content" / ref[7:9] / ref[7:], (time.time() - DAY,) * 2)
+    started = await client.start_workflow(Chain.run, id="an-origin", task_queue="nobody")
+    await client.get_workflow_handle("an-origin").terminate()
+    await asyncio.sleep(3)
+    origins = (("an-origin", started.first_execution_run_id), ("a-fork-0", None), ("gone", None))
+    for number, (origin, run_id) in enumerate(origins):
+        memo = {"forked_from": {"id": origin, "run_id": run_id, "step": 1}}
+        fork = await client.start_workflow(Chain.run, id=f"a-fork-{number}", task_queue="nobody", memo=memo)
+        while fork.id not in [each.id async for each in client.list_workflows('ExecutionStatus = "Running"')]:
+            await asyncio.sleep(0.05)
+        refused = await prune("--older-than", "2s")
+        assert refused.exit_code == 1
+        assert f"The run '{fork.id}', which began before that time, or was forked" in " ".join(refused.stderr.split())
+        assert await store.get(ref)
+        await client.get_workflow_handle(fork.id).terminate()
+        os.utime(tmp_path / "content" / ref[7:9] / ref[7:], (time.time() - DAY,) * 2)
+        while [each async for each in client.list_workflows('ExecutionStatus = "Running"')]:
+            await asyncio.sleep(0.05)
 
 
 @pytest.mark.parametrize(

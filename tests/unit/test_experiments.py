@@ -16,9 +16,15 @@ from mulligan.activities.experiments.earlier_run import EarlierRun
 from mulligan.activities.list_agents import agent_json
 from mulligan.cli.app import app
 from mulligan.cli.experiments.evaluate import tools_of
-from mulligan.client.experiments.baseline import compare_tables, means, read_baseline
+from mulligan.client.experiments.compare_tables import (
+    compare_tables,
+    means,
+    means_by_version,
+    read_baseline,
+    side_by_side,
+)
 from mulligan.client.experiments.experiment_content import ExperimentError, _unpack, pack_content
-from mulligan.client.experiments.side_by_side import means_by_version, side_by_side
+from mulligan.client.experiments.start_experiment import start_experiment
 from mulligan.score import read_score
 from mulligan.values import Step, StepCall
 from mulligan.wire.experiments import ExperimentContent, Row
@@ -141,6 +147,14 @@ def test_content_that_is_too_large_or_damaged_is_refused() -> None:
     for damaged in (packed[:50], b"", None, b"{}"):
         with pytest.raises(ExperimentError, match="cannot be read"):
             _unpack(damaged)
+
+
+async def test_an_experiment_has_at_most_1000_rows() -> None:
+    """It is refused before anything is started."""
+    for count, sentence in ((0, "nothing to begin with"), (1_001, "1 to 1,000 rows; this one would have 1,001")):
+        content = ExperimentContent(runs=[f"run-{number}" for number in range(count)])
+        with pytest.raises(ExperimentError, match=sentence):
+            await start_experiment(None, content, {"name": "many", "concurrency": 1}, "agents")  # type: ignore[arg-type]
 
 
 def test_the_tools_that_run_are_also_those_of_agents_that_are_called_or_take_over() -> None:

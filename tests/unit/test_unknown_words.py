@@ -234,6 +234,7 @@ def printed(answers: dict[str, Any], *, is_open: bool) -> str:
         [],
         ChainSize(1, 2, 3),
         {"resumed_from": None},
+        [],
         {"agent": "a"},
         "",
     )

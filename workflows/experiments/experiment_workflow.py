@@ -71,17 +71,17 @@ class ExperimentWorkflow:
             ApplicationError: no worker has the score function, or the plan cannot be used.
         """
         del content
-        self._plan = self._read(plan)
-        self._spent = self._plan.spent
-        if not self._plan.table and self._plan.score is not None:
-            await self._check(self._plan.score)
-        left = iter([number for number in range(self._plan.rows) if number not in self._plan.table])
-        await asyncio.gather(*(self._work(left) for _ in range(self._plan.concurrency)))
-        if len(self._plan.table) < self._plan.rows:
-            self._plan.spent = self._spent
-            workflow.continue_as_new(
-                args=[self._plan, None]
-            )  # two: the SDK reads no type of another number of arguments
+        self._plan = planned = self._read(plan)
+        self._spent = planned.spent
+        if not planned.table and planned.score is not None:
+            checked = await _activity(CHECK_EXPERIMENT, CheckExperiment(score=planned.score), NoResult, planned.score)
+            if isinstance(checked, str):
+                raise ApplicationError(checked, type=INVALID_EXPERIMENT, non_retryable=True)
+        left = iter([number for number in range(planned.rows) if number not in planned.table])
+        await asyncio.gather(*(self._work(planned, left) for _ in range(planned.concurrency)))
+        if len(planned.table) < planned.rows:
+            planned.spent = self._spent
+            workflow.continue_as_new(args=[planned, None])  # two: the SDK reads no type of another number of arguments
         return self.table()
 
     @workflow.query(name=TABLE_QUERY)
@@ -107,26 +107,16 @@ class ExperimentWorkflow:
         plan.first_run_id = plan.first_run_id or workflow.info().first_execution_run_id
         return plan
 
-    async def _check(self, score: str) -> None:
-        try:
-            await self._activity(CHECK_EXPERIMENT, CheckExperiment(score=score), NoResult, score)
-        except ActivityError as error:
-            if is_cancelled_exception(error):
-                raise
-            raise ApplicationError(_why(error), type=INVALID_EXPERIMENT, non_retryable=True) from error
-
-    async def _work(self, left: Iterator[int]) -> None:
+    async def _work(self, plan: ExperimentPlan, left: Iterator[int]) -> None:
         """Make row after row, until none is left, or the history is long enough."""
-        assert self._plan is not None
         while not workflow.info().is_continue_as_new_suggested():
             number = next(left, None)
             if number is None:
                 return
-            self._plan.table[number] = await self._row(number)
+            plan.table[number] = await self._row(plan, number)
 
-    async def _row(self, number: int) -> Row:
-        plan = self._plan
-        assert plan is not None
+    async def _row(self, plan: ExperimentPlan, number: int) -> Row:
+        """The row of a run, after its end and its score."""
         request = RowRequest(
             name=plan.name,
             workflow_id=workflow.info().workflow_id,
@@ -134,33 +124,20 @@ class ExperimentWorkflow:
             number=number,
             versions=plan.versions,
         )
-        row = await self._finished_row(request, plan)
-        return row.model_copy(update={"version": request.version})
-
-    async def _finished_row(self, request: RowRequest, plan: ExperimentPlan) -> Row:
-        """The row of a run, after its end and its score."""
-        number = request.number
-        try:
-            if plan.max_cost is not None and (refused := await self._reserve(request, plan.max_cost)) is not None:
-                return refused
-            row = await self._activity(RUN_ROW, request, Row, f"row {number + 1}")
-        except ActivityError as error:
-            if is_cancelled_exception(error):
-                raise
-            row = Row(id=f"row {number + 1}", outcome="failed", usd=None, error=_why(error))
+        if plan.max_cost is not None and (refused := await self._reserve(plan, request, plan.max_cost)) is not None:
+            return refused
+        row = await _activity(RUN_ROW, request, Row, f"row {number + 1}")
+        if isinstance(row, str):
+            row = _failed(request, row)
         self._spent += (self._reserved.get(number, 0.0) if row.usd is None else row.usd) or 0.0
         self._reserved.pop(number, None)
-        return row if plan.score is None else await self._scored(row, request, plan.score)
+        return row if plan.score is None else await _scored(row, request, plan.score)
 
-    async def _reserve(self, request: RowRequest, max_cost: float) -> Row | None:
-        """Wait until what the run may cost is there, and set it as its limit. The row of a run that is not begun.
-
-        Raises:
-            ActivityError: the run that it begins with cannot be read.
-        """
-        plan = self._plan
-        assert plan is not None
-        price = await self._activity(PRICE_ROW, request, RowPrice, f"price of row {request.number + 1}")
+    async def _reserve(self, plan: ExperimentPlan, request: RowRequest, max_cost: float) -> Row | None:
+        """Wait until what the run may cost is there, and set it as its limit. The row of a run that is not begun."""
+        price = await _activity(PRICE_ROW, request, RowPrice, f"price of row {request.number + 1}")
+        if isinstance(price, str):
+            return _failed(request, price)
         if price.refused is not None:
             return price.refused
 
@@ -172,25 +149,34 @@ class ExperimentWorkflow:
         usd = share if price.usd is None else price.usd
         await workflow.wait_condition(lambda: usd <= left() + _ROUNDING or not self._reserved)
         if usd > left() + _ROUNDING or (price.usd is None and usd <= _ROUNDING):
-            return Row(id=price.id, outcome="skipped", error=_NO_MONEY)
+            return Row(id=price.id, outcome="skipped", error=_NO_MONEY, version=request.version)
         self._reserved[request.number] = usd
         request.max_cost = usd
         return None
 
-    async def _scored(self, row: Row, request: RowRequest, score: str) -> Row:
-        if row.run_id is None or row.outcome not in _WITH_RESULT:
-            return row
-        scoring = ScoreRow(**{**request.model_dump(), "score": score, "run_id": row.run_id})
-        try:
-            scored = await self._activity(SCORE_ROW, scoring, Scored, f"score of row {request.number + 1}")
-        except ActivityError as error:
-            if is_cancelled_exception(error):
-                raise
-            scored = Scored(error=_why(error))
-        return row.model_copy(update={"score": scored.score, "error": row.error or scored.error})
 
-    async def _activity(self, name: str, request: BaseModel, result_type: type[_Result], summary: str) -> _Result:
+async def _scored(row: Row, request: RowRequest, score: str) -> Row:
+    if row.run_id is None or row.outcome not in _WITH_RESULT:
+        return row
+    scoring = ScoreRow(**{**request.model_dump(), "score": score, "run_id": row.run_id})
+    scored = await _activity(SCORE_ROW, scoring, Scored, f"score of row {request.number + 1}")
+    if isinstance(scored, str):
+        scored = Scored(error=scored)
+    return row.model_copy(update={"score": scored.score, "error": row.error or scored.error})
+
+
+def _failed(request: RowRequest, why: str) -> Row:
+    return Row(id=f"row {request.number + 1}", outcome="failed", usd=None, error=why, version=request.version)
+
+
+async def _activity(name: str, request: BaseModel, result_type: type[_Result], summary: str) -> _Result | str:
+    """The result of an activity; if it fails, the reason."""
+    try:
         return await run_activity(name, request, result_type, SCHEDULES[name], summary=summary)
+    except ActivityError as error:
+        if is_cancelled_exception(error):
+            raise
+        return _why(error)
 
 
 def _why(error: ActivityError) -> str:

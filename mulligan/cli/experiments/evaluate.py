@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mulligan.cli._forks import Yes
-from mulligan.cli._input import prompt
+from mulligan.cli._forks import Model, Yes, check_versions
+from mulligan.cli._input import confirmed
 from mulligan.cli._steps import counted
 from mulligan.cli._terminal import NOT_COMPLETED, AsJson, connect_or_fail, err, fail, print_progress
 from mulligan.cli.experiments.follow_experiment import (
@@ -18,12 +17,10 @@ from mulligan.cli.experiments.follow_experiment import (
     Baseline,
     Concurrency,
     MaxCost,
-    Model,
     Name,
     Score,
     Versions,
     Wanted,
-    check_versions,
     run_experiment,
 )
 
@@ -124,6 +121,4 @@ def _confirmed(content: ExperimentContent, agent: str, agents: Mapping[str, Mapp
         return True
     runs = counted(len(content.lines) * content.repeat, "run")
     err.print(f"Tools run, in {runs} of {agent}: {', '.join(tools)}.", markup=False)
-    if not sys.stdin.isatty():
-        fail("there is no terminal to confirm on; use --yes.")
-    return prompt("start it? [y/N] ").lower() in ("y", "yes")
+    return confirmed()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,7 +25,7 @@ from mulligan.cli._terminal import (
 from mulligan.schema.printable import printable
 
 if TYPE_CHECKING:
-    from temporalio.client import Client, WorkflowHandle
+    from temporalio.client import WorkflowHandle
 
     from mulligan.wire.experiments import ExperimentContent, Row
 
@@ -42,7 +42,6 @@ def _above_zero(value: float | None) -> float | None:
     return value
 
 
-Model = Annotated[str | None, typer.Option(help="Another model, as `provider:name`.", show_default="as before")]
 Score = Annotated[
     str | None,
     typer.Option(metavar="MODULE:FUNCTION", help="A function with @score that the worker loads.", show_default=False),
@@ -104,7 +103,7 @@ async def run_experiment(content: ExperimentContent, options: dict[str, Any], wa
 
     from temporalio.service import RPCError
 
-    from mulligan.client.experiments.baseline import read_baseline
+    from mulligan.client.experiments.compare_tables import read_baseline
     from mulligan.client.experiments.experiment_content import ExperimentError
     from mulligan.client.experiments.start_experiment import start_experiment
     from mulligan.client.settings import settings
@@ -119,34 +118,14 @@ async def run_experiment(content: ExperimentContent, options: dict[str, Any], wa
     except RPCError as error:
         fail(f"Temporal did not start the experiment: {error.message}")
     print_progress(f"started {name}: {content.number_of_rows(options['versions'])} runs")
-    rows = await _rows(client, handle, name)
-    return _report(name, rows, before, wanted)
+    return _report(name, await _rows(handle, name), before, wanted)
 
 
-async def check_versions(client: Client, versions: Sequence[str] | None, agents: Iterable[str]) -> list[str]:
-    """The versions, each once; the command ends if workers say that one of the agents does not have one of them."""
-    from mulligan.client.read_agents import AgentReader, version_fault
-    from mulligan.client.settings import settings
-    from mulligan.wire.experiments import MOST_VERSIONS
-
-    wanted = list(dict.fromkeys(versions or ()))
-    if len(wanted) > MOST_VERSIONS or "" in wanted:
-        fail(f"--version is empty, or there are more than {MOST_VERSIONS} of them.")
-    served = await AgentReader(client, settings().task_queue).read() if wanted else None
-    for agent in sorted(agents):
-        for version in wanted:
-            if served and agent in served and (fault := version_fault(served[agent], version)):
-                fail(f"--version: {fault}")
-    return wanted
-
-
-async def _rows(client: Client, handle: WorkflowHandle[Any, Any], name: str) -> list[Row]:
+async def _rows(handle: WorkflowHandle[Any, Any], name: str) -> list[Row]:
     """The rows of an experiment, at its end."""
     from temporalio.client import WorkflowFailureError
     from temporalio.exceptions import ApplicationError
 
-    from mulligan.client.experiments.experiment_content import ExperimentError
-    from mulligan.client.experiments.read_experiments import read_experiment
     from mulligan.wire.experiments import INVALID_EXPERIMENT, Row
 
     ending = asyncio.create_task(handle.result())
@@ -156,12 +135,7 @@ async def _rows(client: Client, handle: WorkflowHandle[Any, Any], name: str) -> 
     except WorkflowFailureError as error:
         if isinstance(error.cause, ApplicationError) and error.cause.type == INVALID_EXPERIMENT:
             fail(error.cause.message)
-        try:
-            table = await read_experiment(client, name)
-        except ExperimentError as unreadable:
-            fail(str(unreadable))
-        done = len(table["rows"]) if table else 0
-        fail(f"the experiment {name} ended early, with {done} rows; see `mulligan experiments {name}`.", NOT_COMPLETED)
+        fail(f"the experiment {name} ended early; see its rows: mulligan experiments {name}", NOT_COMPLETED)
     except (asyncio.CancelledError, KeyboardInterrupt):
         print_progress(f"The experiment continues: mulligan experiments {name}")
         raise
@@ -188,8 +162,7 @@ async def _show_progress(handle: WorkflowHandle[Any, Any], ending: asyncio.Task[
 
 
 def _report(name: str, rows: list[Row], before: list[Row] | None, wanted: Wanted) -> int:
-    from mulligan.client.experiments.baseline import compare_tables, means
-    from mulligan.client.experiments.side_by_side import means_by_version
+    from mulligan.client.experiments.compare_tables import compare_tables, means, means_by_version
 
     reached, of_versions = means(rows), means_by_version(rows)
     compared = compare_tables(before, rows) if before is not None else None
@@ -215,7 +188,7 @@ def _report(name: str, rows: list[Row], before: list[Row] | None, wanted: Wanted
 
 def print_table(rows: Sequence[Row]) -> None:
     """Print rows, with the errors below. Rows of several versions of the agent stand side by side."""
-    from mulligan.client.experiments.side_by_side import side_by_side
+    from mulligan.client.experiments.compare_tables import side_by_side
 
     if not rows:
         print_progress("no row is done yet.")

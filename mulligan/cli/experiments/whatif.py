@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from mulligan.cli._forks import Instructions, read_instructions
+from mulligan.cli._forks import Instructions, Model, agents_of_runs, check_versions, read_instructions
 from mulligan.cli._terminal import AsJson, connect_or_fail, fail
 from mulligan.cli.experiments.follow_experiment import (
     AtLeast,
     Baseline,
     Concurrency,
     MaxCost,
-    Model,
     Name,
     Score,
     Versions,
     Wanted,
-    check_versions,
     run_experiment,
 )
 
@@ -27,8 +24,6 @@ if TYPE_CHECKING:
     from temporalio.client import Client, WorkflowExecution
 
     from mulligan.client.fork_run import Fork
-
-PARALLEL_READS = 20
 
 
 async def whatif(
@@ -81,7 +76,7 @@ async def whatif(
         fail(str(error))
     _check_price(fork, max_cost)
     client = await connect_or_fail()
-    agents = {*(await _existing(client, given)).values()} if given else {str(agent)}
+    agents = await agents_of_runs(client, given) if given else {str(agent)}
     ids = given or await _newest(client, str(agent), last)
     versions = await check_versions(client, version, agents)
     content = ExperimentContent(runs=ids, fork=fork.model_dump(mode="json", exclude_defaults=True), agent=agent)
@@ -108,42 +103,17 @@ def _check_price(fork: Fork, max_cost: float | None) -> None:
         fail(f"--max-cost limits the experiment, but the price of {model} is not known; put it into MULLIGAN_PRICES.")
 
 
-async def _existing(client: Client, ids: list[str]) -> dict[str, str]:
-    """The agents of runs, as far as they are known, by the runs' ids; the command ends if a run is not on the server."""
-    from mulligan.client.find_runs import memo_of
-    from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
-
-    limit = asyncio.Semaphore(PARALLEL_READS)
-
-    async def agent_of(run_id: str) -> str | None:
-        async with limit:
-            described = await unless_missing(client.get_workflow_handle(run_id).describe(), MISSING_OR_INVALID)
-            return None if described is None else (await memo_of(described)).get("agent", "")
-
-    agents = dict(zip(ids, await asyncio.gather(*map(agent_of, ids)), strict=True))
-    if missing := [run_id for run_id, agent in agents.items() if agent is None]:
-        fail(f"there is no run {missing[0]!r} on this server; see `mulligan list`. Nothing was started.")
-    return {run_id: agent for run_id, agent in agents.items() if agent}
-
-
 async def _newest(client: Client, agent: str, last: int) -> list[str]:
     """The newest ended runs of an agent, without those that were forked from others."""
     from temporalio.client import WorkflowExecutionStatus
 
-    from mulligan.client.find_runs import RunQuery, find_runs, memo_of
-    from mulligan.run_input import FORKED_FROM_MEMO
+    from mulligan.client.find_runs import RunQuery, first_runs, memo_of, origin_of
 
     async def has_ended(execution: WorkflowExecution) -> bool:
         is_open = execution.status == WorkflowExecutionStatus.RUNNING
-        return not is_open and FORKED_FROM_MEMO not in await memo_of(execution)
+        return not is_open and not origin_of(await memo_of(execution))
 
-    ids: list[str] = []
-    cursor = None
-    while len(ids) < last:
-        page = await find_runs(client, RunQuery(agent=agent, may_see=has_ended), limit=last - len(ids), cursor=cursor)
-        ids += [run["id"] for run in page.runs]
-        if (cursor := page.next) is None:
-            break
-    if not ids:
+    runs = await first_runs(client, RunQuery(agent=agent, may_see=has_ended), last)
+    if not runs:
         fail(f"the agent {agent!r} has no ended run on this server; see `mulligan list --agent {agent}`.")
-    return ids
+    return [run["id"] for run in runs]

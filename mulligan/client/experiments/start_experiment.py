@@ -24,19 +24,6 @@ from mulligan.wire.experiments import (
 Handle = WorkflowHandle[Any, Any]
 
 
-def check_name(name: str) -> None:
-    """Check the name of an experiment.
-
-    Raises:
-        ExperimentError: it cannot be one.
-    """
-    if not re.fullmatch(NAME_PATTERN, name):
-        raise ExperimentError(
-            f"The name {name[:120]!r} cannot be that of an experiment; give 1 to 100 letters, digits, full stops, hyphens "
-            "and underscores, of which the first is a letter or a digit."
-        )
-
-
 async def start_experiment(
     client: Client, content: ExperimentContent, options: dict[str, Any], task_queue: str
 ) -> Handle:
@@ -49,10 +36,15 @@ async def start_experiment(
         task_queue: That of the workers.
 
     Raises:
-        ExperimentError: it has no rows, too many or too large ones; or there is another one with this name.
+        ExperimentError: its name is none, it has no rows, too many or too large ones; or there is another one with its name.
         RPCError: Temporal does not answer.
     """
-    check_name(name := options["name"])
+    name = options["name"]
+    if not re.fullmatch(NAME_PATTERN, name):
+        raise ExperimentError(
+            f"The name {name[:120]!r} cannot be that of an experiment; give 1 to 100 letters, digits, full stops, hyphens "
+            "and underscores, of which the first is a letter or a digit."
+        )
     rows = content.number_of_rows(options.get("versions") or ())
     if not 0 < rows <= MOST_ROWS:
         raise ExperimentError(

@@ -27,9 +27,9 @@ from mulligan.client.find_runs import memo_of
 from mulligan.client.read_run import NO_WORKER_STATUSES, query_run
 from mulligan.client.resume_run import RunOpenError
 from mulligan.client.resumed_run import ResumedRun, newest_continuation
-from mulligan.client.run_state import NoWorkerError, RunNotFoundError, first_run_id
+from mulligan.client.run_state import NoWorkerError, RunNotFoundError, describe_existing, first_run_id
 from mulligan.client.undo.undos_of_run import UndoError, check_not_being_undone, list_of_undo, undos, without_undone
-from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
+from mulligan.client.unless_missing import unless_missing
 from mulligan.wire.run_context import AGENT_WORKFLOW
 from mulligan.wire.run_priority import TENANT_MEMO
 from mulligan.wire.undo import (
@@ -288,9 +288,7 @@ async def read_executed(client: Client, workflow_id: str, run_id: str, request: 
 
 
 async def _describe_ended(client: Client, workflow_id: str) -> WorkflowExecutionDescription:
-    described = await unless_missing(client.get_workflow_handle(workflow_id).describe(), MISSING_OR_INVALID)
-    if described is None:
-        raise RunNotFoundError(f"There is no run {workflow_id!r} on this server.")
+    described = await describe_existing(client, workflow_id)
     if described.workflow_type != AGENT_WORKFLOW:
         raise UndoError(
             f"{workflow_id!r} is a workflow of type {described.workflow_type}; only runs of {AGENT_WORKFLOW} can be undone."

@@ -71,11 +71,13 @@ async def show_runs(  # noqa: PLR0913 - a filter is a parameter
     since: str = "",
     until: str = "",
     id: str = "",  # noqa: A002 - the query's name
+    forked_from: str = "",
     cursor: str = "",
     part: str = "",
 ) -> Response:
     """The list of runs."""
     filters = {"agent": agent, "status": status, "tenant": tenant, "since": since, "until": until, "id": id}
+    filters["forked_from"] = forked_from
     query = RunQuery(
         agent=agent.strip() or None,
         status=status.strip() or None,
@@ -84,6 +86,7 @@ async def show_runs(  # noqa: PLR0913 - a filter is a parameter
         until=_time("until", until),
         id_prefix=id.strip()[:500] or None,
         sub_agents=bool(id.strip()),
+        forked_from=forked_from.strip()[:1_000] or None,
     )
     runs_page = await runs.find(session.caller, query, limit=RUNS_OF_PAGE, cursor=cursor or None)
     rows = await rows_of_runs.read(runs, session.caller, runs_page.runs)

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from mulligan.serve.caller import Caller
 from mulligan.serve.console.console_forms import refusal_of
 from mulligan.serve.console.rendering import page
+from mulligan.serve.console.sessions import Session
 from mulligan.serve.console.signed_in import PREFIX, Form, Viewing, redirect
 from mulligan.serve.console.waiting_counts import Counted
 from mulligan.serve.http_protocol import Serving
@@ -41,24 +42,32 @@ async def show_fork(
 ) -> Response:
     """The form that forks a run before a step."""
     await runs.describe(session.caller, run_id)
-    calls = await _calls_before(runs, session.caller, run_id, at)
     form = {"at": str(at), "id": f"{run_id[:900]}-fork-{secrets.token_hex(3)}"}
-    values: dict[str, Any] = {"title": f"Fork from step {at}", "run_id": run_id, "calls": calls, "form": form}
-    return page(request, session, "fork.html", refused="", **values)
+    return await _form_page(request, runs, session, run_id, form)
 
 
 @fork_pages.post("/runs/{run_id:path}/fork")
 async def send_fork(run_id: str, request: Request, runs: Serving, session: Viewing, form: Form) -> Response:
     """Fork a run, and show the fork. Sent twice, it is one run: the form has its id."""
-    at = int(form["at"]) if form.get("at", "").isdecimal() and len(form["at"]) < len(str(MOST_INT)) else 1
     try:
-        forked = await runs.fork(session.caller, run_id, _options(form, at))
+        forked = await runs.fork(session.caller, run_id, _options(form))
     except KNOWN_ERRORS as error:
-        problem = refusal_of(error)
-        calls = await _calls_before(runs, session.caller, run_id, at)
-        values: dict[str, Any] = {"title": f"Fork from step {at}", "run_id": run_id, "calls": calls, "form": form}
-        return page(request, session, "fork.html", problem.status, refused=problem.detail, **values)
+        return await _form_page(request, runs, session, run_id, form, refusal_of(error))
     return redirect(request, f"{PREFIX}/runs/{quote(forked.handle.id)}")
+
+
+async def _form_page(
+    request: Request, runs: Runs, session: Session, run_id: str, form: dict[str, str], problem: Problem | None = None
+) -> Response:
+    at = _step(form)
+    calls = await _calls_before(runs, session.caller, run_id, at)
+    values: dict[str, Any] = {"title": f"Fork from step {at}", "run_id": run_id, "calls": calls, "form": form}
+    refused, status = (problem.detail, problem.status) if problem else ("", 200)
+    return page(request, session, "fork.html", status, refused=refused, **values)
+
+
+def _step(form: dict[str, str]) -> int:
+    return int(form["at"]) if form.get("at", "").isdecimal() and len(form["at"]) < len(str(MOST_INT)) else 1
 
 
 async def _calls_before(runs: Runs, caller: Caller, run_id: str, at: int) -> list[dict[str, Any]]:
@@ -68,7 +77,7 @@ async def _calls_before(runs: Runs, caller: Caller, run_id: str, at: int) -> lis
     return [{"step": step["step"], **call} for step in steps for call in step["tool_calls"] if call["result"]]
 
 
-def _options(form: dict[str, str], at: int) -> dict[str, Any]:
+def _options(form: dict[str, str]) -> dict[str, Any]:
     """The options of a fork. A field that is left empty changes nothing.
 
     Raises:
@@ -88,4 +97,4 @@ def _options(form: dict[str, str], at: int) -> dict[str, Any]:
     how = _TOOLS.get(form.get("tools") or "diverge")
     if how is None:
         raise Problem(422, "invalid_input", f'"tools" is {form["tools"][:80]!r}; choose one of the list.')
-    return {"at": at, "edits": edits, **how, **({"id": form["id"]} if form.get("id") else {})}
+    return {"at": _step(form), "edits": edits, **how, **({"id": form["id"]} if form.get("id") else {})}

@@ -12,6 +12,7 @@ from temporalio.client import WorkflowExecutionDescription, WorkflowExecutionSta
 from temporalio.service import RPCError
 
 from mulligan.client.connect import explain_unreadable_data
+from mulligan.client.find_runs import RunQuery
 from mulligan.client.settings import settings
 from mulligan.observe.trace_ids import trace_id_of_run
 from mulligan.prices import Prices
@@ -30,6 +31,7 @@ from mulligan.wire.run_status import status_in_temporal
 
 SECONDS_FOR_PROGRESS, SECONDS_FOR_PART = 3.0, 15.0
 """How long a page waits for a run's workers."""
+MOST_FORKS = 10
 _NO_WORKER = "No worker of the run answers now, so its steps cannot be read. Start one: this page then shows them."
 _Part = TypeVar("_Part")
 
@@ -46,6 +48,8 @@ class RunPage:
     entries: list[Entry] = field(default_factory=list)
     """The steps of the page, and what happened between them."""
     timeline: Timeline | None = None
+    forks: list[dict[str, Any]] = field(default_factory=list)
+    """The newest runs that were forked from it and that the caller may see, as lists show them."""
     links: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     prefix: str = ""
@@ -123,6 +127,8 @@ async def read_run_page(
         run_page.entries = _entries(run_page.events, is_alone=bool(prefix))
         now = run_page.described.close_time or datetime.now(UTC)
         run_page.timeline = draw_timeline(run_page.steps, now)
+    if not prefix:
+        run_page.forks = await _part(run_page, _read_forks(runs, caller, run_id)) or []
     await _add_links(run_page, runs)
     return run_page
 
@@ -175,6 +181,10 @@ async def _read_info(runs: Runs, caller: Caller, described: WorkflowExecutionDes
             return await runs.read(caller, described.id, progress_beside_result=False)
     except TimeoutError:
         return await RunInfo.of(runs.client, described)
+
+
+async def _read_forks(runs: Runs, caller: Caller, run_id: str) -> list[dict[str, Any]]:
+    return (await runs.find(caller, RunQuery(forked_from=run_id), limit=MOST_FORKS)).runs
 
 
 async def _part(run_page: RunPage, reading: Awaitable[_Part]) -> _Part | None:

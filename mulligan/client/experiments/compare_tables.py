@@ -1,8 +1,9 @@
-"""Compare the table of an experiment with an earlier one: which sources became better, worse, or changed."""
+"""What tables of experiments say: means, versions of an agent side by side, and what an earlier table had otherwise."""
 
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -41,7 +42,10 @@ def compare_tables(before: Sequence[Row], now: Sequence[Row]) -> dict[str, list[
     The means of their scores decide; without scores, how many of their runs were the same.
     """
     has_several = any(len({row.version for row in rows}) > 1 for rows in (before, now))
-    earlier, later = (_by_id(rows, with_version=has_several) for rows in (before, now))
+    earlier, later = defaultdict[str, list[Row]](list), defaultdict[str, list[Row]](list)
+    for grouped, rows in ((earlier, before), (later, now)):
+        for row in rows:
+            grouped[f"{row.id} ({row.version})" if has_several and row.version else row.id].append(row)
     verdicts: dict[str, list[str]] = {"better": [], "worse": [], "changed": []}
     for name in later:
         if name in earlier and (verdict := _verdict(earlier[name], later[name])):
@@ -59,16 +63,22 @@ def means(rows: Sequence[Row]) -> dict[str, float]:
     return {name: sum(_named(row.score).get(name, 0.0) for row in rows) / len(rows) for name in names}
 
 
+def means_by_version(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
+    """The means of the rows of each version, in the order of the experiment; {} where no version is named."""
+    versions = dict.fromkeys(row.version for row in rows if row.version is not None)
+    return {version: means([row for row in rows if row.version == version]) for version in versions}
+
+
+def side_by_side(rows: Sequence[Row]) -> list[dict[str | None, Row]]:
+    """For each source and repetition the rows that are done, by their versions."""
+    lines: dict[tuple[str, int], dict[str | None, Row]] = {}
+    for row in rows:
+        lines.setdefault((row.id, row.repetition), {})[row.version] = row
+    return list(lines.values())
+
+
 def _named(score: ScoreValue | None) -> Mapping[str, float]:
     return {} if score is None else score if isinstance(score, dict) else {_NAMELESS: score}
-
-
-def _by_id(rows: Iterable[Row], *, with_version: bool) -> dict[str, list[Row]]:
-    grouped: dict[str, list[Row]] = {}
-    for row in rows:
-        name = f"{row.id} ({row.version})" if with_version and row.version else row.id
-        grouped.setdefault(name, []).append(row)
-    return grouped
 
 
 def _verdict(before: Sequence[Row], now: Sequence[Row]) -> str | None:
