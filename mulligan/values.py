@@ -157,12 +157,20 @@ class Usage(BaseModel):
     """Output tokens that the model used to reason."""
     cache_write_tokens: int = optional_field(0)
     """Input tokens that were written to the provider's cache; some models have a price for them."""
+    tier: str = optional_field("")
+    """The service tier at whose prices the provider answered: `flex`, `priority`, `batch` …; "": its standard one. A sum has
+    that of its first part, a run's total none."""
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(**{name: getattr(self, name) + getattr(other, name) for name in Usage.model_fields})
+        return self.model_copy(update={name: count + getattr(other, name) for name, count in self.counts.items()})
 
     def __sub__(self, part: Usage) -> Usage:
-        return Usage(**{name: getattr(self, name) - getattr(part, name) for name in Usage.model_fields})
+        return self.model_copy(update={name: count - getattr(part, name) for name, count in self.counts.items()})
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """The numbers of tokens, by the names of their fields."""
+        return {name: getattr(self, name) for name in Usage.model_fields if name != "tier"}
 
     @property
     def total_tokens(self) -> int:

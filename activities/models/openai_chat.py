@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import JsonValue
 
 from mulligan.activities.models import _refusals
-from mulligan.activities.models._chat_assembler import ChatAssembler, content_text, usage_of
+from mulligan.activities.models._chat_assembler import ChatAssembler, content_text
 from mulligan.activities.models._chat_fields import (
     citations_of,
     extra_fields,
@@ -28,6 +28,7 @@ from mulligan.activities.models._json_fields import as_text, finish_reason, to_j
 from mulligan.activities.models._legal_calls import legal_arguments, legal_id, legal_name
 from mulligan.activities.models._openai_batches import OpenAIBatches
 from mulligan.activities.models._openai_client import OpenAIClient, json_schema_format, settings_of
+from mulligan.activities.models._openai_usage import openai_usage
 from mulligan.activities.models._read_response import wrong_types_are_unavailable
 from mulligan.activities.models._refused_content import RefusedContent, without_content
 from mulligan.activities.models._sdk_client import HttpRequest, SdkProvider
@@ -319,7 +320,7 @@ def _reply(
         finish_reason=finish_reason(
             choice.get("finish_reason"), bool(calls), _CUT_OFF, ("content_filter",), is_refused=bool(refusal)
         ),
-        usage=usage_of(answer.get("usage")),
+        usage=openai_usage(answer),
         response_id=as_text(answer.get("id")),
         model=as_text(answer.get("model")),
         provider_data=data,

@@ -19,9 +19,10 @@ from mulligan.activities.models._json_fields import as_text, shorten_layout, to_
 from mulligan.activities.models._legal_calls import legal_arguments, legal_id, legal_name
 from mulligan.activities.models._openai_batches import OpenAIBatches
 from mulligan.activities.models._openai_client import OpenAIClient, json_schema_format, settings_of
+from mulligan.activities.models._openai_usage import openai_usage
 from mulligan.activities.models._read_response import wrong_types_are_unavailable
 from mulligan.activities.models._refused_content import RefusedContent, without_content
-from mulligan.activities.models._responses_assembler import ResponsesAssembler, usage_of
+from mulligan.activities.models._responses_assembler import ResponsesAssembler
 from mulligan.activities.models._responses_items import (
     citations_in,
     hosted_work,
@@ -506,7 +507,7 @@ def _reply(answer: dict[str, Any], data_key: str = DATA_KEY) -> Reply:
         text=text,
         calls=calls,
         finish_reason=_finish_reason(answer, bool(calls), is_refused),
-        usage=usage_of(answer.get("usage")),
+        usage=openai_usage(answer),
         response_id=as_text(answer.get("id")),
         model=as_text(answer.get("model")),
         provider_data={data_key: layout} if layout else None,

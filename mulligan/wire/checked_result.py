@@ -32,7 +32,7 @@ class CheckedResult(BaseModel):
 
 def are_tokens(usage: Usage) -> bool:
     """Whether all of a usage's numbers are counts."""
-    return are_between(0, MOST_COUNT, usage.model_dump().values())
+    return are_between(0, MOST_COUNT, usage.counts.values())
 
 
 def are_between(least: int, most: int, values: Iterable[float | None]) -> bool:
