@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import reduce
 from importlib.resources import files
-from operator import sub
 from pathlib import Path
 from typing import Annotated
 
@@ -110,10 +108,16 @@ def cost_of(
 
     `others`: the part of `usage` that other models used, by model.
     """
-    used = [*(others or {}).items()]
-    used.append((model, reduce(sub, (each for _, each in used), usage)))
-    costs = [price.of(each) if (price := prices.get(name)) else None for name, each in used]
-    return None if None in costs else sum(filter(None, costs))
+    own, total = usage, 0.0
+    for name, used in (others or {}).items():
+        own, price = own - used, prices.get(name)
+        cost = price.of(used) if price else None
+        if cost is None:
+            return None
+        total += cost
+    price = prices.get(model)
+    cost = price.of(own) if price else None
+    return None if cost is None else total + cost
 
 
 def counted_cost(

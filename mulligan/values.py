@@ -162,15 +162,10 @@ class Usage(BaseModel):
     that of its first part, a run's total none."""
 
     def __add__(self, other: Usage) -> Usage:
-        return self.model_copy(update={name: count + getattr(other, name) for name, count in self.counts.items()})
+        return Usage(tier=self.tier, **{name: getattr(self, name) + getattr(other, name) for name in COUNTS})
 
     def __sub__(self, part: Usage) -> Usage:
-        return self.model_copy(update={name: count - getattr(part, name) for name, count in self.counts.items()})
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """The numbers of tokens, by the names of their fields."""
-        return {name: getattr(self, name) for name in Usage.model_fields if name != "tier"}
+        return Usage(tier=self.tier, **{name: getattr(self, name) - getattr(part, name) for name in COUNTS})
 
     @property
     def total_tokens(self) -> int:
@@ -178,6 +173,8 @@ class Usage(BaseModel):
         return self.input_tokens + self.output_tokens
 
 
+COUNTS = tuple(name for name in Usage.model_fields if name != "tier")
+"""The fields of a usage that are numbers of tokens."""
 Status = Literal[
     "completed", "max_steps", "max_repeats", "max_tokens", "max_cost", "max_history", "stopped", "truncated", "refused",
     "diverged",

@@ -179,7 +179,9 @@ class Turn(BaseModel):
         cost = self.cost_of(self.model, answer.usage, answer.usage_of_repairs)
         if cost is not None and answer.hosted_calls:
             cost += cost_of_hosted(self.facts.prices.get, self.model, [call.name for call in answer.hosted_calls])
-        counted = counted_cost(self.facts.prices, self.model, answer.usage, answer.usage_of_repairs)
+        counted = 0.0
+        if cost is None:
+            counted = counted_cost(self.facts.prices, self.model, answer.usage, answer.usage_of_repairs)
         self.add_usage(answer.usage, cost, counted)
 
     def take_output(self, answer: ModelAnswer, record: StepRecord) -> bool:

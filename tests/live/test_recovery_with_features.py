@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mulligan import ClearToolResults, CodeMode, Compaction, ProviderTool, Skills, ToolSearch, tool
+from mulligan import ClearToolResults, CodeMode, Compaction, ProviderTool, Skills, Tool, ToolSearch, tool
 from mulligan.worker.loading import load_agents
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import Lab, Ran
@@ -49,7 +49,12 @@ async def featured(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> AsyncI
     skills: Path = tmp_path_factory.mktemp("skills")
     (skills / "greet").mkdir()
     (skills / "greet" / "SKILL.md").write_text("---\nname: greet\ndescription: How to greet.\n---\nBow.")
-    tools = [*shop.listed_tools, open_door, count_stock, ProviderTool("openai", {"type": "web_search"})]
+    tools: list[Tool | ProviderTool] = [
+        *shop.listed_tools,
+        open_door,
+        count_stock,
+        ProviderTool("openai", {"type": "web_search"}),
+    ]
     features = [
         ToolSearch(limit=2),
         Skills(skills),
