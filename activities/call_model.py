@@ -18,7 +18,6 @@ from mulligan.activities.run_data.conversation_cache import CachedConversation
 from mulligan.activities.run_data.find_conversation import conversation_of
 from mulligan.activities.services import Services
 from mulligan.agent import Agent
-from mulligan.client.live_pace import LivePace
 from mulligan.errors import ModelRequestError
 from mulligan.wire.agent_facts import Definition
 from mulligan.wire.model_call import CALL_MODEL, ModelAnswer, ModelCall
@@ -64,9 +63,10 @@ class CallModelActivity:
             provider_request = attempt.provider_request(agent, definition, conversation)
             if services.live_pace is not None and agent.model_settings.get("stream") is not False:
                 stack.enter_context(services.live_pace.counted(activity.client()))
-                live = self._live_text(request, services.live_pace, heartbeat)
-                calls = self._written_calls(request, agent, definition, conversation, live)
-                provider_request = replace(provider_request, on_text=live.write, on_call=calls.add)
+                calls = WrittenCalls(request, services.tools.of_run(agent, definition), conversation)
+                place = (request.where.conversation, request.step, activity.info().attempt)
+                live = LiveTextHeartbeats(heartbeat, services.live_pace, *place, describe=calls.last_of)
+                provider_request = replace(provider_request, on_text=live.write, on_call=live.write_call)
             await attempt.count_lost(provider_request)
             endpoint = services.providers.endpoint_of(request.model)
             sent_at = await retry_budget.wait_until_allowed(request, heartbeat)
@@ -85,20 +85,3 @@ class CallModelActivity:
             except Exception as error:
                 # An endpoint's faulty answers have many forms (HTML instead of JSON, no choices): each is worth a retry.
                 raise retry_budget.error_to_raise(request, error, heartbeat, sent_at) from error
-
-    @staticmethod
-    def _live_text(request: ModelCall, pace: LivePace, heartbeat: Heartbeat) -> LiveTextHeartbeats:
-        """What sends the text so far, and the arguments of calls, to the run's followers."""
-        return LiveTextHeartbeats(heartbeat, pace, request.where.conversation, request.step, activity.info().attempt)
-
-    def _written_calls(
-        self,
-        request: ModelCall,
-        agent: Agent,
-        definition: Definition,
-        conversation: CachedConversation,
-        live: LiveTextHeartbeats,
-    ) -> WrittenCalls:
-        tools = self.services.tools.of_run(agent, definition)
-        digest = request.conversation.digest if request.summarized_answers else ""
-        return WrittenCalls(tools, conversation.call_ids, request.step, digest, live.write_call)

@@ -110,13 +110,11 @@ class ModelAttempt:
         reply: Reply,
         conversation: CachedConversation,
         *,
-        batched: bool = False,
         key: Sequence[object] = (),
     ) -> ModelAnswer:
         """Inspect the answer, and add it to the conversation in this worker's memory, and its cost to the tenant's budget.
 
-        `batched`: whether the model was called in a batch. `key`: identifies the answer for the budget, where it may be read
-        by several attempts.
+        `key`: identifies the answer for the budget, where it may be read by several attempts.
         """
         request, usage, others = self.request, reply.usage, dict[str, Usage]()
         try:
@@ -124,7 +122,7 @@ class ModelAttempt:
             usage, others = answer.usage, answer.usage_of_repairs
         finally:
             budgets = self.services.budgets
-            await budgets.add(request.where, request.model, usage, others, batched=batched, key=key)
+            await budgets.add(request.where, request.model, usage, others, key=key)
             if reply.hosted_calls:
                 names = [call.name for call in reply.hosted_calls]
                 await budgets.add_hosted(request.where, request.model, names, key)

@@ -30,7 +30,6 @@ class Spending:
         usage: Usage,
         others: Mapping[str, Usage] | None = None,
         *,
-        batched: bool = False,
         key: Sequence[object] = (),
         estimated: bool = False,
     ) -> None:

@@ -27,8 +27,9 @@ class Price(BaseModel):
     """USD for a million tokens.
 
     `cached_input` is the price of input that the provider read from its cache, `cache_write` of input that it wrote to its
-    cache; None: the price of other input. `batch` is the part of these prices that a request in a batch costs. A tool that a
-    provider runs has a price as `provider:NAME`, of its `calls`.
+    cache; None: the price of other input. `batch` is the part of these prices that a request in a batch costs, `tiers` the
+    part, or the multiple, at each of the provider's other service tiers. A tool that a provider runs has a price as
+    `provider:NAME`, of its `calls`.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -38,20 +39,23 @@ class Price(BaseModel):
     cached_input: _Usd | None = optional_field()
     cache_write: _Usd | None = optional_field()
     batch: _Usd = optional_field(0.5)
+    tiers: dict[str, _Usd] = optional_field({})
     calls: _Usd | None = optional_field()
     """USD for a thousand calls, of a tool that a provider runs."""
 
-    def of(self, usage: Usage, *, batched: bool = False) -> float:
-        """USD for a usage. Cached tokens are part of the input, reasoning tokens of the output.
-
-        `batched`: whether it is of a request in a batch.
+    def of(self, usage: Usage) -> float | None:
+        """USD for a usage, at its tier; None: its price is not known. Cached tokens are part of the input, reasoning tokens
+        of the output.
         """
+        part = {"": 1.0, "batch": self.batch, **self.tiers}.get(usage.tier)
+        if part is None:
+            return None
         cached = min(usage.cached_input_tokens, usage.input_tokens)
         written = min(usage.cache_write_tokens, usage.input_tokens - cached)
         cost = (usage.input_tokens - cached - written) * self.input + usage.output_tokens * self.output
         cost += cached * (self.input if self.cached_input is None else self.cached_input)
         cost += written * (self.input if self.cache_write is None else self.cache_write)
-        return round_usd(cost / PER * (self.batch if batched else 1))
+        return round_usd(cost / PER * part)
 
 
 class _Table(BaseModel):
@@ -98,25 +102,32 @@ class Prices:
 
 
 def cost_of(
-    prices: Mapping[str, Price],
-    model: str,
-    usage: Usage,
-    others: Mapping[str, Usage] | None = None,
-    *,
-    batched: bool = False,
+    prices: Mapping[str, Price], model: str, usage: Usage, others: Mapping[str, Usage] | None = None
 ) -> float | None:
     """The cost of a model call in USD; None if a price is unknown.
 
-    `others`: the part of `usage` that other models used, by model. `batched`: whether `model` was called in a batch.
+    `others`: the part of `usage` that other models used, by model.
     """
-    own, cost = usage, 0.0
-    for other, used in (others or {}).items():
-        price, own = prices.get(other), own - used
-        if price is None:
+    own, total = usage, 0.0
+    for name, used in (others or {}).items():
+        own, price = own - used, prices.get(name)
+        cost = price.of(used) if price else None
+        if cost is None:
             return None
-        cost += price.of(used)
+        total += cost
     price = prices.get(model)
-    return None if price is None else cost + price.of(own, batched=batched)
+    cost = price.of(own) if price else None
+    return None if cost is None else total + cost
+
+
+def counted_cost(
+    prices: Mapping[str, Price], model: str, usage: Usage, others: Mapping[str, Usage] | None = None
+) -> float:
+    """The USD of a model call that limits count: as `cost_of`, but at a tier of unknown price those of the standard one."""
+    cost = cost_of(prices, model, usage, others)
+    if cost is None:
+        cost = cost_of(prices, model, usage.model_copy(update={"tier": ""}), others)
+    return cost or 0.0
 
 
 def cost_of_hosted(price_of: Callable[[str], Price | None], model: str, names: Iterable[str]) -> float:

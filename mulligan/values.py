@@ -157,12 +157,15 @@ class Usage(BaseModel):
     """Output tokens that the model used to reason."""
     cache_write_tokens: int = optional_field(0)
     """Input tokens that were written to the provider's cache; some models have a price for them."""
+    tier: str = optional_field("")
+    """The service tier at whose prices the provider answered: `flex`, `priority`, `batch` …; "": its standard one. A sum has
+    that of its first part, a run's total none."""
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(**{name: getattr(self, name) + getattr(other, name) for name in Usage.model_fields})
+        return Usage(tier=self.tier, **{name: getattr(self, name) + getattr(other, name) for name in COUNTS})
 
     def __sub__(self, part: Usage) -> Usage:
-        return Usage(**{name: getattr(self, name) - getattr(part, name) for name in Usage.model_fields})
+        return Usage(tier=self.tier, **{name: getattr(self, name) - getattr(part, name) for name in COUNTS})
 
     @property
     def total_tokens(self) -> int:
@@ -170,6 +173,8 @@ class Usage(BaseModel):
         return self.input_tokens + self.output_tokens
 
 
+COUNTS = tuple(name for name in Usage.model_fields if name != "tier")
+"""The fields of a usage that are numbers of tokens."""
 Status = Literal[
     "completed", "max_steps", "max_repeats", "max_tokens", "max_cost", "max_history", "stopped", "truncated", "refused",
     "diverged",

@@ -8,7 +8,7 @@ from typing import cast
 
 from pydantic import BaseModel, JsonValue
 
-from mulligan.prices import cost_of, cost_of_hosted, round_usd
+from mulligan.prices import cost_of, cost_of_hosted, counted_cost, round_usd
 from mulligan.run_input import RunInput
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import Consumption, RunResult, Spent, Status, Usage
@@ -159,29 +159,30 @@ class Turn(BaseModel):
         if self.facts.max_repeats is not None:
             self.repeats = {key: self.repeats.get(key, 0) + 1 for key in failed}
 
-    def add_usage(self, usage: Usage, cost: float | None) -> None:
-        """Add tokens and their cost in USD; None if a price is unknown."""
+    def add_usage(self, usage: Usage, cost: float | None, counted: float = 0.0) -> None:
+        """Add tokens and their cost in USD; None if a price is unknown: then `max_cost` counts `counted`."""
         result = self.result
         result.usage = result.usage + usage
-        self.spent = round_usd(self.spent + (cost or 0.0))
+        self.spent = round_usd(self.spent + (counted if cost is None else cost))
         result.cost = None if cost is None or result.cost is None else self.spent
 
-    def cost_of(
-        self, model: str, usage: Usage, others: Mapping[str, Usage] | None = None, *, batched: bool = False
-    ) -> float | None:
+    def cost_of(self, model: str, usage: Usage, others: Mapping[str, Usage] | None = None) -> float | None:
         """The cost of a model call in USD, at the prices that were pinned when the turn opened; None if one is unknown.
 
-        `others`: the part of `usage` that other models used, by model. `batched`: whether it was called in a batch.
+        `others`: the part of `usage` that other models used, by model.
         """
-        return cost_of(self.facts.prices, model, usage, others, batched=batched)
+        return cost_of(self.facts.prices, model, usage, others)
 
     def add_answer(self, answer: ModelAnswer) -> None:
         """Count a step and the tokens of its answer."""
         self.result.steps += 1
-        cost = self.cost_of(self.model, answer.usage, answer.usage_of_repairs, batched=answer.batched)
+        cost = self.cost_of(self.model, answer.usage, answer.usage_of_repairs)
         if cost is not None and answer.hosted_calls:
             cost += cost_of_hosted(self.facts.prices.get, self.model, [call.name for call in answer.hosted_calls])
-        self.add_usage(answer.usage, cost)
+        counted = 0.0
+        if cost is None:
+            counted = counted_cost(self.facts.prices, self.model, answer.usage, answer.usage_of_repairs)
+        self.add_usage(answer.usage, cost, counted)
 
     def take_output(self, answer: ModelAnswer, record: StepRecord) -> bool:
         """Set the result's output from an answer. Returns whether the answer is a final one.

@@ -92,7 +92,8 @@ class UserFunctions:
             arguments, usage = await ask_model_to_repair(
                 fixer, invalid, self.services, self.request, call_id=call.id, limit=self._seconds_left(fixer.timeout)
             )
-        self.usage_by_model[fixer.model] = self.usage_by_model.get(fixer.model, Usage()) + usage
+        before = self.usage_by_model.get(fixer.model)
+        self.usage_by_model[fixer.model] = usage if before is None else before + usage
         return arguments
 
     def _seconds_left(self, limit: float) -> float:

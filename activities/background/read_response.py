@@ -19,7 +19,7 @@ from mulligan.activities.agent_not_served import served_agent
 from mulligan.activities.background.background_text import BackgroundText, ReadText
 from mulligan.activities.heartbeat import Heartbeat, attempt_was_abandoned, heartbeating
 from mulligan.activities.model_attempt import ModelAttempt
-from mulligan.activities.models._responses_assembler import usage_of
+from mulligan.activities.models._openai_usage import openai_usage
 from mulligan.activities.models.call_provider import record_reply
 from mulligan.activities.models.checked_reply import checked_id
 from mulligan.activities.models.estimated_usage import estimated_input, tokens_of
@@ -244,7 +244,7 @@ class BackgroundResponseActivities:
 
     async def _count(self, request: EndResponse, response: dict[str, Any]) -> None:
         """Add the cost of a response that nobody reads to the tenant's budget: as the provider counts it, or by estimate."""
-        usage = usage_of(response.get("usage"))
+        usage = openai_usage(response)
         if not usage.total_tokens:
             usage = Usage(input_tokens=request.input_tokens, output_tokens=tokens_of(request.written))
         budgets = self.services.budgets

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from temporalio import activity
@@ -136,7 +136,8 @@ class BatchCallActivities:
                 except Exception as error:  # noqa: BLE001 - an endpoint's faulty answers have many forms
                     return _failed(error)
                 key = (request.step, request.fallback, request.number)
-                answer = await attempt.take_answer(agent, definition, reply, conversation, batched=True, key=key)
+                reply = replace(reply, usage=reply.usage.model_copy(update={"tier": "batch"}))
+                answer = await attempt.take_answer(agent, definition, reply, conversation, key=key)
                 return BatchOutcome(answer=answer)
 
     def _reply(

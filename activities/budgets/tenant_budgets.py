@@ -22,7 +22,7 @@ from mulligan.activities.models.protocol import Request
 from mulligan.activities.spending import Spending, attempt_key
 from mulligan.client.budget_file import BudgetFile
 from mulligan.client.worker_versions import unpinned
-from mulligan.prices import Prices, cost_of, cost_of_hosted
+from mulligan.prices import Prices, cost_of_hosted, counted_cost
 from mulligan.values import Usage
 from mulligan.wire.budgets import (
     ADD_COST,
@@ -100,7 +100,6 @@ class TenantBudgets(Spending):
         usage: Usage,
         others: Mapping[str, Usage] | None = None,
         *,
-        batched: bool = False,
         key: Sequence[object] = (),
         estimated: bool = False,
     ) -> None:
@@ -114,7 +113,6 @@ class TenantBudgets(Spending):
             model: `provider:NAME`.
             usage: All tokens.
             others: The part of `usage` that other models used, by model.
-            batched: Whether the model was called in a batch.
             key: What identifies the call, beside the run; the activity's attempt if it is empty.
             estimated: Whether the answer never became whole.
         """
@@ -122,7 +120,7 @@ class TenantBudgets(Spending):
         if tenant is None or not self.is_limited(tenant):
             return
         prices = self._prices.of_all([model, *(others or {})])
-        if cost := cost_of(prices, model, usage, others, batched=batched):
+        if cost := counted_cost(prices, model, usage, others):
             digest = _digest(context, *(key or attempt_key()))
             await self._add(tenant, Cost(usd=cost, key=digest, estimated=estimated))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from mulligan.activities.models._hosted_work import LEFT_OUT, HostedWork, citation
+from mulligan.activities.models._hosted_work import LEFT_OUT, HostedWork, citation, objects, texts_in
 from mulligan.activities.models._json_fields import as_text
 from mulligan.values import Citation
 
@@ -19,7 +19,6 @@ _WRITTEN = ("text", "thinking", "redacted_thinking", "tool_use")
 _NOT_SENDABLE = ("tool_use", "tool_result", LEFT_OUT, CONTAINER)
 """Blocks that are sent in another way, or that no answer has: a client may have written what is in `provider_data`."""
 _FOUND_FIELDS = ("title", "url", "text", "data", "stdout", "stderr", "content", "tool_name", "error_code")
-FOUND_DEPTH = 8
 
 
 def is_plain_text(block: Mapping[str, Any]) -> bool:
@@ -50,7 +49,7 @@ def sent_block(place: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def container_of(layout: Any) -> tuple[str, str] | None:
     """The id of the container that an answer names, and until when it can be used (ISO 8601, or "")."""
-    for place in reversed(_objects(layout)):
+    for place in reversed(objects(layout)):
         if place.get("type") == CONTAINER and isinstance(place.get("id"), str):
             return place["id"], as_text(place.get("expires_at"))
     return None
@@ -66,7 +65,7 @@ def citations_of(block: Mapping[str, Any], start: int, length: int) -> list[Cita
     """
     end = start + len(as_text(block.get("text")))
     found = []
-    for each in _objects(block.get("citations")):
+    for each in objects(block.get("citations")):
         url = each.get("url") or each.get("source")
         title = each.get("title") or each.get("document_title")
         found.append(citation(url, title, each.get("cited_text"), start, end, length=length))
@@ -75,7 +74,7 @@ def citations_of(block: Mapping[str, Any], start: int, length: int) -> list[Cita
 
 def hosted_work(layout: Any) -> Iterator[HostedWork]:
     """What the provider did, by the blocks of an answer or the places of its layout."""
-    blocks = _objects(layout)
+    blocks = objects(layout)
     results = {as_text(block["tool_use_id"]): block for block in blocks if block.get("tool_use_id")}
     for block in blocks:
         kind = as_text(block.get("type"))
@@ -87,7 +86,7 @@ def hosted_work(layout: Any) -> Iterator[HostedWork]:
             name=as_text(block.get("name")) or kind,
             arguments=block.get("input"),
             status=_status(result),
-            found="\n".join(_texts((result or {}).get("content"), 0)),
+            found="\n".join(texts_in((result or {}).get("content"), _FOUND_FIELDS)),
         )
 
 
@@ -101,27 +100,6 @@ def _status(result: Mapping[str, Any] | None) -> str:
 
 def cited_sources(layout: Any) -> Iterator[tuple[str, str]]:
     """The title and the address of each source that the texts of a layout cite."""
-    for block in _objects(layout):
+    for block in objects(layout):
         for each in citations_of(block, 0, 0):
             yield each.title, each.url
-
-
-def _texts(value: Any, depth: int) -> Iterator[str]:
-    """The texts in a result, a line for each object; what is encrypted is left out."""
-    if depth > FOUND_DEPTH:
-        return
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, list):
-        for each in value:
-            yield from _texts(each, depth + 1)
-    elif isinstance(value, dict):
-        line = [value[name] for name in _FOUND_FIELDS if isinstance(value.get(name), str) and value[name]]
-        yield from [" ".join(line)] if line and value.get("type") != "base64" else []
-        for each in value.values():
-            if isinstance(each, dict | list):
-                yield from _texts(each, depth + 1)
-
-
-def _objects(value: object) -> list[dict[str, Any]]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from mulligan.activities.models._sdk_client import SdkClient
-from mulligan.endpoint import Endpoint
 from mulligan.errors import ModelRequestError
 from mulligan.schema.error_text import type_name
 
@@ -53,55 +52,24 @@ class AnthropicClient(SdkClient):
             return None
         return _data(stream._iter_events())
 
-    def _new_cloud_client(self, endpoint: Endpoint) -> Any:
-        from anthropic import AnthropicError, AsyncAnthropicBedrock, AsyncAnthropicVertex, DefaultAsyncHttpxClient
-
-        from mulligan.activities._answer_limit import event_hooks
-
-        key = endpoint.api_key()
-        if key == "":
-            raise self._no_key()
-        common: dict[str, Any] = {
-            "max_retries": 0,
-            "base_url": endpoint.base_url,
-            "http_client": DefaultAsyncHttpxClient(event_hooks=event_hooks(endpoint)),
-            "open_telemetry": False,
-        }
+    def _create(self, sdk: Any, options: dict[str, Any]) -> Any:
+        options["open_telemetry"] = False  # Mulligan writes the spans
+        endpoint, kind = self._endpoint, self._endpoint.kind if self._endpoint else None
         try:
-            if endpoint.kind == "bedrock":
-                client: Any = AsyncAnthropicBedrock(aws_region=endpoint.region, api_key=key, **common)
-            else:
-                client = AsyncAnthropicVertex(region=endpoint.region or "", project_id=endpoint.project or "", **common)
-        except (AnthropicError, ValueError, ImportError) as error:
-            raise ModelRequestError(f"The client of {endpoint.kind} cannot be created: {error}") from None
-        client._custom_headers = endpoint.resolved_headers()
-        return client
-
-    def _new_client(self) -> Any:
-        if self._endpoint is not None and self._endpoint.kind:
-            return self._new_cloud_client(self._endpoint)
-        from anthropic import AnthropicError, AsyncAnthropic, DefaultAsyncHttpxClient
-
-        from mulligan.activities._answer_limit import event_hooks
-
-        endpoint, key = self._endpoint, self._key()
-        base_url = endpoint.base_url.rstrip("/").removesuffix("/v1") if endpoint and endpoint.base_url else None
-        try:
-            # The package neither retries nor writes spans: Mulligan does.
-            client = AsyncAnthropic(
-                max_retries=0,
-                api_key=key,
-                base_url=base_url,
-                http_client=DefaultAsyncHttpxClient(event_hooks=event_hooks(endpoint)),
-                open_telemetry=False,
-            )
-        except (AnthropicError, ValueError) as error:
-            raise ModelRequestError(f"The client of the package anthropic cannot be created: {error}") from None
+            if endpoint is not None and kind == "bedrock":
+                options |= {"base_url": endpoint.base_url, "aws_region": endpoint.region}
+                return sdk.AsyncAnthropicBedrock(api_key=self._cloud_key(), **options)
+            if endpoint is not None and kind == "vertex":
+                self._cloud_key()
+                options |= {"base_url": endpoint.base_url, "region": endpoint.region or ""}
+                return sdk.AsyncAnthropicVertex(project_id=endpoint.project or "", **options)
+            url = endpoint.base_url.rstrip("/").removesuffix("/v1") if endpoint and endpoint.base_url else None
+            client = sdk.AsyncAnthropic(api_key=self._key(), base_url=url, **options)
+        except (sdk.AnthropicError, ValueError, ImportError) as error:
+            of = kind or "the package anthropic"
+            raise ModelRequestError(f"The client of {of} cannot be created: {error}") from None
         if not (client.api_key or client.auth_token or client.credentials):
             raise self._no_key()
-        if endpoint is not None:
-            # ANTHROPIC_CUSTOM_HEADERS are for the default endpoint, not for this one.
-            client._custom_headers = endpoint.resolved_headers()
         return client
 
 

@@ -6,14 +6,15 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from mulligan.activities.models._chat_fields import is_text_part, join_deltas
-from mulligan.activities.models._json_fields import as_text, token_count
+from mulligan.activities.models._json_fields import as_text
+from mulligan.activities.models._openai_usage import openai_usage
 from mulligan.activities.models._read_response import StreamAssembler, check_parts
 from mulligan.activities.models.protocol import Unavailable, Written
-from mulligan.values import Usage
 
 _TEXT_FIELDS = ("content", "refusal", "reasoning_content")
 _OWN_FIELDS = (*_TEXT_FIELDS, "role", "tool_calls", "function_call")
 _OF_CALL = ("id", "index", "type", "function")
+_TOP_LEVEL = ("id", "model", "usage", "service_tier", "error")
 
 
 class ChatAssembler(StreamAssembler):
@@ -42,9 +43,9 @@ class ChatAssembler(StreamAssembler):
 
     def add(self, event: dict[str, Any]) -> None:
         """Add a chunk."""
-        self._top_level |= {name: event[name] for name in ("id", "model", "usage", "error") if event.get(name)}
+        self._top_level |= {name: event[name] for name in _TOP_LEVEL if event.get(name)}
         if event.get("usage"):
-            self._written.usage = usage_of(event["usage"])
+            self._written.usage = openai_usage(self._top_level)
         choices = event.get("choices")
         for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, dict) and not choice.get("index"):
@@ -171,17 +172,6 @@ class _CallAssembler:
             return call
         function = {"name": self.name, "arguments": "".join(self._arguments), **self._function_fields}
         return {**call, "type": "function", "function": function}
-
-
-def usage_of(usage: object) -> Usage:
-    """The tokens that an endpoint has counted."""
-    return Usage(
-        input_tokens=token_count(usage, "prompt_tokens"),
-        output_tokens=token_count(usage, "completion_tokens"),
-        cached_input_tokens=token_count(usage, "prompt_tokens_details", "cached_tokens"),
-        reasoning_tokens=token_count(usage, "completion_tokens_details", "reasoning_tokens"),
-        cache_write_tokens=token_count(usage, "prompt_tokens_details", "cache_write_tokens"),
-    )
 
 
 def content_text(content: object) -> str:

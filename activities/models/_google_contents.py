@@ -12,7 +12,7 @@ from typing import Any
 
 from mulligan.activities.models._google_parts import sent_part
 from mulligan.activities.models._hosted_work import text_with_description
-from mulligan.activities.models._json_fields import to_json
+from mulligan.activities.models._json_fields import results_first, to_json
 from mulligan.activities.models._legal_calls import MAX_NAME_CHARS, legal_id, legal_name, legal_object
 from mulligan.content import Media, Text, media_of
 from mulligan.values import AssistantMessage, Message, ToolMessage, UserMessage
@@ -65,7 +65,7 @@ def merge(items: Sequence[str], *, signatures: str) -> list[str]:
     merged: list[list[str]] = []
     kinds: list[str] = []
     filler = to_json({"text": CONTINUE})
-    for item in _results_first(items):
+    for item in results_first(items, result=_USER + _RESULT, user=_USER):
         is_user = item.startswith(_USER)
         part = item[len(_USER if is_user else _MODEL) : -len(_END)]
         kind = "model" if not is_user else "results" if part.startswith(_RESULT) else "user"
@@ -118,21 +118,6 @@ def _result(message: ToolMessage) -> list[list[dict[str, Any]]]:
     media = [_media(part) for part in media_of(message.content)]
     heading = {"text": f"[From the result of {message.name}, call {legal_id(message.call_id)}:]"}
     return [result, [heading, *media]] if media else [result]
-
-
-def _results_first(items: Sequence[str]) -> list[str]:
-    """The items, with the images and files of a step's results after all of its results."""
-    ordered: list[str] = []
-    later: list[str] = []
-    for item in items:
-        if item.startswith(_USER) and not item.startswith(_USER + _RESULT):
-            later.append(item)
-            continue
-        if not item.startswith(_USER):
-            ordered += later
-            later = []
-        ordered.append(item)
-    return [*ordered, *later]
 
 
 def _answer(message: AssistantMessage, data_key: str) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from mulligan.activities.models._hosted_work import LEFT_OUT, HostedWork, citation
+from mulligan.activities.models._hosted_work import LEFT_OUT, HostedWork, citation, objects, texts_in
 from mulligan.activities.models._json_fields import as_text
 from mulligan.values import Citation
 
@@ -53,11 +53,11 @@ def citations_of(candidate: Mapping[str, Any], texts: list[str], places: Mapping
     """
     grounding = candidate.get("groundingMetadata")
     grounding = grounding if isinstance(grounding, dict) else {}
-    chunks = [_source(chunk) for chunk in _objects(grounding.get("groundingChunks"))]
+    chunks = [_source(chunk) for chunk in objects(grounding.get("groundingChunks"))]
     cited: set[int] = set()
     found = []
     length = sum(map(len, texts))
-    for support in _objects(grounding.get("groundingSupports")):
+    for support in objects(grounding.get("groundingSupports")):
         span = _span(support.get("segment"), texts, places)
         for index in support.get("groundingChunkIndices") or []:
             if isinstance(index, int) and 0 <= index < len(chunks):
@@ -66,7 +66,7 @@ def citations_of(candidate: Mapping[str, Any], texts: list[str], places: Mapping
     found += [citation(*chunk, length=length) for index, chunk in enumerate(chunks) if index not in cited]
     metadata = candidate.get("citationMetadata")
     for each in (
-        _objects(metadata.get("citations") or metadata.get("citationSources")) if isinstance(metadata, dict) else []
+        objects(metadata.get("citations") or metadata.get("citationSources")) if isinstance(metadata, dict) else []
     ):
         span = _span({"startIndex": each.get("startIndex"), "endIndex": each.get("endIndex")}, ["".join(texts)], {0: 0})
         found.append(citation(each.get("uri"), each.get("title"), None, *span, length=length))
@@ -100,10 +100,10 @@ def _span(segment: object, texts: list[str], places: Mapping[int, int]) -> tuple
 def hosted_work(layout: Any) -> Iterator[HostedWork]:
     """What the provider did, by the places of an answer's layout."""
     parts = [
-        place["part"] for place in _objects(layout) if place.get("type") == PART and isinstance(place.get("part"), dict)
+        place["part"] for place in objects(layout) if place.get("type") == PART and isinstance(place.get("part"), dict)
     ]
     yield from _work_in_parts(parts)
-    for place in _objects(layout):
+    for place in objects(layout):
         if place.get("type") == CANDIDATE:
             yield from _searches(place)
 
@@ -117,7 +117,7 @@ def _work_in_parts(parts: list[dict[str, Any]]) -> Iterator[HostedWork]:
         if isinstance(call := part.get("toolCall"), dict):
             response = responses.get(as_text(call.get("id")))
             status = "in_progress" if response is None else "completed"
-            found = "\n".join(_texts((response or {}).get("response"), 0))
+            found = "\n".join(texts_in((response or {}).get("response")))
             yield HostedWork(
                 as_text(call.get("id")), as_text(call.get("toolType")).lower(), call.get("args"), status, found
             )
@@ -137,28 +137,14 @@ def _searches(place: Mapping[str, Any]) -> Iterator[HostedWork]:
     for query in grounding.get("webSearchQueries") or []:
         yield HostedWork("", "google_search", {"query": query}, "completed", found)
     context = place.get("urlContextMetadata")
-    for each in _objects(context.get("urlMetadata")) if isinstance(context, dict) else []:
+    for each in objects(context.get("urlMetadata")) if isinstance(context, dict) else []:
         status = "completed" if as_text(each.get("urlRetrievalStatus")).endswith("SUCCESS") else "failed"
         yield HostedWork("", "url_context", {"url": each.get("retrievedUrl")}, status)
 
 
 def cited_sources(layout: Any) -> Iterator[tuple[str, str]]:
     """The title and the address of each source that an answer names."""
-    for place in _objects(layout):
+    for place in objects(layout):
         if place.get("type") == CANDIDATE:
             for each in citations_of(place, [], {}):
                 yield each.title, each.url
-
-
-def _texts(value: Any, depth: int) -> Iterator[str]:
-    if depth > 8:
-        return
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from _texts(each, depth + 1)
-
-
-def _objects(value: object) -> list[dict[str, Any]]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []

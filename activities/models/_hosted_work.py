@@ -6,7 +6,7 @@ model of another provider, which cannot read the items.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -18,6 +18,7 @@ from mulligan.values import AssistantMessage, Citation, HostedCall, well_formed
 MOST_CALLS, MOST_CITATIONS = 100, 100
 """Of one answer."""
 ID_CHARS, NAME_CHARS, URL_CHARS, ARGUMENTS_CHARS, CITED_CHARS = 200, 200, 1_000, 1_000, 500
+FOUND_DEPTH = 8
 FOUND_CHARS = 4_000
 """Characters of what one call has found, in a description."""
 DESCRIPTION_CHARS = 20_000
@@ -59,6 +60,35 @@ class HostedWork:
         call = self.call
         said = f"[Carried out by a model's provider: {call.name}({call.arguments}), {call.status}"
         return f"{said}. It found:\n{cut_text(self.found, FOUND_CHARS)}]" if self.found.strip() else f"{said}]"
+
+
+def objects(value: object) -> list[dict[str, Any]]:
+    """The objects in a list; none if it is no list."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def texts_in(value: Any, fields: Sequence[str] = (), *, longest: int | None = None, depth: int = 0) -> Iterator[str]:
+    """The texts in what a call has found, in their order.
+
+    Args:
+        value: What it has found.
+        fields: Those of an object that are a line of text together; none: each text of an object is one.
+        longest: Characters of a text outside of these fields; None: no limit. A longer one is no text for people.
+        depth: How deep the value is within what the call has found.
+    """
+    if depth > FOUND_DEPTH:
+        return
+    if isinstance(value, str):
+        yield from [value] if longest is None or len(value) <= longest else []
+    elif isinstance(value, list):
+        for each in value:
+            yield from texts_in(each, fields, longest=longest, depth=depth + 1)
+    elif isinstance(value, dict):
+        line = [value[name] for name in fields if isinstance(value.get(name), str) and value[name]]
+        yield from [" ".join(line)] if line and value.get("type") != "base64" else []
+        for each in value.values():
+            if not fields or isinstance(each, dict | list):
+                yield from texts_in(each, fields, longest=longest, depth=depth + 1)
 
 
 def hosted_calls(work: Iterable[HostedWork]) -> list[HostedCall]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from typing import Any
 
 from mulligan.activities.models.protocol import FinishReason
@@ -56,6 +56,28 @@ def shorten_layout(layout: list[Any], texts: int, *, text: str, call: str) -> li
     while layout and layout[-1] == {"type": call}:
         layout.pop()
     return layout[:-1] if layout and layout[-1] == {"type": text} else layout
+
+
+def results_first(items: Sequence[str], *, result: str, user: str) -> list[str]:
+    """The items, with the images and files of a step's results after all of its results: none may stand between those.
+
+    Args:
+        items: The items of a conversation, as JSON.
+        result: How that of a result begins.
+        user: How that of a user begins; a result's may begin so, too.
+    """
+    ordered: list[str] = []
+    later: list[str] = []
+    for item in items:
+        is_result = item.startswith(result)
+        if item.startswith(user) and not is_result:
+            later.append(item)
+            continue
+        if not is_result:
+            ordered += later
+            later = []
+        ordered.append(item)
+    return [*ordered, *later]
 
 
 def token_count(usage: object, *path: str) -> int:

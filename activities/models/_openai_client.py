@@ -59,58 +59,33 @@ class OpenAIClient(SdkClient):
         """What is known of the labels that the endpoint accepts: at first only that OpenAI's own does."""
         return AcceptedLabels(is_own=self._endpoint is None)
 
-    def _new_azure_client(self, endpoint: Endpoint) -> Any:
-        """Create the client of Azure: for its API of version 1 the ordinary one, otherwise the one that knows its paths."""
-        from openai import AsyncAzureOpenAI, AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
-
-        from mulligan.activities._answer_limit import event_hooks
-
-        key = endpoint.api_key()
-        if key == "":
-            raise self._no_key()
-        token, address = key or _entra_token(), (endpoint.base_url or "").rstrip("/")
-        common: dict[str, Any] = {
-            "max_retries": 0,
-            "http_client": DefaultAsyncHttpxClient(event_hooks=event_hooks(endpoint)),
-        }
+    def _create(self, sdk: Any, options: dict[str, Any]) -> Any:
+        endpoint = self._endpoint
         try:
-            if endpoint.api_version is None:
-                client: Any = AsyncOpenAI(api_key=token, base_url=address, **common)
+            if endpoint is not None and endpoint.kind == "azure":
+                client = self._create_for_azure(sdk, endpoint, options)
             else:
-                login = {"api_key": key} if key else {"azure_ad_token_provider": token}
-                address = address.removesuffix("/openai")
-                client = AsyncAzureOpenAI(azure_endpoint=address, api_version=endpoint.api_version, **login, **common)
-        except OpenAIError as error:
-            raise ModelRequestError(f"The client of Azure cannot be created: {error}") from None
-        client.organization = client.project = None
-        client._custom_headers = endpoint.resolved_headers()
-        return client
-
-    def _new_client(self) -> Any:
-        if self._endpoint is not None and self._endpoint.kind == "azure":
-            return self._new_azure_client(self._endpoint)
-        from openai import AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
-
-        from mulligan.activities._answer_limit import event_hooks
-
-        endpoint, key = self._endpoint, self._key()
-        try:
-            # The package does not retry: Temporal's retries survive the worker, take no slot meanwhile, and are visible.
-            client = AsyncOpenAI(
-                max_retries=0,
-                api_key=key,
-                base_url=endpoint.base_url if endpoint else None,
-                http_client=DefaultAsyncHttpxClient(event_hooks=event_hooks(endpoint)),
-            )
-        except OpenAIError:
+                url = endpoint.base_url if endpoint else None
+                client = sdk.AsyncOpenAI(api_key=self._key(), base_url=url, **options)
+        except sdk.OpenAIError as error:
+            if endpoint is not None and endpoint.kind == "azure":
+                raise ModelRequestError(f"The client of Azure cannot be created: {error}") from None
             raise self._no_key() from None
-        if not client.api_key:  # an admin key alone satisfies the package, and no endpoint of models accepts it
-            raise self._no_key()
         if endpoint is not None:
-            # The variables of the default endpoint (OPENAI_ORG_ID, OPENAI_CUSTOM_HEADERS) are not for this one.
-            client.organization = client.project = None
-            client._custom_headers = endpoint.resolved_headers()
+            client.organization = client.project = None  # OPENAI_ORG_ID is of the default endpoint
+        elif not client.api_key:  # an admin key alone satisfies the package, and no endpoint of models accepts it
+            raise self._no_key()
         return client
+
+    def _create_for_azure(self, sdk: Any, endpoint: Endpoint, options: dict[str, Any]) -> Any:
+        """Create the client of Azure: for its API of version 1 the ordinary one, otherwise the one that knows its paths."""
+        key, address = self._cloud_key(), (endpoint.base_url or "").rstrip("/")
+        token = key or _entra_token()
+        if endpoint.api_version is None:
+            return sdk.AsyncOpenAI(api_key=token, base_url=address, **options)
+        login = {"api_key": key} if key else {"azure_ad_token_provider": token}
+        address = address.removesuffix("/openai")
+        return sdk.AsyncAzureOpenAI(azure_endpoint=address, api_version=endpoint.api_version, **login, **options)
 
 
 def _entra_token() -> Any:

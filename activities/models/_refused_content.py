@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from mulligan.activities.models import _refusals
 from mulligan.activities.models._json_fields import to_json
-from mulligan.activities.models.protocol import Unavailable
+from mulligan.activities.models.protocol import Request, Unavailable
 from mulligan.errors import ModelRequestError
 
+T = TypeVar("T")
 _KINDS = {"image_url": "image", "input_image": "image", "input_audio": "audio", "file": "file", "input_file": "file"}
 """The types of parts in both of OpenAI's APIs, and what they are."""
 
@@ -24,6 +26,26 @@ class RefusedContent:
     def of(self, model: str) -> frozenset[str]:
         """The kinds that the model has refused: `image`, `audio`, `file`."""
         return self._refused.get(model, frozenset())
+
+    def without(self, request: Request) -> Request:
+        """The request with descriptions of what its model has refused."""
+        refused = self.of(request.model)
+        return replace(request, items=without_content(request.items, refused)) if refused else request
+
+    async def send(self, request: Request, send: Callable[[Request], Awaitable[T]]) -> T:
+        """Send a request without what its model has refused; where it refuses some of the rest, again without that.
+
+        Args:
+            request: The request.
+            send: Sends it, or raises ModelRequestError or Unavailable.
+        """
+        request = self.without(request)
+        try:
+            return await send(request)
+        except (ModelRequestError, Unavailable) as error:
+            if not (refused := self.learn(request.model, request.items, error)):
+                raise
+        return await send(replace(request, items=without_content(request.items, refused)))
 
     def learn(self, model: str, items: Sequence[str], error: ModelRequestError | Unavailable) -> frozenset[str]:
         """The kinds that the error refuses, of those in the items; empty if it is about something else.

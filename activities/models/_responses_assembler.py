@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from mulligan.activities.models._json_fields import as_text, token_count
+from mulligan.activities.models._json_fields import as_text
+from mulligan.activities.models._openai_usage import openai_usage
 from mulligan.activities.models._read_response import StreamAssembler, check_parts
 from mulligan.activities.models.protocol import Unavailable, Written
-from mulligan.values import Usage
 
 TEXT_EVENTS = ("response.output_text.delta", "response.refusal.delta")
 ARGUMENTS_EVENT = "response.function_call_arguments.delta"
@@ -50,7 +50,7 @@ class ResponsesAssembler(StreamAssembler):
             check_parts(len(self._items))
         elif kind in FINAL_EVENTS and isinstance(response := event.get("response"), dict):
             self._response = response
-            self._written.usage = usage_of(response.get("usage"))
+            self._written.usage = openai_usage(response)
         elif kind == "error" or (kind is None and event.get("error")):
             self._response = {"error": event.get("error") or event}
 
@@ -68,14 +68,3 @@ class ResponsesAssembler(StreamAssembler):
             )
             return {**self._response, "output": [item for _, item in items]}
         return self._response
-
-
-def usage_of(usage: object) -> Usage:
-    """The tokens that an endpoint has counted."""
-    return Usage(
-        input_tokens=token_count(usage, "input_tokens"),
-        output_tokens=token_count(usage, "output_tokens"),
-        cached_input_tokens=token_count(usage, "input_tokens_details", "cached_tokens"),
-        reasoning_tokens=token_count(usage, "output_tokens_details", "reasoning_tokens"),
-        cache_write_tokens=token_count(usage, "input_tokens_details", "cache_write_tokens"),
-    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from mulligan.activities.models._hosted_work import LEFT_OUT, HostedWork, citation
+from mulligan.activities.models._hosted_work import LEFT_OUT, HostedWork, citation, objects, texts_in
 from mulligan.activities.models._json_fields import as_text
 from mulligan.values import Citation
 
@@ -24,6 +24,7 @@ _NOT_SENDABLE = ("item_reference", "function_call_output", "reasoning", LEFT_OUT
 _NOT_CALLS = frozenset({"message", "reasoning", "compaction", "additional_tools", "mcp_list_tools", "function_call"})
 _OWN_FIELDS = frozenset({"id", "type", "status", "call_id", "created_by", "fingerprint", "namespace", "caller"})
 _RESULT_FIELDS = frozenset({"results", "result", "outputs", "output", "sources", "error", "encrypted_content"})
+_FOUND_FIELDS = ("filename", "title", "url", "text", "content", "logs", "output", "stdout", "stderr", "message")
 _INCLUDES = {
     "web_search": "web_search_call.action.sources",
     "file_search": "file_search_call.results",
@@ -145,9 +146,9 @@ def _citation(annotation: Mapping[str, Any], start: int, end: int, length: int) 
 def hosted_work(layout: Any) -> Iterator[HostedWork]:
     """What the provider did, by the items of an answer or the places of its layout."""
     outputs = {
-        (as_text(item.get("type")), as_text(item.get("call_id") or item.get("id"))): item for item in _objects(layout)
+        (as_text(item.get("type")), as_text(item.get("call_id") or item.get("id"))): item for item in objects(layout)
     }
-    for item in _objects(layout):
+    for item in objects(layout):
         kind = as_text(item.get("type"))
         if kind in _NOT_CALLS or not kind or kind.endswith(("_output", "_response")) or kind == LEFT_OUT:
             continue
@@ -164,7 +165,7 @@ def hosted_work(layout: Any) -> Iterator[HostedWork]:
 
 def cited_sources(layout: Any) -> Iterator[tuple[str, str]]:
     """The title and the address of each source that the messages of a layout cite."""
-    for item in _objects(layout):
+    for item in objects(layout):
         if item.get("type") == "message":
             for each in citations_in(item.get("content"), 0, 0):
                 yield each.title, each.url
@@ -186,25 +187,5 @@ def _found(values: Sequence[Any], output: Mapping[str, Any]) -> Iterator[str]:
     """The texts in what a call has found, in their order; bytes and encrypted content are left out."""
     action, *results = values
     sources = action.get("sources") if isinstance(action, dict) else None
-    yield from _texts([sources, *results, output.get("output"), output.get("result")], 0)
-
-
-def _texts(value: Any, depth: int) -> Iterator[str]:
-    if depth > 8:
-        return
-    if isinstance(value, str) and len(value) <= 100_000:
-        yield value
-    elif isinstance(value, list):
-        for each in value:
-            yield from _texts(each, depth + 1)
-    elif isinstance(value, dict):
-        names = ("filename", "title", "url", "text", "content", "logs", "output", "stdout", "stderr", "message")
-        line = [value[name] for name in names if isinstance(value.get(name), str) and value[name]]
-        yield from [" ".join(line)] if line else []
-        for each in value.values():
-            if isinstance(each, dict | list):
-                yield from _texts(each, depth + 1)
-
-
-def _objects(value: object) -> list[dict[str, Any]]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+    found = [sources, *results, output.get("output"), output.get("result")]
+    yield from texts_in(found, _FOUND_FIELDS, longest=100_000)

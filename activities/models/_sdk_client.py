@@ -321,21 +321,43 @@ class SdkClient:
         Raises:
             ModelRequestError: the endpoint's variable is not set.
         """
-        key = self._endpoint.api_key() if self._endpoint else None
-        if key == "":
-            raise self._no_key()
+        key = self._cloud_key()
         return PLACEHOLDER_KEY if self._endpoint is not None and key is None else key
 
     def _no_key(self) -> ModelRequestError:
         return ModelRequestError(NO_KEY.format(key=self.key_variable))
 
     def _new_client(self) -> Any:
-        """Create the package's client for the endpoint, without retries.
+        """Create the package's client for the endpoint.
 
         Raises:
-            ModelRequestError: there is no key.
+            ModelRequestError: there is no key, or the client cannot be created.
         """
+        from mulligan.activities._answer_limit import event_hooks
+
+        sdk, endpoint = importlib.import_module(self.package), self._endpoint
+        http_client = sdk.DefaultAsyncHttpxClient(event_hooks=event_hooks(endpoint))
+        # The package does not retry: Temporal's retries survive the worker, take no slot meanwhile, and are visible.
+        client = self._create(sdk, {"max_retries": 0, "http_client": http_client})
+        if endpoint is not None:
+            # The variables of the default endpoint (OPENAI_CUSTOM_HEADERS) are not for this one.
+            client._custom_headers = endpoint.resolved_headers()
+        return client
+
+    def _create(self, sdk: Any, options: dict[str, Any]) -> Any:
+        """Create the client of a package, with options that all have."""
         raise NotImplementedError
+
+    def _cloud_key(self) -> str | None:
+        """The key of an endpoint of a cloud; None: the environment has a login.
+
+        Raises:
+            ModelRequestError: the endpoint's variable is not set.
+        """
+        key = self._endpoint.api_key() if self._endpoint else None
+        if key == "":
+            raise self._no_key()
+        return key
 
     def _error_of(self, error: Any) -> ModelRequestError | Unavailable:
         """Our error for an `APIError` of the package."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable, Sequence
 from itertools import groupby
 
 from mulligan.activities.heartbeat import Heartbeat
 from mulligan.client.live_pace import LivePace
-from mulligan.values import well_formed
+from mulligan.values import ToolCall, well_formed
 from mulligan.wire.event_types import LIVE_TEXT, PART_GAP, LiveCall, LivePart, LiveText, TextCursor
 
 FIRST_AFTER = 0.2
@@ -30,6 +31,8 @@ class LiveTextHeartbeats:
         step: The step's number.
         attempt: The attempt of the model call.
         sent: What was sent before, if this continues it: text alone.
+        describe: Says what is known of the last of some calls, when the first heartbeat with it is sent: most answers are
+            complete before that.
     """
 
     def __init__(
@@ -40,12 +43,14 @@ class LiveTextHeartbeats:
         step: int,
         attempt: int,
         sent: LiveText | None = None,
+        describe: Callable[[Sequence[ToolCall]], LiveCall] | None = None,
     ) -> None:
         self._heartbeat = heartbeat
         self._pace = pace
         self._conversation = conversation
         self._step = step
         self._attempt = attempt
+        self._describe = describe
         self._unsent: list[tuple[int | None, str]] = []
         """Pieces, each with the index of its call; None: text."""
         self._tail = sent.text if sent else ""
@@ -54,6 +59,8 @@ class LiveTextHeartbeats:
         self.cursor: TextCursor | None = None
         """Sent with the text: where the stream of a background response continues after what was written."""
         self._timer: asyncio.TimerHandle | None = None
+        self._begun: list[tuple[str, str]] = []
+        """The id and the name of each call, as they were when it began."""
         self._calls: dict[int, LiveCall] = {}
         self._parts: list[LivePart] = []
         self._index: int | None = None
@@ -65,15 +72,12 @@ class LiveTextHeartbeats:
         """Add a piece of text. On the event loop only."""
         self._add(None, piece)
 
-    def write_call(self, call: LiveCall, piece: str) -> None:
-        """Add a piece of a call's arguments, which is empty where the call begins. On the event loop only.
-
-        Args:
-            call: What is known of the call. The first time counts.
-            piece: What follows the pieces before.
-        """
-        self._calls.setdefault(call.index, call)
-        self._add(call.index, piece)
+    def write_call(self, index: int, call_id: str, name: str, piece: str) -> None:
+        """Add a piece of the arguments of a known call, or of the next one: see `OnCall`. On the event loop only."""
+        if index == len(self._begun) < MOST_PARTS:
+            self._begun.append((call_id, name))
+        if index < len(self._begun):
+            self._add(index, piece)
 
     def flush(self) -> None:
         """Send what was not sent yet."""
@@ -116,10 +120,16 @@ class LiveTextHeartbeats:
             return False
         self._tail += PART_GAP
         self.length += len(PART_GAP)
-        call = None if index is None else self._calls[index]
+        call = None if index is None else self._calls.get(index) or self._known(index)
         self._parts.append(LivePart(at=self.length, start=self._lengths[index], call=call))
         self._index = index
         return True
+
+    def _known(self, index: int) -> LiveCall:
+        assert self._describe is not None
+        begun = [ToolCall(id=call_id, name=name, arguments="") for call_id, name in self._begun[: index + 1]]
+        call = self._calls[index] = self._describe(begun)
+        return call
 
     def _append(self, text: str) -> None:
         self._tail = (self._tail + text).encode()[-MAX_BYTES:].decode(errors="ignore")

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import JsonValue
 
 from mulligan.activities.models import _refusals
-from mulligan.activities.models._chat_assembler import ChatAssembler, content_text, usage_of
+from mulligan.activities.models._chat_assembler import ChatAssembler, content_text
 from mulligan.activities.models._chat_fields import (
     citations_of,
     extra_fields,
@@ -24,12 +23,13 @@ from mulligan.activities.models._chat_fields import (
 )
 from mulligan.activities.models._hosted_work import hosted_calls, text_with_description
 from mulligan.activities.models._http_errors import error_of_status, has_permanent_code
-from mulligan.activities.models._json_fields import as_text, finish_reason, to_json
+from mulligan.activities.models._json_fields import as_text, finish_reason, results_first, to_json
 from mulligan.activities.models._legal_calls import legal_arguments, legal_id, legal_name
 from mulligan.activities.models._openai_batches import OpenAIBatches
 from mulligan.activities.models._openai_client import OpenAIClient, json_schema_format, settings_of
+from mulligan.activities.models._openai_usage import openai_usage
 from mulligan.activities.models._read_response import wrong_types_are_unavailable
-from mulligan.activities.models._refused_content import RefusedContent, without_content
+from mulligan.activities.models._refused_content import RefusedContent
 from mulligan.activities.models._sdk_client import HttpRequest, SdkProvider
 from mulligan.activities.models.protocol import AnswersInBatches, Reply, Request, Unavailable
 from mulligan.content import Media, Part, Text, media_of
@@ -100,15 +100,7 @@ class OpenAIChat(SdkProvider[OpenAIClient]):
             ModelRequestError: the endpoint refuses the request, and would refuse it again.
             Unavailable: the request may be retried.
         """
-        refused = self._refused_content.of(request.model)
-        if refused:
-            request = replace(request, items=without_content(request.items, refused))
-        try:
-            return await self._with_or_without_tools(request)
-        except (ModelRequestError, Unavailable) as error:
-            if not (refused := self._refused_content.learn(request.model, request.items, error)):
-                raise
-        return await self._with_or_without_tools(replace(request, items=without_content(request.items, refused)))
+        return await self._refused_content.send(request, self._with_or_without_tools)
 
     async def _with_or_without_tools(self, request: Request) -> Reply:
         if request.call_as_text and request.model in self._models_without_tools:
@@ -124,8 +116,7 @@ class OpenAIChat(SdkProvider[OpenAIClient]):
 
     def batch_body(self, request: Request, *, plain: bool) -> bytes:
         """The body of the request as part of a batch. `plain`: without tools, where calls may be in the text."""
-        if refused := self._refused_content.of(request.model):
-            request = replace(request, items=without_content(request.items, refused))
+        request = self._refused_content.without(request)
         without_tools = request.call_as_text is not None and (plain or request.model in self._models_without_tools)
         return self._http_request(request, with_tools=not without_tools).content({})
 
@@ -172,7 +163,7 @@ class OpenAIChat(SdkProvider[OpenAIClient]):
 
     def _http_request(self, request: Request, *, with_tools: bool) -> HttpRequest:
         body = {"model": request.model, **settings_of(request, DATA_KEY, self._labels.of(request.model))}
-        items = _results_first(request.items)
+        items = results_first(request.items, result='{"role":"tool"', user='{"role":"user"')
         if refused := self._refused_fields.get(request.model):
             items = without_fields(items, refused)
         if not with_tools and (write_call := request.call_as_text) is not None:
@@ -267,22 +258,6 @@ def _tool_items(message: ToolMessage) -> list[dict[str, Any]]:
     return [item, {"role": "user", "content": [heading, *map(_media_part, media)]}]
 
 
-def _results_first(items: Sequence[str]) -> list[str]:
-    """The items, with the images and files of a step's results after all of its results: none may stand between those."""
-    ordered: list[str] = []
-    later: list[str] = []
-    for item in items:
-        is_result = item.startswith('{"role":"tool"')
-        if item.startswith('{"role":"user"'):
-            later.append(item)
-            continue
-        if not is_result:
-            ordered += later
-            later = []
-        ordered.append(item)
-    return [*ordered, *later]
-
-
 def _assistant_items(message: AssistantMessage, data_key: str) -> list[dict[str, Any]]:
     # OpenAI itself sends null beside calls; with neither text nor calls, servers accept only a text.
     text = text_with_description(message, data_key)
@@ -319,7 +294,7 @@ def _reply(
         finish_reason=finish_reason(
             choice.get("finish_reason"), bool(calls), _CUT_OFF, ("content_filter",), is_refused=bool(refusal)
         ),
-        usage=usage_of(answer.get("usage")),
+        usage=openai_usage(answer),
         response_id=as_text(answer.get("id")),
         model=as_text(answer.get("model")),
         provider_data=data,

@@ -19,9 +19,10 @@ from mulligan.activities.models._json_fields import as_text, shorten_layout, to_
 from mulligan.activities.models._legal_calls import legal_arguments, legal_id, legal_name
 from mulligan.activities.models._openai_batches import OpenAIBatches
 from mulligan.activities.models._openai_client import OpenAIClient, json_schema_format, settings_of
+from mulligan.activities.models._openai_usage import openai_usage
 from mulligan.activities.models._read_response import wrong_types_are_unavailable
-from mulligan.activities.models._refused_content import RefusedContent, without_content
-from mulligan.activities.models._responses_assembler import ResponsesAssembler, usage_of
+from mulligan.activities.models._refused_content import RefusedContent
+from mulligan.activities.models._responses_assembler import ResponsesAssembler
 from mulligan.activities.models._responses_items import (
     citations_in,
     hosted_work,
@@ -220,9 +221,7 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
 
     def batch_body(self, request: Request, *, plain: bool) -> bytes:
         """The body of the request as part of a batch. `plain`: without reasoning."""
-        request = replace(request, on_demand=None)  # a refusal could not be learned from at once
-        if refused := self._refused_content.of(request.model):
-            request = replace(request, items=without_content(request.items, refused))
+        request = replace(self._refused_content.without(request), on_demand=None)  # a refusal would be learned too late
         reasoning = not plain and request.model not in self._models_without_reasoning
         return self._http_request(request, reasoning).content({})
 
@@ -261,26 +260,18 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
         """
         if not self._client.is_default or request.model in self._without_deferred:
             request = replace(request, on_demand=None)
+
+        def attempt(request: Request) -> Awaitable[T]:
+            return self._with_or_without_reasoning(request, send)
+
         try:
-            return await self._with_or_without_content(request, send)
+            return await self._refused_content.send(request, attempt)
         except ModelRequestError as error:
             is_refusal = error.status in (400, 422) and _refusals.DEFERRED_TOOLS.search(error.message)
             if request.on_demand is None or not is_refusal:
                 raise
         self._without_deferred.add(request.model)
-        return await self._with_or_without_content(replace(request, on_demand=None), send)
-
-    async def _with_or_without_content(self, request: Request, send: Callable[[Request, bool], Awaitable[T]]) -> T:
-        refused = self._refused_content.of(request.model)
-        if refused:
-            request = replace(request, items=without_content(request.items, refused))
-        try:
-            return await self._with_or_without_reasoning(request, send)
-        except (ModelRequestError, Unavailable) as error:
-            if not (refused := self._refused_content.learn(request.model, request.items, error)):
-                raise
-        request = replace(request, items=without_content(request.items, refused))
-        return await self._with_or_without_reasoning(request, send)
+        return await self._refused_content.send(replace(request, on_demand=None), attempt)
 
     async def _with_or_without_reasoning(self, request: Request, send: Callable[[Request, bool], Awaitable[T]]) -> T:
         try:
@@ -506,7 +497,7 @@ def _reply(answer: dict[str, Any], data_key: str = DATA_KEY) -> Reply:
         text=text,
         calls=calls,
         finish_reason=_finish_reason(answer, bool(calls), is_refused),
-        usage=usage_of(answer.get("usage")),
+        usage=openai_usage(answer),
         response_id=as_text(answer.get("id")),
         model=as_text(answer.get("model")),
         provider_data={data_key: layout} if layout else None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 from pydantic import Field
@@ -16,6 +17,8 @@ def optional_field(default: Any = None, **constraints: Any) -> Any:
         default: The field's default.
         constraints: Other arguments of pydantic's `Field`.
     """
+    if default is not None and not default:
+        return Field(default=default, **constraints, exclude_if=operator.not_)  # written in C: it is asked very often
     return Field(
         default=default, **constraints, exclude_if=lambda value: value is None or value == [] or value == default
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from pydantic import BaseModel
 
-from mulligan.values import Usage
+from mulligan.values import COUNTS, Usage
 
 MOST_COUNT = 10**15
 """Tokens, attempts, steps, bytes: more is no count, and a larger integer cannot be multiplied by a price."""
@@ -32,7 +32,7 @@ class CheckedResult(BaseModel):
 
 def are_tokens(usage: Usage) -> bool:
     """Whether all of a usage's numbers are counts."""
-    return are_between(0, MOST_COUNT, usage.model_dump().values())
+    return are_between(0, MOST_COUNT, [getattr(usage, name) for name in COUNTS])
 
 
 def are_between(least: int, most: int, values: Iterable[float | None]) -> bool:

@@ -168,6 +168,29 @@ class _StoredEvent(_Event):
     """Its number in the run, from 0; it never changes."""
 
 
+class _LiveEvent(_Event):
+    """An event of a step that the workflow does not store."""
+
+    step: int
+    """The number of the step, from 1."""
+
+
+class _StepEvent(_StoredEvent):
+    """A stored event of a step."""
+
+    step: int
+    """The number of the step, from 1."""
+
+
+class _CallEvent(_StepEvent):
+    """A stored event of a call."""
+
+    call_id: str
+    """The call's id."""
+    name: str
+    """The name of the tool."""
+
+
 class RunStarted(_StoredEvent):
     """A turn began: the only one of an `AgentWorkflow`, one of many of a `DurableAgent`."""
 
@@ -182,12 +205,10 @@ class RunStarted(_StoredEvent):
     """How many model calls the turn may make."""
 
 
-class Compacted(_StoredEvent):
+class Compacted(_StepEvent):
     """The conversation's oldest `messages` were summarized before a step; with an `error` they were not."""
 
     type: Literal["compacted"] = "compacted"
-    step: int
-    """The number of the step, from 1."""
     messages: int
     text: str = ""
     """The summary."""
@@ -196,22 +217,18 @@ class Compacted(_StoredEvent):
     error: ErrorInfo | None = None
 
 
-class StepStarted(_StoredEvent):
+class StepStarted(_StepEvent):
     """A model is called."""
 
     type: Literal["step_started"] = "step_started"
-    step: int
-    """The number of the step, from 1."""
     model: str
     """The model, as `provider:NAME`."""
 
 
-class ModelFallback(_StoredEvent):
+class ModelFallback(_StepEvent):
     """`model` is called in place of the step's model, which failed by `error`. The text of the failed call is void."""
 
     type: Literal["model_fallback"] = "model_fallback"
-    step: int
-    """The number of the step, from 1."""
     model: str
     error: ErrorInfo
 
@@ -234,22 +251,20 @@ class HandedOver(_StoredEvent):
     """The model, as `provider:NAME`."""
 
 
-class TextDelta(_Event):
+class TextDelta(_LiveEvent):
     """A part of the text that a model is writing, after the first `start` characters (Unicode code points) of `attempt`.
 
     A client that began late may miss what came before: `answered` has the whole text.
     """
 
     type: Literal["text_delta"] = "text_delta"
-    step: int
-    """The number of the step, from 1."""
     attempt: int
     start: int
     text: str
     """The part."""
 
 
-class ToolInputDelta(_Event):
+class ToolInputDelta(_LiveEvent):
     """A part of the arguments of a call that a model is writing, after their first `start` characters (Unicode code points).
 
     The call begins with an event whose `text` is empty. A client that began late may miss what came before, and models write
@@ -257,8 +272,6 @@ class ToolInputDelta(_Event):
     """
 
     type: Literal["tool_input_delta"] = "tool_input_delta"
-    step: int
-    """The number of the step, from 1."""
     attempt: int
     """The number of the attempt of the model call, from 1."""
     index: int
@@ -274,21 +287,17 @@ class ToolInputDelta(_Event):
     """Whether the call may wait, for a person or to be completed; or has no tool of this name."""
 
 
-class TextVoid(_Event):
+class TextVoid(_LiveEvent):
     """What `attempt` has written is void: the attempt was lost or failed, and the call is retried."""
 
     type: Literal["text_void"] = "text_void"
-    step: int
-    """The number of the step, from 1."""
     attempt: int
 
 
-class Answered(_StoredEvent):
+class Answered(_StepEvent):
     """The whole answer of the model. It replaces all `text_delta` events of the step."""
 
     type: Literal["answered"] = "answered"
-    step: int
-    """The number of the step, from 1."""
     text: str
     """The whole text."""
     tool_calls: list[ToolCall]
@@ -301,49 +310,31 @@ class Answered(_StoredEvent):
     """The sources that the answer names, in their order."""
 
 
-class ToolCallRepaired(_StoredEvent):
+class ToolCallRepaired(_CallEvent):
     """The name or the arguments of a call were repaired."""
 
     type: Literal["tool_call_repaired"] = "tool_call_repaired"
-    step: int
-    """The number of the step, from 1."""
-    call_id: str
-    """The call's id."""
-    name: str
-    """The name of the tool."""
     repairs: list[Repair]
     """The changes of the arguments, in their order."""
 
 
-class Waiting(_StoredEvent):
+class Waiting(_CallEvent):
     """A call waits for a person: `kind` is `approval` or `question`, `text` the question to the person."""
 
     type: Literal["waiting"] = "waiting"
-    step: int
-    """The number of the step, from 1."""
-    call_id: str
-    """The call's id."""
-    name: str
-    """The name of the tool."""
     kind: str
     arguments: Any = None
     """Its validated arguments."""
     text: str = ""
 
 
-class Reminder(_StoredEvent):
+class Reminder(_CallEvent):
     """A call still waits for a person, `approval_reminder` after `waiting`; `kind` and `text` are as there.
 
     Further ones follow at intervals that double, until the call is decided.
     """
 
     type: Literal["reminder"] = "reminder"
-    step: int
-    """The number of the step, from 1."""
-    call_id: str
-    """The call's id."""
-    name: str
-    """The name of the tool."""
     kind: str
     arguments: Any = None
     """Its validated arguments."""
@@ -352,19 +343,13 @@ class Reminder(_StoredEvent):
     """Of the reminder, from 1. Reminders that were due while no worker ran are skipped."""
 
 
-class Decided(_StoredEvent):
+class Decided(_CallEvent):
     """A call has stopped waiting: `approve`, `deny` or `answer`, by a person; `timeout`; `stopped` with the run.
 
     `edited`: with other arguments, which are those of `tool_call_started`.
     """
 
     type: Literal["decided"] = "decided"
-    step: int
-    """The number of the step, from 1."""
-    call_id: str
-    """The call's id."""
-    name: str
-    """The name of the tool."""
     decision: str
     """One of the five above."""
     by: str | None = None
@@ -376,44 +361,26 @@ class Decided(_StoredEvent):
     """The rule that has approved the call, which then did not wait."""
 
 
-class ToolCallStarted(_StoredEvent):
+class ToolCallStarted(_CallEvent):
     """A call runs, with its valid arguments. A call that is settled without this event did not run: its result says why."""
 
     type: Literal["tool_call_started"] = "tool_call_started"
-    step: int
-    """The number of the step, from 1."""
-    call_id: str
-    """The call's id."""
-    name: str
-    """The name of the tool."""
     arguments: Any = None
     """Its validated arguments."""
 
 
-class ToolCallDeferred(_StoredEvent):
+class ToolCallDeferred(_CallEvent):
     """A deferred tool has returned: its call waits for its result, or for a point in time."""
 
     type: Literal["tool_call_deferred"] = "tool_call_deferred"
-    step: int
-    """The number of the step, from 1."""
-    call_id: str
-    """The call's id."""
-    name: str
-    """The name of the tool."""
     deferred: Deferred
     """What was started, and until when the call waits."""
 
 
-class ToolCallSettled(_StoredEvent):
+class ToolCallSettled(_CallEvent):
     """A call has its result for the model, or in `result.error` the failure that the run recovers from."""
 
     type: Literal["tool_call_settled"] = "tool_call_settled"
-    step: int
-    """The number of the step, from 1."""
-    call_id: str
-    """The call's id."""
-    name: str
-    """The name of the tool."""
     result: StepResult
     """What the model got."""
     attempts: int
@@ -440,12 +407,10 @@ class ToolProgress(_Event):
     """The last argument of `ctx.heartbeat`, as JSON if it is not a text."""
 
 
-class AnswerRejected(_StoredEvent):
+class AnswerRejected(_StepEvent):
     """An answer was rejected, though no call of it is at fault; the model gets feedback."""
 
     type: Literal["answer_rejected"] = "answer_rejected"
-    step: int
-    """The number of the step, from 1."""
     error: ErrorInfo
     """What was wrong with it."""
 

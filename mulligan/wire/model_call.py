@@ -162,8 +162,6 @@ class ModelAnswer(CheckedResult):
     output: AcceptedOutput | None = optional_field()
     rejected: RejectedAnswer | None = optional_field()
     usage_of_repairs: dict[str, Usage] = optional_field({})
-    batched: bool = optional_field(False)
-    """Whether the model was called in a batch, at its prices."""
     hosted_calls: list[HostedCall] = optional_field([])
     citations: list[Citation] = optional_field([])
     reason: WellFormedText | None = optional_field()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from tests.live.conftest import DONE, Lab, Ran
@@ -17,7 +18,7 @@ Printed from the tests (`make docs`): each row was run on a real Temporal server
 receiver. No row fails a run. `runs`: how often a tool was started. A span with `ERROR` and a kind is an `ai.toolCall` with
 `mulligan.recovered=true`; `unset` is OpenTelemetry's word for success. A text is what the model reads; the longer ones are cut here.
 """
-_SEEN: dict[tuple[str, str], Ran] = {}
+_SEEN: dict[tuple[str, str, str], Ran] = {}
 
 
 @dataclass
@@ -44,17 +45,20 @@ class Row:
         return self.turns or [Turn(calls=[(name, raw, None) for name, raw in self.calls]), DONE]
 
 
-async def observe(lab: Lab, row: Row, api: str) -> Ran:
-    """Run a row, once a session for each API."""
-    key = (row.name, api)
+async def observe(lab: Lab, row: Row, api: str, **given: Any) -> Ran:
+    """Run a row, once a session for each API and agent. `given`: more of the run's input."""
+    key = (row.name, api, row.agent)
     if key not in _SEEN:
-        _SEEN[key] = await lab.run(row.said, agent=row.agent, api=api)
+        # By the requests so far: the conversation may have begun before the run.
+        nth = count()
+        turns = (lambda _body, _nth: row.said[next(nth)]) if given else row.said
+        _SEEN[key] = await lab.run(turns, agent=row.agent, api=api, **given)
     return _SEEN[key]
 
 
-async def check(lab: Lab, row: Row, api: str) -> None:
+async def check(lab: Lab, row: Row, api: str, **given: Any) -> Ran:
     """Run a row, and assert its outcome: each call has one result, each mistake one error span, and the run completes."""
-    ran = await observe(lab, row, api)
+    ran = await observe(lab, row, api, **given)
     assert ran.result["status"] == "completed"
     assert ran.result["output"] == "done"
     assert [call["result"]["error"] and call["result"]["error"]["kind"] for call in ran.calls] == row.kinds
@@ -80,6 +84,7 @@ async def check(lab: Lab, row: Row, api: str) -> None:
     assert all(any(span.attributes["ai.toolCall.error"] in text for text in told_texts) for span in recovered)
     unset = [span for span in ran.spans_of("ai.toolCall") if span.status == "UNSET"]
     assert len(unset) == row.kinds.count(None)
+    return ran
 
 
 HEAD = "| what happens | the model reads | runs | run | span |\n|---|---|---|---|---|\n"

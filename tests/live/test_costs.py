@@ -34,7 +34,7 @@ def weigh(thing: str) -> str:
 def priced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Priced:
     """Names of models that no other test uses, each with the given price or without one."""
 
-    def names(*prices: dict[str, float] | None) -> tuple[str, ...]:
+    def names(*prices: dict[str, Any] | None) -> tuple[str, ...]:
         models = [f"priced-{uuid.uuid4().hex[:8]}" for _ in prices]
         table = {name: price for name, price in zip(models, prices, strict=True) if price is not None}
         (tmp_path / "prices.json").write_text(json.dumps({"models": table}))
@@ -78,6 +78,34 @@ async def test_cost_counts_cached_and_cache_write_tokens_by_their_own_prices(
     # The prices are in history once, whatever the number of steps.
     history = await ran.handle.fetch_history()
     assert [b'"prices"' in event.SerializeToString() for event in history.events].count(True) == 1
+
+
+@pytest.mark.parametrize("api", ["openai", "openai-chat"])
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_call_is_priced_by_the_tier_that_its_answer_names(
+    lab: Lab, priced: Priced, api: str, stream: bool
+) -> None:
+    """The request asks for one tier, and the answers come from others: the cost, the steps and the usage say so."""
+    [name] = priced({"input": 2.0, "output": 10.0, "tiers": {"priority": 2.0}})
+    usage = Usage(input_tokens=1_000, output_tokens=100)
+    first = Turn(calls=[("weigh", '{"thing": "ham"}')], usage=usage, tier="priority")
+    lab.model.script(name, [first, Turn(text="done", usage=usage)])
+    settings = {"service_tier": "priority", **({} if stream else {"stream": False})}
+    ran = await run(lab, f"{api}:{name}", model_settings=settings, max_cost=1.0)
+    assert [json.loads(each.body)["service_tier"] for each in lab.model.requests_of(name)] == ["priority", "priority"]
+    assert ran.result["cost"] == 0.009
+    assert [step["usage"].get("tier") for step in ran.steps] == ["priority", None]
+    assert "tier" not in ran.result["usage"]
+
+
+async def test_an_answer_at_a_tier_without_a_price_makes_the_cost_unknown_and_counts_for_the_limit(
+    lab: Lab, priced: Priced
+) -> None:
+    [name] = priced({"input": 2.0, "output": 10.0})
+    turns = [Turn(calls=[("weigh", '{"thing": "ham"}')], usage=Usage(1_000, 100), tier="scale")] * 9
+    lab.model.script(name, turns)
+    ran = await run(lab, f"openai:{name}", max_cost=0.005)
+    assert (ran.result["status"], ran.result["steps"], ran.result.get("cost")) == ("max_cost", 2, None)
 
 
 async def test_fallback_and_repairing_models_are_counted_by_their_own_prices(lab: Lab, priced: Priced) -> None:

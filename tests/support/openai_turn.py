@@ -79,6 +79,7 @@ class Turn:
     delay: float = 0
     wait: asyncio.Event | None = None
     model: str | None = None  # the name in the response, if it is not the requested one
+    tier: str = "default"  # the service tier in the response
     pace: float = 0  # seconds between two pieces of a streamed answer
     gates: Mapping[int, asyncio.Event] = field(
         default_factory=dict
@@ -108,7 +109,7 @@ def chat_reply(turn: Turn, request: Mapping[str, Any], seed: str) -> dict[str, A
         "created": CREATED,
         "model": turn.model or request["model"],
         "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": turn.finished}],
-        "service_tier": "default",
+        "service_tier": turn.tier,
         "system_fingerprint": "fp_test",
     }
     if turn.usage:
@@ -153,7 +154,7 @@ def responses_reply(turn: Turn, request: Mapping[str, Any], seed: str) -> dict[s
         "prompt_cache_key": request.get("prompt_cache_key"),
         "reasoning": request.get("reasoning") or {"effort": None, "summary": None},
         "safety_identifier": request.get("safety_identifier"),
-        "service_tier": "default",
+        "service_tier": turn.tier,
         "store": False,
         "temperature": request.get("temperature", 1.0),
         "text": request.get("text") or {"format": {"type": "text"}, "verbosity": "medium"},

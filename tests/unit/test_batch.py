@@ -49,5 +49,5 @@ def test_models_of_openai_and_of_its_endpoints_can_be_called_in_batches() -> Non
 def test_a_batch_costs_half_unless_the_price_says_otherwise() -> None:
     usage = Usage(input_tokens=1_000_000, output_tokens=1_000_000, cached_input_tokens=500_000)
     price = Price(input=2, output=8, cached_input=1)
-    assert (price.of(usage), price.of(usage, batched=True)) == (9.5, 4.75)
-    assert Price(input=2, output=8, batch=0.75).of(Usage(input_tokens=1_000_000), batched=True) == 1.5
+    assert (price.of(usage), price.of(usage.model_copy(update={"tier": "batch"}))) == (9.5, 4.75)
+    assert Price(input=2, output=8, batch=0.75).of(Usage(input_tokens=1_000_000, tier="batch")) == 1.5

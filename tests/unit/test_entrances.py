@@ -265,7 +265,7 @@ def test_json_is_measured_the_same_in_pieces_as_whole(value: Any, cut: int) -> N
 
 def test_usage_too_large_for_a_price_is_cut() -> None:
     tokens = token_count({"n": 10**400}, "n")
-    assert Price(input=1.0, output=1.0).of(Usage(input_tokens=tokens, output_tokens=tokens)) > 0
+    assert (Price(input=1.0, output=1.0).of(Usage(input_tokens=tokens, output_tokens=tokens)) or 0) > 0
 
 
 def test_items_of_an_answer_that_are_nested_too_deep_are_left_out() -> None:

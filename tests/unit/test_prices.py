@@ -14,9 +14,10 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from mulligan import Agent, ToolStrategy
 from mulligan.activities.models.resolve_models import FALLBACK_PATIENCE, PATIENCE, model_patience, resolve_models
 from mulligan.cli._steps import cost_of
-from mulligan.errors import DeclarationError
+from mulligan.errors import DeclarationError, InvalidRunInputError
 from mulligan.observe.metrics import Metrics
-from mulligan.prices import Price, Prices
+from mulligan.prices import Price, Prices, counted_cost
+from mulligan.prices import cost_of as costs
 from mulligan.run_input import RunInput
 from mulligan.values import RunResult, Usage
 from mulligan.wire.agent_facts import ModelFacts
@@ -70,6 +71,47 @@ def test_the_cost_of_tokens_by_their_kinds() -> None:
     assert price.of(Usage()) == 0
 
 
+def test_each_tier_has_its_price_and_an_unknown_one_has_none() -> None:
+    """A limit counts an unknown tier at the standard price."""
+    usage = Usage(input_tokens=1_000_000, output_tokens=1_000_000)
+    price = Price(input=2.0, output=8.0, tiers={"flex": 0.5, "priority": 2.5})
+    at = {tier: usage.model_copy(update={"tier": tier}) for tier in ("", "flex", "priority", "batch", "scale")}
+    assert [price.of(each) for each in at.values()] == [10.0, 5.0, 25.0, 5.0, None]
+    prices = {"openai:a": price, "openai:b": price}
+    assert costs(prices, "openai:a", at["scale"]) is None
+    assert counted_cost(prices, "openai:a", at["scale"]) == 10.0
+    # The part that another model used has its own tier.
+    both = at["flex"] + at["priority"]
+    assert both.tier == "flex"
+    assert costs(prices, "openai:a", both, {"openai:b": at["priority"]}) == 5.0 + 25.0
+    assert (Usage() + at["flex"]).tier == ""
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_refused"),
+    [
+        ({}, False),
+        ({"service_tier": "default"}, False),
+        ({"service_tier": "flex"}, False),
+        ({"service_tier": "fast"}, True),
+        ({"openai": {"service_tier": "priority"}}, True),
+        ({"anthropic": {"service_tier": "priority"}}, False),
+    ],
+)
+def test_a_limited_run_is_refused_where_the_price_of_the_requested_tier_is_unknown(
+    settings: dict[str, Any], is_refused: bool
+) -> None:
+    prices = Prices({"m": Price(input=1.0, output=1.0, tiers={"flex": 0.5})})
+    agent = Agent(name="a", model="openai:m", max_cost=1.0, model_settings=settings)
+    if not is_refused:
+        assert resolve_models(agent, RunInput(agent="a"), prices).prices
+        return
+    with pytest.raises(InvalidRunInputError) as error:
+        resolve_models(agent, RunInput(agent="a"), prices)
+    assert "the price of openai:m at the tier 'priority' is not known" in str(error.value)
+    assert '"tiers": {"priority": …}' in str(error.value)
+
+
 def test_each_shipped_price_is_valid_and_the_table_has_source_and_date() -> None:
     """mulligan/prices.json."""
     table = json.loads((Path(__file__).parents[2] / "mulligan/prices.json").read_text())
@@ -86,7 +128,9 @@ def test_each_shipped_price_is_valid_and_the_table_has_source_and_date() -> None
         assert (
             0 < (price.cached_input or price.input) <= price.input <= (price.cache_write or price.input) < price.output
         )
-    assert SHIPPED.of("openai:gpt-5-mini-2025-08-07") == Price(input=0.25, cached_input=0.025, output=2.0)
+        assert all(0 < part < 1 if tier == "flex" else part > 1 for tier, part in price.tiers.items())
+    mini = Price(input=0.25, cached_input=0.025, output=2.0, tiers={"flex": 0.5, "priority": 1.8})
+    assert SHIPPED.of("openai:gpt-5-mini-2025-08-07") == mini
     assert SHIPPED.of("openai-chat:llama3") is None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
@@ -22,6 +23,7 @@ from mulligan.activities.models.live_text import MAX_BYTES, MOST_PARTS, LiveText
 from mulligan.client.follow_events import live_events
 from mulligan.client.live_pace import FASTEST, SLOWEST, LivePace, is_cloud
 from mulligan.tools import ask_person
+from mulligan.values import ToolCall
 from mulligan.wire.event_types import LIVE_TEXT, LiveCall, LiveText, TextDelta, ToolInputDelta
 
 AT = datetime(2026, 11, 26, tzinfo=UTC)
@@ -49,13 +51,17 @@ class Heart:
 def heartbeats(*beats: Written) -> list[LiveText]:
     """The heartbeats of an answer; each carries pieces of text (None) and of calls."""
     heart = Heart()
-    live = LiveTextHeartbeats(cast(Any, heart), LivePace(1), "0", 3, 1)
+
+    def describe(calls: Sequence[ToolCall]) -> LiveCall:
+        return LiveCall(index=len(calls) - 1, name=calls[-1].name, call_id=calls[-1].id)
+
+    live = LiveTextHeartbeats(cast(Any, heart), LivePace(1), "0", 3, 1, describe=describe)
     for beat in beats:
         for index, piece in beat:
             if index is None:
                 live.write(piece)
             else:
-                live.write_call(LiveCall(index=index, name=f"tool_{index}", call_id=f"c{index}"), piece)
+                live.write_call(index, f"c{index}", f"tool_{index}", piece)
         heart.beat()
     return heart.sent
 
@@ -217,16 +223,35 @@ def send() -> str:
 def test_what_is_known_of_a_call_is_its_id_and_whether_it_may_wait() -> None:
     """Ids are those that the answer's calls will have. Of a call without one, nothing is known."""
     agent = Agent(name="a", model="openai:x", tools=[find, pay, send, ask_person])
-    known: dict[int, LiveCall] = {}
     tools = cast(Any, SimpleNamespace(find=agent.tool, names=["find", "pay", "send", "ask_person", "final"]))
-    calls = WrittenCalls(tools, {"used"}, 4, "", lambda call, _: known.__setitem__(call.index, call))
     names = ("find", "pay", "send", "ask_person", "final", "fnid")
     ids = ("a b", "used", "", "c", "c", "d")
-    for index, (name, call_id) in enumerate(zip(names, ids, strict=True)):
-        calls.add(index, call_id, name, "")
-    calls.add(9, "z", "find", "")
-    assert [each.may_wait for each in known.values()] == [False, True, True, True, False, True]
-    assert [each.call_id for each in known.values()] == ["a_b", "used_4_1", "", "c", "c_4_4", "d"]
+    calls = [ToolCall(id=call_id, name=name, arguments="") for name, call_id in zip(names, ids, strict=True)]
+    request = cast(Any, SimpleNamespace(step=4, summarized_answers=None))
+    written = WrittenCalls(request, tools, cast(Any, SimpleNamespace(call_ids={"used"})))
+    known = [written.last_of(calls[:count]) for count in range(1, 7)]
+    assert [each.index for each in known] == [*range(6)]
+    assert [each.may_wait for each in known] == [False, True, True, True, False, True]
+    assert [each.call_id for each in known] == ["a_b", "used_4_1", "", "c", "c_4_4", "d"]
+
+
+def test_calls_are_described_when_a_heartbeat_has_them_and_a_number_that_is_left_out_is_none() -> None:
+    """An answer that is complete before its first heartbeat costs no look at tools and ids."""
+    heart, described = Heart(), list[int]()
+
+    def describe(calls: Sequence[ToolCall]) -> LiveCall:
+        described.append(len(calls))
+        return LiveCall(index=len(calls) - 1, name=calls[-1].name)
+
+    live = LiveTextHeartbeats(cast(Any, heart), LivePace(1), "0", 3, 1, describe=describe)
+    live.write_call(0, "a", "find", "{}")
+    live.write_call(9, "z", "find", "{}")
+    assert described == []
+    heart.beat()
+    live.write_call(0, "a", "find", " ")
+    heart.beat()
+    assert described == [1]
+    assert read(heart.sent)[0] == {0: "{} "}
 
 
 def test_the_pace_depends_on_how_many_runs_are_live_and_on_the_server() -> None:

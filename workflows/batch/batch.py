@@ -144,7 +144,6 @@ class Batch(Feature):
                 answered = await self._wait(wait, request)
                 outcome = await self._read(wait, request, answered)
                 if outcome.answer is not None:
-                    outcome.answer.batched = True
                     return outcome.answer
                 await self._prepare_next(wait, call, outcome)
 
