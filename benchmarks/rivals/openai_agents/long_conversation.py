@@ -1,4 +1,4 @@
-"""The agent of benchmarks/long_conversation.py with Temporal's plugin; its tool is an activity, as in the plugin's README."""
+"""The agent of benchmarks/long_conversation.py with Temporal's plugin; its tool is an activity, as in the README of that."""
 
 from datetime import timedelta
 
