@@ -39,7 +39,7 @@ from tests.support.temporal import environment_of
 
 SEED, QUEUE, MODEL = 1, "files", "files"
 CALLS, OPEN_AT_ONCE = 4, 20
-SECONDS_BETWEEN_EDITS, SECONDS_BETWEEN_KILLS = 6.0, 10.0
+SECONDS_BETWEEN_KILLS = 15.0
 
 
 @tool(attempts=10, timeout=60)
@@ -140,12 +140,6 @@ async def under_kills(desk: Desk, supervisor: int, runs: int, edits: int) -> dic
     places, counted = asyncio.Semaphore(OPEN_AT_ONCE), {"edits": 0, "kills": 0}
     chosen, began = random.Random(SEED), time.monotonic()
 
-    async def edit() -> None:
-        for _ in range(edits):
-            await asyncio.sleep(SECONDS_BETWEEN_EDITS)
-            desk.save()
-            counted["edits"] += 1
-
     async def kill() -> None:
         while True:
             await asyncio.sleep(SECONDS_BETWEEN_KILLS)
@@ -156,17 +150,16 @@ async def under_kills(desk: Desk, supervisor: int, runs: int, edits: int) -> dic
 
     async def run(number: int) -> tuple[str, bool]:
         async with places:
-            await asyncio.sleep(
-                runs and edits * SECONDS_BETWEEN_EDITS / runs
-            )  # so that the runs last as long as the edits
+            if number % (runs // edits) == runs // edits // 2:
+                desk.save()
+                counted["edits"] += 1
             prompt, before = f"run {number}", counted["edits"]
             await desk.run(prompt)
             return prompt, counted["edits"] > before
 
-    killing, editing = asyncio.create_task(kill()), asyncio.create_task(edit())
+    killing = asyncio.create_task(kill())
     outcomes = await asyncio.gather(*map(run, range(runs)))
     killing.cancel()
-    await editing
     while len(children_of(supervisor, "--processes")) < 2:  # noqa: ASYNC110 - other programs start and end
         await asyncio.sleep(0.1)
     await desk.run("quick end")
@@ -188,7 +181,7 @@ async def measure(saves: int, runs: int, edits: int) -> dict[str, Any]:
             with tempfile.TemporaryDirectory(prefix="agent-files-content-") as content:
                 settings = {"MULLIGAN_CONTENT_DIR": content} if name == "with storage" else {}
                 async with served(temporal, model, **settings) as (desk, supervisor):
-                    if settings:
+                    if settings and saves:
                         figures["save to run"] = await save_to_run(desk, saves)
                     figures[name] = await under_kills(desk, supervisor, runs, edits)
         print(json.dumps(figures), file=sys.stderr, flush=True)

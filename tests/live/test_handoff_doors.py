@@ -70,7 +70,7 @@ async def test_the_api_has_the_agent_of_each_step_and_the_event(bank: Bank) -> N
     [handed] = [frame.data for frame in frames if frame.event == "handed_over"]
     assert (handed["from_agent"], handed["agent"], handed["step"], handed["call_id"]) == ("greeter", "teller", 1, "t1")
     kinds = [frame.event for frame in frames]
-    assert kinds.index("handed_over") > kinds.index("tool_call_result")
+    assert kinds.index("handed_over") > kinds.index("tool_call_settled")
     assert kinds[-1] == "run_ended"
 
 
