@@ -10,7 +10,7 @@ from benchmarks.passage import five_passages
 from mulligan import adopt
 
 
-@function_tool
+@function_tool  # type: ignore[untyped-decorator]  # openai-agents is not in this environment
 async def look(number: int) -> str:
     """Give 5 KB."""
     return five_passages(number)

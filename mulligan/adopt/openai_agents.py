@@ -322,10 +322,9 @@ class _Functions:
             async def needs(arguments: dict[str, Any], ctx: ToolContext) -> bool:
                 return bool(await called(ask, await self._context(ctx), arguments, ctx.call_id))
 
-        fails = (
-            () if privates.tells_failures(tool) else ("tool_exception",)
-        )  # without a failure function, it ends the run
-        fails += ("tool_timeout",) if tool.timeout_behavior == "raise_exception" else ()
+        # Without a failure function, an exception ends the run.
+        fails = [] if privates.tells_failures(tool) else ["tool_exception"]
+        fails += ["tool_timeout"] if tool.timeout_behavior == "raise_exception" else []
         default = AGENT_TOOL_SECONDS if privates.agent_of_tool(tool) is not None else None
         return Tool.from_schema(
             name=tool.name,
