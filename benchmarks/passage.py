@@ -27,6 +27,11 @@ def passage(number: int) -> str:
     return f"{number} {' '.join(words)}"[:BYTES]
 
 
+def five_passages(number: int) -> str:
+    """5 KB for a number, all different."""
+    return "\n".join(passage(100_000 + 5 * number + nth) for nth in range(5))
+
+
 def prompt(steps: int, run: str, *, hold: bool = False) -> str:
     """A prompt of 1 KB that controls the scripted endpoint.
 

@@ -123,14 +123,14 @@ async def stage(
         "PYTHONPATH": str(ROOT),
     }
     async with AsyncExitStack() as stack:
-        processes = {"server": await stack.enter_async_context(_running("server", server, common))}
+        processes = {"server": await stack.enter_async_context(running("server", server, common))}
         endpoint: list[str | Path] = [sys.executable, "-m", "benchmarks.endpoint", str(model_port)]
-        processes["endpoint"] = await stack.enter_async_context(_running("endpoint", endpoint, common))
+        processes["endpoint"] = await stack.enter_async_context(running("endpoint", endpoint, common))
         http = await stack.enter_async_context(aiohttp.ClientSession())
         made = Stage(await _connected(port), url, processes, http)
         for kind in kinds(contenders):
             command = kind.command(kind.name)
-            entered = await stack.enter_async_context(_running(kind.name, command, common | kind.environment))
+            entered = await stack.enter_async_context(running(kind.name, command, common | kind.environment))
             processes[kind.name] = entered
         for name in contenders:
             await _warm_up(made, name)
@@ -153,7 +153,8 @@ async def _warm_up(made: Stage, name: str) -> None:
 
 
 @asynccontextmanager
-async def _running(name: str, command: Sequence[str | Path], environment: dict[str, str]) -> AsyncIterator[Process]:
+async def running(name: str, command: Sequence[str | Path], environment: dict[str, str]) -> AsyncIterator[Process]:
+    """Start a process of a measurement, and end it with the block."""
     async with process_group(*command, cwd=ROOT, env=environment) as started:
         process = Process(name, started.pid, started)
 

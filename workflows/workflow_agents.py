@@ -7,7 +7,13 @@ from temporalio import workflow
 from mulligan.run_input import RunInput
 from mulligan.wire.agent_facts import DEFINITION_QUERY, INPUT_QUERY, Definition
 from mulligan.wire.agent_version import VERSION_QUERY, AgentVersion, VersionRequest
-from mulligan.wire.conversation_ref import CONVERSATION_QUERY, INPUT_MESSAGES_QUERY, Page, PageRequest
+from mulligan.wire.conversation_ref import (
+    CONVERSATION_QUERY,
+    INPUT_MESSAGES_QUERY,
+    REQUEST_QUERY,
+    Page,
+    PageRequest,
+)
 from mulligan.workflows import limits
 from mulligan.workflows.agent_queries import AgentQueries
 from mulligan.workflows.conversation.conversation import messages_that_fit
@@ -41,6 +47,7 @@ class WorkflowAgents:
         workflow.set_query_handler(CONVERSATION_QUERY, workflow_agents.conversation)
         workflow.set_query_handler(INPUT_QUERY, workflow_agents.input)
         workflow.set_query_handler(INPUT_MESSAGES_QUERY, workflow_agents.input_messages)
+        workflow.set_query_handler(REQUEST_QUERY, workflow_agents.request)
         workflow.set_query_handler(DEFINITION_QUERY, workflow_agents.definition)
         workflow.set_query_handler(VERSION_QUERY, workflow_agents.version)
         workflow_agents.queries.set_handlers()
@@ -94,6 +101,10 @@ class WorkflowAgents:
         assert run_input is not None
         messages = run_input.messages[request.since : request.since + request.count]
         return Page(messages=messages_that_fit(messages, limits.PAGE_BYTES))
+
+    def request(self, key: str) -> str:
+        """The text of the user's message that an agent's newest turn has begun with."""
+        return self._agents[key].conversation.request_text
 
     def version(self, request: VersionRequest) -> AgentVersion:
         """The version of an agent's file that its conversation works by, as it was pinned."""

@@ -12,12 +12,14 @@ from temporalio import activity
 from mulligan.activities.agent_not_served import decline, other_queues
 from mulligan.activities.open_run import check_metadata
 from mulligan.activities.pin_facts import pin_facts
+from mulligan.activities.run_data.query_workflow import query_this_workflow
 from mulligan.activities.services import Services
 from mulligan.agent import Agent
 from mulligan.errors import InvalidRunInputError, ToolExecutionError
 from mulligan.observe.spans import ToolCallAttempt
 from mulligan.wire.agent_facts import AgentFacts
 from mulligan.wire.agent_version import AgentVersion
+from mulligan.wire.conversation_ref import REQUEST_QUERY
 from mulligan.wire.handoffs import HAND_OVER, HandoffOutcome, HandOver
 from mulligan.wire.request_labels import prompt_cache_key
 
@@ -81,6 +83,9 @@ class HandOverActivity:
         services, run_input = self.services, request.input
         check_metadata(services, declared, run_input)
         agent = await services.agents.opened(declared, run_input)
+        if callable(agent.instructions):
+            prompt = await query_this_workflow(REQUEST_QUERY, request.where.conversation, str)
+            run_input = run_input.model_copy(update={"prompt": prompt})
         facts = await pin_facts(services, agent, run_input, may_refuse=False)
         definition, facts.version = facts.definition, version
         facts.definition = await services.definitions.pinned(definition, agent.name, run_input.tenant)

@@ -151,8 +151,13 @@ def _warn(agent: sdk.Agent[Any]) -> None:
     for each in filter(_is_handoff, agent.handoffs):
         if privates.on_handoff_of(each) is not None:
             warn(agent.name, f"on_handoff of {each.tool_name!r} is not called; there is the event `handed_over`.")
-    for tool in agent.tools:
-        if isinstance(tool, sdk.FunctionTool) and privates.agent_of_tool(tool) is not None:
+    for tool in filter(lambda each: isinstance(each, sdk.FunctionTool), agent.tools):
+        if tool.timeout_error_function is not None:
+            warn(
+                agent.name,
+                f"the timeout_error_function of {tool.name!r} is not called; Mulligan says which time has passed.",
+            )
+        if privates.agent_of_tool(tool) is not None:
             warn(
                 agent.name,
                 f"the agent behind the tool {tool.name!r} works by openai-agents' Runner, within one call, and is not "
@@ -317,6 +322,9 @@ class _Functions:
             async def needs(arguments: dict[str, Any], ctx: ToolContext) -> bool:
                 return bool(await called(ask, await self._context(ctx), arguments, ctx.call_id))
 
+        # Without a failure function, an exception ends the run.
+        fails = [] if privates.tells_failures(tool) else ["tool_exception"]
+        fails += ["tool_timeout"] if tool.timeout_behavior == "raise_exception" else []
         default = AGENT_TOOL_SECONDS if privates.agent_of_tool(tool) is not None else None
         return Tool.from_schema(
             name=tool.name,
@@ -327,8 +335,7 @@ class _Functions:
             needs_approval=needs,
             timeout=timedelta(seconds=seconds) if (seconds := tool.timeout_seconds or default) else None,
             on_demand=tool.defer_loading,
-            # Without a failure function, an exception ends the run.
-            handle_errors=None if privates.tells_failures(tool) else failing_on("tool_exception"),
+            handle_errors=failing_on(*fails) if fails else None,
         )
 
 

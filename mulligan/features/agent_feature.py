@@ -45,32 +45,26 @@ class AgentFeature:
 
     def faults(self, agent: Agent) -> dict[str, bool]:
         """The sentences that refuse a declaration, each with whether it applies. `agent`: whose feature it is."""
-        del agent
         return {}
 
     def models(self, model: str) -> Sequence[str | Model]:
         """The models that the feature calls beside the agent's own. `model`: the first one of the run (`provider:NAME`)."""
-        del model
         return ()
 
     def facts(self, models: Sequence[str]) -> Mapping[str, JsonValue]:
         """What a run is scheduled by: pinned when it opens, for its whole life. `models`: the run's (`provider:NAME`)."""
-        del models
         return {}
 
     def added_tools(self, agent: Agent) -> Sequence[Tool]:
         """The tools that the feature adds to those of `agent`. In their calls, `ctx.pinned` is what `facts` has returned."""
-        del agent
         return ()
 
     def hides(self, name: str) -> bool:
         """Whether the model does not see one of the agent's tools, as only the feature calls it. `name`: the tool's."""
-        del name
         return False
 
     def describe(self, functions: Sequence[HiddenTool]) -> str:
         """The description of the tools that it adds, where it depends on the tools that it hides: `functions`."""
-        del functions
         return ""
 
     def instructions(self) -> str:
@@ -79,7 +73,6 @@ class AgentFeature:
 
     def needs_storage(self, models: Sequence[str]) -> bool:
         """Whether the workers of a run with these `models` need a storage for content."""
-        del models
         return False
 
     def tool_defaults(self) -> Mapping[str, float | None]:

@@ -30,7 +30,6 @@ class Approvals(AgentFeature, in_files=True):
 
     def faults(self, agent: Agent) -> dict[str, bool]:
         """Check that the times are possible. `agent`: whose feature it is."""
-        del agent
         return {
             "Approvals: timeout must be more than 0 seconds, or None": (
                 self.timeout is not None and as_timedelta(self.timeout) <= timedelta(0)

@@ -58,7 +58,6 @@ class ClearToolResults(AgentFeature, in_files=True):
 
     def facts(self, models: Sequence[str]) -> Mapping[str, JsonValue]:
         """The options. `models`: the run's."""
-        del models
         return {"at": self.at, "keep_steps": self.keep_steps, "except_tools": list(self.except_tools)}
 
 

@@ -102,12 +102,10 @@ class CodeMode(AgentFeature, in_files=True):
 
     def facts(self, models: Sequence[str]) -> Mapping[str, JsonValue]:
         """The limits. `models`: the run's."""
-        del models
         return {"max_calls": self.max_calls, "timeout": seconds(self.timeout)}
 
     def added_tools(self, agent: Agent) -> Sequence[Tool]:
         """The tool `run_code`. `agent`: whose feature it is."""
-        del agent
         return (run_code,)
 
     def hides(self, name: str) -> bool:

@@ -35,7 +35,6 @@ class Compaction(AgentFeature, in_files=True):
 
     def faults(self, agent: Agent) -> dict[str, bool]:
         """Check that the limit is a number of tokens. `agent`: whose feature it is."""
-        del agent
         is_wrong = type(self.at) is not int or self.at < LEAST_AT
         return {f"Compaction: at is {self.at!r}; it must be a whole number of tokens, {LEAST_AT:,} or more": is_wrong}
 

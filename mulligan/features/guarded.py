@@ -30,10 +30,8 @@ class Guarded(AgentFeature, in_files=True):
 
     def faults(self, agent: Agent) -> dict[str, bool]:
         """Check the action. `agent`: whose feature it is."""
-        del agent
         return {f"Guarded: action must be 'ask' or 'deny', but is {self.action!r}": self.action not in ("ask", "deny")}
 
     def facts(self, models: Sequence[str]) -> Mapping[str, JsonValue]:
         """What a run is guarded by, whatever its `models` are."""
-        del models
         return {"action": self.action}

@@ -50,7 +50,6 @@ class Guardrails(AgentFeature):
 
     def faults(self, agent: Agent) -> dict[str, bool]:
         """Check the functions and limits. `agent`: whose feature it is."""
-        del agent
         lists = {"input": self.input, "output": self.output, "validators": self.validators}
         faults = {
             f"Guardrails: {name} must be a list of functions": not isinstance(each, Sequence)
@@ -68,7 +67,6 @@ class Guardrails(AgentFeature):
 
     def facts(self, models: Sequence[str]) -> Mapping[str, JsonValue]:
         """What is checked, whatever the run's `models` are."""
-        del models
         return {
             "input": bool(self.input),
             "output": bool(self.output or self.validators),

@@ -39,13 +39,11 @@ class Handoffs(AgentFeature):
 
     def facts(self, models: Sequence[str]) -> Mapping[str, JsonValue]:
         """The agents by the names of their tools, and the limits. `models`: the run's."""
-        del models
         targets: dict[str, JsonValue] = {transfer_tool(name): name for name in self.agents}
         return {"targets": targets, "most": self.most, "max_depth": self.max_depth}
 
     def added_tools(self, agent: Agent) -> Sequence[Tool]:
         """A tool for each agent. `agent`: whose feature it is."""
-        del agent
         return [
             Tool(
                 function=_transfer,

@@ -90,12 +90,10 @@ class Skills(AgentFeature):
 
     def facts(self, models: Sequence[str]) -> Mapping[str, JsonValue]:
         """The digest of each skill. `models`: the run's."""
-        del models
         return {"digests": {name: skill.digest for name, skill in self._skills().items()}}
 
     def added_tools(self, agent: Agent) -> Sequence[Tool]:
         """The tool `read_skill`. `agent`: whose feature it is."""
-        del agent
 
         def read_skill(
             name: Annotated[str, Field(description="The skill's name.", max_length=64)],

@@ -37,13 +37,11 @@ class ToolSearch(AgentFeature, in_files=True):
 
     def faults(self, agent: Agent) -> dict[str, bool]:
         """Check the limit. `agent`: whose feature it is."""
-        del agent
         is_wrong = type(self.limit) is not int or not 1 <= self.limit <= MOST_AT_ONCE
         return {f"ToolSearch: limit is {self.limit!r}; it must be a whole number from 1 to {MOST_AT_ONCE}": is_wrong}
 
     def facts(self, models: Sequence[str]) -> Mapping[str, JsonValue]:
         """The limit. `models`: the run's."""
-        del models
         return {"limit": self.limit}
 
     def added_tools(self, agent: Agent) -> Sequence[Tool]:

@@ -14,6 +14,9 @@ CONVERSATION_QUERY = "mulligan_conversation"
 INPUT_MESSAGES_QUERY = "mulligan_input_messages"
 """The query for the messages in a turn's input, where they are too large for the query of the whole input."""
 
+REQUEST_QUERY = "mulligan_request"
+"""The query for the text of the user's message that the newest turn has begun with."""
+
 
 def chain_digest(digest: str, message: BaseModel) -> tuple[str, int]:
     """The digest of a conversation with one more message, and that message's size in bytes as JSON.

@@ -326,9 +326,10 @@ async def test_a_fork_works_by_the_version_of_the_original(desk: Desk, storage: 
 async def test_an_agent_of_a_file_takes_over_and_hands_back(desk: Desk) -> None:
     """Each has its own version in the steps; the one that began is gone meanwhile."""
     desk.write("You sort.", "tools: [look_up]\nhandoffs: [refunds]")
-    desk.write("You refund.", "tools: [wait]\nhandoffs: [support]", name="refunds")
+    desk.write("You refund for {{ prompt }}.", "tools: [wait]\nhandoffs: [support]", name="refunds")
     async with desk.worker() as files:
-        handle = await desk.start(call("transfer_to_refunds"), WAIT, call("transfer_to_support"), LOOK_UP, DONE)
+        turns = [call("transfer_to_refunds"), WAIT, call("transfer_to_support"), LOOK_UP, DONE]
+        handle = await desk.start(*turns, prompt="order\n7")
         await begun(handle)
         for name in ("support", "refunds"):
             (desk.folder / f"{name}.md").unlink()
@@ -336,7 +337,7 @@ async def test_an_agent_of_a_file_takes_over_and_hands_back(desk: Desk) -> None:
             await asyncio.sleep(0.05)
         agent_file_parts.RELEASE.touch()
         ran = await desk.at.look(handle)
-    assert instructions_of(ran) == ["You sort.", "You refund.", "You refund.", "You sort.", "You sort."]
+    assert instructions_of(ran) == ["You sort.", *["You refund for order 7."] * 2, *["You sort."] * 2]
     assert [step["agent"] for step in ran.steps] == ["support", "refunds", "refunds", "support", "support"]
     assert len({step["version"] for step in ran.steps}) == 2
 

@@ -246,6 +246,7 @@ def _run(request: dict[str, Any], ends: list[int]) -> None:
             type(console).__init__(console, stderr=console.stderr)  # it has read COLUMNS when it was made
         sys.path[:1] = [str(Path(sys.executable).parent), *filter(None, os.getenv("PYTHONPATH", "").split(os.pathsep))]
         sys.argv = ["mulligan", *request["words"]]
+        sys.orig_argv = [sys.executable, "-m", *sys.argv]  # a supervisor starts its processes by it
         main()
     except BaseException:
         traceback.print_exc()

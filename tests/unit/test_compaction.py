@@ -131,6 +131,7 @@ def test_a_compaction_changes_the_view_and_not_the_log(carry: bool) -> None:
         conversation = Conversation.load(json.loads(json.dumps(conversation.dump("run-1"))))
     assert conversation.ref() != before
     assert conversation.ref().count == 5
+    assert conversation.request_text == GO
     assert conversation.view_page(0, 99, 10**6) == [summary().message, *whole[9:]]
     assert conversation.view_page(3, 1, 10**6) == whole[11:12]
     assert conversation.count_at_answer == 4

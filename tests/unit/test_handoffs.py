@@ -123,9 +123,11 @@ async def test_circles_end_at_the_limit_of_the_agent_that_began(most: int, says:
 
 
 async def test_an_agent_that_gets_the_conversation_again_is_the_one_that_it_was() -> None:
+    """Its instructions are of the run's prompt, whoever has begun with it."""
     opened: list[str] = []
 
     def instructions(given: RunInput) -> str:
+        assert (given.prompt, given.messages) == ("Hi.", [])
         opened.append(given.agent)
         return f"You are {given.agent} number {len(opened)} of {given.metadata['team']}."
 

@@ -106,6 +106,14 @@ class Conversation:
         self.request_span = (self.first_message + start, self.first_message + end)
 
     @property
+    def request_text(self) -> str:
+        """The text of the last of the user's messages that the turn has begun with; shortened if it was summarized."""
+        first, after_last = (number - self.first_message for number in self.request_span)
+        if first < 0:
+            return self.summary.task if self.summary else ""
+        return self.messages[after_last - 1].text if first < after_last else ""
+
+    @property
     def first_message(self) -> int:
         """The number, in the log, of the first message that this run has."""
         return self.earlier.messages if self.earlier else 0

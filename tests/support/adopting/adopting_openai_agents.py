@@ -41,6 +41,18 @@ class Reason(BaseModel):
     reason: str
 
 
+@function_tool(timeout=7, timeout_behavior="raise_exception")
+async def late() -> str:
+    """Come late."""
+    return ""
+
+
+@function_tool(timeout=7, timeout_error_function=lambda ctx, error: "It is late.")
+async def explained() -> str:
+    """Come late, and explain it."""
+    return ""
+
+
 @function_tool(timeout=7, needs_approval=True)
 async def pay(to: str) -> str:
     """Pay."""
@@ -85,6 +97,10 @@ def test_only_an_exception_that_the_framework_lets_out_fails_a_run() -> None:
     policies = [policy_for(errors[0], agent=ours, tool=each) for each in (strict, telling)]
     assert [told(each, policies[0]) for each in errors] == [*(each.message for each in errors[:-1]), "the run fails"]
     assert [told(each, policies[1]) for each in errors] == [each.message for each in errors]
+    slow = adopt(plain(tools=[late])).tool("late")
+    assert slow is not None
+    ends = [each.kind for each in errors if told(each, slow.handle_errors) == "the run fails"]
+    assert ends == ["tool_timeout"]
 
 
 def told(error: ToolExecutionError, policy: Any) -> Any:
@@ -225,6 +241,7 @@ WARNED: dict[str, dict[str, Any]] = {
     "the client of its model": {"model": OpenAIChatCompletionsModel("gpt-4.1", AsyncOpenAI(api_key="test"))},
     "its setting store is left out": {"model_settings": ModelSettings(store=True)},
     "on_handoff of 'transfer_to_plain'": {"handoffs": [handoff(plain(), on_handoff=noticed)]},
+    "the timeout_error_function of 'explained'": {"tools": [explained]},
     "the agent behind the tool 'ask'": {"tools": [plain().as_tool("ask", "Asks.")]},
 }
 
