@@ -65,10 +65,10 @@ class RunScript(BaseModel):
     """Input of `run_script`.
 
     `facts`: in the first part of each workflow run, and where it ends it; a worker that does not have the script in memory
-    queries them. `code`: in the first part only. `results`: those that came since the part before, in the order in which the script
-    gets them; `delivered` is how many it had before, and `asked` how many calls it has made. None: they are too large to be
-    sent twice, and the worker queries them. `untrusted`: whether others may have written a result that the script has, so
-    that its own result counts as untrusted. `end`: the script is to end here, as its run does.
+    queries them. `code`: in the first part only. `results`: those that came since the part before, in the order in which
+    the script gets them; `delivered` is how many it had before, and `asked` how many calls it has made. None: they are too
+    large to be sent twice, and the worker queries them. `untrusted`: whether others may have written a result that the
+    script has, so that its own result counts as untrusted. `end`: the script is to end here, as its run does.
     """
 
     call_id: str
