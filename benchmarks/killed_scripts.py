@@ -22,7 +22,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowFailureError
 
 from mulligan.devserver import DevServer, temporal_server
 from tests.support.command_server import ROOT
@@ -138,7 +138,12 @@ async def run(client: Client, model: OpenAIServer, queue: str, number: int, seed
             steps = (await handle.query("steps", args=[0, 10]))["steps"]
             told = steps[0]["tool_calls"][0]["result"]["text"]
         entries = [json.loads(line) for line in Path(ledger.name).read_text().splitlines()]
-    return {"shape": shape, "status": status, "kills": len(entries), **judged(calls, told, entries)}
+    return {
+        "shape": shape,
+        "status": status,
+        "kills": len({each["pid"] for each in entries}),
+        **judged(calls, told, entries),
+    }
 
 
 async def _ended(result: Callable[[], Awaitable[dict[str, Any]]]) -> str:
@@ -147,8 +152,8 @@ async def _ended(result: Callable[[], Awaitable[dict[str, Any]]]) -> str:
             return str((await result())["status"])
     except TimeoutError:
         return "stuck"
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
+    except WorkflowFailureError as error:
+        return f"failed: {error.cause}"
 
 
 def judged(calls: int, told: str, entries: list[dict[str, Any]]) -> dict[str, Any]:
@@ -182,16 +187,11 @@ def table(results: list[dict[str, Any]]) -> str:
     for mode in ("unsupervised", "supervised"):
         of_mode = [each for each in results if each["mode"] == mode]
         ended = sum(each["status"] == "completed" for each in of_mode)
-        total = {
-            key: sum(each[key] for each in of_mode)
-            for key in ("kills", "calls", "once", "none_and_told", "more", "wrong")
-        }
-        share = [
-            f"{total[key]} ({total[key] / max(1, total['calls']):.1%})" for key in ("once", "none_and_told", "more")
-        ]
-        lines.append(
-            f"| {mode} | {ended} of {len(of_mode)} | {total['kills']} | {total['calls']} | {' | '.join(share)} | {total['wrong']} |"
-        )
+        keys = ("kills", "calls", "once", "none_and_told", "more", "wrong")
+        total = {key: sum(each[key] for each in of_mode) for key in keys}
+        share = [f"{total[key]} ({total[key] / max(1, total['calls']):.1%})" for key in keys[2:5]]
+        counts = [mode, f"{ended} of {len(of_mode)}", total["kills"], total["calls"], *share, total["wrong"]]
+        lines.append(f"| {' | '.join(map(str, counts))} |")
     return "\n".join(lines)
 
 

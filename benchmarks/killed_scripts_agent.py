@@ -24,12 +24,16 @@ async def pay(amount: int, ctx: ToolContext) -> int:
     chance = random.Random(f"{ctx.workflow_id} {ctx.call_id}")
     is_inside = chance.random() < 0.5
     entry = {"call_id": ctx.call_id, "amount": amount, "pid": os.getpid(), "inside": is_inside}
-    with Path(ctx.metadata["ledger"]).open("a") as file:
-        file.write(json.dumps(entry) + "\n")
+    _write(Path(ctx.metadata["ledger"]), json.dumps(entry))
     if is_inside:
         _die()
     threading.Timer(chance.uniform(*SECONDS_AFTER), _die).start()
     return amount
+
+
+def _write(path: Path, line: str) -> None:
+    with path.open("a") as file:
+        file.write(line + "\n")
 
 
 def _die() -> None:
