@@ -58,7 +58,7 @@ async def main() -> None:
         client, telemetry = await connect(server.address), Telemetry()
         for domain in map(Domain, DOMAINS):
             agents = [_agent(domain, mode) for mode in MODES]
-            async with running_worker(client, load_agents(agents), telemetry, domain.name):
+            async with running_worker(client, load_agents(agents, ()), telemetry, domain.name):
                 for task in [each for each in domain.tasks if each.gold][::every]:
                     ends = set()
                     for mode in MODES:

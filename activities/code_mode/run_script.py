@@ -24,7 +24,7 @@ from mulligan.activities.code_mode.script_session import (
 from mulligan.activities.heartbeat import heartbeating
 from mulligan.activities.run_data.query_workflow import query_this_workflow
 from mulligan.activities.services import Services
-from mulligan.activities.tool_running.render_result import UnusableResult, cut, render
+from mulligan.activities.tool_running.render_result import cut
 from mulligan.activities.tool_running.result_value import result_value
 from mulligan.agent import Agent
 from mulligan.errors import InvalidToolInputError, ToolCallError, ToolExecutionError, ToolTimeoutError
@@ -124,7 +124,7 @@ class RunScriptActivity:
                 page = await _read_page(request)
             if page is not None:
                 recorded += page.calls
-                every = [_result(number, page.calls[number - 1]) for number in page.delivered]
+                every = [_result(number, page) for number in page.delivered]
                 results = every[request.delivered :]
             if session is None:
                 code = page.code if page is not None else request.code or ""
@@ -178,7 +178,7 @@ class RunScriptActivity:
         self._compare(session, page)
         for number in page.delivered[: request.delivered]:
             try:
-                await self._deliver(session, definition, _result(number, page.calls[number - 1]))
+                await self._deliver(session, definition, _result(number, page))
             except ScriptError as error:
                 raise _OtherScript from error
             self._compare(session, page)
@@ -226,8 +226,8 @@ class RunScriptActivity:
 
     def _succeeded(self, request: RunScript, facts: ScriptFacts, session: ScriptSession) -> ScriptPart:
         text = "".join(session.printed)
-        if session.value is not None:
-            text += ("\n" if text and not text.endswith("\n") else "") + _shown(session.value)
+        if session.value:
+            text += ("\n" if text and not text.endswith("\n") else "") + session.value
         text = cut(text or "The script ended without printing anything.", MAX_RESULT_CHARS)
         self._span(request, facts, session.code).succeed(text)
         self.services.cache_result(facts.where, facts.call, text, None)
@@ -305,8 +305,14 @@ async def _read_page(request: RunScript) -> ScriptPage:
     return page
 
 
-def _result(number: int, call: RecordedScriptCall) -> CallResult:
-    if call.text is None:
+def _result(number: int, page: ScriptPage) -> CallResult:
+    """The recorded result of a call.
+
+    Raises:
+        _OtherScript: there is none.
+    """
+    call = page.calls[number - 1] if 1 <= number <= len(page.calls) else None
+    if call is None or call.text is None:
         raise _OtherScript
     return CallResult(n=number, text=call.text, failed=call.error is not None, has_parts=call.has_parts)
 
@@ -321,14 +327,6 @@ def _value(result: CallResult, schema: Any) -> tuple[str, JsonValue, bool]:
         return "", result_value(result.text, schema), False
     except ValueError:
         return f"Its result is no JSON, or was too large for a script ({len(result.text):,} characters).", None, True
-
-
-def _shown(value: Any) -> str:
-    """The value of the last expression as the model reads it: as JSON if it can be, otherwise as Python writes it."""
-    try:
-        return render(value)
-    except UnusableResult:
-        return repr(value)
 
 
 def _without_fence(code: str) -> str:

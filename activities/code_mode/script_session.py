@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import reprlib
 import signal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -21,15 +22,17 @@ from typing import Any, NamedTuple
 import pydantic_monty as monty
 from pydantic import JsonValue
 
-from mulligan.schema.json_limits import is_deeper
+from mulligan.schema.json_limits import MOST_DEPTH
 
 MEMORY_BYTES = 256 * 1024 * 1024
 OUTPUT_CHARS = 1_000_000
-"""Characters that a script may print. The model gets the beginning of them."""
+"""Characters that a script may print, and that its last expression may have. The model gets the beginning of them."""
 PRINTED_SHOWN = 2_000
 """Characters, of what a script has printed, that the model reads if the script fails."""
 ARGUMENTS_CHARS = 500_000
 """Characters of the arguments of one call, as JSON: more than an answer can have is no call."""
+INTEGER_BITS = 4_000
+"""Of an integer that is given to a tool: Python reads and writes about 14,000."""
 SUSPENSIONS = 20_000
 """How often the interpreter may ask its host for something: calls, names, results."""
 GRACE = 2.0
@@ -99,7 +102,7 @@ class ScriptSession:
     Attributes:
         calls: The calls that it has made, the first one has number 1.
         delivered: The numbers of the calls whose results it has, in their order.
-        is_over: Whether it has ended; `value` is then that of its last expression.
+        is_over: Whether it has ended; `value` is then that of its last expression, as text; "" if it has none.
         printed: What it has printed, without what exceeds the limit.
     """
 
@@ -108,7 +111,7 @@ class ScriptSession:
     calls: list[CallMade] = field(default_factory=list)
     delivered: list[int] = field(default_factory=list)
     is_over: bool = False
-    value: Any = None
+    value: str = ""
     printed: list[str] = field(default_factory=list)
     _printed_chars: int = 0
     code: str = ""
@@ -211,7 +214,8 @@ class ScriptSession:
                     raise ScriptError(f"The script has printed more than {OUTPUT_CHARS:,} characters. Print less.")
                 match snapshot:
                     case monty.MontyComplete():
-                        self.is_over, self.value = True, snapshot.output
+                        self.is_over = True
+                        self.value = "" if snapshot.output is None else _shown(snapshot.output)
                         return
                     case monty.FutureSnapshot():
                         self._waiting = snapshot
@@ -297,24 +301,64 @@ def _json_text(arguments: dict[str, Any]) -> str:
     Raises:
         TypeError: a value has no form in JSON, or they are too large.
     """
-    plain = {name: _as_json(value) for name, value in arguments.items()}
-    text = json.dumps(plain, ensure_ascii=False)
+    text = json.dumps(_as_json(arguments, [ARGUMENTS_CHARS]), ensure_ascii=False)
     if len(text) > ARGUMENTS_CHARS:
-        raise TypeError(f"was given {len(text):,} characters of arguments; {ARGUMENTS_CHARS:,} are the most")
+        raise _TooLargeError(ARGUMENTS_CHARS)
     return text
 
 
-def _as_json(value: Any, depth: int = 0) -> JsonValue:
-    if depth == 0 and is_deeper(value):
+def _shown(value: Any) -> str:
+    """The value of the last expression as the model reads it: JSON if it has that form, otherwise a short text of Python's.
+
+    Raises:
+        ScriptError: it is too large.
+    """
+    try:
+        shown = _as_json(value, [OUTPUT_CHARS])
+        return shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
+    except _TooLargeError:
+        raise ScriptError(
+            f"The value of the script's last expression has more than {OUTPUT_CHARS:,} characters. Print less."
+        ) from None
+    except TypeError:
+        with suppress(ValueError):  # an integer with more digits than Python writes
+            return _REPR.repr(value)
+        raise ScriptError("The script's last expression has a number that is too large to be written.") from None
+
+
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = 1_000
+
+
+class _TooLargeError(TypeError):
+    def __init__(self, most: int) -> None:
+        super().__init__(f"was given more than {most:,} characters of arguments")
+
+
+def _as_json(value: Any, room: list[int], depth: int = 0) -> JsonValue:
+    """The value as JSON. `room`: how many characters and values it may have. It is used up.
+
+    A list that a script has put into others many times is one object here, but many times as much JSON.
+
+    Raises:
+        TypeError: it has no form in JSON, is nested too deeply, or has more than there is room for.
+    """
+    room[0] -= len(value) if isinstance(value, str) else 2
+    if room[0] < 0:
+        raise _TooLargeError(ARGUMENTS_CHARS)
+    if depth > MOST_DEPTH:
         raise TypeError("was given a value that is nested too deeply")
     if isinstance(value, float) and not math.isfinite(value):
         raise TypeError(f"was given {value}, for which JSON has no number")
+    if isinstance(value, int) and value.bit_length() > INTEGER_BITS:
+        raise TypeError(f"was given an integer with more than {INTEGER_BITS:,} bits")
     if value is None or isinstance(value, str | bool | int | float):
         return value
     if isinstance(value, list | tuple):
-        return [_as_json(each, depth + 1) for each in value]
+        return [_as_json(each, room, depth + 1) for each in value]
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {key: _as_json(each, depth + 1) for key, each in value.items()}
+        room[0] -= sum(map(len, value))
+        return {key: _as_json(each, room, depth + 1) for key, each in value.items()}
     raise TypeError(
         f"was given a {type(value).__name__}; give texts, numbers, booleans, None, lists and dicts of texts"
     )
