@@ -108,6 +108,7 @@ def script(calls: Sequence[Call]) -> str:
     """A script that makes the calls, and prints their results."""
     lines = []
     for call in calls:
+        assert isinstance(call.arguments, dict)
         arguments = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
         lines.append(f"print(await {identifier(call.name)}({arguments}))")
     return "\n".join(lines)

@@ -16,10 +16,10 @@ from mulligan.activities.answers.inspect_answer import inspect_calls_of_script
 from mulligan.activities.answers.parsed_arguments import ParsedArguments
 from mulligan.activities.code_mode.open_scripts import OpenScripts
 from mulligan.activities.code_mode.script_session import (
-    InvalidCodeError,
     ScriptError,
     ScriptFunction,
     ScriptSession,
+    invalid_code,
 )
 from mulligan.activities.heartbeat import heartbeating
 from mulligan.activities.run_data.query_workflow import query_this_workflow
@@ -47,16 +47,18 @@ from mulligan.wire.code_mode import (
     ScriptPageRequest,
     ScriptPart,
 )
-from mulligan.wire.conversation_ref import ConversationRef
-from mulligan.wire.model_call import ModelCall
 from mulligan.wire.tool_call import ToolOutcome
 
 CODE_CHARS = 50_000
 """Characters of a script: checking the types of one takes up to half a second."""
 ARGUMENTS_BYTES = 400_000
 """Characters of arguments of the calls of one part: less than those of a step (size_limits.py)."""
-PRINTED_SHOWN, RESULT_SHOWN, CALLS_SHOWN = 2_000, 200, 50
-"""Characters, of what a failed script printed, and of each result where a script could not go on; and how many of these."""
+RESULT_SHOWN, CALLS_SHOWN = 200, 50
+"""Characters of each result where a script could not go on, and how many of these."""
+
+
+_ERRORS = {"invalid_code": InvalidToolInputError, "tool_timeout": ToolTimeoutError}
+"""The classes of errors that policies see, by their kinds, where it is not ToolExecutionError."""
 
 
 class _OtherScript(Exception):
@@ -90,13 +92,10 @@ class RunScriptActivity:
         async with heartbeating():
             try:
                 session = await self._advanced(request, facts, definition, recorded, page)
-            except InvalidCodeError as error:
-                code = request.code or ""
-                return await self._failed(request, facts, agent, _invalid_code(facts, code, str(error)), code)
             except ScriptError as error:
-                return await self._failed(request, facts, agent, _script_failed(facts, error), "")
+                return await self._failed(request, facts, agent, error)
             except _OtherScript:
-                return await self._failed(request, facts, agent, _other_script(facts, recorded), "")
+                return await self._failed(request, facts, agent, _other_script(recorded))
             if session.is_over:
                 self.scripts.close(session)
                 return self._succeeded(request, facts, session)
@@ -115,7 +114,7 @@ class RunScriptActivity:
         `page`: what it has done so far, if that was queried already.
 
         Raises:
-            InvalidCodeError, ScriptError, _OtherScript: it has no further part.
+            ScriptError, _OtherScript: it has no further part.
         """
         session = self.scripts.take(_key(request), request.delivered, request.asked)
         results = request.results
@@ -133,7 +132,7 @@ class RunScriptActivity:
                     await self.scripts.run(session, partial(session.start, _without_fence(code)))
                     if page is not None:
                         await self._repeat(session, request, definition, page)
-                except (InvalidCodeError, ScriptError) as error:
+                except ScriptError as error:
                     if page is not None:
                         raise _OtherScript from error
                     raise
@@ -144,9 +143,9 @@ class RunScriptActivity:
     async def _opened(self, facts: ScriptFacts, definition: Definition, code: str, *, check: bool) -> ScriptSession:
         """A session for the script. `check`: whether its code is checked, also against the functions' types."""
         if check and not code.strip():
-            raise InvalidCodeError("The script is empty.")
+            raise invalid_code("The script is empty.")
         if check and len(code) > CODE_CHARS:
-            raise InvalidCodeError(f"The script has {len(code):,} characters; {CODE_CHARS:,} are the most.")
+            raise invalid_code(f"The script has {len(code):,} characters; {CODE_CHARS:,} are the most.")
         functions = {
             identifier(each.name): ScriptFunction(
                 each.name,
@@ -211,7 +210,7 @@ class RunScriptActivity:
                 break
             calls.append(ToolCall(id=f"{request.call_id}.{number}", name=made.tool, arguments=made.arguments))
         inspected, usage = (
-            await inspect_calls_of_script(self.services, _as_model_call(facts), agent, definition, calls)
+            await inspect_calls_of_script(self.services, facts.as_model_call, agent, definition, calls)
             if calls
             else ([], {})
         )
@@ -233,22 +232,27 @@ class RunScriptActivity:
         self.services.cache_result(facts.where, facts.call, text, None)
         return ScriptPart(outcome=ToolOutcome(text=text, untrusted=request.untrusted))
 
-    async def _failed(
-        self, request: RunScript, facts: ScriptFacts, agent: Agent, error: ToolCallError, code: str
-    ) -> ScriptPart:
+    async def _failed(self, request: RunScript, facts: ScriptFacts, agent: Agent, failed: ScriptError) -> ScriptPart:
         """Apply the policy to the script's failure, and write its span."""
-        if error.kind == "invalid_code":
+        is_invalid = failed.kind == "invalid_code"
+        error = _ERRORS.get(failed.kind, ToolExecutionError)(
+            str(failed), detail=failed.detail, kind=failed.kind, tool_name=facts.call.name, call_id=facts.call.id
+        )
+        if is_invalid:
             error = cast(ToolCallError, escalate_feedback(error, facts.failures, ParsedArguments.of("{}"), None))
-        span = self._span(request, facts, code)
+        span = self._span(request, facts, (request.code or "") if is_invalid else "")
         policy = policy_for(error, agent=agent, tool=None, on_invalid_tool_input=facts.on_invalid_tool_input)
         failure = await apply_policy(error, policy, self.services.runtime)
         failure.end_span(span)
         text = cut(failure.text, MAX_RESULT_CHARS)
         self.services.cache_result(facts.where, facts.call, text, failure.error)
-        attempts = 0 if error.kind == "invalid_code" else 1
         return ScriptPart(
             outcome=ToolOutcome(
-                text=text, error=failure.error, failure=failure.failure, attempts=attempts, untrusted=request.untrusted
+                text=text,
+                error=failure.error,
+                failure=failure.failure,
+                attempts=0 if is_invalid else 1,
+                untrusted=request.untrusted,
             )
         )
 
@@ -336,48 +340,7 @@ def _without_fence(code: str) -> str:
     return "\n".join(lines[1:-1]) if is_fenced else code
 
 
-def _as_model_call(facts: ScriptFacts) -> ModelCall:
-    """The request by which calls are inspected as those of an answer."""
-    return ModelCall(
-        where=facts.where,
-        conversation=ConversationRef(count=0, digest=""),
-        model=facts.model,
-        step=facts.step,
-        definition=facts.definition,
-        guard=facts.guard,
-        on_invalid_tool_input=facts.on_invalid_tool_input,
-    )
-
-
-def _invalid_code(facts: ScriptFacts, code: str, faults: str) -> ToolCallError:
-    lines = _without_fence(code).splitlines()
-    shown = []
-    for fault in faults.splitlines()[:20]:
-        shown.append(fault)
-        row = fault.removeprefix("line ").partition(",")[0]
-        if fault.startswith("line ") and row.isdigit() and 0 < int(row) <= len(lines):
-            shown.append(f"    {cut_text(lines[int(row) - 1].strip(), RESULT_SHOWN)}")
-    return InvalidToolInputError(
-        "The script was not run: it is no valid Python, or does not fit the types of the functions.",
-        detail=cut_text("\n".join(shown), 2 * PRINTED_SHOWN),
-        kind="invalid_code",
-        tool_name=facts.call.name,
-        call_id=facts.call.id,
-    )
-
-
-def _script_failed(facts: ScriptFacts, error: ScriptError) -> ToolCallError:
-    kind = ToolTimeoutError if error.timed_out else ToolExecutionError
-    return kind(
-        str(error),
-        detail=cut_text(error.detail, 2 * PRINTED_SHOWN),
-        kind="tool_timeout" if error.timed_out else "tool_exception",
-        tool_name=facts.call.name,
-        call_id=facts.call.id,
-    )
-
-
-def _other_script(facts: ScriptFacts, recorded: list[RecordedScriptCall]) -> ToolCallError:
+def _other_script(recorded: list[RecordedScriptCall]) -> ScriptError:
     """The script could not be continued: what the model must know is what has been done."""
     done = []
     for number, call in enumerate(recorded[:CALLS_SHOWN], 1):
@@ -385,11 +348,8 @@ def _other_script(facts: ScriptFacts, recorded: list[RecordedScriptCall]) -> Too
         failed = " failed" if call.error is not None else ""
         done.append(f"{number}. {call.name}({cut_text(call.arguments, RESULT_SHOWN)}){failed}: {result}")
     more = [f"… and {len(recorded) - CALLS_SHOWN} more"] if len(recorded) > CALLS_SHOWN else []
-    return ToolExecutionError(
+    return ScriptError(
         f"The script was interrupted, and could not be continued: run again, it made other calls. Of its calls, "
         f"{len(recorded)} were made before; none of them was made again.",
-        detail="\n".join(["These calls were made:", *done, *more]),
-        kind="tool_exception",
-        tool_name=facts.call.name,
-        call_id=facts.call.id,
+        "\n".join(["These calls were made:", *done, *more]),
     )

@@ -11,9 +11,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import reprlib
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -22,6 +23,7 @@ from typing import Any, NamedTuple
 import pydantic_monty as monty
 from pydantic import JsonValue
 
+from mulligan.schema.cut_text import cut_text
 from mulligan.schema.json_limits import MOST_DEPTH
 
 MEMORY_BYTES = 256 * 1024 * 1024
@@ -35,6 +37,10 @@ INTEGER_BITS = 4_000
 """Of an integer that is given to a tool: Python reads and writes about 14,000."""
 SUSPENSIONS = 20_000
 """How often the interpreter may ask its host for something: calls, names, results."""
+DETAIL_CHARS, FAULTS_SHOWN, LINE_CHARS = 4_000, 20, 200
+"""Characters of what a model reads of a failure beside its message, how many mistakes of a script that is not run, and
+characters of a line that is shown."""
+_FAULT = re.compile(r"script\.py:(\d{1,9}):(\d{1,9}):(.*)")
 GRACE = 2.0
 """Seconds beyond its time after which the process of a script is ended."""
 CLOCK = datetime(2000, 1, 1, tzinfo=UTC)
@@ -44,16 +50,21 @@ PRELUDE = "import binascii\nToolError = binascii.Incomplete\n"
 _RAISED, _SHOWN = "binascii.Incomplete", "ToolError"
 
 
-class InvalidCodeError(Exception):
-    """The script cannot be run: it does not parse, or does not fit the types of its functions."""
-
-
 class ScriptError(Exception):
-    """The script has ended without a result. `detail`: what may quote the script. `timed_out`: its time is used up."""
+    """The script has ended without a result, or was not run.
 
-    def __init__(self, message: str, detail: str = "", *, timed_out: bool = False) -> None:
+    `kind`: as of an ErrorInfo. `detail`: what may quote the script.
+    """
+
+    def __init__(self, message: str, detail: str = "", *, kind: str = "tool_exception") -> None:
         super().__init__(message)
-        self.detail, self.timed_out = detail, timed_out
+        self.detail, self.kind = detail, kind
+
+
+def invalid_code(detail: str) -> ScriptError:
+    """The error of a script that does not parse, or does not fit the types of its functions."""
+    message = "The script was not run: it is no valid Python, or does not fit the types of the functions."
+    return ScriptError(message, detail, kind="invalid_code")
 
 
 class CallMade(NamedTuple):
@@ -169,7 +180,7 @@ class ScriptSession:
         """Check a script, and run it until it waits or ends.
 
         Raises:
-            InvalidCodeError, ScriptError: it cannot be run, or has failed.
+            ScriptError: it cannot be run, or has failed.
         """
         self.code = code
         self._monty.feed_run(PRELUDE, skip_type_check=True)
@@ -204,6 +215,7 @@ class ScriptSession:
         except ScriptError as error:
             if printed := "".join(self.printed)[:PRINTED_SHOWN].strip():
                 error.detail = "\n".join(filter(None, (error.detail, "It had printed:", printed)))
+            error.detail = cut_text(error.detail, DETAIL_CHARS)
             raise
 
     def _run(self, go_on: Callable[[], Any]) -> None:
@@ -225,15 +237,14 @@ class ScriptSession:
                     case _:
                         snapshot = self._call(snapshot)
         except (monty.MontyTypingError, monty.MontySyntaxError) as error:
-            raise InvalidCodeError(
-                _plain(error.display() if isinstance(error, monty.MontyTypingError) else error)
-            ) from None
+            found = error.display() if isinstance(error, monty.MontyTypingError) else str(error)
+            raise invalid_code("\n".join(_faults(found, self.code.splitlines()))) from None
         except monty.MontyRuntimeError as error:
             raise _script_error(error) from None
         except monty.MontyCrashedError as error:
             raise ScriptError(
                 "The script was ended: its interpreter " + ("used up its time." if error.timed_out else "crashed."),
-                timed_out=error.timed_out,
+                kind="tool_timeout" if error.timed_out else "tool_exception",
             ) from None
         except monty.MontyConversionError:
             raise ScriptError("The result of a call cannot be given to the script.") from None
@@ -274,25 +285,22 @@ def _script_error(error: monty.MontyRuntimeError) -> ScriptError:
     inner, frames = error.exception(), error.traceback()
     says = str(error).replace(_RAISED, _SHOWN, 1)
     if isinstance(inner, TimeoutError) and not frames:
-        return ScriptError("The script was ended: it ran too long, without the time of its calls.", timed_out=True)
+        return ScriptError("The script was ended: it ran too long, without the time of its calls.", kind="tool_timeout")
     if isinstance(inner, MemoryError):
         return ScriptError(f"The script was ended: it needs more memory than {MEMORY_BYTES // 2**20} MB.")
-    lines = [f"line {frame.line}: {(frame.source_line or '').strip()[:200]}" for frame in frames]
+    lines = [f"line {frame.line}: {(frame.source_line or '').strip()[:LINE_CHARS]}" for frame in frames]
     shown = [*lines[:2], *(["…"] if len(lines) > 6 else []), *lines[2:][-4:]]
     where = f" at line {frames[-1].line}" if frames else ""
     return ScriptError(f"The script failed{where}.", "\n".join([*shown, says]))
 
 
-def _plain(error: object) -> str:
-    """A diagnostic as the model reads it, each as `line 3, column 7: what is wrong`."""
-    lines = []
-    for line in str(error).strip().splitlines():
-        file, _, rest = line.partition(":")
-        row, _, rest_of_row = rest.partition(":")
-        column, _, says = rest_of_row.partition(":")
-        is_place = file == "script.py" and row.isdigit() and column.isdigit()
-        lines.append(f"line {row}, column {column}:{says}" if is_place else line)
-    return "\n".join(lines)
+def _faults(found: str, code: list[str]) -> Iterator[str]:
+    """What was found, as the model reads it: each as `line 3, column 7: what is wrong`, with the line below it."""
+    for line in found.strip().splitlines()[:FAULTS_SHOWN]:
+        match = _FAULT.fullmatch(line)
+        yield f"line {match[1]}, column {match[2]}:{match[3]}" if match else line
+        if match and 0 < int(match[1]) <= len(code):
+            yield f"    {cut_text(code[int(match[1]) - 1].strip(), LINE_CHARS)}"
 
 
 def _json_text(arguments: dict[str, Any]) -> str:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from mulligan.trace_view.history_events import Activity
 from mulligan.values import AssistantMessage, ToolCall, Usage
 from mulligan.wire.code_mode import RunScript, ScriptFacts, ScriptPart
-from mulligan.wire.conversation_ref import ConversationRef
-from mulligan.wire.model_call import ModelAnswer, ModelCall
+from mulligan.wire.model_call import ModelAnswer
 from mulligan.wire.tool_call import RecordedCall
 
 if TYPE_CHECKING:
@@ -28,14 +27,7 @@ def _add_script(execution: ExecutionSpans, activity: Activity) -> None:
     ]
     message = AssistantMessage(role="assistant", tool_calls=calls)
     answer = ModelAnswer(message=message, prepared=[each.prepared for each in part.calls], usage=Usage())
-    by_model = ModelCall(
-        where=facts.where,
-        conversation=ConversationRef(count=0, digest=""),
-        model=facts.model,
-        step=facts.step,
-        definition=facts.definition,
-    )
-    execution.add_calls(by_model, answer, activity.ended)
+    execution.add_calls(facts.as_model_call, answer, activity.ended)
     if part.outcome is not None:
         recorded = RecordedCall(
             **dict(part.outcome),

@@ -14,7 +14,8 @@ from mulligan.schema.optional_field import optional_field
 from mulligan.schema.well_formed import WellFormedText
 from mulligan.values import ErrorInfo, ToolCall, Usage
 from mulligan.wire.checked_result import CheckedResult, TypesOfActivity, are_tokens
-from mulligan.wire.model_call import GuardContext, PreparedCall, with_text, with_value
+from mulligan.wire.conversation_ref import ConversationRef
+from mulligan.wire.model_call import GuardContext, ModelCall, PreparedCall, with_text, with_value
 from mulligan.wire.run_context import RunContext
 from mulligan.wire.tool_call import ToolOutcome
 
@@ -59,6 +60,19 @@ class ScriptFacts(BaseModel):
     max_calls: int = optional_field(200)
     timeout: float = optional_field(30.0)
     most: int = optional_field(100)
+
+    @property
+    def as_model_call(self) -> ModelCall:
+        """The request by which the script's calls are handled as those of an answer."""
+        return ModelCall(
+            where=self.where,
+            conversation=ConversationRef(count=0, digest=""),
+            model=self.model,
+            step=self.step,
+            definition=self.definition,
+            guard=self.guard,
+            on_invalid_tool_input=self.on_invalid_tool_input,
+        )
 
 
 class RunScript(BaseModel):
