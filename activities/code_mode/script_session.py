@@ -41,8 +41,6 @@ DETAIL_CHARS, FAULTS_SHOWN, LINE_CHARS = 4_000, 20, 200
 """Characters of what a model reads of a failure beside its message, how many mistakes of a script that is not run, and
 characters of a line that is shown."""
 _FAULT = re.compile(r"script\.py:(\d{1,9}):(\d{1,9}):(.*)")
-GRACE = 2.0
-"""Seconds beyond its time after which the process of a script is ended."""
 CLOCK = datetime(2000, 1, 1, tzinfo=UTC)
 """What a script's clock says: when it is run again, it must decide alike."""
 PRELUDE = "import binascii\nToolError = binascii.Incomplete\n"
