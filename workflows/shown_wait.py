@@ -42,15 +42,11 @@ class WorkerWait(Wait):
     """A wait for a worker that serves the agent. `opens`: whether it opens the turn."""
 
     name: ClassVar[str] = "worker"
+    ended_by: ClassVar[WaitKind | None] = "worker"
     is_carried_over: ClassVar[bool] = False
 
     agent: str
     opens: bool
-
-    @property
-    def kind(self) -> WaitKind:
-        """The kind of the wait: a worker ends it."""
-        return "worker"
 
     def describe(self, others: Sequence[Wait], key: str) -> tuple[str, str]:
         """Which agent has no worker."""
@@ -88,16 +84,12 @@ class ModelWait(Wait):
     """A model that is called. `patience`: for how many seconds the call is repeated if its endpoint is down."""
 
     name: ClassVar[str] = "model"
+    ended_by: ClassVar[WaitKind | None] = "model"
     is_carried_over: ClassVar[bool] = False
 
     model: str
     step: int
     patience: float
-
-    @property
-    def kind(self) -> WaitKind:
-        """The kind of the wait: a model ends it."""
-        return "model"
 
     @property
     def retried_for(self) -> float | None:

@@ -31,6 +31,8 @@ class Wait:
     """Whether the next workflow run needs it to go on."""
     leaves_first: ClassVar[bool] = False
     """Whether the run may continue as new although what is waited for has come: the next workflow run goes on with it."""
+    ended_by: ClassVar[WaitKind | None] = None
+    """Who or what ends a wait of this class, unless it says so itself (`kind`)."""
 
     key: str
     since: float = field(default_factory=workflow.time)
@@ -38,7 +40,7 @@ class Wait:
     @property
     def kind(self) -> WaitKind | None:
         """Who or what ends the wait; None: the wait is not shown."""
-        return None
+        return self.ended_by
 
     @property
     def is_over(self) -> bool:

@@ -12,6 +12,7 @@ from typing import TypeVar
 import pydantic_monty as monty
 
 from mulligan.activities.code_mode.script_session import ScriptSession
+from mulligan.wire.code_mode import ScriptFacts
 
 Key = tuple[str, ...]
 """The ids of a workflow and of its run, the number of an agent, the id of a call. A reset gives the run another id."""
@@ -34,7 +35,7 @@ class OpenScripts:
     """The scripts of one worker that wait for calls. Those that wait for the longest time leave first."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[Key, ScriptSession] = OrderedDict()
+        self._kept: OrderedDict[Key, tuple[ScriptSession, ScriptFacts]] = OrderedDict()
         self._threads = ThreadPoolExecutor(RUNNING, thread_name_prefix="script")
 
     async def open(self, open_session: Callable[[monty.Monty], ScriptSession]) -> ScriptSession:
@@ -57,17 +58,21 @@ class OpenScripts:
 
     def take(self, key: Key, delivered: int, asked: int) -> ScriptSession | None:
         """Take out a script that has made `asked` calls and has `delivered` results of them; None if it is not here."""
-        session = self._kept.pop(key, None)
+        session, _ = self._kept.pop(key, (None, None))
         if session is not None and (len(session.delivered) != delivered or len(session.calls) < asked):
             self._threads.submit(session.close)
             return None
         return session
 
-    def keep(self, key: Key, session: ScriptSession) -> None:
+    def facts(self, key: Key) -> ScriptFacts | None:
+        """What stays the same for all parts of a script; None if it is not here."""
+        return self._kept[key][1] if key in self._kept else None
+
+    def keep(self, key: Key, session: ScriptSession, facts: ScriptFacts) -> None:
         """Keep a script until it is taken out, or others need its place."""
-        self._kept[key] = session
+        self._kept[key] = session, facts
         while len(self._kept) > KEPT:
-            self._threads.submit(self._kept.popitem(last=False)[1].close)
+            self._threads.submit(self._kept.popitem(last=False)[1][0].close)
         asyncio.get_running_loop().call_later(IDLE_SECONDS, self._forget, key, session)
 
     def close(self, session: ScriptSession) -> None:
@@ -75,6 +80,6 @@ class OpenScripts:
         self._threads.submit(session.close)
 
     def _forget(self, key: Key, session: ScriptSession) -> None:
-        if self._kept.get(key) is session:
+        if key in self._kept and self._kept[key][0] is session:
             del self._kept[key]
             self._threads.submit(session.close)

@@ -16,15 +16,15 @@ from mulligan.activities.answers.inspect_answer import inspect_calls_of_script
 from mulligan.activities.answers.parsed_arguments import ParsedArguments
 from mulligan.activities.code_mode.open_scripts import OpenScripts
 from mulligan.activities.code_mode.script_session import (
-    InvalidCodeError,
     ScriptError,
     ScriptFunction,
     ScriptSession,
+    invalid_code,
 )
 from mulligan.activities.heartbeat import heartbeating
 from mulligan.activities.run_data.query_workflow import query_this_workflow
 from mulligan.activities.services import Services
-from mulligan.activities.tool_running.render_result import UnusableResult, cut, render
+from mulligan.activities.tool_running.render_result import cut
 from mulligan.activities.tool_running.result_value import result_value
 from mulligan.agent import Agent
 from mulligan.errors import InvalidToolInputError, ToolCallError, ToolExecutionError, ToolTimeoutError
@@ -42,20 +42,23 @@ from mulligan.wire.code_mode import (
     CallResult,
     RecordedScriptCall,
     RunScript,
+    ScriptFacts,
     ScriptPage,
     ScriptPageRequest,
     ScriptPart,
 )
-from mulligan.wire.conversation_ref import ConversationRef
-from mulligan.wire.model_call import ModelCall
 from mulligan.wire.tool_call import ToolOutcome
 
 CODE_CHARS = 50_000
 """Characters of a script: checking the types of one takes up to half a second."""
 ARGUMENTS_BYTES = 400_000
 """Characters of arguments of the calls of one part: less than those of a step (size_limits.py)."""
-PRINTED_SHOWN, RESULT_SHOWN, CALLS_SHOWN = 2_000, 200, 50
-"""Characters, of what a failed script printed, and of each result where a script could not go on; and how many of these."""
+RESULT_SHOWN, CALLS_SHOWN = 200, 50
+"""Characters of each result where a script could not go on, and how many of these."""
+
+
+_ERRORS = {"invalid_code": InvalidToolInputError, "tool_timeout": ToolTimeoutError}
+"""The classes of errors that policies see, by their kinds, where it is not ToolExecutionError."""
 
 
 class _OtherScript(Exception):
@@ -76,49 +79,60 @@ class RunScriptActivity:
         Raises:
             ApplicationError: this worker does not serve the agent, or shuts down.
         """
-        agent = await served_agent(self.services, request.where)
+        page = None
+        facts = request.facts or self.scripts.facts(_key(request))
+        if facts is None:
+            page = await _read_page(request)
+            facts = page.facts
+        agent = await served_agent(self.services, facts.where)
         if request.end is not None:
-            return self._end(request)
-        definition = await self.services.definitions.find(request.definition, request.where)
+            return self._end(request, facts)
+        definition = await self.services.definitions.find(facts.definition, facts.where)
         recorded: list[RecordedScriptCall] = []
         async with heartbeating():
             try:
-                session = await self._advanced(request, definition, recorded)
-            except InvalidCodeError as error:
-                return await self._failed(request, agent, _invalid_code(request, str(error)), request.code or "")
+                session = await self._advanced(request, facts, definition, recorded, page)
             except ScriptError as error:
-                return await self._failed(request, agent, _script_failed(request, error), "")
+                return await self._failed(request, facts, agent, error)
             except _OtherScript:
-                return await self._failed(request, agent, _other_script(request, recorded), "")
+                return await self._failed(request, facts, agent, _other_script(recorded))
             if session.is_over:
                 self.scripts.close(session)
-                return self._succeeded(request, session)
-            return await self._asked(request, agent, definition, session)
+                return self._succeeded(request, facts, session)
+            return await self._asked(request, facts, agent, definition, session)
 
     async def _advanced(
-        self, request: RunScript, definition: Definition, recorded: list[RecordedScriptCall]
+        self,
+        request: RunScript,
+        facts: ScriptFacts,
+        definition: Definition,
+        recorded: list[RecordedScriptCall],
+        page: ScriptPage | None,
     ) -> ScriptSession:
         """The script, with all results that have come. `recorded`: filled with its calls, if it had to be run again.
 
+        `page`: what it has done so far, if that was queried already.
+
         Raises:
-            InvalidCodeError, ScriptError, _OtherScript: it has no further part.
+            ScriptError, _OtherScript: it has no further part.
         """
         session = self.scripts.take(_key(request), request.delivered, request.asked)
         results = request.results
         if session is None or results is None:
-            page = await _read_page(request) if request.code is None else None
+            if page is None and request.code is None:
+                page = await _read_page(request)
             if page is not None:
                 recorded += page.calls
-                every = [_result(number, page.calls[number - 1]) for number in page.delivered]
+                every = [_result(number, page) for number in page.delivered]
                 results = every[request.delivered :]
             if session is None:
                 code = page.code if page is not None else request.code or ""
-                session = await self._opened(request, definition, check=page is None)
+                session = await self._opened(facts, definition, code, check=page is None)
                 try:
                     await self.scripts.run(session, partial(session.start, _without_fence(code)))
                     if page is not None:
                         await self._repeat(session, request, definition, page)
-                except (InvalidCodeError, ScriptError) as error:
+                except ScriptError as error:
                     if page is not None:
                         raise _OtherScript from error
                     raise
@@ -126,12 +140,12 @@ class RunScriptActivity:
             await self._deliver(session, definition, each)
         return session
 
-    async def _opened(self, request: RunScript, definition: Definition, *, check: bool) -> ScriptSession:
-        """A session for the script. `check`: whether its code is checked against the functions' types."""
-        if request.code is not None and not request.code.strip():
-            raise InvalidCodeError("The script is empty.")
-        if request.code is not None and len(request.code) > CODE_CHARS:
-            raise InvalidCodeError(f"The script has {len(request.code):,} characters; {CODE_CHARS:,} are the most.")
+    async def _opened(self, facts: ScriptFacts, definition: Definition, code: str, *, check: bool) -> ScriptSession:
+        """A session for the script. `check`: whether its code is checked, also against the functions' types."""
+        if check and not code.strip():
+            raise invalid_code("The script is empty.")
+        if check and len(code) > CODE_CHARS:
+            raise invalid_code(f"The script has {len(code):,} characters; {CODE_CHARS:,} are the most.")
         functions = {
             identifier(each.name): ScriptFunction(
                 each.name,
@@ -145,9 +159,9 @@ class RunScriptActivity:
             partial(
                 ScriptSession.open,
                 functions=functions,
-                max_calls=request.max_calls,
-                timeout=request.timeout,
-                seed=request.digest,
+                max_calls=facts.max_calls,
+                timeout=facts.timeout,
+                seed=facts.digest,
                 stubs=stubs_of(schemas) if check else None,
             )
         )
@@ -163,7 +177,7 @@ class RunScriptActivity:
         self._compare(session, page)
         for number in page.delivered[: request.delivered]:
             try:
-                await self._deliver(session, definition, _result(number, page.calls[number - 1]))
+                await self._deliver(session, definition, _result(number, page))
             except ScriptError as error:
                 raise _OtherScript from error
             self._compare(session, page)
@@ -185,55 +199,64 @@ class RunScriptActivity:
             raise _OtherScript from error
 
     async def _asked(
-        self, request: RunScript, agent: Agent, definition: Definition, session: ScriptSession
+        self, request: RunScript, facts: ScriptFacts, agent: Agent, definition: Definition, session: ScriptSession
     ) -> ScriptPart:
         """The calls that the script has made since the part before, inspected; as many as fit into a result."""
         calls: list[ToolCall] = []
         size = 0
         for number, made in enumerate(session.calls[request.asked :], request.asked + 1):
             size += len(made.arguments)
-            if len(calls) == request.most or (calls and size > ARGUMENTS_BYTES):
+            if len(calls) == facts.most or (calls and size > ARGUMENTS_BYTES):
                 break
-            calls.append(ToolCall(id=f"{request.call.id}.{number}", name=made.tool, arguments=made.arguments))
+            calls.append(ToolCall(id=f"{request.call_id}.{number}", name=made.tool, arguments=made.arguments))
         inspected, usage = (
-            await inspect_calls_of_script(self.services, _as_model_call(request), agent, definition, calls)
+            await inspect_calls_of_script(self.services, facts.as_model_call, agent, definition, calls)
             if calls
             else ([], {})
         )
-        self.scripts.keep(_key(request), session)
+        self.scripts.keep(_key(request), session, facts)
         return ScriptPart(
-            calls=[AskedCall(call=call, prepared=prepared) for call, prepared in inspected],
+            calls=[
+                AskedCall(name=call.name, arguments=call.arguments, prepared=prepared) for call, prepared in inspected
+            ],
             more=len(session.calls) > request.asked + len(calls),
             usage_of_repairs=dict(usage),
         )
 
-    def _succeeded(self, request: RunScript, session: ScriptSession) -> ScriptPart:
+    def _succeeded(self, request: RunScript, facts: ScriptFacts, session: ScriptSession) -> ScriptPart:
         text = "".join(session.printed)
-        if session.value is not None:
-            text += ("\n" if text and not text.endswith("\n") else "") + _shown(session.value)
+        if session.value:
+            text += ("\n" if text and not text.endswith("\n") else "") + session.value
         text = cut(text or "The script ended without printing anything.", MAX_RESULT_CHARS)
-        self._span(request, session.code).succeed(text)
-        self.services.cache_result(request.where, request.call, text, None)
+        self._span(request, facts, session.code).succeed(text)
+        self.services.cache_result(facts.where, facts.call, text, None)
         return ScriptPart(outcome=ToolOutcome(text=text, untrusted=request.untrusted))
 
-    async def _failed(self, request: RunScript, agent: Agent, error: ToolCallError, code: str) -> ScriptPart:
+    async def _failed(self, request: RunScript, facts: ScriptFacts, agent: Agent, failed: ScriptError) -> ScriptPart:
         """Apply the policy to the script's failure, and write its span."""
-        if error.kind == "invalid_code":
-            error = cast(ToolCallError, escalate_feedback(error, request.failures, ParsedArguments.of("{}"), None))
-        span = self._span(request, code)
-        policy = policy_for(error, agent=agent, tool=None, on_invalid_tool_input=request.on_invalid_tool_input)
+        is_invalid = failed.kind == "invalid_code"
+        error = _ERRORS.get(failed.kind, ToolExecutionError)(
+            str(failed), detail=failed.detail, kind=failed.kind, tool_name=facts.call.name, call_id=facts.call.id
+        )
+        if is_invalid:
+            error = cast(ToolCallError, escalate_feedback(error, facts.failures, ParsedArguments.of("{}"), None))
+        span = self._span(request, facts, (request.code or "") if is_invalid else "")
+        policy = policy_for(error, agent=agent, tool=None, on_invalid_tool_input=facts.on_invalid_tool_input)
         failure = await apply_policy(error, policy, self.services.runtime)
         failure.end_span(span)
         text = cut(failure.text, MAX_RESULT_CHARS)
-        self.services.cache_result(request.where, request.call, text, failure.error)
-        attempts = 0 if error.kind == "invalid_code" else 1
+        self.services.cache_result(facts.where, facts.call, text, failure.error)
         return ScriptPart(
             outcome=ToolOutcome(
-                text=text, error=failure.error, failure=failure.failure, attempts=attempts, untrusted=request.untrusted
+                text=text,
+                error=failure.error,
+                failure=failure.failure,
+                attempts=0 if is_invalid else 1,
+                untrusted=request.untrusted,
             )
         )
 
-    def _end(self, request: RunScript) -> ScriptPart:
+    def _end(self, request: RunScript, facts: ScriptFacts) -> ScriptPart:
         """End a script whose run is stopped or cancelled: the model never reads its result."""
         session = self.scripts.take(_key(request), request.delivered, request.asked)
         if session is not None:
@@ -243,10 +266,10 @@ class RunScriptActivity:
         error = ToolExecutionError(
             f"The script was ended: {how}{reason}",
             kind="denied" if request.end == "stopped" else "cancelled",
-            tool_name=request.call.name,
-            call_id=request.call.id,
+            tool_name=facts.call.name,
+            call_id=facts.call.id,
         )
-        self._span(request, "").fail_attempt(error.kind, error.message, type(error).__name__)
+        self._span(request, facts, "").fail_attempt(error.kind, error.message, type(error).__name__)
         return ScriptPart(
             outcome=ToolOutcome(
                 text=error.message,
@@ -255,28 +278,28 @@ class RunScriptActivity:
             )
         )
 
-    def _span(self, request: RunScript, code: str) -> ToolCallSpan:
+    def _span(self, request: RunScript, facts: ScriptFacts, code: str) -> ToolCallSpan:
         attempt = ToolCallAttempt(
-            call=request.call,
-            step=request.step,
+            call=facts.call,
+            step=facts.step,
             attempt=1,
-            repaired_by=request.repaired_by,
+            repaired_by=facts.repaired_by,
             untrusted=request.untrusted,
         )
         span: ToolCallSpan = self.services.telemetry.tool_call(
-            request.where, attempt, arguments={"code": code} if code else None, start=request.started
+            facts.where, attempt, arguments={"code": code} if code else None, start=facts.started
         )
         return span
 
 
 def _key(request: RunScript) -> tuple[str, ...]:
     info = activity.info()
-    return info.workflow_id or "", info.workflow_run_id or "", request.where.conversation, request.call.id
+    return info.workflow_id or "", info.workflow_run_id or "", request.conversation, request.call_id
 
 
 async def _read_page(request: RunScript) -> ScriptPage:
     """What the script has done so far: all pages of the query, as one."""
-    conversation, call_id = request.where.conversation, request.call.id
+    conversation, call_id = request.conversation, request.call_id
     page = await query_this_workflow(
         SCRIPT_QUERY, ScriptPageRequest(conversation=conversation, call_id=call_id), ScriptPage
     )
@@ -286,8 +309,14 @@ async def _read_page(request: RunScript) -> ScriptPage:
     return page
 
 
-def _result(number: int, call: RecordedScriptCall) -> CallResult:
-    if call.text is None:
+def _result(number: int, page: ScriptPage) -> CallResult:
+    """The recorded result of a call.
+
+    Raises:
+        _OtherScript: there is none.
+    """
+    call = page.calls[number - 1] if 1 <= number <= len(page.calls) else None
+    if call is None or call.text is None:
         raise _OtherScript
     return CallResult(n=number, text=call.text, failed=call.error is not None, has_parts=call.has_parts)
 
@@ -304,14 +333,6 @@ def _value(result: CallResult, schema: Any) -> tuple[str, JsonValue, bool]:
         return f"Its result is no JSON, or was too large for a script ({len(result.text):,} characters).", None, True
 
 
-def _shown(value: Any) -> str:
-    """The value of the last expression as the model reads it: as JSON if it can be, otherwise as Python writes it."""
-    try:
-        return render(value)
-    except UnusableResult:
-        return repr(value)
-
-
 def _without_fence(code: str) -> str:
     """The code without the fence that models like to put around it."""
     lines = code.strip().splitlines()
@@ -319,48 +340,7 @@ def _without_fence(code: str) -> str:
     return "\n".join(lines[1:-1]) if is_fenced else code
 
 
-def _as_model_call(request: RunScript) -> ModelCall:
-    """The request by which calls are inspected as those of an answer."""
-    return ModelCall(
-        where=request.where,
-        conversation=ConversationRef(count=0, digest=""),
-        model=request.model,
-        step=request.step,
-        definition=request.definition,
-        guard=request.guard,
-        on_invalid_tool_input=request.on_invalid_tool_input,
-    )
-
-
-def _invalid_code(request: RunScript, faults: str) -> ToolCallError:
-    lines = _without_fence(request.code or "").splitlines()
-    shown = []
-    for fault in faults.splitlines()[:20]:
-        shown.append(fault)
-        row = fault.removeprefix("line ").partition(",")[0]
-        if fault.startswith("line ") and row.isdigit() and 0 < int(row) <= len(lines):
-            shown.append(f"    {cut_text(lines[int(row) - 1].strip(), RESULT_SHOWN)}")
-    return InvalidToolInputError(
-        "The script was not run: it is no valid Python, or does not fit the types of the functions.",
-        detail=cut_text("\n".join(shown), 2 * PRINTED_SHOWN),
-        kind="invalid_code",
-        tool_name=request.call.name,
-        call_id=request.call.id,
-    )
-
-
-def _script_failed(request: RunScript, error: ScriptError) -> ToolCallError:
-    kind = ToolTimeoutError if error.timed_out else ToolExecutionError
-    return kind(
-        str(error),
-        detail=cut_text(error.detail, 2 * PRINTED_SHOWN),
-        kind="tool_timeout" if error.timed_out else "tool_exception",
-        tool_name=request.call.name,
-        call_id=request.call.id,
-    )
-
-
-def _other_script(request: RunScript, recorded: list[RecordedScriptCall]) -> ToolCallError:
+def _other_script(recorded: list[RecordedScriptCall]) -> ScriptError:
     """The script could not be continued: what the model must know is what has been done."""
     done = []
     for number, call in enumerate(recorded[:CALLS_SHOWN], 1):
@@ -368,11 +348,8 @@ def _other_script(request: RunScript, recorded: list[RecordedScriptCall]) -> Too
         failed = " failed" if call.error is not None else ""
         done.append(f"{number}. {call.name}({cut_text(call.arguments, RESULT_SHOWN)}){failed}: {result}")
     more = [f"… and {len(recorded) - CALLS_SHOWN} more"] if len(recorded) > CALLS_SHOWN else []
-    return ToolExecutionError(
+    return ScriptError(
         f"The script was interrupted, and could not be continued: run again, it made other calls. Of its calls, "
         f"{len(recorded)} were made before; none of them was made again.",
-        detail="\n".join(["These calls were made:", *done, *more]),
-        kind="tool_exception",
-        tool_name=request.call.name,
-        call_id=request.call.id,
+        "\n".join(["These calls were made:", *done, *more]),
     )

@@ -11,8 +11,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
+import reprlib
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,19 +23,24 @@ from typing import Any, NamedTuple
 import pydantic_monty as monty
 from pydantic import JsonValue
 
-from mulligan.schema.json_limits import is_deeper
+from mulligan.schema.cut_text import cut_text
+from mulligan.schema.json_limits import MOST_DEPTH
 
 MEMORY_BYTES = 256 * 1024 * 1024
 OUTPUT_CHARS = 1_000_000
-"""Characters that a script may print. The model gets the beginning of them."""
+"""Characters that a script may print, and that its last expression may have. The model gets the beginning of them."""
 PRINTED_SHOWN = 2_000
 """Characters, of what a script has printed, that the model reads if the script fails."""
 ARGUMENTS_CHARS = 500_000
 """Characters of the arguments of one call, as JSON: more than an answer can have is no call."""
+INTEGER_BITS = 4_000
+"""Of an integer that is given to a tool: Python reads and writes about 14,000."""
 SUSPENSIONS = 20_000
 """How often the interpreter may ask its host for something: calls, names, results."""
-GRACE = 2.0
-"""Seconds beyond its time after which the process of a script is ended."""
+DETAIL_CHARS, FAULTS_SHOWN, LINE_CHARS = 4_000, 20, 200
+"""Characters of what a model reads of a failure beside its message, how many mistakes of a script that is not run, and
+characters of a line that is shown."""
+_FAULT = re.compile(r"script\.py:(\d{1,9}):(\d{1,9}):(.*)")
 CLOCK = datetime(2000, 1, 1, tzinfo=UTC)
 """What a script's clock says: when it is run again, it must decide alike."""
 PRELUDE = "import binascii\nToolError = binascii.Incomplete\n"
@@ -41,16 +48,21 @@ PRELUDE = "import binascii\nToolError = binascii.Incomplete\n"
 _RAISED, _SHOWN = "binascii.Incomplete", "ToolError"
 
 
-class InvalidCodeError(Exception):
-    """The script cannot be run: it does not parse, or does not fit the types of its functions."""
-
-
 class ScriptError(Exception):
-    """The script has ended without a result. `detail`: what may quote the script. `timed_out`: its time is used up."""
+    """The script has ended without a result, or was not run.
 
-    def __init__(self, message: str, detail: str = "", *, timed_out: bool = False) -> None:
+    `kind`: as of an ErrorInfo. `detail`: what may quote the script.
+    """
+
+    def __init__(self, message: str, detail: str = "", *, kind: str = "tool_exception") -> None:
         super().__init__(message)
-        self.detail, self.timed_out = detail, timed_out
+        self.detail, self.kind = detail, kind
+
+
+def invalid_code(detail: str) -> ScriptError:
+    """The error of a script that does not parse, or does not fit the types of its functions."""
+    message = "The script was not run: it is no valid Python, or does not fit the types of the functions."
+    return ScriptError(message, detail, kind="invalid_code")
 
 
 class CallMade(NamedTuple):
@@ -99,7 +111,7 @@ class ScriptSession:
     Attributes:
         calls: The calls that it has made, the first one has number 1.
         delivered: The numbers of the calls whose results it has, in their order.
-        is_over: Whether it has ended; `value` is then that of its last expression.
+        is_over: Whether it has ended; `value` is then that of its last expression, as text; "" if it has none.
         printed: What it has printed, without what exceeds the limit.
     """
 
@@ -108,7 +120,7 @@ class ScriptSession:
     calls: list[CallMade] = field(default_factory=list)
     delivered: list[int] = field(default_factory=list)
     is_over: bool = False
-    value: Any = None
+    value: str = ""
     printed: list[str] = field(default_factory=list)
     _printed_chars: int = 0
     code: str = ""
@@ -166,7 +178,7 @@ class ScriptSession:
         """Check a script, and run it until it waits or ends.
 
         Raises:
-            InvalidCodeError, ScriptError: it cannot be run, or has failed.
+            ScriptError: it cannot be run, or has failed.
         """
         self.code = code
         self._monty.feed_run(PRELUDE, skip_type_check=True)
@@ -201,6 +213,7 @@ class ScriptSession:
         except ScriptError as error:
             if printed := "".join(self.printed)[:PRINTED_SHOWN].strip():
                 error.detail = "\n".join(filter(None, (error.detail, "It had printed:", printed)))
+            error.detail = cut_text(error.detail, DETAIL_CHARS)
             raise
 
     def _run(self, go_on: Callable[[], Any]) -> None:
@@ -211,7 +224,8 @@ class ScriptSession:
                     raise ScriptError(f"The script has printed more than {OUTPUT_CHARS:,} characters. Print less.")
                 match snapshot:
                     case monty.MontyComplete():
-                        self.is_over, self.value = True, snapshot.output
+                        self.is_over = True
+                        self.value = "" if snapshot.output is None else _shown(snapshot.output)
                         return
                     case monty.FutureSnapshot():
                         self._waiting = snapshot
@@ -221,15 +235,14 @@ class ScriptSession:
                     case _:
                         snapshot = self._call(snapshot)
         except (monty.MontyTypingError, monty.MontySyntaxError) as error:
-            raise InvalidCodeError(
-                _plain(error.display() if isinstance(error, monty.MontyTypingError) else error)
-            ) from None
+            found = error.display() if isinstance(error, monty.MontyTypingError) else str(error)
+            raise invalid_code("\n".join(_faults(found, self.code.splitlines()))) from None
         except monty.MontyRuntimeError as error:
             raise _script_error(error) from None
         except monty.MontyCrashedError as error:
             raise ScriptError(
                 "The script was ended: its interpreter " + ("used up its time." if error.timed_out else "crashed."),
-                timed_out=error.timed_out,
+                kind="tool_timeout" if error.timed_out else "tool_exception",
             ) from None
         except monty.MontyConversionError:
             raise ScriptError("The result of a call cannot be given to the script.") from None
@@ -270,25 +283,22 @@ def _script_error(error: monty.MontyRuntimeError) -> ScriptError:
     inner, frames = error.exception(), error.traceback()
     says = str(error).replace(_RAISED, _SHOWN, 1)
     if isinstance(inner, TimeoutError) and not frames:
-        return ScriptError("The script was ended: it ran too long, without the time of its calls.", timed_out=True)
+        return ScriptError("The script was ended: it ran too long, without the time of its calls.", kind="tool_timeout")
     if isinstance(inner, MemoryError):
         return ScriptError(f"The script was ended: it needs more memory than {MEMORY_BYTES // 2**20} MB.")
-    lines = [f"line {frame.line}: {(frame.source_line or '').strip()[:200]}" for frame in frames]
+    lines = [f"line {frame.line}: {(frame.source_line or '').strip()[:LINE_CHARS]}" for frame in frames]
     shown = [*lines[:2], *(["…"] if len(lines) > 6 else []), *lines[2:][-4:]]
     where = f" at line {frames[-1].line}" if frames else ""
     return ScriptError(f"The script failed{where}.", "\n".join([*shown, says]))
 
 
-def _plain(error: object) -> str:
-    """A diagnostic as the model reads it, each as `line 3, column 7: what is wrong`."""
-    lines = []
-    for line in str(error).strip().splitlines():
-        file, _, rest = line.partition(":")
-        row, _, rest_of_row = rest.partition(":")
-        column, _, says = rest_of_row.partition(":")
-        is_place = file == "script.py" and row.isdigit() and column.isdigit()
-        lines.append(f"line {row}, column {column}:{says}" if is_place else line)
-    return "\n".join(lines)
+def _faults(found: str, code: list[str]) -> Iterator[str]:
+    """What was found, as the model reads it: each as `line 3, column 7: what is wrong`, with the line below it."""
+    for line in found.strip().splitlines()[:FAULTS_SHOWN]:
+        match = _FAULT.fullmatch(line)
+        yield f"line {match[1]}, column {match[2]}:{match[3]}" if match else line
+        if match and 0 < int(match[1]) <= len(code):
+            yield f"    {cut_text(code[int(match[1]) - 1].strip(), LINE_CHARS)}"
 
 
 def _json_text(arguments: dict[str, Any]) -> str:
@@ -297,24 +307,64 @@ def _json_text(arguments: dict[str, Any]) -> str:
     Raises:
         TypeError: a value has no form in JSON, or they are too large.
     """
-    plain = {name: _as_json(value) for name, value in arguments.items()}
-    text = json.dumps(plain, ensure_ascii=False)
+    text = json.dumps(_as_json(arguments, [ARGUMENTS_CHARS]), ensure_ascii=False)
     if len(text) > ARGUMENTS_CHARS:
-        raise TypeError(f"was given {len(text):,} characters of arguments; {ARGUMENTS_CHARS:,} are the most")
+        raise _TooLargeError(ARGUMENTS_CHARS)
     return text
 
 
-def _as_json(value: Any, depth: int = 0) -> JsonValue:
-    if depth == 0 and is_deeper(value):
+def _shown(value: Any) -> str:
+    """The value of the last expression as the model reads it: JSON if it has that form, otherwise a short text of Python's.
+
+    Raises:
+        ScriptError: it is too large.
+    """
+    try:
+        shown = _as_json(value, [OUTPUT_CHARS])
+        return shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
+    except _TooLargeError:
+        raise ScriptError(
+            f"The value of the script's last expression has more than {OUTPUT_CHARS:,} characters. Print less."
+        ) from None
+    except TypeError:
+        with suppress(ValueError):  # an integer with more digits than Python writes
+            return _REPR.repr(value)
+        raise ScriptError("The script's last expression has a number that is too large to be written.") from None
+
+
+_REPR = reprlib.Repr()
+_REPR.maxstring = _REPR.maxother = 1_000
+
+
+class _TooLargeError(TypeError):
+    def __init__(self, most: int) -> None:
+        super().__init__(f"was given more than {most:,} characters of arguments")
+
+
+def _as_json(value: Any, room: list[int], depth: int = 0) -> JsonValue:
+    """The value as JSON. `room`: how many characters and values it may have. It is used up.
+
+    A list that a script has put into others many times is one object here, but many times as much JSON.
+
+    Raises:
+        TypeError: it has no form in JSON, is nested too deeply, or has more than there is room for.
+    """
+    room[0] -= len(value) if isinstance(value, str) else 2
+    if room[0] < 0:
+        raise _TooLargeError(ARGUMENTS_CHARS)
+    if depth > MOST_DEPTH:
         raise TypeError("was given a value that is nested too deeply")
     if isinstance(value, float) and not math.isfinite(value):
         raise TypeError(f"was given {value}, for which JSON has no number")
+    if isinstance(value, int) and value.bit_length() > INTEGER_BITS:
+        raise TypeError(f"was given an integer with more than {INTEGER_BITS:,} bits")
     if value is None or isinstance(value, str | bool | int | float):
         return value
     if isinstance(value, list | tuple):
-        return [_as_json(each, depth + 1) for each in value]
+        return [_as_json(each, room, depth + 1) for each in value]
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {key: _as_json(each, depth + 1) for key, each in value.items()}
+        room[0] -= sum(map(len, value))
+        return {key: _as_json(each, room, depth + 1) for key, each in value.items()}
     raise TypeError(
         f"was given a {type(value).__name__}; give texts, numbers, booleans, None, lists and dicts of texts"
     )

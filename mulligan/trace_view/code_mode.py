@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from mulligan.trace_view.history_events import Activity
-from mulligan.values import AssistantMessage, Usage
-from mulligan.wire.code_mode import RunScript, ScriptPart
-from mulligan.wire.conversation_ref import ConversationRef
-from mulligan.wire.model_call import ModelAnswer, ModelCall
+from mulligan.values import AssistantMessage, ToolCall, Usage
+from mulligan.wire.code_mode import RunScript, ScriptFacts, ScriptPart
+from mulligan.wire.model_call import ModelAnswer
 from mulligan.wire.tool_call import RecordedCall
 
 if TYPE_CHECKING:
@@ -19,29 +18,34 @@ if TYPE_CHECKING:
 def _add_script(execution: ExecutionSpans, activity: Activity) -> None:
     request, part = activity.request, activity.outcome
     assert isinstance(request, RunScript)
-    if not isinstance(part, ScriptPart) or activity.ended is None:
+    facts = request.facts or _facts(execution, request)
+    if not isinstance(part, ScriptPart) or activity.ended is None or facts is None:
         return
-    calls = AssistantMessage(role="assistant", tool_calls=[each.call for each in part.calls])
-    answer = ModelAnswer(message=calls, prepared=[each.prepared for each in part.calls], usage=Usage())
-    by_model = ModelCall(
-        where=request.where,
-        conversation=ConversationRef(count=0, digest=""),
-        model=request.model,
-        step=request.step,
-        definition=request.definition,
-    )
-    execution.add_calls(by_model, answer, activity.ended)
+    calls = [
+        ToolCall(id=f"{request.call_id}.{number}", name=each.name, arguments=each.arguments)
+        for number, each in enumerate(part.calls, request.asked + 1)
+    ]
+    message = AssistantMessage(role="assistant", tool_calls=calls)
+    answer = ModelAnswer(message=message, prepared=[each.prepared for each in part.calls], usage=Usage())
+    execution.add_calls(facts.as_model_call, answer, activity.ended)
     if part.outcome is not None:
         recorded = RecordedCall(
             **dict(part.outcome),
-            trace=request.where.trace,
-            call_id=request.call.id,
-            name=request.call.name,
-            step=request.step,
-            started=request.started,
-            repaired_by=request.repaired_by,
+            trace=facts.where.trace,
+            call_id=facts.call.id,
+            name=facts.call.name,
+            step=facts.step,
+            started=facts.started,
+            repaired_by=facts.repaired_by,
         )
         execution.add_recorded_call(recorded, activity.ended, is_over=request.end is not None)
+
+
+def _facts(execution: ExecutionSpans, request: RunScript) -> ScriptFacts | None:
+    """What the first part of a script in this workflow run says of all of its parts."""
+    parts = (each.request for each in execution.execution.activities if isinstance(each.request, RunScript))
+    of_script = (each for each in parts if (each.conversation, each.call_id) == (request.conversation, request.call_id))
+    return next((each.facts for each in of_script if each.facts is not None), None)
 
 
 ADD_SPANS: Mapping[type, Callable[[ExecutionSpans, Activity], None]] = {RunScript: _add_script}

@@ -6,15 +6,16 @@ All of it is in history: fields may be added if they are optional; none may be r
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from mulligan.schema.optional_field import optional_field
 from mulligan.schema.well_formed import WellFormedText
 from mulligan.values import ErrorInfo, ToolCall, Usage
 from mulligan.wire.checked_result import CheckedResult, TypesOfActivity, are_tokens
-from mulligan.wire.model_call import GuardContext, PreparedCall
+from mulligan.wire.conversation_ref import ConversationRef
+from mulligan.wire.model_call import GuardContext, ModelCall, PreparedCall, with_text, with_value
 from mulligan.wire.run_context import RunContext
 from mulligan.wire.tool_call import ToolOutcome
 
@@ -38,14 +39,11 @@ class CallResult(BaseModel):
     has_parts: bool = optional_field(False)
 
 
-class RunScript(BaseModel):
-    """Input of `run_script`.
+class ScriptFacts(BaseModel):
+    """What stays the same for all parts of a script.
 
-    `code`: in the first part only. `results`: those that came since the part before, in the order in which the script gets
-    them; `delivered` is how many it had before, and `asked` how many calls it has made. None: they are too large to be sent
-    twice, and the worker queries them. `end`: the script is to end here, as its run does. `failures`: how often the model
-    has written just this script before, and it failed. `most`: how many calls the result may have. `untrusted`: whether
-    others may have written a result that the script has, so that its own result counts as untrusted.
+    `started`: seconds since the epoch. `failures`: how often the model has written just this script before, and it failed.
+    `most`: how many calls the result of a part may have.
     """
 
     where: RunContext
@@ -53,10 +51,6 @@ class RunScript(BaseModel):
     step: int
     digest: str
     started: float
-    code: str | None = optional_field()
-    delivered: int = optional_field(0)
-    asked: int = optional_field(0)
-    results: list[CallResult] | None = optional_field([])
     definition: str
     model: str
     guard: GuardContext | None = optional_field()
@@ -66,16 +60,66 @@ class RunScript(BaseModel):
     max_calls: int = optional_field(200)
     timeout: float = optional_field(30.0)
     most: int = optional_field(100)
+
+    @property
+    def as_model_call(self) -> ModelCall:
+        """The request by which the script's calls are handled as those of an answer."""
+        return ModelCall(
+            where=self.where,
+            conversation=ConversationRef(count=0, digest=""),
+            model=self.model,
+            step=self.step,
+            definition=self.definition,
+            guard=self.guard,
+            on_invalid_tool_input=self.on_invalid_tool_input,
+        )
+
+
+class RunScript(BaseModel):
+    """Input of `run_script`.
+
+    `facts`: in the first part of each workflow run, and where it ends it; a worker that does not have the script in memory
+    queries them. `code`: in the first part only. `results`: those that came since the part before, in the order in which
+    the script gets them; `delivered` is how many it had before, and `asked` how many calls it has made. None: they are too
+    large to be sent twice, and the worker queries them. `untrusted`: whether others may have written a result that the
+    script has, so that its own result counts as untrusted. `end`: the script is to end here, as its run does.
+    """
+
+    call_id: str
+    conversation: str = optional_field("0")
+    facts: ScriptFacts | None = optional_field()
+    code: str | None = optional_field()
+    delivered: int = optional_field(0)
+    asked: int = optional_field(0)
+    results: list[CallResult] | None = optional_field([])
     untrusted: bool = optional_field(False)
     end: Literal["stopped", "cancelled"] | None = optional_field()
     reason: str | None = optional_field()
 
 
 class AskedCall(BaseModel):
-    """A call that a script makes, as its inspection left it."""
+    """A call that a script makes, as its inspection left it. Its id is `CALL.n`, where n counts the script's calls from 1.
 
-    call: ToolCall
+    Its JSON has the arguments once, as that of a ModelAnswer has.
+    """
+
+    name: str
+    arguments: str
     prepared: PreparedCall
+
+    @model_serializer(mode="wrap")
+    def _with_value(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        call = write(self)
+        prepared = with_value(call, call.pop("prepared"))
+        return {**call, "prepared": prepared} if prepared else call
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_text(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        call, prepared = with_text(data, data.get("prepared", {}))
+        return {**call, "prepared": prepared}
 
 
 class ScriptPart(CheckedResult):
@@ -123,6 +167,7 @@ class ScriptPageRequest(BaseModel):
 class ScriptPage(BaseModel):
     """Answer of the query. `delivered`: the numbers of the calls whose results the script has, in their order."""
 
+    facts: ScriptFacts
     code: str
     delivered: list[int]
     calls: list[RecordedScriptCall]

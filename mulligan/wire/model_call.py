@@ -123,6 +123,27 @@ def spelling_of(text: str, arguments: JsonValue) -> str | None:
     return next((spelling for spelling in SPELLINGS if write_arguments(arguments, spelling) == text), None)
 
 
+def with_value(call: dict[str, Any], prepared: dict[str, Any]) -> dict[str, Any]:
+    """Put the value of a call's arguments in place of their text, by the name of its spelling, if it can be written so.
+
+    Both are changed. Returns `prepared`, which then does not have the value.
+    """
+    if (spelling := spelling_of(call["arguments"], prepared.get("arguments"))) is not None:
+        del call["arguments"]
+        call[spelling] = prepared.pop("arguments")
+    return prepared
+
+
+def with_text(call: Any, prepared: Any) -> tuple[Any, Any]:
+    """What `with_value` was given, by its result: the call with the text, and its entry in `prepared` with the value."""
+    spelling = next((each for each in SPELLINGS if each in call), None) if isinstance(call, dict) else None
+    if spelling is None or not isinstance(prepared, dict):
+        return call, prepared
+    value = call[spelling]
+    rest = {name: each for name, each in call.items() if name != spelling}
+    return {**rest, "arguments": write_arguments(value, spelling)}, {**prepared, "arguments": value}
+
+
 class AcceptedOutput(BaseModel):
     """The valid structured output of an answer: the run's output.
 
@@ -179,9 +200,7 @@ class ModelAnswer(CheckedResult):
             return data
         prepared = data.pop("prepared", [])
         for call, each in zip(data["message"].get("tool_calls", ()), prepared, strict=False):
-            if (spelling := spelling_of(call["arguments"], each.get("arguments"))) is not None:
-                del call["arguments"]
-                call[spelling] = each.pop("arguments")
+            with_value(call, each)
         return {**data, "prepared": prepared} if any(prepared) else data
 
     @model_validator(mode="before")
@@ -195,7 +214,7 @@ class ModelAnswer(CheckedResult):
         prepared = data.get("prepared") or [{} for _ in calls]
         if not isinstance(prepared, list) or len(prepared) != len(calls):
             return data
-        pairs = [_with_text(call, each) for call, each in zip(calls, prepared, strict=True)]
+        pairs = [with_text(call, each) for call, each in zip(calls, prepared, strict=True)]
         calls, prepared = ([pair[side] for pair in pairs] for side in (0, 1))
         return {**data, "message": {**message, "tool_calls": calls}, "prepared": prepared}
 
@@ -218,16 +237,6 @@ class ModelAnswer(CheckedResult):
             if output.call is not None and not 0 <= output.call < len(calls):
                 return "its output is that of a call which it does not have"
         return None
-
-
-def _with_text(call: Any, prepared: Any) -> tuple[Any, Any]:
-    """A call of an answer with the text of its arguments, and its entry in `prepared` with the value."""
-    spelling = next((each for each in SPELLINGS if each in call), None) if isinstance(call, dict) else None
-    if spelling is None or not isinstance(prepared, dict):
-        return call, prepared
-    value = call[spelling]
-    rest = {name: each for name, each in call.items() if name != spelling}
-    return {**rest, "arguments": write_arguments(value, spelling)}, {**prepared, "arguments": value}
 
 
 def _is_json(text: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import uuid
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,13 @@ import pytest
 from temporalio.client import WorkflowFailureError
 
 from mulligan import fork_run
+from mulligan.activities.code_mode import run_script
 from mulligan.activities.code_mode.open_scripts import OpenScripts
 from mulligan.activities.code_mode.script_session import ScriptSession
 from mulligan.devserver import DevServer
 from mulligan.trace_view.history import chain
 from mulligan.trace_view.history_spans import spans_of
+from mulligan.wire.code_mode import RunScript, ScriptPage
 from mulligan.worker.loading import load, load_agents
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
@@ -161,6 +163,10 @@ RUN_FAULTS = {
     "NaN from a tool": ("await nothing()", "tool_exception", "NaN"),
     "infinity as an argument": ("import json\nawait slow(json.loads('[1e999]')[0])", "tool_exception", "no number"),
     "a file": ("import pathlib\npathlib.Path('/etc/passwd').read_text()", "tool_exception", "Permission"),
+    "a number too large to write": ("10**5_000", "tool_exception", "too large"),
+    "a list that is 10^10 values": (
+        "x = ['a']\nfor n in range(10):\n    x = [x] * 10\nx", "tool_exception", "1,000,000",
+    ),
     "an exit": ("raise SystemExit(1)", "tool_exception", ""),
 }  # fmt: skip
 
@@ -412,6 +418,48 @@ def _with_chance(open_session: Any, *args: Any, seed: str, **options: Any) -> Sc
     del seed
     session: ScriptSession = open_session(*args, seed=uuid.uuid4().hex, **options)
     return session
+
+
+def _with_another_text(page: ScriptPage) -> None:
+    page.calls[0].text = '{"id": 8, "total": 80.0}'
+
+
+def _with_another_call(page: ScriptPage) -> None:
+    page.calls[0].arguments = '{"id": 8}'
+
+
+def _with_a_result_of_no_call(page: ScriptPage) -> None:
+    page.delivered = [7 for _ in page.delivered]
+
+
+def _without_a_result(page: ScriptPage) -> None:
+    page.calls[0].text = None
+
+
+@pytest.mark.parametrize(
+    "tamper", [_with_another_text, _with_another_call, _with_a_result_of_no_call, _without_a_result]
+)
+async def test_recorded_results_that_were_tampered_with_end_the_script_with_a_text(
+    lab_with_code: Lab, ledger: Path, monkeypatch: pytest.MonkeyPatch, tamper: Callable[[ScriptPage], None]
+) -> None:
+    """The run goes on, the model reads what had been done, and nothing is done twice."""
+    read = run_script._read_page
+
+    async def tampered(request: RunScript) -> ScriptPage:
+        page = await read(request)
+        if len(page.delivered) == 2:
+            tamper(page)
+        return page
+
+    monkeypatch.setattr(OpenScripts, "take", lambda *_: None)
+    monkeypatch.setattr(run_script, "_read_page", tampered)
+    code = "order = await get_order(7)\nawait note(str(order['total']))\nawait note('third')"
+    ran = await run(lab_with_code, code, "1 + 1", ledger=ledger)
+    assert ran.calls[0]["result"]["error"]["kind"] == "tool_exception"
+    assert "could not be continued" in text_of(ran)
+    assert '2. note({"text": "70.0"}): noted 70.0' in text_of(ran)
+    assert [each["call_id"] for each in executions(ledger)] == ["s0.1", "s0.2"]
+    assert text_of(ran, 1) == "2"
 
 
 async def test_the_example_of_the_page(lab: Lab) -> None:

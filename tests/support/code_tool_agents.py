@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,17 @@ async def note(text: str) -> str:
     return f"noted {text}"
 
 
+_alone = asyncio.Lock()
+
+
+@tool
+async def note_alone(text: str) -> str:
+    """Note a text, a while after the one before: results do not come at the same time."""
+    async with _alone:
+        await asyncio.sleep(0.2)
+    return f"noted {text}"
+
+
 @tool(needs_approval=True)
 async def refund(order: int) -> str:
     """Refund an order."""
@@ -59,11 +71,13 @@ TOOLS: list[Tool] = [
     photo,
     portrait,
     note,
+    note_alone,
     refund,
     helper.as_tool(description="Helps."),
     lost.as_tool(description="Fails."),
 ]
 MCP = [McpServer("lent", command=SERVER, include=["echo", "fail", "structured", "picture"], timeout=20)]
 coder = Agent(name="tool_coder", model=MODEL, tools=TOOLS, mcp=MCP, features=[CodeMode()], max_steps=20)
+brief = Agent(name="brief_coder", model=MODEL, tools=TOOLS, features=[CodeMode()], max_steps=1)
 thrifty = Agent(name="thrifty_coder", model=MODEL, tools=TOOLS, features=[CodeMode()], max_total_tokens=1_000)
-plain = Agent(name="plain_noter", model=MODEL, tools=[note])
+plain = Agent(name="plain_noter", model=MODEL, tools=[note_alone])

@@ -25,6 +25,7 @@ class OpenResponse(Wait):
     """
 
     name: ClassVar[str] = "background"
+    ended_by: ClassVar[WaitKind | None] = "model"
 
     model: str
     step: int
@@ -48,11 +49,6 @@ class OpenResponse(Wait):
     """About how many tokens the request has, where the tenant has a budget."""
     ended: list[str] = field(default_factory=list)
     """The ids of responses that have ended, as webhooks say."""
-
-    @property
-    def kind(self) -> WaitKind:
-        """The kind of the wait: a model ends it."""
-        return "model"
 
     @property
     def may_leave(self) -> bool:

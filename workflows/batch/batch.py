@@ -52,6 +52,7 @@ class BatchWait(Wait):
     """
 
     name: ClassVar[str] = "batch"
+    ended_by: ClassVar[WaitKind | None] = "model"
 
     model: str
     step: int
@@ -63,11 +64,6 @@ class BatchWait(Wait):
     collector: str = ""
     started: float = 0.0
     answer: BatchAnswer | None = None
-
-    @property
-    def kind(self) -> WaitKind:
-        """The kind of the wait: a model ends it."""
-        return "model"
 
     @property
     def may_leave(self) -> bool:

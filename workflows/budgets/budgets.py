@@ -26,17 +26,13 @@ class BudgetWait(Wait):
     """The wait of a run for a budget. `interval`: seconds until it asks again, as the budget may have been raised."""
 
     name: ClassVar[str] = "budget"
+    ended_by: ClassVar[WaitKind | None] = "timer"
 
     tenant: str
     usd: float
     budget: float
     until: float
     interval: float = limits.BUDGET_FIRST
-
-    @property
-    def kind(self) -> WaitKind:
-        """A point in time ends it."""
-        return "timer"
 
     @property
     def ends_at(self) -> float:

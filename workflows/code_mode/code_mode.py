@@ -24,7 +24,6 @@ from mulligan.wire.shorten import json_size
 from mulligan.wire.tool_call import ToolOutcome
 from mulligan.workflows import limits
 from mulligan.workflows.code_mode.running_script import RunningScript, ScriptWait
-from mulligan.workflows.conversation.conversation import Conversation
 from mulligan.workflows.feature import Feature
 from mulligan.workflows.scheduling import Schedule
 from mulligan.workflows.step_call import StepCall
@@ -59,7 +58,7 @@ class CodeMode(Feature):
             agent = agents.find(request.conversation)
             if agent is None or not agent.conversation.steps:
                 raise ValueError("There is no such script.")
-            return _page(agent.conversation, request, agent.calls)
+            return agent.feature(cls).page(request)
 
         if workflow.get_query_handler(SCRIPT_QUERY) is None:
             workflow.set_query_handler(SCRIPT_QUERY, script)
@@ -69,34 +68,41 @@ class CodeMode(Feature):
         facts = self.agent.pinned(self, CodeFacts)
         if call.call.name != RUN_CODE or facts is None:
             return await then(call)
+        return await self._script(call, facts).run()
+
+    def _script(self, call: StepCall, facts: CodeFacts) -> RunningScript:
         schedule = replace(self.schedules[RUN_SCRIPT], timeout=timedelta(seconds=facts.timeout) + limits.SCRIPT_MARGIN)
-        script = RunningScript(
+        return RunningScript(
             agent=self.agent, call=call, max_calls=facts.max_calls, timeout=facts.timeout, schedule=schedule
         )
-        return await script.run()
 
+    def page(self, request: ScriptPageRequest) -> ScriptPage:
+        """The calls of a script of the newest step from number `since` on: as many as fit, and at least one if there is any.
 
-def _page(conversation: Conversation, request: ScriptPageRequest, calls: list[StepCall]) -> ScriptPage:
-    """The calls of a script of the newest step from number `since` on: as many as fit, and at least one if there is any."""
-    script = next((each for each in calls if each.call.id == request.call_id and each.of is None), None)
-    if script is None:
-        raise ValueError("There is no such script.")
-    arguments = script.record.arguments
-    inner = conversation.inner_calls(script.index)
-    page = ScriptPage(
-        code=str(arguments.get("code", "")) if isinstance(arguments, dict) else "",
-        delivered=script.record.delivered,
-        calls=[],
-        total=len(inner),
-    )
-    size = 0
-    for _, each in inner[max(0, request.since) :]:
-        recorded = RecordedScriptCall(name=each.call.name, arguments=each.record.written(each.call))
-        if each.result is not None:
-            recorded.text, recorded.error = each.result.text, each.result.error
-            recorded.has_parts = bool(each.result.content)
-        size += json_size(recorded.model_dump(mode="json"))
-        if page.calls and size > limits.PAGE_BYTES:
-            break
-        page.calls.append(recorded)
-    return page
+        Raises:
+            ValueError: there is no such script.
+        """
+        facts = self.agent.pinned(self, CodeFacts)
+        script = next((each for each in self.agent.calls if each.call.id == request.call_id and each.of is None), None)
+        if script is None or facts is None:
+            raise ValueError("There is no such script.")
+        arguments = script.record.arguments
+        inner = self.agent.conversation.inner_calls(script.index)
+        page = ScriptPage(
+            facts=self._script(script, facts).facts,
+            code=str(arguments.get("code", "")) if isinstance(arguments, dict) else "",
+            delivered=script.record.delivered,
+            calls=[],
+            total=len(inner),
+        )
+        size = 0
+        for _, each in inner[max(0, request.since) :]:
+            recorded = RecordedScriptCall(name=each.call.name, arguments=each.record.written(each.call))
+            if each.result is not None:
+                recorded.text, recorded.error = each.result.text, each.result.error
+                recorded.has_parts = bool(each.result.content)
+            size += json_size(recorded.model_dump(mode="json"))
+            if page.calls and size > limits.PAGE_BYTES:
+                break
+            page.calls.append(recorded)
+        return page

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from temporalio import workflow
 from temporalio.exceptions import FailureError
 
-from mulligan.values import ToolMessage, Usage
-from mulligan.wire.code_mode import RUN_SCRIPT, CallResult, RunScript, ScriptPart
+from mulligan.values import ToolCall, ToolMessage, Usage
+from mulligan.wire.code_mode import RUN_SCRIPT, CallResult, RunScript, ScriptFacts, ScriptPart
 from mulligan.wire.model_call import GuardContext
 from mulligan.wire.tool_call import ToolOutcome
 from mulligan.workflows import limits
@@ -50,6 +50,8 @@ class RunningScript:
     max_calls: int
     timeout: float
     schedule: Schedule
+    _has_sent_facts: bool = False
+    """Whether this workflow run has sent what stays the same for all parts."""
     _tasks: dict[int, asyncio.Task[ToolMessage]] = field(default_factory=dict)
     """The calls without a result, by their numbers."""
     _settled: list[int] = field(default_factory=list)
@@ -101,7 +103,11 @@ class RunningScript:
         if repairs:
             used = sum(repairs.values(), Usage())
             turn.add_usage(used, turn.cost_of(turn.model, used, repairs))
-        calls = [(each.call, each.prepared) for each in part.calls]
+        first = len(self.agent.conversation.inner_calls(self.call.index)) + 1
+        calls = [
+            (ToolCall(id=f"{self.call.call.id}.{number}", name=each.name, arguments=each.arguments), each.prepared)
+            for number, each in enumerate(part.calls, first)
+        ]
         for call in self.agent.step_calls.add(self.call, calls, after_untrusted=self._has_read_untrusted):
             self._start(call)
 
@@ -167,15 +173,17 @@ class RunningScript:
         request.code, request.results = code, results if is_small else None
         record.delivered, self._settled = [*record.delivered, *numbers], []
         request.untrusted = self._has_read_untrusted
+        # The other parts are short, as each call of the script has one in history.
+        summary = None if self._has_sent_facts else self.call.call.name
+        if not self._has_sent_facts:
+            request.facts, self._has_sent_facts = self.facts, True
         with self.agent.running(self.call):
-            return await self.agent.activity(
-                RUN_SCRIPT, request, ScriptPart, summary=self.call.call.name, schedule=self.schedule
-            )
+            return await self.agent.activity(RUN_SCRIPT, request, ScriptPart, summary=summary, schedule=self.schedule)
 
     async def _end(self, how: Literal["stopped", "cancelled"]) -> ToolOutcome:
         request, stop = self._request(), self.agent.inbox.stop
         request.end, request.reason = how, stop.reason if stop else None
-        request.untrusted = self._has_read_untrusted
+        request.facts, request.untrusted = self.facts, self._has_read_untrusted
         part = await self.agent.activity(
             RUN_SCRIPT, request, ScriptPart, summary=f"{self.call.call.name}: {how}", schedule=self.schedule
         )
@@ -190,17 +198,25 @@ class RunningScript:
         await self._end("cancelled")
 
     def _request(self) -> RunScript:
+        return RunScript(
+            call_id=self.call.call.id,
+            conversation=self.agent.key,
+            delivered=len(self.call.record.delivered),
+            asked=len(self.agent.conversation.inner_calls(self.call.index)),
+        )
+
+    @property
+    def facts(self) -> ScriptFacts:
+        """What stays the same for all of its parts."""
         agent, call, turn = self.agent, self.call, self.agent.turn
         assert call.record.started is not None
         copies = 2 if turn.facts.tools_by_function else 1
-        return RunScript(
+        return ScriptFacts(
             where=agent.context,
             call=call.call.model_copy(update={"arguments": ""}),
             step=turn.result.steps,
             digest=call.digest,
             started=call.record.started,
-            delivered=len(call.record.delivered),
-            asked=len(agent.conversation.inner_calls(call.index)),
             definition=turn.facts.digest,
             model=turn.model,
             guard=GuardContext(metadata=turn.input.metadata) if turn.facts.guarded else None,

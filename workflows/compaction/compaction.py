@@ -34,14 +34,10 @@ class SummaryWait(Wait):
     """A model summarizes the older messages."""
 
     name: ClassVar[str] = "summary"
+    ended_by: ClassVar[WaitKind | None] = "model"
     is_carried_over: ClassVar[bool] = False
 
     model: str
-
-    @property
-    def kind(self) -> WaitKind:
-        """The kind of the wait: a model ends it."""
-        return "model"
 
     def describe(self, others: Sequence[Wait], key: str) -> tuple[str, str]:
         """Name the model that summarizes."""

@@ -40,6 +40,7 @@ class PersonWait(Wait):
     """
 
     name: ClassVar[str] = "person"
+    ended_by: ClassVar[WaitKind | None] = "person"
 
     call: ToolCall
     index: int
@@ -62,11 +63,6 @@ class PersonWait(Wait):
     content: dict[str, JsonValue] | None = None
     reminders: int = 0
     """How many reminders have been due."""
-
-    @property
-    def kind(self) -> WaitKind | None:
-        """The kind of the wait: a person ends it."""
-        return "person"
 
     @property
     def is_over(self) -> bool:
