@@ -397,9 +397,10 @@ async def test_calls_of_all_workflow_runs_of_a_compacted_chain(lab: Lab, chain_s
     assert len({each.run_id for each in listed.calls}) > 1
 
 
-KILLS = int(os.environ.get("UNDO_KILLS", "20"))
+KILLS = int(os.environ.get("UNDO_KILLS", "12"))
 """Workers that are killed; 200 for the longer form."""
-RUNS = 8 if KILLS <= 20 else KILLS  # an undo ends, however many workers die: many runs for many kills
+RUNS = 8
+"""Runs that are undone side by side. An undo ends, however many workers die: there are as many rounds as kills need."""
 
 
 async def kill_workers(ledger: Path, start: Callable[[], Awaitable[Any]]) -> None:
@@ -417,7 +418,7 @@ async def kill_workers(ledger: Path, start: Callable[[], Awaitable[Any]]) -> Non
         await asyncio.sleep(0.01)
 
 
-@pytest.mark.timeout(60 + 6 * KILLS)
+@pytest.mark.timeout(60 + 15 * KILLS)
 async def test_workers_that_are_killed_during_undos(lab: Lab, temporal: DevServer, ledger: Path) -> None:
     """No effect is undone twice, and each call is undone or reported, at whatever point workers die."""
     queue = f"kill-{uuid.uuid4().hex[:6]}"
@@ -429,26 +430,30 @@ async def test_workers_that_are_killed_during_undos(lab: Lab, temporal: DevServe
 
     await asyncio.gather(*(start() for _ in range(3)))
     try:
-        ids = [f"{queue}-{n}" for n in range(RUNS)]
         given = {"agent": "placer", "prompt": "Go.", "metadata": {"ledger": str(ledger)}}
-        handles = [await lab.client.start_workflow("AgentWorkflow", given, id=each, task_queue=queue) for each in ids]
-        await asyncio.gather(*(each.result() for each in handles))
         at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
         killing = asyncio.create_task(kill_workers(ledger, start))
-        first = await asyncio.gather(*(undo(at, each, go_on=True) for each in ids))
-        killing.cancel()
-        with suppress(asyncio.CancelledError):
-            await killing
+        ids: list[str] = []
+        first: list[Undone] = []
+        while not killing.done():
+            new = [f"{queue}-{len(ids) + n}" for n in range(RUNS)]
+            handles = [
+                await at.client.start_workflow("AgentWorkflow", given, id=each, task_queue=queue) for each in new
+            ]
+            await asyncio.gather(*(each.result() for each in handles))
+            first += await asyncio.gather(*(undo(at, each, go_on=True) for each in new))
+            ids += new
+        await killing
         effects = Counter((each["run"], each["call"]) for each in lines(ledger) if each["what"] == "effect")
         calls = {(each.run, each.call_id): each.state for undone in first for each in undone.calls}
-        assert len(calls) == 4 * RUNS
+        assert len(calls) == 4 * len(ids)
         assert [call for call, count in effects.items() if count > 1] == [], "undone twice"
         unreported = [call for call, state in calls.items() if state == "undone" and call not in effects]
         assert unreported == [], "not undone, and not reported"
         failed = [call for call, state in calls.items() if state != "undone"]
         deaths = len(workers) - 3
         assert failed, f"of {deaths} workers that were killed, none has lost an undo"
-        second = await asyncio.gather(*(undo(at, each, go_on=True) for each in ids))
+        second = [await undo(at, each, go_on=True) for each in ids]
         assert {each.state for undone in second for each in undone.calls} == {"undone"}
         begun = Counter((each["run"], each["call"]) for each in lines(ledger) if each["what"] == "begin")
         assert {call for call, count in begun.items() if count > 1} <= {*failed}, "repeated what was undone"
