@@ -69,6 +69,8 @@ class ResumedFrom(BaseModel):
     """The key of its conversation for the prompt caches of providers, which the run inherits."""
     safety_identifier: Annotated[str, Field(max_length=64)] = optional_field("")
     """The digest of the person for whom it worked, which the run inherits; "": that of the run's own `user`."""
+    undos: int | None = optional_field(ge=0)
+    """How often it had been undone when the run's input was made; None: that is not looked at again when the run opens."""
 
     @property
     def identity(self) -> dict[str, str]:
@@ -110,6 +112,8 @@ class ForkedFrom(BaseModel):
     cache_key: Annotated[str, Field(max_length=64)] = optional_field("")
     """As in `ResumedFrom`; "": the fork has its own."""
     safety_identifier: Annotated[str, Field(max_length=64)] = optional_field("")
+    """As in `ResumedFrom`."""
+    undos: int | None = optional_field(ge=0)
     """As in `ResumedFrom`."""
     facts: dict[str, JsonValue] | None = optional_field()
     """The facts of the agent that the earlier run pinned (`AgentFacts`); None: they are pinned when the fork opens."""

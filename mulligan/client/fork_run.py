@@ -279,8 +279,9 @@ async def _read_input(
     messages, edited_prompt = _with_prompt(messages, edits, point)
     if edits.results:
         messages = await _with_results(client, description, messages, edits, state.input.agent)
+    undos = None
     if fork.may_run_tools:
-        state.once, messages = await what_still_holds(client, description, state.once, messages, point.step)
+        state.once, messages, undos = await what_still_holds(client, description, state.once, messages, point.step)
     if edits.message is not None:
         messages = [*messages, UserMessage.of(parse_prompt(edits.message))]
     if not any(isinstance(each, UserMessage) for each in messages) and "summary" not in point.conversation:
@@ -299,6 +300,7 @@ async def _read_input(
         edited_prompt=edited_prompt,
         adds_message=edits.message is not None,
         once=state.once,
+        undos=undos,
         cache_key=point.cache_key if fork.keeps_agent else "",
         safety_identifier=inherited_identifier(state.input, user) if fork.keeps_agent else "",
         facts=point.facts.model_dump(mode="json") if point.facts and fork.keeps_agent else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import os
 import random
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio.client import WorkflowFailureError
 
 from mulligan import connect, fork_run, resume_run
 from mulligan.client.branch_run import branch_run
@@ -35,24 +37,13 @@ from tests.support.compaction_agents import PROMPT, reading
 from tests.support.openai_turn import Turn
 from tests.support.temporal import environment_of
 from tests.support.undo_agents import lines
-
-MODULE = "tests.support.undo_agents"
+from tests.support.undo_fixtures import MODULE, of, undo_desk
 
 
 @pytest.fixture(scope="module")
 async def at(lab: Lab) -> AsyncIterator[Lab]:
-    desk = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, f"undo-{uuid.uuid4().hex[:6]}")
-    async with running_worker(desk.client, load([MODULE]), lab.telemetry, desk.task_queue):
+    async with undo_desk(lab) as desk:
         yield desk
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Path:
-    return tmp_path / "ledger"
-
-
-def of(ledger: Path, **more: Any) -> dict[str, Any]:
-    return {"metadata": {"ledger": str(ledger)}, "agent": "desk", **more}
 
 
 async def undo(at: Lab, run_id: str, *, yes: bool = False, **options: Any) -> Undone:
@@ -265,6 +256,30 @@ async def test_no_run_goes_on_from_a_run_that_is_being_undone(at: Lab, ledger: P
     assert states(await read_result(at.client, handle)) == [("l1", "undone")]
     at.model.script("after", [DONE] * 3)
     await (await resume_run(at.client, ran.id, "More.", model="openai-chat:after")).result()
+
+
+async def test_what_is_undone_between_a_check_and_a_start_is_seen_when_the_run_opens(
+    at: Lab, ledger: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run that would go on from it fails before its first model call, and the same request starts another one."""
+    for go_on, module in ((resume_run, "resume_run"), (fork_run, "fork_run")):
+        ran = await at.run([ONCE, DONE], **of(ledger))
+        begin_run = importlib.import_module(f"mulligan.client.{module}").begin_run
+        more: dict[str, Any] = {"prompt": "Once more."} if module == "resume_run" else {"at": 2, "tools": "live"}
+
+        async def late(*args: Any, ran: Any = ran, begin_run: Any = begin_run, **given: Any) -> Any:
+            await undo(at, ran.id, yes=True)
+            return await begin_run(*args, **given)
+
+        monkeypatch.setattr(f"mulligan.client.{module}.begin_run", late)
+        begun = await go_on(at.client, ran.id, **more)  # type: ignore[operator]
+        with pytest.raises(WorkflowFailureError) as failure:
+            await begun.result()
+        assert f"The run {ran.id!r} was undone while this one was started" in str(failure.value.cause)
+        monkeypatch.undo()
+        at.model.script(ran.id, [ONCE, DONE, DONE, AGAIN, DONE])
+        await (await go_on(at.client, ran.id, **more)).result()  # type: ignore[operator]
+        assert "undone since" in told(at, ran.id)
 
 
 async def test_an_undo_looks_again_whether_another_run_goes_on(at: Lab, ledger: Path) -> None:

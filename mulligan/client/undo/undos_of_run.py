@@ -72,17 +72,18 @@ async def list_of_undo(client: Client, described: WorkflowExecutionDescription) 
         raise UndoError(f"The undo {described.id!r} cannot be read: {str(error)[:300]}") from None
 
 
-async def check_not_being_undone(client: Client, described: WorkflowExecutionDescription) -> None:
-    """Check that no undo of a run, or of the run that it works for, goes on.
+async def check_not_being_undone(client: Client, described: WorkflowExecutionDescription) -> int:
+    """Check that no undo of a run, or of the run that it works for, goes on. Returns how many there were.
 
     Raises:
         UndoOpenError: one does.
         RPCError: Temporal does not answer.
     """
-    root = await _root(client, described)
-    async for _, undo in undos(client, root.id, first_run_id(root)):
+    root, number = await _root(client, described), 0
+    async for number, undo in undos(client, root.id, first_run_id(root)):  # noqa: B007 - the last one is returned
         if undo is not None and undo.status == WorkflowExecutionStatus.RUNNING:
             raise UndoOpenError(root.id, undo.id)
+    return number
 
 
 async def without_undone(
@@ -128,11 +129,9 @@ async def _undone(client: Client, described: WorkflowExecutionDescription) -> li
     root = await _root(client, described)
     calls: dict[tuple[str, int], CallToUndo] = {}
     async for _, undo in undos(client, root.id, first_run_id(root)):
-        if undo is None:
-            continue
-        if undo.status == WorkflowExecutionStatus.RUNNING:
+        if undo is not None and undo.status == WorkflowExecutionStatus.RUNNING:
             raise UndoOpenError(root.id, undo.id)
-        listed = (await list_of_undo(client, undo)).calls
+        listed = (await list_of_undo(client, undo)).calls if undo is not None else ()
         calls |= {call.key: call for call in listed if call.state == "undone"}
     return [call for call in calls.values() if described.id in (root.id, call.run)]
 
