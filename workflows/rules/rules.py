@@ -71,7 +71,7 @@ class Rules(Feature):
     def listen(cls, agents: WorkflowAgents) -> None:
         """Set the query for the rules of the workflow's agents, and the update that deletes one."""
         handlers = _RuleHandlers(agents)
-        agents.handlers.answered.set_handler(FORGET_RULE, handlers.forget, lambda given: _check_forget(given))
+        agents.handlers.answered.set_handler(FORGET_RULE, handlers.forget, _check_forget)
         if workflow.get_query_handler(RULES_QUERY) is None:
             workflow.set_query_handler(RULES_QUERY, handlers.rules)
 
@@ -221,10 +221,8 @@ class _RuleHandlers:
 
     async def forget(self, argument: Any = None) -> dict[str, Any]:
         """Delete a rule."""
-        books = self._books()
-        named = [
-            book for book in books if parse_update(ForgetRule, argument).name in {each.name for each in book.rules}
-        ]
+        name = parse_update(ForgetRule, argument).name
+        named = [book for book in self._books() if name in {each.name for each in book.rules}]
         forget(named[0] if named else RuleBook(0, 0), argument)
         workflow.upsert_memo({RULES_MEMO: len(self.rules())})
         return {"accepted": True}
