@@ -273,9 +273,7 @@ async def _read_input(
     client: Client, description: WorkflowExecutionDescription, fork: Fork, request: str, user: str | None
 ) -> RunInput:
     state, messages = await _read_state(client, description, fork)
-    user = user or state.input.user
-    point: ForkState = state.fork
-    edits = fork.edits
+    user, point, edits = user or state.input.user, state.fork, fork.edits
     messages, edited_prompt = _with_prompt(messages, edits, point)
     if edits.results:
         messages = await _with_results(client, description, messages, edits, state.input.agent)

@@ -9,7 +9,7 @@ import json
 import re
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -65,7 +65,8 @@ LABELLED |= {
 
 @place
 async def a_citation_of_the_provider(at: Lab, patch: pytest.MonkeyPatch) -> Any:
-    found = {**FOUND, "content": [{**FOUND["content"][0], "title": SPELL}]}
+    [page] = cast("list[dict[str, Any]]", FOUND["content"])
+    found = {**FOUND, "content": [{**page, "title": SPELL}]}
     paying = {"type": "tool_use", "id": "p1", "name": "pay", "input": {"euros": 900}}
     answer = message(USE, found, text("So.", citations=[{**CITED, "title": SPELL}]), paying, stop="tool_use")
     turns = [Turn(failure=Failure(status=200, body=answer)), DONE]
