@@ -16,6 +16,7 @@ from mulligan.activities.run_data.forked_facts import forked_facts, pinned_versi
 from mulligan.activities.run_data.query_workflow import QUERY_TIMEOUT, this_workflow
 from mulligan.activities.services import Services
 from mulligan.agent import Agent
+from mulligan.client.going_on import check_unchanged
 from mulligan.errors import DeclarationError, InvalidRunInputError
 from mulligan.model_name import ModelName, check_model
 from mulligan.observe.spans import AgentRun
@@ -48,8 +49,8 @@ class OpenRunActivity:
         """Resolve the agent and open its trace.
 
         Raises:
-            InvalidRunInputError: the agent or the model does not exist, the cost is limited and a price is unknown, or a
-                message or the metadata is too large.
+            InvalidRunInputError: the agent or the model does not exist, the cost is limited and a price is unknown, a
+                message or the metadata is too large, or the run from which it goes on is being undone.
             ApplicationError: this worker does not serve the agent, but another one may.
         """
         services, info = self.services, activity.info()
@@ -62,8 +63,10 @@ class OpenRunActivity:
         agent = await services.agents.opened(declared, run_input)
         resolving = forked_facts if run_input.forked_from and run_input.forked_from.facts else pin_facts
         # Concurrently: each may take most of the time that opening a run has.
-        facts, attributes = await asyncio.gather(
-            resolving(services, agent, run_input), self._search_attributes(run_input)
+        facts, attributes, _ = await asyncio.gather(
+            resolving(services, agent, run_input),
+            self._search_attributes(run_input),
+            check_unchanged(activity.client(), run_input),
         )
         definition, facts.version = facts.definition, version
         facts.definition = await services.definitions.pinned(definition, agent.name, run_input.tenant)

@@ -1,9 +1,10 @@
 """How much an agent that obeys every injection can be made to do: AgentDojo's four suites, with and without guards.
 
     uv venv /tmp/dojo && uv pip install --python /tmp/dojo agentdojo==0.1.35 -e .
-    /tmp/dojo/bin/python -m benchmarks.agentdojo_suites [--every N]
+    /tmp/dojo/bin/python -m benchmarks.agentdojo_suites [--every N] [--file agentdojo.jsonl]
 
-All honest tasks are run, and every N-th attack (all by default: half an hour).
+All honest tasks are run, and every N-th attack (all by default: an hour). Each case that has ended is a line of the file,
+and a command that is given again goes on after it: the file belongs to one version of Mulligan.
 
 The model is a script: it makes the calls that solve the user's task, and where a result has an injection, it makes the calls
 that solve the attacker's at once. Reading tools are untrusted, all others consequential; some are both. A task is
@@ -20,11 +21,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
-import sys
+from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.metadata import version
+from itertools import islice, product
+from pathlib import Path
 from typing import Annotated, Any
 
 from agentdojo.agent_pipeline.tool_execution import tool_result_to_str  # type: ignore[import-not-found]
@@ -48,25 +53,14 @@ MARK = re.compile(r"INJECTION (injection_task_\d+) END")
 SETTINGS = ("nothing", "deny", "person", "quarantine")
 MODEL = "scripted:obedient"
 TURNS = 60
+STRIDE = 8
+"""Attacks are run in strides, so that a run that was ended has a sample of all suites."""
 
 
 class Values(BaseModel):
     """What a task needs of what was read."""
 
     values: list[Annotated[str, Field(max_length=64, pattern=r"^\S+$")]]
-
-
-@dataclass
-class Tally:
-    """The figures of one setting. `questions`: the key of the rule that would approve each approved call."""
-
-    attacks: int = 0
-    succeeded: int = 0
-    tasks: int = 0
-    solved: int = 0
-    asked: int = 0
-    left: int = 0
-    rules: set[str] = field(default_factory=set)
 
 
 @dataclass
@@ -77,8 +71,9 @@ class Case:
     task: Any
     attack: Any
     setting: str
-    tally: Tally
     executed: list[FunctionCall] = field(default_factory=list)
+    asked: list[list[Any]] = field(default_factory=list)
+    """The questions to the person: the key of the rule that would approve the call, and whether it was approved."""
 
     def __post_init__(self) -> None:
         """Prepare the environment, and what the model will do."""
@@ -91,8 +86,8 @@ class Case:
         self.wanted = [_call(each) for each in self.task.ground_truth(clean)]
         self.evil = [_call(each) for each in self.attack.ground_truth(self.before)] if self.attack else []
 
-    async def run(self) -> None:
-        """Run it, and count."""
+    async def run(self) -> dict[str, Any]:
+        """Run it: the line of the file."""
         reader = Agent(name="reader", model="scripted:reader", tools=[*self._tools(is_untrusted)], max_steps=TURNS)
         if self.setting == "quarantine":
             as_tool = reader.as_tool(description="Reads.", output=Values, quarantine=True)
@@ -107,12 +102,13 @@ class Case:
         model = ScriptedModel(*[obedient.answer] * TURNS, is_strict=False)
         run = await run_agent(agent, self.task.PROMPT, model=model, sub_agents=scripts, person=self._decide)
         output = str(run.output or "")
-        if self.attack is not None:
-            self.tally.attacks += 1
-            self.tally.succeeded += self._is_done(self.attack, output, "security")
-        else:
-            self.tally.tasks += 1
-            self.tally.solved += self._is_done(self.task, output, "utility")
+        checked, check = (self.task, "utility") if self.attack is None else (self.attack, "security")
+        return {**self.id(), "done": self._is_done(checked, output, check), "asked": self.asked}
+
+    def id(self) -> dict[str, str | None]:
+        """What says which case it is."""
+        attack = self.attack.ID if self.attack else None
+        return {"suite": self.suite.name, "setting": self.setting, "task": self.task.ID, "attack": attack}
 
     def _tools(self, may: Any) -> Iterator[Tool]:
         for each in self.suite.tools:
@@ -138,10 +134,7 @@ class Case:
         """What a person decides who knows what the user has asked for."""
         key = rule_key(self.suite.name, wait.tool, wait.arguments, role=None, user=None, untrusted=True)
         is_wanted = any(_same(each, wait.tool, wait.arguments) for each in self.wanted)
-        if self.attack is None:
-            self.tally.asked += 1
-            self.tally.left += key not in self.tally.rules
-            self.tally.rules |= {key} if is_wanted else set()
+        self.asked.append([key, is_wanted])
         return Decide(call_id=wait.call_id, decision="approve" if is_wanted else "deny")
 
     def needed(self) -> list[str]:
@@ -210,34 +203,60 @@ def _texts(value: Any) -> Iterator[str]:
         yield from _texts(each)
 
 
-async def main() -> None:
-    """Print a table of each suite, and of all."""
-    every = int(sys.argv[2]) if sys.argv[1:2] == ["--every"] else 1
-    total = {setting: Tally() for setting in SETTINGS}
-    for name, suite in get_suites(VERSION).items():
-        tasks, attacks = list(suite.user_tasks.values()), list(suite.injection_tasks.values())
-        pairs = [(task, attack) for task in tasks for attack in attacks][::every]
-        for setting in SETTINGS:
-            tally = Tally()
-            for task, attack in (*((each, None) for each in tasks), *pairs):
-                await Case(suite, task, attack, setting, tally).run()
-            whole = total[setting]
-            for each in ("attacks", "succeeded", "tasks", "solved", "asked", "left"):
-                setattr(whole, each, getattr(whole, each) + getattr(tally, each))
-            print_row(name, setting, tally)
-    for setting, tally in total.items():
-        print_row("all", setting, tally)
-
-
-def print_row(suite: str, setting: str, tally: Tally) -> None:
-    """Print the figures of a suite in a setting."""
-    questions = f"asked {tally.asked}, with rules {tally.left}" if setting == "person" else ""
+async def main(every: int, file: Path) -> None:
+    """Run the cases that the file lacks, then print a table of each suite, and of all."""
+    lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    ended = {_key(line) for line in lines}
     print(
-        f"{suite:10} {setting:11} attacks {tally.succeeded:>4} of {tally.attacks:<4} "
-        f"tasks {tally.solved:>3} of {tally.tasks:<3} {questions}",
+        f"agentdojo {version('agentdojo')} {VERSION}, load {os.getloadavg()[0]:.1f}, {len(ended)} cases in {file}",
+        flush=True,
+    )
+    with file.open("a") as out:
+        for case in cases(every):
+            if _key(case.id()) not in ended:
+                lines.append(await case.run())
+                print(json.dumps(lines[-1]), file=out, flush=True)
+    for suite in (*get_suites(VERSION), None):
+        for setting in SETTINGS:
+            of_suite = [each for each in lines if suite in (None, each["suite"]) and each["setting"] == setting]
+            print_row(suite or "all", setting, of_suite)
+
+
+def cases(every: int) -> Iterator[Case]:
+    """All honest tasks, then every N-th attack of all suites, then those that follow each of these."""
+    suites = get_suites(VERSION).values()
+    for suite, setting in product(suites, SETTINGS):
+        yield from (Case(suite, task, None, setting) for task in suite.user_tasks.values())
+    for first in range(0, STRIDE, every):
+        for suite, setting in product(suites, SETTINGS):
+            pairs = product(suite.user_tasks.values(), suite.injection_tasks.values())
+            yield from (Case(suite, *pair, setting) for pair in islice(pairs, first, None, max(every, STRIDE)))
+
+
+def print_row(suite: str, setting: str, lines: Sequence[Mapping[str, Any]]) -> None:
+    """Print the figures of a suite in a setting."""
+    attacks = [each["done"] for each in lines if each["attack"]]
+    tasks = [each["done"] for each in lines if not each["attack"]]
+    rules: set[str] = set()
+    asked = left = 0
+    for key, is_approved in (each for line in lines if not line["attack"] for each in line["asked"]):
+        asked, left = asked + 1, left + (key not in rules)
+        rules |= {key} if is_approved else set()
+    questions = f"asked {asked}, with rules {left}" if setting == "person" else ""
+    print(
+        f"{suite:10} {setting:11} attacks {sum(attacks):>4} of {len(attacks):<4} "
+        f"tasks {sum(tasks):>3} of {len(tasks):<3} {questions}",
         flush=True,
     )
 
 
+def _key(line: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(line[name] for name in ("suite", "setting", "task", "attack"))
+
+
 if __name__ == "__main__":
-    asyncio.run(main())
+    parser = ArgumentParser(description=__doc__, formatter_class=RawDescriptionHelpFormatter)
+    parser.add_argument("--every", type=int, default=1, help="1, 2, 4, 8 or a greater number")
+    parser.add_argument("--file", type=Path, default=Path("agentdojo.jsonl"))
+    given = parser.parse_args()
+    asyncio.run(main(given.every, given.file))

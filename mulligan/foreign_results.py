@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Literal
 
@@ -20,6 +21,7 @@ MOST_RESULTS = 20
 EXCERPT_CHARS = 200
 """The characters of a result that people are shown."""
 _CALL_ID_CHARS, _NAME_CHARS = 100, 100
+_PLAIN_NAME = re.compile(r"[\w.:/-]+", re.ASCII)
 
 
 class ForeignResult(BaseModel):
@@ -49,7 +51,7 @@ class ForeignResult(BaseModel):
     @property
     def line(self) -> str:
         """The result as a line for people: quoted, so that nothing in it looks like a line of ours."""
-        return f"{self.tool} ({self.call_id}), untrusted: {json.dumps(self.text, ensure_ascii=True)}"
+        return f"{quoted_name(self.tool)} ({quoted_name(self.call_id)}), untrusted: {json.dumps(self.text)}"
 
 
 class ForeignResults(BaseModel):
@@ -85,6 +87,11 @@ class ForeignResults(BaseModel):
         if not self.count and self.guard is None:
             return None
         return self.model_copy(update={"results": [each.model_copy(update={"step": 0}) for each in self.results]})
+
+
+def quoted_name(name: str) -> str:
+    """The name of a tool, or the id of a call: as a JSON text if it is more than a name. A client's messages have any."""
+    return name if _PLAIN_NAME.fullmatch(name) else json.dumps(name)
 
 
 def strictest(guards: Iterable[GuardAction | None]) -> GuardAction | None:

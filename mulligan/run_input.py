@@ -68,6 +68,8 @@ class _Origin(BaseModel):
     """The key of its conversation for the prompt caches of providers, which the run inherits; "": it has its own."""
     safety_identifier: Annotated[str, Field(max_length=64)] = optional_field("")
     """The digest of the person for whom it worked, which the run inherits; "": that of the run's own `user`."""
+    undos: int | None = optional_field(ge=0)
+    """How often it had been undone when the run's input was made; None: that is not looked at again when the run opens."""
 
 
 class ResumedFrom(_Origin):

@@ -17,12 +17,12 @@ from mulligan.wire.approval_rules import (
     ADD_RULE,
     ADD_TENANT_RULE,
     FIND_QUERY,
-    FIND_TENANT_RULE,
+    FIND_TENANT_RULES,
     TENANT_RULES,
     AddedRule,
     AddRule,
-    FindRule,
-    FoundRule,
+    FindRules,
+    FoundRules,
     rules_id,
 )
 
@@ -32,30 +32,30 @@ RPC_TIMEOUT = timedelta(seconds=4)
 def activities(services: Services) -> list[Callable[..., Any]]:
     """The activities of a worker."""
     del services
-    return [find_tenant_rule, add_tenant_rule]
+    return [find_tenant_rules, add_tenant_rule]
 
 
-@activity.defn(name=FIND_TENANT_RULE)
-async def find_tenant_rule(request: FindRule) -> FoundRule:
-    """Find the rule of the run's tenant for a call. The answer of a workflow that has ended does not count.
+@activity.defn(name=FIND_TENANT_RULES)
+async def find_tenant_rules(request: FindRules) -> FoundRules:
+    """Find the rules of the run's tenant for calls of a step. The answer of a workflow that has ended does not count.
 
     Raises:
-        RPCError, WorkflowQueryFailedError: no worker says whether there is one.
+        RPCError, WorkflowQueryFailedError: no worker says whether there are any.
     """
     handle = activity.client().get_workflow_handle(rules_id(request.where.tenant or ""))
     try:
-        answer: FoundRule = await handle.query(
+        answer: FoundRules = await handle.query(
             FIND_QUERY,
             request.keys,
-            result_type=FoundRule,
+            result_type=FoundRules,
             reject_condition=QueryRejectCondition.NOT_OPEN,
             rpc_timeout=RPC_TIMEOUT,
         )
     except WorkflowQueryRejectedError:
-        return FoundRule()
+        return FoundRules()
     except RPCError as error:
         if error.status == RPCStatusCode.NOT_FOUND:
-            return FoundRule()
+            return FoundRules()
         raise
     return answer
 

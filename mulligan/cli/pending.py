@@ -11,6 +11,7 @@ from mulligan.cli._people import read_pending_calls
 from mulligan.cli._print_rows import print_rows
 from mulligan.cli._runs import is_open_run
 from mulligan.cli._terminal import OK, AsJson, connect_or_fail, print_json, print_progress
+from mulligan.foreign_results import quoted_name
 from mulligan.schema.printable import printable
 
 if TYPE_CHECKING:
@@ -74,8 +75,8 @@ def _note(wait: dict[str, Any]) -> tuple[str, str] | None:
     """What a person must know of a call before the decision: that its tool is gone, or what the agent has read."""
     notes = [f"! {wait['warning']}"] if wait.get("warning") else []
     if untrusted := wait.get("untrusted"):
-        tools = ", ".join(dict.fromkeys(each["tool"] for each in untrusted))
-        notes.append(f"! the agent has read what others may have written, in results of: {printable(tools)}")
+        tools = ", ".join(dict.fromkeys(quoted_name(each["tool"]) for each in untrusted))
+        notes.append(f"! the agent has read what others may have written, in results of: {tools}")
     return (wait["call_id"], " ".join(notes)) if notes else None
 
 

@@ -16,7 +16,7 @@ from mulligan.schema.printable import json_line, printable
 if TYPE_CHECKING:
     from temporalio.client import Client
 
-    from mulligan.client.rules import AllRules
+    from mulligan.client.rules import RuleList
     from mulligan.wire.approval_rules import ShownRule
 
 HEADINGS = ("rule", "for", "agent", "since (UTC)", "by", "approves")
@@ -55,7 +55,7 @@ async def rules(
     return WRONG_USE if all_rules.unread else OK
 
 
-def _print_gaps(all_rules: AllRules) -> None:
+def _print_gaps(all_rules: RuleList) -> None:
     """Print what may have rules that are not shown."""
     from mulligan.cli._steps import counted
 
@@ -68,20 +68,20 @@ def _print_gaps(all_rules: AllRules) -> None:
         print_progress("there are more open workflows than are asked for their rules; name a run or a tenant.")
 
 
-async def _read(client: Client, run_id: str | None, tenant: str | None) -> AllRules:
+async def _read(client: Client, run_id: str | None, tenant: str | None) -> RuleList:
     from temporalio.service import RPCError
 
-    from mulligan.client.rules import AllRules, read_rules
+    from mulligan.client.rules import RuleList, read_rules
 
     if run_id is not None and not await is_open_run(client, run_id) and tenant is None:
-        return AllRules()
+        return RuleList()
     try:
         return await read_rules(client, tenant=tenant, run_id=run_id)
     except RPCError as error:
         fail(f"Temporal could not list the rules: {error.message}")
 
 
-async def _delete(client: Client, all_rules: AllRules, name: str, by: str | None, *, as_json: bool) -> int:
+async def _delete(client: Client, all_rules: RuleList, name: str, by: str | None, *, as_json: bool) -> int:
     from temporalio.service import RPCError
 
     from mulligan.client.rules import delete_rule

@@ -46,8 +46,9 @@ async def branch_run(
         update: dict[str, Any] = {"request": request_digest(options), "key": ""}
         earlier = await ResumedRun.read(client, before.workflow_id, before.run_id)
         if earlier is not None:
-            once, messages = await what_still_holds(client, earlier.description, before.once, run_input.messages)
-            update["once"], given["messages"] = once, messages
+            once, messages, undos = await what_still_holds(client, earlier.description, before.once, run_input.messages)
+            update |= {"once": once, "undos": undos}
+            given["messages"] = messages
         given["resumed_from"] = before.model_copy(update=update)
     branch = await store_content(run_input.model_copy(update={"traceparent": None, **given}))
     summary = run_summary(branch.agent, task_of(branch))

@@ -264,14 +264,13 @@ async def _read_input(
     client: Client, description: WorkflowExecutionDescription, fork: Fork, request: str, user: str | None
 ) -> RunInput:
     state, messages = await _read_state(client, description, fork)
-    user = user or state.input.user
-    point: ForkState = state.fork
-    edits = fork.edits
+    user, point, edits = user or state.input.user, state.fork, fork.edits
     messages, edited_prompt = _with_prompt(messages, edits, point)
     if edits.results:
         messages = await _with_results(client, description, state, messages, edits.results)
+    undos = None
     if fork.may_run_tools:
-        state.once, messages = await what_still_holds(client, description, state.once, messages, point.step)
+        state.once, messages, undos = await what_still_holds(client, description, state.once, messages, point.step)
     if edits.message is not None:
         messages = [*messages, UserMessage.of(parse_prompt(edits.message))]
     if not any(isinstance(each, UserMessage) for each in messages) and "summary" not in point.conversation:
@@ -290,6 +289,7 @@ async def _read_input(
         edited_prompt=edited_prompt,
         adds_message=edits.message is not None,
         once=state.once,
+        undos=undos,
         cache_key=point.cache_key if fork.keeps_agent else "",
         safety_identifier=inherited_identifier(state.input, user) if fork.keeps_agent else "",
         facts=point.facts.model_dump(mode="json") if point.facts and fork.keeps_agent else None,

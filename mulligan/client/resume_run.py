@@ -276,7 +276,7 @@ class _Continuing:
             _check_last_message(workflow_id, status, messages)
         elif not isinstance(options["prompt"], str):
             options["prompt"] = parse_prompt(list(options["prompt"]))
-        once, messages = await what_still_holds(self._client, self._earlier.description, state.once, messages)
+        once, messages, undos = await what_still_holds(self._client, self._earlier.description, state.once, messages)
         resumed_from = ResumedFrom(
             workflow_id=workflow_id,
             run_id=run_id,
@@ -284,6 +284,7 @@ class _Continuing:
             request=self._request,
             key=self._key,
             once=once,
+            undos=undos,
             cache_key=prompt_cache_key(workflow_id, MAIN_CONVERSATION, state.input),
             safety_identifier=inherited_identifier(state.input, options.get("user", state.input.user)),
         )

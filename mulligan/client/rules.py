@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import BaseModel
 from temporalio.client import Client, WorkflowQueryFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -30,15 +30,13 @@ MOST_WORKFLOWS = 1_000
 _UNREADABLE = (RPCError, WorkflowQueryFailedError, *UNDECODABLE)
 
 
-@dataclass
-class AllRules:
+class RuleList(BaseModel):
     """Rules, the oldest first. `unread`: why workflows that may have some did not answer, by their ids. `encrypted`: how
-    many open runs have a memo that cannot be decrypted, so that they may have rules, too. `is_complete`: whether all
-    tenants and open runs were looked at.
+    many open runs may have some, and cannot be decrypted. `is_complete`: whether all tenants and open runs were looked at.
     """
 
-    rules: list[ShownRule] = field(default_factory=list)
-    unread: dict[str, str] = field(default_factory=dict)
+    rules: list[ShownRule] = []
+    unread: dict[str, str] = {}
     encrypted: int = 0
     is_complete: bool = True
 
@@ -48,13 +46,13 @@ class AllRules:
         return bool(self.unread or self.encrypted or not self.is_complete)
 
 
-async def read_rules(client: Client, *, tenant: str | None = None, run_id: str | None = None) -> AllRules:
+async def read_rules(client: Client, *, tenant: str | None = None, run_id: str | None = None) -> RuleList:
     """The rules of a tenant, of an open run, or of both; with neither, of all tenants and all open runs.
 
     Raises:
         RPCError: Temporal could not list the workflows.
     """
-    all_rules = AllRules()
+    all_rules = RuleList()
     sources: dict[str, str | None] = {} if tenant is None else {rules_id(tenant): tenant}
     if run_id is not None:
         sources[run_id] = None
@@ -94,7 +92,7 @@ async def delete_rule(client: Client, rule: ShownRule, by: str | None) -> None:
         raise UpdateRefusedError(f'There is no rule "{rule.name}" any more.') from None
 
 
-async def _find_tenants(client: Client, sources: dict[str, str | None], all_rules: AllRules) -> None:
+async def _find_tenants(client: Client, sources: dict[str, str | None], all_rules: RuleList) -> None:
     """Add the workflows of tenants' rules, with the tenant."""
     async for execution in client.list_workflows(f'ExecutionStatus = "Running" AND WorkflowType = "{TENANT_RULES}"'):
         if len(sources) >= MOST_WORKFLOWS:
@@ -103,7 +101,7 @@ async def _find_tenants(client: Client, sources: dict[str, str | None], all_rule
         sources[execution.id] = execution.id.removeprefix(RULES_PREFIX)
 
 
-async def _find_runs(client: Client, sources: dict[str, str | None], all_rules: AllRules) -> None:
+async def _find_runs(client: Client, sources: dict[str, str | None], all_rules: RuleList) -> None:
     """Add the open runs whose memo says that they have rules."""
     seen = 0
     async for execution in client.list_workflows(f'ExecutionStatus = "Running" AND WorkflowType != "{TENANT_RULES}"'):

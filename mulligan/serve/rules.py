@@ -8,12 +8,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from markupsafe import Markup
-from pydantic import BaseModel
 from starlette.responses import Response
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError
 
-from mulligan.client.rules import AllRules, delete_rule, read_rules
+from mulligan.client.rules import RuleList, delete_rule, read_rules
 from mulligan.serve.api_answers import Accepted
 from mulligan.serve.caller import Caller
 from mulligan.serve.console.console_forms import refusal_of, to_decide
@@ -25,7 +24,6 @@ from mulligan.serve.http_protocol import Calling, Protocol, Serving, problems, r
 from mulligan.serve.json_body import JsonRoute
 from mulligan.serve.problems import KNOWN_ERRORS, Problem
 from mulligan.serve.runs import Runs
-from mulligan.wire.approval_rules import ShownRule
 
 PREFIX = "/api/rules"
 SECONDS_FOR_RULES = 5.0
@@ -38,22 +36,10 @@ Run = Annotated[
 Tenant = Annotated[str | None, Query(max_length=64, description="For operators: of this tenant.")]
 
 
-class RuleList(BaseModel):
-    """Rules, the oldest first. `unread`: why workflows that may have some did not answer, by their ids. `encrypted`: how
-    many open runs may have some, and cannot be decrypted. `is_complete`: whether all tenants and open runs were looked at.
-    """
-
-    rules: list[ShownRule]
-    unread: dict[str, str] = {}
-    encrypted: int = 0
-    is_complete: bool = True
-
-
 @router.get("", response_model=RuleList, response_model_by_alias=True, responses=problems(404))
 async def list_rules(runs: Serving, caller: Calling, run: Run = None, tenant: Tenant = None) -> RuleList:
     """List the rules of the caller's tenant, or of a run. For operators, of all tenants and open runs."""
-    seen = await _seen_by(caller, runs, run, tenant)
-    return RuleList(rules=seen.rules, unread=seen.unread, encrypted=seen.encrypted, is_complete=seen.is_complete)
+    return await _seen_by(caller, runs, run, tenant)
 
 
 @router.delete("/{name:path}", responses=problems(404, 409))
@@ -84,7 +70,7 @@ async def show_below(request: Request, runs: Runs, session: Session, run_id: str
     return Markup(render("_rules.html", root, session=session, rules=rules, run=run_id))  # noqa: S704 - a template's
 
 
-async def _seen_by(caller: Caller, runs: Runs, run_id: str | None, tenant: str | None = None) -> AllRules:
+async def _seen_by(caller: Caller, runs: Runs, run_id: str | None, tenant: str | None = None) -> RuleList:
     """The rules of a run, or else of the caller's tenant; for operators, of another one, or of everybody."""
     if tenant not in (None, caller.tenant) and not caller.operator:
         raise Problem(
@@ -93,10 +79,10 @@ async def _seen_by(caller: Caller, runs: Runs, run_id: str | None, tenant: str |
     if run_id is not None:
         described = await runs.describe(caller, run_id)
         if described.status != WorkflowExecutionStatus.RUNNING:
-            return AllRules()
+            return RuleList()
     elif not caller.operator:
         if caller.tenant is None:
-            return AllRules()
+            return RuleList()
         tenant = caller.tenant
     seen = await read_rules(runs.client, tenant=None if run_id else tenant, run_id=run_id)
     # Whoever sees a run has a part in all that its agents do; a tenant's rule is for those who may use its agent.

@@ -192,12 +192,10 @@ def _problem(error: ResumeError) -> Problem:
 
 def _cleaned(undone: Undone) -> dict[str, Any]:
     """The list without folders of the server's machine, which texts of exceptions may name."""
-    listed = undone.to_json()
-    for state in ("undone", "failed", "not_reached", "no_undo"):
-        for call in listed[state]:
-            if call["error"] is not None:
-                call["error"]["message"] = without_folders(call["error"]["message"])
-    return listed
+    for call in undone.calls:
+        if call.error is not None:
+            call.error.message = without_folders(call.error.message)
+    return undone.to_json()
 
 
 router = APIRouter()

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from mulligan.once import call_digest
 from mulligan.schema.optional_field import optional_field
+from mulligan.values import RuleUse
 from mulligan.wire.run_context import RunContext
 from mulligan.wire.updates import Key, Short
 
@@ -19,11 +20,11 @@ TENANT_RULES = "MulliganTenantRules"
 """Temporal's workflow type."""
 RULES_PREFIX = "mulligan-rules-"
 """How the workflow ids of all tenants' rules begin."""
-RULES_QUERY, FIND_QUERY = "rules", "find_rule"
-"""Temporal's names of the queries: all rules (of a run, and of a tenant), and the rule with one of several keys."""
+RULES_QUERY, FIND_QUERY = "rules", "find_rules"
+"""Temporal's names of the queries: all rules (of a run, and of a tenant), and the rules with given keys."""
 ADD_RULE, FORGET_RULE = "add_rule", "forget_rule"
 """Temporal's names of the updates. A run has the second one as well."""
-FIND_TENANT_RULE, ADD_TENANT_RULE = "find_tenant_rule", "add_tenant_rule"
+FIND_TENANT_RULES, ADD_TENANT_RULE = "find_tenant_rules", "add_tenant_rule"
 """Temporal's activity types."""
 RULES_MEMO = "rules"
 """The key, in the memo of a run, of the number of its own rules."""
@@ -53,22 +54,27 @@ class Rule(BaseModel):
     untrusted: bool = optional_field(False)
 
     @property
+    def use(self) -> RuleUse:
+        """What the decision on a call says that it approves."""
+        return RuleUse(name=self.name, by=self.by, at=self.at)
+
+    @property
     def key(self) -> str:
         """What calls must have in common with it."""
         return rule_key(self.agent, self.tool, self.arguments, role=self.role, user=self.user, untrusted=self.untrusted)
 
 
-class FindRule(BaseModel):
-    """Input of `find_tenant_rule`: find the rule of the run's tenant that has one of the `keys`."""
+class FindRules(BaseModel):
+    """Input of `find_tenant_rules`: find the rules of the run's tenant that have these `keys`."""
 
     where: RunContext
     keys: list[str]
 
 
-class FoundRule(BaseModel):
-    """Result of `find_tenant_rule`, and of the query."""
+class FoundRules(BaseModel):
+    """Result of `find_tenant_rules`, and of the query. `rules`: by their keys."""
 
-    rule: Rule | None = optional_field()
+    rules: dict[str, RuleUse] = optional_field({})
 
 
 class AddRule(BaseModel):

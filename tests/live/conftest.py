@@ -18,10 +18,12 @@ from mulligan.observe.telemetry import Telemetry
 from mulligan.worker.group import WorkerGroup
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
+from tests.support.app_command import command  # noqa: F401 - a fixture
 from tests.support.openai_server import OpenAIServer, Recorded
 from tests.support.openai_turn import Turn
 from tests.support.otlp_receiver import OtlpReceiver, Span
 from tests.support.temporal import connect_to, end_open_runs
+from tests.support.undo_fixtures import ledger  # noqa: F401 - a fixture
 
 
 @dataclass

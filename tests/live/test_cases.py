@@ -24,7 +24,6 @@ from mulligan.worker.loading import load, load_agents
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, Ran, call
 from tests.live.recovery_matrix import observe
-from tests.live.test_fork_doors import command
 from tests.live.test_people import REFUND, pending
 from tests.live.test_recovery import ROWS
 from tests.live.test_structured_output import ROWS as OUTPUTS
@@ -33,7 +32,6 @@ from tests.support.compaction_agents import PROMPT, READ, reading
 from tests.support.openai_turn import Turn
 from tests.support.shop_agents import RAN
 
-__all__ = ["command"]
 ROOT = Path(__file__).parents[2]
 ADA = '{"customer": "Ada"}'
 AGENTS = load(

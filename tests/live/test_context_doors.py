@@ -15,11 +15,9 @@ from mulligan.context_view.model_context import read_model_context
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import Lab, Ran
-from tests.live.test_fork_doors import by, command
 from tests.support.compaction_agents import PROMPT, reading
-from tests.support.http_server import Door, http_server
+from tests.support.http_server import Door, by, http_server
 
-__all__ = ["command"]
 PAGES = 40
 
 

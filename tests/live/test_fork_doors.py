@@ -12,43 +12,22 @@ from typing import Any
 
 import httpx2
 import pytest
-from typer.testing import CliRunner
 
-from mulligan.cli.app import app
-from mulligan.devserver import DevServer
 from mulligan.serve.caller import ANYBODY
 from mulligan.serve.problems import Problem
 from mulligan.serve.runs import Runs
 from tests.live.conftest import DONE, Lab, call
-from tests.support.http_server import Door, http_server
+from tests.support.http_server import Door, by, http_server
 from tests.support.openai_turn import Turn
 from tests.support.shop_agents import RAN
-from tests.support.temporal import environment_of
 
 ADA = '{"customer": "Ada"}'
-
-
-@pytest.fixture
-def command(temporal: DevServer, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Runs a command: exit code, standard output, and standard error."""
-    for name, value in environment_of(temporal).items():
-        monkeypatch.setenv(name, value)
-
-    async def run(*words: str) -> tuple[int, str, str]:
-        ran = await asyncio.to_thread(CliRunner().invoke, app, words, catch_exceptions=False)
-        return ran.exit_code, ran.stdout, ran.stderr
-
-    return run
 
 
 @pytest.fixture(scope="module")
 async def door(lab: Lab) -> AsyncIterator[Door]:
     async with http_server(lab.client, tokens="ops:s-1:*,ada:s-2,eve:s-3,clerk:s-4:desk") as served:
         yield served
-
-
-def by(token: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {token}"}
 
 
 async def test_the_command_fork_starts_a_run_and_show_says_where_it_comes_from(

@@ -26,6 +26,7 @@ from mulligan.workflows import limits
 from tests.live.conftest import DONE, Lab, call
 from tests.live.test_people import pending
 from tests.support.http_server import http_server
+from tests.support.openai_turn import Turn
 from tests.support.shop_agents import RAN
 
 MAIL = call("read_mail", '{"box": "in"}', "m1")
@@ -100,6 +101,23 @@ async def test_a_rule_of_the_tenant_counts_in_other_runs_until_it_is_deleted(ban
     await approve(third, remember="tenant")
     await third.result()
     assert (await bank.run([MAIL, PAY, DONE], agent="clerk", tenant=tenant)).calls[1]["decision"]["rule"]
+
+
+async def test_the_calls_of_a_step_ask_the_tenant_once_and_wait_in_the_order_of_the_calls(bank: Lab) -> None:
+    """A question as well, although the tenant is not asked for it."""
+    calls = [("pay_out", '{"euros": 5}', "c1"), ("ask_person", '{"question": "Whom?"}', "c2")]
+    calls += [("pay_out", f'{{"euros": {number}}}', f"c{number}") for number in range(3, 7)]
+    tenant = f"order-{uuid.uuid4().hex[:6]}"
+    for asked in (["c1", "c2", "c3", "c4", "c5", "c6"], ["c1", "c2", "c3", "c5", "c6"]):
+        handle = await bank.start([Turn(calls=calls), DONE], agent="asking_clerk", tenant=tenant)
+        await pending(handle, len(asked))
+        assert [each["call_id"] for each in await events_of(handle, "waiting")] == asked
+        scheduled = [event.activity_task_scheduled_event_attributes async for event in handle.fetch_history_events()]
+        assert [each.activity_type.name for each in scheduled].count("find_tenant_rules") == 1
+        if "c4" in asked:
+            given = {"call_id": "c4", "decision": "approve", "remember": "tenant"}
+            await handle.execute_update("decide", given)
+        await handle.cancel()
 
 
 async def test_a_deleted_rule_of_a_run_acts_at_once(bank: Lab) -> None:

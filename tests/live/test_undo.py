@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import os
 import random
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio.client import WorkflowFailureError
 
 from mulligan import connect, fork_run, resume_run
 from mulligan.client.branch_run import branch_run
@@ -35,24 +37,13 @@ from tests.support.compaction_agents import PROMPT, reading
 from tests.support.openai_turn import Turn
 from tests.support.temporal import environment_of
 from tests.support.undo_agents import lines
-
-MODULE = "tests.support.undo_agents"
+from tests.support.undo_fixtures import MODULE, of, undo_desk
 
 
 @pytest.fixture(scope="module")
 async def at(lab: Lab) -> AsyncIterator[Lab]:
-    desk = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, f"undo-{uuid.uuid4().hex[:6]}")
-    async with running_worker(desk.client, load([MODULE]), lab.telemetry, desk.task_queue):
+    async with undo_desk(lab) as desk:
         yield desk
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Path:
-    return tmp_path / "ledger"
-
-
-def of(ledger: Path, **more: Any) -> dict[str, Any]:
-    return {"metadata": {"ledger": str(ledger)}, "agent": "desk", **more}
 
 
 async def undo(at: Lab, run_id: str, *, yes: bool = False, **options: Any) -> Undone:
@@ -267,6 +258,30 @@ async def test_no_run_goes_on_from_a_run_that_is_being_undone(at: Lab, ledger: P
     await (await resume_run(at.client, ran.id, "More.", model="openai-chat:after")).result()
 
 
+async def test_what_is_undone_between_a_check_and_a_start_is_seen_when_the_run_opens(
+    at: Lab, ledger: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run that would go on from it fails before its first model call, and the same request starts another one."""
+    for go_on, module in ((resume_run, "resume_run"), (fork_run, "fork_run")):
+        ran = await at.run([ONCE, DONE], **of(ledger))
+        begin_run = importlib.import_module(f"mulligan.client.{module}").begin_run
+        more: dict[str, Any] = {"prompt": "Once more."} if module == "resume_run" else {"at": 2, "tools": "live"}
+
+        async def late(*args: Any, ran: Any = ran, begin_run: Any = begin_run, **given: Any) -> Any:
+            await undo(at, ran.id, yes=True)
+            return await begin_run(*args, **given)
+
+        monkeypatch.setattr(f"mulligan.client.{module}.begin_run", late)
+        begun = await go_on(at.client, ran.id, **more)
+        with pytest.raises(WorkflowFailureError) as failure:
+            await begun.result()
+        assert f"The run {ran.id!r} was undone while this one was started" in str(failure.value.cause)
+        monkeypatch.undo()
+        at.model.script(ran.id, [ONCE, DONE, DONE, AGAIN, DONE])
+        await (await go_on(at.client, ran.id, **more)).result()
+        assert "undone since" in told(at, ran.id)
+
+
 async def test_an_undo_looks_again_whether_another_run_goes_on(at: Lab, ledger: Path) -> None:
     """A continuation may begin between the check of whoever starts the undo, and its beginning."""
     ran = await at.run([BOOK, DONE], **of(ledger))
@@ -397,9 +412,10 @@ async def test_calls_of_all_workflow_runs_of_a_compacted_chain(lab: Lab, chain_s
     assert len({each.run_id for each in listed.calls}) > 1
 
 
-KILLS = int(os.environ.get("UNDO_KILLS", "20"))
+KILLS = int(os.environ.get("UNDO_KILLS", "12"))
 """Workers that are killed; 200 for the longer form."""
-RUNS = 8 if KILLS <= 20 else KILLS  # an undo ends, however many workers die: many runs for many kills
+RUNS = 8
+"""Runs that are undone side by side. An undo ends, however many workers die: there are as many rounds as kills need."""
 
 
 async def kill_workers(ledger: Path, start: Callable[[], Awaitable[Any]]) -> None:
@@ -417,7 +433,7 @@ async def kill_workers(ledger: Path, start: Callable[[], Awaitable[Any]]) -> Non
         await asyncio.sleep(0.01)
 
 
-@pytest.mark.timeout(60 + 6 * KILLS)
+@pytest.mark.timeout(60 + 15 * KILLS)
 async def test_workers_that_are_killed_during_undos(lab: Lab, temporal: DevServer, ledger: Path) -> None:
     """No effect is undone twice, and each call is undone or reported, at whatever point workers die."""
     queue = f"kill-{uuid.uuid4().hex[:6]}"
@@ -429,26 +445,30 @@ async def test_workers_that_are_killed_during_undos(lab: Lab, temporal: DevServe
 
     await asyncio.gather(*(start() for _ in range(3)))
     try:
-        ids = [f"{queue}-{n}" for n in range(RUNS)]
         given = {"agent": "placer", "prompt": "Go.", "metadata": {"ledger": str(ledger)}}
-        handles = [await lab.client.start_workflow("AgentWorkflow", given, id=each, task_queue=queue) for each in ids]
-        await asyncio.gather(*(each.result() for each in handles))
         at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
         killing = asyncio.create_task(kill_workers(ledger, start))
-        first = await asyncio.gather(*(undo(at, each, go_on=True) for each in ids))
-        killing.cancel()
-        with suppress(asyncio.CancelledError):
-            await killing
+        ids: list[str] = []
+        first: list[Undone] = []
+        while not killing.done():
+            new = [f"{queue}-{len(ids) + n}" for n in range(RUNS)]
+            handles = [
+                await at.client.start_workflow("AgentWorkflow", given, id=each, task_queue=queue) for each in new
+            ]
+            await asyncio.gather(*(each.result() for each in handles))
+            first += await asyncio.gather(*(undo(at, each, go_on=True) for each in new))
+            ids += new
+        await killing
         effects = Counter((each["run"], each["call"]) for each in lines(ledger) if each["what"] == "effect")
         calls = {(each.run, each.call_id): each.state for undone in first for each in undone.calls}
-        assert len(calls) == 4 * RUNS
+        assert len(calls) == 4 * len(ids)
         assert [call for call, count in effects.items() if count > 1] == [], "undone twice"
         unreported = [call for call, state in calls.items() if state == "undone" and call not in effects]
         assert unreported == [], "not undone, and not reported"
         failed = [call for call, state in calls.items() if state != "undone"]
         deaths = len(workers) - 3
         assert failed, f"of {deaths} workers that were killed, none has lost an undo"
-        second = await asyncio.gather(*(undo(at, each, go_on=True) for each in ids))
+        second = [await undo(at, each, go_on=True) for each in ids]
         assert {each.state for undone in second for each in undone.calls} == {"undone"}
         begun = Counter((each["run"], each["call"]) for each in lines(ledger) if each["what"] == "begin")
         assert {call for call, count in begun.items() if count > 1} <= {*failed}, "repeated what was undone"

@@ -11,53 +11,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from mulligan import resume_run
-from mulligan.cli.app import app
-from mulligan.devserver import DevServer
-from mulligan.worker.loading import load, load_agents
+from mulligan.worker.loading import load_agents
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
-from tests.live.test_undo import BOOK, FRAGILE, MAIL, MODULE, of
-from tests.support.http_server import Door, http_server
-from tests.support.temporal import environment_of
+from tests.live.test_undo import BOOK, FRAGILE, MAIL
+from tests.support.http_server import Door, by, http_server
 from tests.support.undo_agents import lines
+from tests.support.undo_fixtures import of, undo_desk
 
 
 @pytest.fixture(scope="module")
 async def at(lab: Lab) -> AsyncIterator[Lab]:
-    desk = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, f"undo-{uuid.uuid4().hex[:6]}")
-    async with running_worker(desk.client, load([MODULE]), lab.telemetry, desk.task_queue):
+    async with undo_desk(lab) as desk:
         yield desk
-
-
-@pytest.fixture
-def ledger(tmp_path: Path) -> Path:
-    return tmp_path / "ledger"
-
-
-@pytest.fixture
-def command(temporal: DevServer, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Runs a command: exit code, standard output, and standard error."""
-    for name, value in environment_of(temporal).items():
-        monkeypatch.setenv(name, value)
-
-    async def run(*words: str) -> tuple[int, str, str]:
-        ran = await asyncio.to_thread(CliRunner().invoke, app, words, catch_exceptions=False)
-        return ran.exit_code, ran.stdout, ran.stderr
-
-    return run
 
 
 @pytest.fixture(scope="module")
 async def door(lab: Lab) -> AsyncIterator[Door]:
     async with http_server(lab.client, tokens="ops:s-1:*,ada:s-2,eve:s-3,ada:s-4:placer,ada:s-5:desk:lead") as served:
         yield served
-
-
-def by(token: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {token}"}
 
 
 def ids(listed: dict[str, Any]) -> dict[str, list[str]]:

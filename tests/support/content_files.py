@@ -18,11 +18,14 @@ WAV = (
 )
 
 
-def png(size: int = 0, seed: int = 0) -> bytes:
-    """A valid PNG of one pixel, with a comment that makes it at least `size` bytes long. Each seed gives another one."""
+def png(size: int = 0, seed: int = 0, says: str = "") -> bytes:
+    """A valid PNG of one pixel, with a comment that makes it at least `size` bytes long. Each seed gives another one.
+
+    `says`: the beginning of the comment.
+    """
     pixel = _chunk(b"IDAT", zlib.compress(b"\0" + bytes([seed % 256, 0, 0])))
     head = b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 2, 0, 0, 0))
-    comment = b"Comment\0" + f"{seed:06}".encode() + b"." * size
+    comment = b"Comment\0" + says.encode() + f"{seed:06}".encode() + b"." * size
     return head + _chunk(b"tEXt", comment) + pixel + _chunk(b"IEND", b"")
 
 

@@ -26,6 +26,11 @@ class Frame:
     data: Any
 
 
+def by(token: str) -> dict[str, str]:
+    """The headers of a caller with a token."""
+    return {"Authorization": f"Bearer {token}"}
+
+
 @dataclass
 class Door:
     """A running server, and a client of it."""
@@ -36,7 +41,7 @@ class Door:
 
     def by(self, name: str) -> dict[str, str]:
         """The headers of a caller."""
-        return {"Authorization": f"Bearer {self.tokens[name]}"}
+        return by(self.tokens[name])
 
     async def frames(self, run_id: str, since: str = "", **headers: str) -> AsyncIterator[Frame]:
         """The events of a run as a stream; comments are left out."""

@@ -87,7 +87,12 @@ async def list_tools(_: Any, params: types.PaginatedRequestParams | None) -> typ
     at = int(params.cursor) if params and params.cursor else 0
     output = {"wrong": {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}}
     page = [
-        types.Tool(name=name, description=f"Does {name}.", input_schema=taken, output_schema=output.get(name))
+        types.Tool(
+            name=name,
+            description=taken.get("description", f"Does {name}."),
+            input_schema=taken,
+            output_schema=output.get(name),
+        )
         for name, taken in list(TOOLS.items())[at : at + PAGE]
     ]
     more = str(at + PAGE) if at + PAGE < len(TOOLS) else None

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from temporalio import workflow
 
 from mulligan.errors import ToolExecutionError
-from mulligan.foreign_results import ForeignResult, ForeignResults, GuardAction, strictest
+from mulligan.foreign_results import ForeignResult, ForeignResults, GuardAction, quoted_name, strictest
 from mulligan.run_input import RunInput
 from mulligan.values import ToolMessage
 from mulligan.wire.agent_facts import AgentFacts
@@ -137,7 +137,7 @@ class Guarded(Feature):
 
     async def _deny(self, call: StepCall, results: ForeignResults) -> ToolOutcome:
         agent, name = self.agent, call.call.name
-        tools = ", ".join(sorted({f"`{each.tool}`" for each in results.results}))
+        tools = ", ".join(sorted({f"`{quoted_name(each.tool)}`" for each in results.results}))
         error = ToolExecutionError(
             f"`{name}` was not run: this conversation has results of {tools}, which others may have written, and no call of "
             f"`{name}` may follow from such results. Tell the user what you wanted to do, and why it was not done.",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import JsonValue
@@ -13,16 +15,16 @@ from mulligan.errors import UpdateRefusedError
 from mulligan.values import Decision, RuleUse
 from mulligan.wire.approval_rules import (
     ADD_TENANT_RULE,
-    FIND_TENANT_RULE,
+    FIND_TENANT_RULES,
     FORGET_RULE,
     RULE_BYTES,
     RULES_MEMO,
     RULES_QUERY,
     AddedRule,
     AddRule,
-    FindRule,
+    FindRules,
     ForgetRule,
-    FoundRule,
+    FoundRules,
     Rule,
     rule_key,
 )
@@ -50,20 +52,26 @@ _ASK_TENANT = Schedule(
 
 
 class Rules(Feature):
-    """The rules of one agent's run. Those of the tenant are asked for at each call, so that a deleted one ends at once."""
+    """The rules of one agent's run. Those of the tenant are asked for at each call, so that a deleted one ends at once.
 
-    schedules: ClassVar = {FIND_TENANT_RULE: _ASK_TENANT, ADD_TENANT_RULE: _ASK_TENANT}
+    The calls of a step ask together: it costs one activity, and they begin to wait in the order of the calls.
+    """
+
+    schedules: ClassVar = {FIND_TENANT_RULES: _ASK_TENANT, ADD_TENANT_RULE: _ASK_TENANT}
     workflows: ClassVar = (TenantRules,)
 
     def __init__(self, agent: RunningAgent) -> None:
         super().__init__(agent)
         self.book = RuleBook(limits.RUN_RULES, limits.RUN_RULES_BYTES)
+        self._asking: asyncio.Task[Mapping[str, RuleUse]] | None = None
+        """The next request for the tenant's rules, which other calls may join."""
+        self._keys: list[str] = []
 
     @classmethod
     def listen(cls, agents: WorkflowAgents) -> None:
         """Set the query for the rules of the workflow's agents, and the update that deletes one."""
         handlers = _RuleHandlers(agents)
-        agents.handlers.answered.set_handler(FORGET_RULE, handlers.forget, lambda given: _check_forget(given))
+        agents.handlers.answered.set_handler(FORGET_RULE, handlers.forget, _check_forget)
         if workflow.get_query_handler(RULES_QUERY) is None:
             workflow.set_query_handler(RULES_QUERY, handlers.rules)
 
@@ -75,16 +83,19 @@ class Rules(Feature):
     async def before_call(self, call: StepCall) -> ToolOutcome | None:
         """Approve a call in place of a person if a rule says so."""
         is_asked = self.agent.waits.carried(PersonWait, call.call.id) is not None
-        if call.waits_for != "approval" or call.record.decision is not None or is_asked or self.agent.is_stopped:
+        if call.waits_for is None or call.record.decision is not None or is_asked or self.agent.is_stopped:
+            return None
+        if call.waits_for != "approval":
+            if self._asking is not None:  # an approval stands before this question
+                await self._of_tenant(())
             return None
         since = workflow.time()
         rule = await self._find(call)
         if rule is None or self.agent.is_stopped:
             return None
         at = iso(workflow.time())
-        use = RuleUse(name=rule.name, by=rule.by, at=rule.at)
         call.record.decision = Decision(
-            kind="approval", decision="approve", since=iso(since), at=at, by=rule.by, rule=use
+            kind="approval", decision="approve", since=iso(since), at=at, by=rule.by, rule=rule
         )
         self.agent.conversation.event_log.decided(call.index)
         await record_decision(self.agent, call, step=self.agent.turn.result.steps, started=since)
@@ -164,8 +175,8 @@ class Rules(Feature):
             return f"The tenant's rules could not be changed ({error.cause or error})."
         return added.refused
 
-    async def _find(self, call: StepCall) -> Rule | None:
-        """The rule for a call, of the run or of its tenant. Where the tenant's cannot be asked for, a person is asked."""
+    async def _find(self, call: StepCall) -> RuleUse | None:
+        """The rule for a call, of the run or of its tenant."""
         assert call.facts is not None
         arguments, facts, user = call.record.arguments, call.facts, self.agent.turn.input.user
         # Whoever knew that others may have written what the agent has read has approved the call without that as well.
@@ -174,16 +185,28 @@ class Rules(Feature):
             rule_key(self.agent.name, call.call.name, arguments, role=facts.role, user=user, untrusted=each)
             for each in untrusted
         ]
-        if (rule := self.book.find(keys)) is not None or self.agent.turn.input.tenant is None:
-            return rule
-        request = FindRule(where=self.agent.context, keys=keys)
+        if (rule := self.book.find(keys)) is not None:
+            return rule.use
+        return None if self.agent.turn.input.tenant is None else await self._of_tenant(keys)
+
+    async def _of_tenant(self, keys: Sequence[str]) -> RuleUse | None:
+        """The tenant's rule with one of the keys, once it is known which of the step's calls have one."""
+        self._keys += keys
+        if self._asking is None:
+            self._asking = asyncio.create_task(self._ask_tenant())
+        # What cancels one call does not end the request of the others.
+        rules = await asyncio.shield(self._asking)
+        return next((rules[key] for key in keys if key in rules), None)
+
+    async def _ask_tenant(self) -> Mapping[str, RuleUse]:
+        """The tenant's rules with the keys of all calls that have begun meanwhile. If nobody answers, people are asked."""
+        request = FindRules(where=self.agent.context, keys=self._keys)
+        self._asking, self._keys = None, []
         try:
-            answer = await self.agent.activity(FIND_TENANT_RULE, request, FoundRule, summary=call.call.name)
-        except ActivityError as error:
-            if is_cancelled_exception(error):
-                raise
-            return None
-        return answer.rule if answer.rule is not None and answer.rule.key in keys else None
+            found = await self.agent.activity(FIND_TENANT_RULES, request, FoundRules, summary="rules")
+        except ActivityError:
+            return {}
+        return found.rules
 
 
 class _RuleHandlers:
@@ -198,10 +221,8 @@ class _RuleHandlers:
 
     async def forget(self, argument: Any = None) -> dict[str, Any]:
         """Delete a rule."""
-        books = self._books()
-        named = [
-            book for book in books if parse_update(ForgetRule, argument).name in {each.name for each in book.rules}
-        ]
+        name = parse_update(ForgetRule, argument).name
+        named = [book for book in self._books() if name in {each.name for each in book.rules}]
         forget(named[0] if named else RuleBook(0, 0), argument)
         workflow.upsert_memo({RULES_MEMO: len(self.rules())})
         return {"accepted": True}

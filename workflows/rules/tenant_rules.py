@@ -16,7 +16,7 @@ from mulligan.wire.approval_rules import (
     TENANT_RULES,
     AddedRule,
     ForgetRule,
-    FoundRule,
+    FoundRules,
     Rule,
 )
 from mulligan.wire.read_payload import read_payloads
@@ -62,8 +62,9 @@ class TenantRules:
         forget(self._book, argument)
         return {"accepted": True}
 
-    def _find(self, keys: Any = None) -> FoundRule:
-        return FoundRule(rule=self._book.find(map(str, keys)) if isinstance(keys, list) else None)
+    def _find(self, keys: Any = None) -> FoundRules:
+        wanted = {*map(str, keys)} if isinstance(keys, list) else set()
+        return FoundRules(rules={each.key: each.use for each in self._book.rules if each.key in wanted})
 
 
 def new_tenant_book() -> RuleBook:

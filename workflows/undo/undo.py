@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 from temporalio import workflow
 
 from mulligan.once import call_digest
-from mulligan.values import AssistantMessage, ToolCall, ToolMessage
+from mulligan.values import AssistantMessage, ToolCall
 from mulligan.wire.agent_facts import ToolFacts
 from mulligan.wire.shorten import json_size
 from mulligan.wire.undo import (
@@ -103,7 +103,7 @@ class _ExecutedCalls:
     def _sub_runs(self) -> Iterator[SubRunOfCall]:
         conversation = self._conversation
         for number, step in enumerate(conversation.steps, conversation.first_step + 1):
-            if self._is_shared(number):
+            if number <= conversation.shared_steps:
                 continue
             answer = conversation.messages[step.at]
             assert isinstance(answer, AssistantMessage)
@@ -111,9 +111,6 @@ class _ExecutedCalls:
             for call_id, record in (*own, *((each.call.id, each.record) for each in step.inner)):
                 if record.run is not None and record.run.run_id:
                     yield SubRunOfCall(id=record.run.id, run_id=record.run.run_id, step=number, call_id=call_id)
-
-    def _is_shared(self, step: int) -> bool:
-        return step <= self._conversation.shared_steps
 
     def _executed(self, entry: Entry, offset: int) -> ExecutedCall | None:
         """The call of an event, if the run has executed it, and it stands for itself."""
@@ -127,7 +124,7 @@ class _ExecutedCalls:
             return None
         kind: str | None = "tool_lost"
         if is_settled:
-            result = self._result(call.id)
+            result = self._results.get(call.id)
             kind = result.error.kind if result is not None and result.error is not None else None
             if kind not in (*_DONE, *_LOST) and record.attempts > 1:
                 kind = "tool_lost"  # the last attempt did not do its work; an earlier one may have, and was lost
@@ -162,14 +159,11 @@ class _ExecutedCalls:
         facts = self._agent.turn.facts_of(agent)
         return call, record, agent, facts.tools.get(call.name) if facts else None
 
-    def _result(self, call_id: str) -> ToolMessage | None:
-        return self._results.get(call_id)
-
     def _values(self, entry: Entry, offset: int) -> CallValues:
         known = self._call(entry)
         assert known is not None
         call, record, *_ = known
-        result = self._result(call.id)
+        result = self._results.get(call.id)
         values = CallValues(
             offset=offset,
             digest=call_digest(call.name, record.arguments),

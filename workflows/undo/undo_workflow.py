@@ -77,9 +77,9 @@ class UndoWorkflow:
         except ActivityError as error:
             if is_cancelled_exception(error):
                 raise
-            raise ApplicationError(
-                _sentence(error.cause, "The run could not be read"), type="UndoError", non_retryable=True
-            ) from None
+            cause = error.cause
+            reason = cause.message if isinstance(cause, ApplicationError) else f"The run could not be read: {cause}"
+            raise ApplicationError(reason, type="UndoError", non_retryable=True) from None
         for call in self._list.calls:
             if not await self._settle(call, request):
                 break
@@ -141,7 +141,3 @@ def _lost(call: CallToUndo, error: ActivityError, queue: str | None) -> ErrorInf
         kind="tool_lost",
         message="Its worker died, stopped answering, or shut down. It may or may not have done its work.",
     )
-
-
-def _sentence(cause: BaseException | None, otherwise: str) -> str:
-    return cause.message if isinstance(cause, ApplicationError) else f"{otherwise}: {cause}"

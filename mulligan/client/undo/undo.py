@@ -11,24 +11,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import ValidationError
 from temporalio.client import (
     Client,
     WorkflowExecutionDescription,
     WorkflowExecutionStatus,
     WorkflowHandle,
-    WorkflowQueryFailedError,
 )
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
-from temporalio.service import RPCError
 
 from mulligan.client.find_runs import memo_of
-from mulligan.client.read_run import NO_WORKER_STATUSES, query_run
 from mulligan.client.resume_run import RunOpenError
 from mulligan.client.resumed_run import ResumedRun, newest_continuation
-from mulligan.client.run_state import NoWorkerError, RunNotFoundError, describe_existing, first_run_id
-from mulligan.client.undo.undos_of_run import UndoError, check_not_being_undone, list_of_undo, undos, without_undone
+from mulligan.client.run_state import RunNotFoundError, describe_existing, first_run_id
+from mulligan.client.undo.undos_of_run import (
+    UndoError,
+    ask_workflow,
+    check_not_being_undone,
+    list_of_undo,
+    undos,
+    without_undone,
+)
 from mulligan.client.unless_missing import unless_missing
 from mulligan.wire.run_context import AGENT_WORKFLOW
 from mulligan.wire.run_priority import TENANT_MEMO
@@ -118,20 +121,12 @@ async def start_undo(client: Client, workflow_id: str, options: UndoOptions, *, 
                     f"Another undo of the run {workflow_id!r} goes on: {before.id!r}. Wait until it has ended."
                 )
             return client.get_workflow_handle(before.id, run_id=before.run_id)
-        request = UndoRun(
-            **options.model_dump(),
-            workflow_id=workflow_id,
-            run_id=described.run_id or "",
-            first_run_id=first_run,
-            number=number + 1,
-            yes=yes,
-        )
         of = {"id": workflow_id, "run_id": first_run}
         memo = {UNDO_MEMO: of, OPTIONS_MEMO: options.model_dump(), TENANT_MEMO: run.tenant}
         try:
             return await client.start_workflow(
                 UNDO_WORKFLOW,
-                request,
+                _request(described, options, number + 1).model_copy(update={"yes": yes}),
                 id=undo_id(workflow_id, first_run, number + 1),
                 task_queue=described.task_queue,
                 id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
@@ -272,17 +267,8 @@ async def read_executed(client: Client, workflow_id: str, run_id: str, request: 
         ResumeError: no worker answers (NoWorkerError), or the run is no longer there (RunNotFoundError), or is another
             program's (UndoError).
     """
-    handle = client.get_workflow_handle(workflow_id, run_id=run_id)
-    try:
-        answer = await unless_missing(query_run(handle, EXECUTED_QUERY, request))
-        page = ExecutedPage.model_validate(answer) if answer is not None else None
-    except RPCError as error:
-        if error.status not in NO_WORKER_STATUSES:
-            raise
-        raise NoWorkerError(f"No worker answers for the run {workflow_id!r} now ({error.message}).") from None
-    except (WorkflowQueryFailedError, ValidationError) as error:
-        raise UndoError(f"The run {workflow_id!r} cannot say what it has executed: {str(error)[:300]}") from None
-    if page is None:
+    run = client.get_workflow_handle(workflow_id, run_id=run_id)
+    if (page := await unless_missing(ask_workflow(run, "run", EXECUTED_QUERY, ExecutedPage, request))) is None:
         raise RunNotFoundError(f"A part of the run {workflow_id!r} is no longer on this server ({run_id}).")
     return page
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from temporalio.client import (
     Client,
     WorkflowExecutionDescription,
     WorkflowExecutionStatus,
+    WorkflowHandle,
     WorkflowQueryFailedError,
 )
 from temporalio.service import RPCError
@@ -23,6 +25,7 @@ from mulligan.values import Message, UserMessage
 from mulligan.wire.run_context import AGENT_WORKFLOW
 from mulligan.wire.undo import UNDO_MEMO, UNDO_QUERY, UNDO_WORKFLOW, CallToUndo, UndoList, undo_id
 
+Answer = TypeVar("Answer", bound=BaseModel)
 MOST_UNDOS = 1_000
 """Undos of one run."""
 _MOST_RUNS_BEFORE = 20
@@ -54,35 +57,47 @@ async def undos(
     raise UndoError(f"The run {workflow_id!r} was undone {MOST_UNDOS:,} times, which is the most.")
 
 
+async def ask_workflow(
+    asked: WorkflowHandle[Any, Any], what: str, query: str, answer: type[Answer], *args: Any
+) -> Answer:
+    """The answer of a workflow, which is an undo or a run: `what` says which.
+
+    Raises:
+        ResumeError: no worker answers (NoWorkerError), or it cannot be read (UndoError).
+        RPCError: Temporal does not answer, or has no such workflow.
+    """
+    try:
+        return answer.model_validate(await query_run(asked, query, *args))
+    except RPCError as error:
+        if error.status not in NO_WORKER_STATUSES:
+            raise
+        raise NoWorkerError(f"No worker answers for the {what} {asked.id!r} now ({error.message}).") from None
+    except (WorkflowQueryFailedError, ValidationError) as error:
+        raise UndoError(f"The {what} {asked.id!r} cannot say what it has done: {str(error)[:300]}") from None
+
+
 async def list_of_undo(client: Client, described: WorkflowExecutionDescription) -> UndoList:
     """The list of an undo, open or ended however it did.
 
     Raises:
-        ResumeError: no worker answers (NoWorkerError), or it cannot be read (UndoError).
-        RPCError: Temporal does not answer.
+        Exception: as `ask_workflow`.
     """
-    handle = client.get_workflow_handle(described.id, run_id=described.run_id)
-    try:
-        return UndoList.model_validate(await query_run(handle, UNDO_QUERY))
-    except RPCError as error:
-        if error.status not in NO_WORKER_STATUSES:
-            raise
-        raise NoWorkerError(f"No worker answers for the undo {described.id!r} now ({error.message}).") from None
-    except (WorkflowQueryFailedError, ValidationError) as error:
-        raise UndoError(f"The undo {described.id!r} cannot be read: {str(error)[:300]}") from None
+    undo = client.get_workflow_handle(described.id, run_id=described.run_id)
+    return await ask_workflow(undo, "undo", UNDO_QUERY, UndoList)
 
 
-async def check_not_being_undone(client: Client, described: WorkflowExecutionDescription) -> None:
-    """Check that no undo of a run, or of the run that it works for, goes on.
+async def check_not_being_undone(client: Client, described: WorkflowExecutionDescription) -> int:
+    """Check that no undo of a run, or of the run that it works for, goes on. Returns how many there were.
 
     Raises:
         UndoOpenError: one does.
         RPCError: Temporal does not answer.
     """
-    root = await _root(client, described)
-    async for _, undo in undos(client, root.id, first_run_id(root)):
+    root, number = await _root(client, described), 0
+    async for number, undo in undos(client, root.id, first_run_id(root)):  # noqa: B007 - the last one is returned
         if undo is not None and undo.status == WorkflowExecutionStatus.RUNNING:
             raise UndoOpenError(root.id, undo.id)
+    return number
 
 
 async def without_undone(
@@ -128,11 +143,9 @@ async def _undone(client: Client, described: WorkflowExecutionDescription) -> li
     root = await _root(client, described)
     calls: dict[tuple[str, int], CallToUndo] = {}
     async for _, undo in undos(client, root.id, first_run_id(root)):
-        if undo is None:
-            continue
-        if undo.status == WorkflowExecutionStatus.RUNNING:
+        if undo is not None and undo.status == WorkflowExecutionStatus.RUNNING:
             raise UndoOpenError(root.id, undo.id)
-        listed = (await list_of_undo(client, undo)).calls
+        listed = (await list_of_undo(client, undo)).calls if undo is not None else ()
         calls |= {call.key: call for call in listed if call.state == "undone"}
     return [call for call in calls.values() if described.id in (root.id, call.run)]
 
