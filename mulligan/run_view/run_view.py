@@ -320,5 +320,7 @@ def _note(call: CallView, event: events.Event) -> None:
             call.repairs = event.repairs
         case events.ToolCallDeferred():
             call.deferred = event
+        case events.HandedOver():
+            call.handed_over = event
         case events.Reminder() if call.waits:
             call.waits[-1].reminders = event.number

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, ClassVar
 
 from mulligan.values import Citation, ErrorInfo, HostedCall, Repair, StepResult, SubRun, Usage
-from mulligan.wire.event_types import Compacted, Decided, ModelFallback, ToolCallDeferred, Waiting
+from mulligan.wire.event_types import Compacted, Decided, HandedOver, ModelFallback, ToolCallDeferred, Waiting
 
 DENIED = "denied"
 """The kind of a call's error where a person, or the guard, refused it."""
@@ -56,6 +56,7 @@ class CallView:
     """That it was approved by a rule, so that it did not wait."""
     started: datetime | None = None
     deferred: ToolCallDeferred | None = None
+    handed_over: HandedOver | None = None
     settled: datetime | None = None
     settled_at: int = 0
     """The offset of the event that settled it: calls of one step run at the same time."""

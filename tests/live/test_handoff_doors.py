@@ -83,7 +83,7 @@ async def test_commands_and_the_page_say_who_has_the_conversation(
     tail = await asyncio.to_thread(CliRunner().invoke, app, ("tail", run_id), catch_exceptions=False)
     assert "teller has the conversation now" in tail.stdout
     page = (await bank.door.http.get(f"/console/runs/{run_id}")).text
-    assert "teller" in page
+    assert "From the next step on, <strong>teller</strong> has the conversation" in page
 
 
 async def test_ag_ui_streams_the_steps_of_both_agents(bank: Bank) -> None:
