@@ -155,7 +155,7 @@ FORMS = {
 MACHINE = re.compile(
     "|".join(re.escape(str(each)) for each in (Path(mulligan.__file__).parents[1], Path(json.__file__).parents[1], Path.home()))
 )  # fmt: skip
-TOKENS = "hostile:token-of-ada,root:token-of-root:*"
+TOKENS = "hostile:token-of-hostile,root:token-of-root:*"
 """A tenant of this file: rules of other tests' tenants are in workflows whose worker has ended."""
 TRIES = 3
 """Of a request to which a worker has not answered in time: a busy machine answers the next one, a hostile value does not."""
@@ -180,9 +180,9 @@ async def run_id(door: Door) -> str:
     """A run that waits for a person."""
     chosen = f"waits-{uuid.uuid4().hex[:8]}"
     await door.http.post(
-        "/api/runs", json={"agent": "support-desk", "prompt": "Go.", "id": chosen}, headers=door.by("ada")
+        "/api/runs", json={"agent": "support-desk", "prompt": "Go.", "id": chosen}, headers=door.by("hostile")
     )
-    while not (await door.http.get(f"/api/runs/{chosen}/pending", headers=door.by("ada"))).json():
+    while not (await door.http.get(f"/api/runs/{chosen}/pending", headers=door.by("hostile"))).json():
         await asyncio.sleep(0.1)
     return chosen
 
@@ -267,7 +267,7 @@ async def test_no_hostile_value_is_a_fault_of_the_server(
     async def check(sent: Sent) -> None:
         for _ in range(TRIES):
             async with limit:
-                status, text = await send(door.http, sent, door.by("ada"))
+                status, text = await send(door.http, sent, door.by("hostile"))
             if status not in {503, 504}:
                 break
         if status >= 500 or "Traceback" in text or MACHINE.search(text):
