@@ -65,7 +65,7 @@ class OpenRunActivity:
         # Concurrently: each may take most of the time that opening a run has.
         facts, attributes, _ = await asyncio.gather(
             resolving(services, agent, run_input),
-            self._search_attributes(run_input),
+            self._search_attributes(),
             check_unchanged(activity.client(), run_input),
         )
         definition, facts.version = facts.definition, version
@@ -132,7 +132,7 @@ class OpenRunActivity:
         check_metadata(self.services, agent, run_input)
         return run_input
 
-    async def _search_attributes(self, run_input: RunInput) -> list[str]:
+    async def _search_attributes(self) -> list[str]:
         """The search attributes that the run sets. A workflow of a user's own decides about its attributes itself."""
         if activity.info().workflow_type != AGENT_WORKFLOW:
             return []
@@ -140,9 +140,7 @@ class OpenRunActivity:
         names = await self.services.registered_attributes.names(client)
         if client.data_converter.payload_codec is not None:
             names -= {AGENT_ATTRIBUTE.name}  # Temporal never encrypts search attributes
-        if run_input.forked_from is None:
-            names -= {ORIGIN_ATTRIBUTE.name}
-        return sorted(names)
+        return sorted(names - {ORIGIN_ATTRIBUTE.name})  # a fork is started with it
 
 
 def _check_model(model: str, providers: AvailableProviders) -> None:

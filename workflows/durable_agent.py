@@ -112,7 +112,7 @@ class DurableAgent(Generic[OutputT]):
         """
         agent = self._agent
         turn = await open_turn(agent, run_input)
-        list_run(agent.name, turn.input.forked_from, turn.facts.search_attributes)
+        list_run(agent.name, turn.facts.search_attributes)
         agent.conversation.event_log.run_started(turn.number, agent.name, turn.model, turn.max_steps)
         agent.inbox.log_early_stop()
 

@@ -12,10 +12,9 @@ from typing import Any
 from temporalio import workflow
 from temporalio.common import SearchAttributeUpdate
 
-from mulligan.run_input import ForkedFrom
 from mulligan.wire.agent_version import VERSION_MEMO, AgentVersion
 from mulligan.wire.run_status import PENDING_MEMO, STATUS_MEMO, open_status
-from mulligan.wire.search_attributes import AGENT_ATTRIBUTE, ORIGIN_ATTRIBUTE, STATUS_ATTRIBUTE, listed_origin
+from mulligan.wire.search_attributes import AGENT_ATTRIBUTE, STATUS_ATTRIBUTE
 from mulligan.workflows.memo import memo_json
 from mulligan.workflows.recorded_decision import recorded_decision
 
@@ -23,18 +22,13 @@ ARE_REFUSED = "mulligan_attributes_are_refused"
 """The function of the worker (`workflow.extern_functions`) that says whether the server refuses this run's attributes."""
 
 
-def list_run(agent: str, origin: ForkedFrom | None, attributes: Collection[str]) -> None:
-    """Set those of the run's search attributes that `attributes` names: setting any other would block the run.
-
-    `origin`: the run that it was forked from.
-    """
+def list_run(agent: str, attributes: Collection[str]) -> None:
+    """Set those of the run's search attributes that `attributes` names: setting any other would block the run."""
     updates: list[SearchAttributeUpdate[str]] = []
     if AGENT_ATTRIBUTE.name in attributes:
         updates.append(AGENT_ATTRIBUTE.value_set(agent))
     if STATUS_ATTRIBUTE.name in attributes:
         updates.append(STATUS_ATTRIBUTE.value_set("running"))
-    if origin is not None and ORIGIN_ATTRIBUTE.name in attributes:
-        updates.append(ORIGIN_ATTRIBUTE.value_set(listed_origin(origin.workflow_id)))
     _upsert(updates)
 
 

@@ -95,7 +95,7 @@ class RunQuery:
             return False
         if self.tenant not in (None, memo.get(TENANT_MEMO)):
             return False
-        if self.forked_from not in (None, memo.get(FORKED_FROM_MEMO, {}).get("id")):
+        if self.forked_from not in (None, origin_of(memo).get("forked_from", {}).get("id")):
             return False
         return self.may_see is None or await self.may_see(execution)
 
@@ -145,7 +145,7 @@ async def _attribute_conditions(client: Client, query: RunQuery) -> list[str]:
         return []
     names = await RegisteredAttributes().names(client)
     of_origin = []
-    if query.forked_from is not None and ORIGIN_ATTRIBUTE.name in names:  # each fork has it
+    if query.forked_from is not None and ORIGIN_ATTRIBUTE.name in names:  # each fork is started with it
         of_origin = [f"{ORIGIN_ATTRIBUTE.name} = {_quoted(listed_origin(query.forked_from))}"]
     return of_origin + [
         f"({name} = {_quoted(value)} OR {name} IS NULL)"

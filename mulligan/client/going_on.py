@@ -32,7 +32,8 @@ async def check_going_on(client: Client, described: WorkflowExecutionDescription
 async def check_unchanged(client: Client, run_input: RunInput) -> None:
     """Check, when a run opens, that the run from which it goes on was not undone since its input was made.
 
-    An undo looks for such runs when it begins. As each looks after it was started, at least one of them sees the other.
+    An undo looks for runs that resume it when it begins, and refuses without `--yes`. As each looks after it was started,
+    at least one of them sees the other. Of a conversation of several runs, this looks at the newest one.
 
     Raises:
         InvalidRunInputError: it was undone, or is being undone.
@@ -51,7 +52,7 @@ async def check_unchanged(client: Client, run_input: RunInput) -> None:
     if undos != origin.undos:
         raise InvalidRunInputError(
             f"The run {origin.workflow_id!r} was undone while this one was started, so that it would go on from what is no "
-            "longer there; start it again."
+            "longer there; start it again (a fork whose id you chose: under another id)."
         )
 
 

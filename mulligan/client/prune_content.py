@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from temporalio.client import Client, WorkflowExecution
 
 from mulligan.client.content_store import configured_content_files
-from mulligan.client.find_runs import memo_of, origin_of
+from mulligan.client.find_runs import origin_of, readable_memo
 from mulligan.client.stored_files import StoredFiles
 from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
 from mulligan.errors import DeclarationError
@@ -64,8 +64,9 @@ async def prune_content(client: Client, older_than: timedelta, *, dry_run: bool 
     before = datetime.now(UTC) - older_than
     if not force and (workflow_id := await _find_open_since(client, before)) is not None:
         raise OpenRunsError(
-            f"The run {workflow_id!r}, which began before that time, or was forked from a run that did, is open, and may "
-            "refer to content that old. Choose a longer time, or end the run; --force deletes nevertheless."
+            f"The run {workflow_id!r} is open, and may refer to content that old: it began before that time, or was forked "
+            "from a run that did, or its memo cannot be decrypted here. Choose a longer time, or end the run; --force "
+            "deletes nevertheless."
         )
     return Pruned(*await asyncio.to_thread(files.prune, before.timestamp(), dry_run=dry_run))
 
@@ -90,7 +91,7 @@ async def _find_begun(client: Client, executions: list[WorkflowExecution], befor
 
 async def _has_begun(client: Client, execution: WorkflowExecution, before: datetime) -> bool:
     """Whether a workflow began before a time, even if it was reset or has continued as new since; or the run did that it was
-    forked from, whose recorded results it may get.
+    forked from, whose recorded results it may get. A run whose memo cannot be decrypted here may be such a fork.
     """
     if execution.start_time < before:
         return True
@@ -105,7 +106,9 @@ async def _has_begun(client: Client, execution: WorkflowExecution, before: datet
         first = await unless_missing(client.get_workflow_handle(execution.id, run_id=first_run_id).describe())
         if first is None or first.start_time < before:  # None: the retention of the first run of the chain is over
             return True
-    if not (origin := origin_of(await memo_of(execution)).get("forked_from")):
+    if (memo := await readable_memo(execution)) is None:
+        return True  # it may be a fork
+    if not (origin := origin_of(memo).get("forked_from")):
         return False
     forked = client.get_workflow_handle(origin["id"], run_id=origin["run_id"])
     described = await unless_missing(forked.describe(), MISSING_OR_INVALID)

@@ -10,17 +10,19 @@ from typing import Any
 
 from temporalio.api.history.v1 import WorkflowExecutionStartedEventAttributes
 from temporalio.client import Client, WorkflowHandle
-from temporalio.common import WorkflowIDReusePolicy
+from temporalio.common import SearchAttributePair, TypedSearchAttributes, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.client.external_storage import CARRY_BYTES
+from mulligan.client.registered_attributes import RegisteredAttributes
 from mulligan.client.store_content import store_content
 from mulligan.errors import InvalidRunInputError
 from mulligan.run_input import RunInput, parse_run_input
 from mulligan.wire.compressed_input import LONGEST_MESSAGE, PACKED_BYTES, compress_input, decompress_input
 from mulligan.wire.run_context import AGENT_WORKFLOW
 from mulligan.wire.run_priority import run_priority
+from mulligan.wire.search_attributes import ORIGIN_ATTRIBUTE, listed_origin
 from mulligan.wire.start_memo import start_memo
 
 Handle = WorkflowHandle[Any, Any]
@@ -108,11 +110,21 @@ async def begin_run(
             id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
             memo={**start_memo(run_input), **(memo or {})},
             priority=run_priority(run_input),
+            search_attributes=await _listed_origin(client, run_input),
         )
     except RPCError as error:
         if error.status in _NOT_STARTED:
             raise
         raise StartUnknownError(error, workflow_id) from error
+
+
+async def _listed_origin(client: Client, run_input: RunInput) -> TypedSearchAttributes:
+    """By what the run is found as a fork, where the server has that search attribute."""
+    if run_input.forked_from is None or ORIGIN_ATTRIBUTE.name not in await RegisteredAttributes().names(client):
+        return TypedSearchAttributes.empty
+    return TypedSearchAttributes(
+        [SearchAttributePair(ORIGIN_ATTRIBUTE, listed_origin(run_input.forked_from.workflow_id))]
+    )
 
 
 def start_argument(client: Client, run_input: RunInput) -> Any:

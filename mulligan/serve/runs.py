@@ -308,6 +308,12 @@ class Runs:
     async def find(self, caller: Caller, query: RunQuery, *, limit: int, cursor: str | None = None) -> RunPage:
         """A page of the runs that the caller may see: the open ones, then the others, the one that ended last first."""
         query = replace(query, may_see=partial(self._may_see, caller))
+        if query.forked_from is not None:
+            origin = await unless_missing(
+                self.client.get_workflow_handle(query.forked_from).describe(), MISSING_OR_INVALID
+            )
+            if origin is not None and not await self._may_see(caller, origin):
+                return RunPage([], None)  # the cursor of a page would tell how many forks it has
         try:
             return await find_runs(self.client, query, limit=min(max(1, limit), MOST_ITEMS), cursor=cursor)
         except StatusError as error:

@@ -61,7 +61,7 @@ async def test_the_command_fork_starts_a_run_and_show_says_where_it_comes_from(
     assert (code, list(json.loads(out))) == (0, ["id", "run_id"])
 
 
-async def test_a_run_shows_its_forks(lab: Lab, command: Any, door: Door) -> None:
+async def test_a_run_shows_its_forks(lab: Lab, command: Any, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
     """By commands and over HTTP, to whoever may see them. Of ids that are longer than the attribute, the whole counts."""
     ran = await lab.run([call("now", "{}", "c1"), DONE], tenant="ada")
     forks = [f"{ran.id}-{'x' * 300}-{number}" for number in (1, 2)]
@@ -88,8 +88,12 @@ async def test_a_run_shows_its_forks(lab: Lab, command: Any, door: Door) -> None
     for fork in (page["runs"][0], read):
         assert fork["forked_from"].pop("run_id")
         assert fork["forked_from"] == origin
+    monkeypatch.setattr("mulligan.client.find_runs.MOST_PAGES", 1)
     async with httpx2.AsyncClient(base_url=door.url, headers=by("s-3")) as eve:
-        assert (await eve.get("/api/runs", params={"forked_from": ran.id})).json()["runs"] == []
+        hidden = await eve.get("/api/runs", params={"forked_from": ran.id, "limit": 1})
+        assert hidden.json() == {"runs": [], "next": None}, "a cursor would tell that there are some"
+    begun = (await lab.client.get_workflow_handle(forks[0]).fetch_history()).events[0]
+    assert "MulliganForkedFrom" in begun.workflow_execution_started_event_attributes.search_attributes.indexed_fields
 
 
 async def test_the_command_refuses_with_a_sentence(lab: Lab, command: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import os
 import time
@@ -17,6 +18,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from typer.testing import CliRunner, Result
 
 from mulligan.cli.app import app
+from mulligan.client.connect import connect
 from mulligan.client.content_store import ContentStore, configured_content_store
 from mulligan.devserver import temporal_server
 from tests.support.content_files import png
@@ -96,8 +98,7 @@ async def test_an_open_run_that_began_earlier_refuses_it_also_after_it_continued
         await asyncio.sleep(0.05)
     refused = await prune("--older-than", "2s")
     assert refused.exit_code == 1
-    assert "The run 'a-chain', which began before that time" in " ".join(refused.stderr.split())
-    assert "is open, and may refer to content that old." in " ".join(refused.stderr.split())
+    assert "The run 'a-chain' is open, and may refer to content that old:" in " ".join(refused.stderr.split())
     assert await store.get(ref)
     assert (await prune("--older-than", "1h")).exit_code == 0  # the run began after that
     os.utime(tmp_path / "content" / ref[7:9] / ref[7:], (time.time() - DAY,) * 2)
@@ -123,12 +124,31 @@ async def test_an_open_fork_keeps_what_the_run_had_from_which_it_was_forked(
             await asyncio.sleep(0.05)
         refused = await prune("--older-than", "2s")
         assert refused.exit_code == 1
-        assert f"The run '{fork.id}', which began before that time, or was forked" in " ".join(refused.stderr.split())
+        assert f"The run '{fork.id}' is open, and may refer" in " ".join(refused.stderr.split())
         assert await store.get(ref)
         await client.get_workflow_handle(fork.id).terminate()
         os.utime(tmp_path / "content" / ref[7:9] / ref[7:], (time.time() - DAY,) * 2)
         while [each async for each in client.list_workflows('ExecutionStatus = "Running"')]:
             await asyncio.sleep(0.05)
+
+
+async def test_an_open_run_whose_memo_cannot_be_decrypted_here_may_be_a_fork(
+    client: Client, store: ContentStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mulligan.client.prune_content.SHORTEST", timedelta(0))
+    key = base64.b64encode(bytes(32)).decode()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MULLIGAN_ENCRYPTION_KEYS", f"a:{key}")
+        hidden = await connect()
+    await hidden.start_workflow(
+        Chain.run, id="hidden", task_queue="nobody", memo={"forked_from": {"id": "x", "step": 1}}
+    )
+    while "hidden" not in [each.id async for each in client.list_workflows('ExecutionStatus = "Running"')]:
+        await asyncio.sleep(0.05)
+    refused = await prune("--older-than", "1h")
+    assert refused.exit_code == 1
+    assert "or its memo cannot be decrypted here." in " ".join(refused.stderr.split())
+    await client.get_workflow_handle("hidden").terminate()
 
 
 @pytest.mark.parametrize(
