@@ -8,16 +8,24 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
 from mulligan.activities.tool_running.process_tree import adopt_orphans, children_of
-from mulligan.worker.fork_server import FORK_SERVER_VARIABLE, MAX_MESSAGE_BYTES, ForkAnswer, ForkRequest
+from mulligan.worker.fork_server import FORK_SERVER_VARIABLE, GO, MAX_MESSAGE_BYTES, ForkAnswer, ForkRequest
 from mulligan.worker.logs import say
 
 SECONDS_TO_FORK = 5.0
 """A fork takes some milliseconds: a server that has not answered by then is killed, and the next fork starts another."""
+
+
+STARTS = 3
+"""How often the server is started for one fork: code may change again while it is imported."""
+SECONDS_TO_END = 0.5
+"""A server whose connection is closed ends, unless it hangs."""
+UNKNOWN_CODE = 255
+"""The exit code of a process whose end this one could not see, as asyncio has it."""
 
 
 class ChildProcess(Protocol):
@@ -58,16 +66,19 @@ class ForkedProcess:
         assert self.returncode is not None
         return self.returncode
 
-    def send_signal(self, signal: int) -> None:
+    def send_signal(self, number: int, /) -> None:
         """Send a signal, if it still runs."""
         if self.returncode is None:
-            os.kill(self.pid, signal)
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._descriptor, number)
 
     def _reap(self) -> None:
         asyncio.get_running_loop().remove_reader(self._descriptor)
+        self.returncode = UNKNOWN_CODE
+        with suppress(ChildProcessError):  # somebody else has waited for it
+            _, status = os.waitpid(self.pid, 0)
+            self.returncode = os.waitstatus_to_exitcode(status)
         os.close(self._descriptor)
-        _, status = os.waitpid(self.pid, 0)
-        self.returncode = os.waitstatus_to_exitcode(status)
         self._ended.set()
 
 
@@ -93,24 +104,44 @@ class ForkServer:
             connection: A socket that the new process inherits.
 
         Returns:
-            None if it has to be started as a program: where importing fails, or leaves what a fork must not have.
+            None if it has to be started as a program, with another connection: where importing fails, or leaves what a fork
+            must not have.
         """
         async with self._lock:
             request: ForkRequest = {"environment": dict(environment), "descriptor_variable": variable}
-            while self._forks and not self._is_closed:
+            for _ in range(STARTS):
+                if not self._forks or self._is_closed:
+                    return None
                 if self._has_ended():
                     await self._end()
                 if self._control is None and not await self._start():
                     return None
-                answer = await self._ask(request, connection)
-                if answer.get("state") == "forked":
-                    with suppress(OSError):  # it has ended already
-                        return ForkedProcess(answer["pid"])
+                if self._is_closed:
                     return None
+                state, forked = await self._fork(request, connection)
+                if state == "forked":
+                    return forked
                 await self._end()
-                if answer.get("state") != "changed":
+                if state != "changed":
                     return None
         return None
+
+    async def _fork(self, request: ForkRequest, connection: socket.socket) -> tuple[str, ChildProcess | None]:
+        """The state of the answer, and the process. It begins only when it is known here, or else ends: of a fork whose
+        answer does not arrive, nothing is left.
+        """
+        waits, go = os.pipe()
+        try:
+            answer = await self._ask(request, [connection.fileno(), waits])
+            forked = None
+            if answer.get("state") == "forked":
+                with suppress(OSError):  # it has ended already
+                    forked = ForkedProcess(answer["pid"])
+                    os.write(go, GO)
+            return answer.get("state", ""), forked
+        finally:
+            os.close(waits)
+            os.close(go)
 
     async def close(self) -> None:
         """End the fork server; the processes that were forked go on."""
@@ -156,6 +187,8 @@ class ForkServer:
                 ours.close()
                 return False
         self._control = ours
+        if self._is_closed:  # meanwhile
+            self._kill()
         answer = await self._receive()
         if answer.get("state") == "ready":
             return True
@@ -165,11 +198,11 @@ class ForkServer:
         await self._end()
         return False
 
-    async def _ask(self, request: ForkRequest, connection: socket.socket) -> ForkAnswer:
+    async def _ask(self, request: ForkRequest, descriptors: Sequence[int]) -> ForkAnswer:
         assert self._control is not None
         try:
             async with asyncio.timeout(SECONDS_TO_FORK):
-                socket.send_fds(self._control, [json.dumps(request).encode()], [connection.fileno()])
+                socket.send_fds(self._control, [json.dumps(request).encode()], descriptors)
                 return await self._receive()
         except (OSError, TimeoutError):
             return {}
@@ -191,6 +224,8 @@ class ForkServer:
             self._control.close()
             self._control = None
         if self._process is not None:
+            with suppress(TimeoutError):  # most often it ends by itself now
+                await asyncio.wait_for(self._process.wait(), SECONDS_TO_END)
             self._kill()
             await self._process.wait()
             self._process = None

@@ -120,28 +120,34 @@ class WorkerProcess(asyncio.Protocol):
         Raises:
             OSError: it could not be started.
         """
+        environment = self._environment(is_first=is_first)
         ours, theirs = socket.socketpair()
         with theirs:
-            environment = {FIRST_VARIABLE: "1"} if is_first else {}
-            if attributes := os.environ.get("OTEL_RESOURCE_ATTRIBUTES"):
-                # Each process exports its own metrics: two processes of one instance would overwrite each other's.
-                parts = [
-                    f"{part}-{self.index}" if part.startswith(_INSTANCE) else part for part in attributes.split(",")
-                ]
-                environment["OTEL_RESOURCE_ATTRIBUTES"] = ",".join(parts)
-            try:
-                self._process = await forks.fork(environment, FD_VARIABLE, theirs)
-                self.is_forked = self._process is not None
-                if self._process is None:
-                    descriptor = theirs.fileno()
+            self._process = await forks.fork(environment, FD_VARIABLE, theirs)
+        self.is_forked = self._process is not None
+        if self._process is None:
+            ours.close()
+            ours, theirs = socket.socketpair()
+            with theirs:
+                descriptor = theirs.fileno()
+                try:
                     self._process = await asyncio.create_subprocess_exec(
                         sys.executable, *sys.orig_argv[1:],
                         env={**os.environ, **environment, FD_VARIABLE: str(descriptor)}, pass_fds=[descriptor],
                     )  # fmt: skip
-            except OSError:
-                ours.close()
-                raise
+                except OSError:
+                    ours.close()
+                    raise
         await self.connect(ours)
+
+    def _environment(self, *, is_first: bool) -> dict[str, str]:
+        """What its environment has beside this one's."""
+        environment = {FIRST_VARIABLE: "1"} if is_first else {}
+        if attributes := os.environ.get("OTEL_RESOURCE_ATTRIBUTES"):
+            # Each process exports its own metrics: two processes of one instance would overwrite each other's.
+            parts = [f"{part}-{self.index}" if part.startswith(_INSTANCE) else part for part in attributes.split(",")]
+            environment["OTEL_RESOURCE_ATTRIBUTES"] = ",".join(parts)
+        return environment
 
     async def connect(self, connection: socket.socket) -> None:
         """Read the messages of the process from this connection."""

@@ -1,12 +1,14 @@
 """The process from which a supervisor forks its worker processes: it has imported everything, and started nothing.
 
 A start of Python and its imports take seconds of CPU time, a fork some milliseconds. A fork has only the thread that called
-it, and shares what is open: so nothing is forked from a process where importing has started threads or opened files or
-connections. Random numbers of Python and numpy begin anew in each fork; those of a user's own `random.Random` do not.
+it, and shares what is open: so nothing is forked from a process where importing has started threads or processes, opened
+files or connections, or registered what is to be done at the end (each fork would do it, such as removing a folder that
+others use). Random numbers of Python and numpy begin anew in each fork; those of a user's own `random.Random` do not.
 """
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import gc
 import json
@@ -14,21 +16,34 @@ import os
 import signal
 import socket
 import sys
+import sysconfig
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NoReturn, TypedDict
 
+from mulligan.activities.tool_running.process_tree import children_of
+
 FORK_SERVER_VARIABLE = "MULLIGAN_FORK_SERVER_FD"
 """The number of the inherited socket, which keeps the bounds of messages."""
 MAX_MESSAGE_BYTES = 65_536
+GO = b"G"
+"""What a forked process waits for before it begins: the supervisor knows it then."""
 TITLE = b"mulligan: processes are forked from this one"
 _ARGUMENTS_BEGIN, _ARGUMENTS_END = 47, 48
 """Fields of `/proc/self/stat`, from 0 (proc(5): `arg_start`, `arg_end`)."""
+_INSTALLED = tuple(
+    os.path.join(path, "")
+    for name, path in sysconfig.get_paths().items()
+    if name in {"purelib", "platlib", "stdlib", "platstdlib"}
+)
 
 
 class ForkRequest(TypedDict):
-    """A message of the supervisor, with the worker's end of the connection between both. `environment`: what it adds."""
+    """A message of the supervisor. With it come the worker's end of its connection, and a pipe for `GO`.
+
+    `environment`: what the environment of the new process has beside the fork server's.
+    """
 
     environment: dict[str, str]
     descriptor_variable: str
@@ -61,12 +76,14 @@ def serve_forks(modules: Sequence[str], *, with_shipped: bool, agents: str | Non
     control = socket.socket(fileno=int(os.environ.pop(FORK_SERVER_VARIABLE)))
     control.set_inheritable(False)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes of a terminal
-    before, title = _descriptors(), _set_title(TITLE)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    before, title, began = _descriptors(), _set_title(TITLE), time.time_ns()
     try:
+        at_end = _import_worker()
         _import(modules, with_shipped=with_shipped, agents=agents)
     except BaseException:  # noqa: BLE001 - a worker process that is started without a fork reports it
         _end(1)
-    if reason := _why_not(before):
+    if reason := _why_not(before, at_end):
         _answer(control, {"state": "refused", "reason": reason})
         _end(0)
     versions = _versions()
@@ -74,59 +91,69 @@ def serve_forks(modules: Sequence[str], *, with_shipped: bool, agents: str | Non
     gc.freeze()  # a collection in a fork would copy the pages of all objects
     _answer(control, {"state": "ready"})
     while True:
-        message, descriptors, _, _ = socket.recv_fds(control, MAX_MESSAGE_BYTES, 1)
+        message, descriptors, _, _ = socket.recv_fds(control, MAX_MESSAGE_BYTES, 2)
         if not message:
             _end(0)
-        if _versions() != versions:
+        now = time.time_ns()  # a later change is that of another clock
+        if _versions() != versions or any(began <= changed <= now for changed, _ in versions.values()):
             _answer(control, {"state": "changed"})
             _end(0)
         for stream in (sys.stdout, sys.stderr):
             stream.flush()  # a fork would have a copy of what is in their buffers
-        request: ForkRequest = json.loads(message)
+        connection, go = descriptors
         try:
-            pid = _fork()
+            pid = _fork(go)
         except OSError as error:
             _answer(control, {"state": "failed", "reason": str(error)})
         else:
             if pid == 0:
                 control.close()
-                os.environ |= request["environment"] | {request["descriptor_variable"]: str(descriptors[0])}
-                _begin(title)
+                _begin(title, json.loads(message), connection)
                 return
             _answer(control, {"state": "forked", "pid": pid})
-        os.close(descriptors[0])
+        os.close(connection)
+        os.close(go)
+
+
+def _import_worker() -> int:
+    """Import a worker's whole code; returns how many functions Python calls at its end."""
+    from mulligan.features import parts
+    from mulligan.worker import process  # noqa: F401
+
+    for room in ("activities", "workflows", "wire"):
+        list(parts(room))
+    return atexit._ncallbacks()
 
 
 def _import(modules: Sequence[str], *, with_shipped: bool, agents: str | None) -> None:
-    from mulligan.activities.models.available_providers import AvailableProviders, import_sdks
+    from mulligan.activities.models.available_providers import import_sdks
     from mulligan.client.settings import settings
-    from mulligan.features import parts
     from mulligan.observe import otlp
-    from mulligan.worker import process  # noqa: F401 - a worker's whole code
     from mulligan.worker.agent_folder import names_in_folder
     from mulligan.worker.loading import load, modules_to_load
 
     chosen = settings()
     named = modules_to_load(chosen.load, modules, with_shipped=with_shipped)
     loaded = load(named, file_names=names_in_folder(agents))
-    models = {model for agent in loaded.registry.agents.values() for model in agent.models}
-    import_sdks(models)
-    providers = AvailableProviders(loaded.registry.scripts)
-    for model in models:
-        providers.of(model)  # its module is imported by this
-    for room in ("activities", "workflows", "wire"):
-        list(parts(room))
+    import_sdks(model for agent in loaded.registry.agents.values() for model in agent.models)
     if otlp.is_configured():
         otlp.import_span_exporter()
 
 
-def _why_not(before: set[str]) -> str:
-    """What importing has left that a fork must not have; "" for nothing."""
+def _why_not(before: set[str], at_end: int) -> str:
+    """What importing has left that a fork must not have; "" for nothing.
+
+    `before`, `at_end`: the descriptors, and the number of functions for the end, without the loaded modules.
+    """
     if (threads := len(os.listdir("/proc/self/task"))) > 1:
         return f"importing has started {threads - 1} thread{'s' if threads > 2 else ''}, which a fork would not have"
+    if children_of(os.getpid()):
+        return "importing has started a process, whose end a fork would not see"
     opened = sorted(_target(each) for each in _descriptors() - before)
     if opened:
         return f"importing has opened {', '.join(opened[:3])}, which forks would share"
+    if atexit._ncallbacks() > at_end:
+        return "importing has registered what is to be done at the end of a process, and each fork would do it"
     return ""
 
 
@@ -141,11 +168,10 @@ def _target(descriptor: str) -> str:
 
 def _versions() -> dict[str, tuple[int, int]]:
     """The time of the last change and the size of each imported module's file, without those of installed packages."""
-    installed = (sys.prefix, sys.base_prefix)
     versions = {}
     for module in list(sys.modules.values()):
         path = getattr(module, "__file__", None)
-        if path and not path.startswith(installed):
+        if path and not path.startswith(_INSTALLED):
             try:
                 status = os.stat(path)
                 versions[path] = status.st_mtime_ns, status.st_size
@@ -154,31 +180,37 @@ def _versions() -> dict[str, tuple[int, int]]:
     return versions
 
 
-def _fork() -> int:
+def _fork(go: int) -> int:
     """Fork a process whose parent is the supervisor: the one in between ends, and the supervisor adopts orphans.
 
     Returns:
-        Its id; 0 in the new process.
+        Its id; 0 in the new process, when the supervisor knows it.
 
     Raises:
         OSError: there is no memory, or no process id.
     """
     reading, writing = os.pipe()
     with os.fdopen(reading, "rb") as stream:
+        between = -1
         try:
             between = os.fork()
             if between == 0:
-                return _fork_in_between(writing)
+                _fork_in_between(writing)
         finally:
             os.close(writing)
-        os.waitpid(between, 0)
-        if pid := stream.read():
-            return int(pid)
-    raise OSError("no process could be forked")
+        if between > 0:
+            os.waitpid(between, 0)
+            if pid := stream.read():
+                return int(pid)
+            raise OSError("no process could be forked")
+    if os.read(go, 1) != GO:  # the supervisor has ended, or has not had the answer
+        os._exit(0)
+    os.close(go)
+    return 0
 
 
-def _fork_in_between(writing: int) -> int:
-    """Fork once more, and end; returns 0 in the new process when that has happened."""
+def _fork_in_between(writing: int) -> None:
+    """Fork once more, and end; it returns in the new process when that has happened."""
     between = os.getpid()
     try:
         pid = os.fork()
@@ -189,11 +221,11 @@ def _fork_in_between(writing: int) -> int:
         os._exit(0)
     while os.getppid() == between:
         time.sleep(0.0005)
-    return 0
 
 
-def _begin(title: bytes) -> None:
-    """Undo in a forked process what concerns the fork server only."""
+def _begin(title: bytes, request: ForkRequest, connection: int) -> None:
+    """Make a forked process the worker process of a request, and undo what concerns the fork server only."""
+    os.environ |= request["environment"] | {request["descriptor_variable"]: str(connection)}
     _set_title(title)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if numpy := sys.modules.get("numpy"):
@@ -218,6 +250,8 @@ def _answer(control: socket.socket, answer: ForkAnswer) -> None:
 
 
 def _end(code: int) -> NoReturn:
+    """End, and do what modules have registered for then."""
+    atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os._exit(code)

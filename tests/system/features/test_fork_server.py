@@ -49,6 +49,8 @@ LEFT_OPEN = {
         "has started 1 thread, which",
     ),
     "a file": ("kept = open(__file__)", "which forks would share"),
+    "a process": ("import subprocess; child = subprocess.Popen(['sleep', '20'])", "whose end a fork would not see"),
+    "a folder": ("import tempfile; folder = tempfile.TemporaryDirectory()", "to be done at the end of a process"),
     "a connection": ("import socket; pair = socket.socketpair()", "which forks would share"),
 }
 
@@ -160,6 +162,45 @@ async def test_a_fork_server_that_dies_or_hangs_is_replaced_and_nothing_else_end
         os.kill(forked.server, signal.SIGSTOP)
         await forked.replaced(pids[1])
         await forked.until_opened(4)
+
+
+DIES_BEFORE_THE_ANSWER = """
+from mulligan.worker import fork_server
+answer = fork_server._answer
+def die_or_answer(control, said):
+    if said["state"] == "forked":
+        os._exit(1)
+    answer(control, said)
+fork_server._answer = die_or_answer
+"""
+
+
+async def test_of_a_fork_that_nobody_knows_nothing_is_left(temporal: DevServer, tmp_path: Path) -> None:
+    """The server dies when it has forked, and before it has answered."""
+    async with running(temporal, tmp_path, DIES_BEFORE_THE_ANSWER) as forked:
+        await line_with(forked.supervisor, "Supervising 2")
+        opened = await forked.until_opened(2)
+        assert {each["pid"] for each in opened} == set(forked.pids)
+
+
+async def test_a_supervisor_that_is_stopped_does_not_wait_for_imports(temporal: DevServer, tmp_path: Path) -> None:
+    async with running(temporal, tmp_path, "time.sleep(3_000)") as forked:
+        while not forked.noted("import"):
+            await asyncio.sleep(0.1)
+        forked.supervisor.terminate()
+        assert await forked.supervisor.wait() == 0
+
+
+async def test_a_module_that_is_saved_while_it_is_imported_is_imported_again(
+    temporal: DevServer, tmp_path: Path
+) -> None:
+    saved = "__import__('pathlib').Path(__file__).touch() if not os.path.exists(__file__ + '1') else None"
+    async with running(temporal, tmp_path, f"{saved}; open(__file__ + '1', 'w').close()") as forked:
+        await forked.until_opened(2)
+        assert len(forked.noted("import")) == 2
+        assert {each["pid"] for each in forked.noted("import")} & {
+            each["pid"] for each in forked.noted("open")
+        } == set()
 
 
 async def test_what_a_killed_process_leaves_is_waited_for() -> None:
