@@ -123,11 +123,18 @@ def cost_of(
 def counted_cost(
     prices: Mapping[str, Price], model: str, usage: Usage, others: Mapping[str, Usage] | None = None
 ) -> float:
-    """The USD of a model call that limits count: as `cost_of`, but at a tier of unknown price those of the standard one."""
-    cost = cost_of(prices, model, usage, others)
-    if cost is None:
-        cost = cost_of(prices, model, usage.model_copy(update={"tier": ""}), others)
-    return cost or 0.0
+    """The USD of a model call that limits count: of each part whose price is known, and at a tier of unknown price those of
+    the standard one. The arguments are those of `cost_of`.
+    """
+    own, parts = usage, dict(others or {})
+    for used in parts.values():
+        own -= used
+    total = 0.0
+    for name, used in [*parts.items(), (model, own)]:
+        price = prices.get(name)
+        costs = (price.of(each) for each in (used, used.model_copy(update={"tier": ""}))) if price else ()
+        total += next((cost for cost in costs if cost is not None), 0.0)
+    return total
 
 
 def cost_of_hosted(price_of: Callable[[str], Price | None], model: str, names: Iterable[str]) -> float:

@@ -68,7 +68,7 @@ class RunRowActivities:
         """
         row = await self._source(request)
         if isinstance(row.source, Line):
-            return RowPrice(id=row.id)
+            return RowPrice(id=row.id, repetition=row.repetition, line=True)
         at = row.content.fork.get("at")
         try:
             async with heartbeating():
@@ -82,7 +82,8 @@ class RunRowActivities:
             return RowPrice(id=row.id, refused=_row(row, "skipped", error=f"The cost is limited, but {what}."))
         used = earlier.usage
         tokens = Usage(input_tokens=used.input_tokens * RESERVED, output_tokens=used.output_tokens * RESERVED)
-        return RowPrice(id=row.id, usd=price.of(tokens) or None)  # 0: no usage is known, or the model is free
+        usd = price.of(tokens) or None  # 0: no usage is known, or the model is free
+        return RowPrice(id=row.id, repetition=row.repetition, usd=usd)
 
     @activity.defn(name=RUN_ROW)
     async def run_row(self, request: RowRequest) -> Row:

@@ -171,6 +171,7 @@ def _sentence_of(error: Exception) -> str:
 
     from mulligan.client.connect import explain_unreadable_data
     from mulligan.client.run_state import ResumeError
+    from mulligan.client.start_run import StartUnknownError
     from mulligan.errors import DeclarationError, InvalidRunInputError
 
     match error:
@@ -180,8 +181,15 @@ def _sentence_of(error: Exception) -> str:
             return str(error)
         case WorkflowAlreadyStartedError():
             return f"there is another run {error.workflow_id!r} already; choose another --id."
+        case StartUnknownError():
+            run = error.workflow_id
+            return (
+                f"Temporal did not answer ({error.message}), so {run} may have been started; see: mulligan show {run}"
+            )
         case RPCError():
-            return explain_unreadable_data(error) or f"Temporal refused this: {error.message}"
+            answered = error.status.name not in {"UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED"}
+            what = "refused this" if answered else "did not answer"
+            return explain_unreadable_data(error) or f"Temporal {what}: {error.message}"
     return explain_unreadable_data(error)
 
 

@@ -298,9 +298,15 @@ async def _origin(description: Any) -> dict[str, Any]:
 
 async def _forks(client: Client, run_id: str) -> list[dict[str, Any]]:
     """The newest forks of a run, as of `_RunState.forks`."""
+    from temporalio.service import RPCError
+
     from mulligan.client.find_runs import RunQuery, find_runs
 
-    runs = (await find_runs(client, RunQuery(forked_from=run_id), limit=MOST_FORKS)).runs
+    try:
+        runs = (await find_runs(client, RunQuery(forked_from=run_id), limit=MOST_FORKS)).runs
+    except RPCError as error:  # the run can be shown all the same
+        print_progress(f"warning: Temporal does not list the run's forks: {error.message}")
+        return []
     return [{"id": run["id"], "step": run["forked_from"]["step"], "status": run["status"]} for run in runs]
 
 

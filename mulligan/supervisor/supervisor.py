@@ -53,9 +53,7 @@ def supervise(processes: int) -> int:
     try:
         chosen = settings()
         set_up_logging(chosen.log_format)
-        signal.signal(
-            signal.SIGCHLD, signal.SIG_DFL
-        )  # a parent may ignore it, and then no exit code is known
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a parent may ignore it, and then no exit code is known
         return asyncio.run(_Supervisor(processes, chosen).run())
     except DeclarationError as error:
         say(f"error: {error}")

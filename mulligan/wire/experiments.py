@@ -149,6 +149,8 @@ class RowPrice(BaseModel):
     """
 
     id: str
+    repetition: int = optional_field(1)
+    line: bool = optional_field(False)
     usd: float | None = optional_field()
     refused: Row | None = optional_field()
 

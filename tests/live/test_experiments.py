@@ -395,6 +395,9 @@ async def test_what_rows_may_have_cost_is_not_spent_again(bookings: Bookings) ->
     before = {0: Row(id=runs[0], outcome="failed", usd=None)}
     [_, row] = await bookings.rows(content, rows=2, max_cost=5.0, table=before, spent=4.0)
     assert (row["outcome"], "--max-cost does not suffice" in row["error"]) == ("skipped", True)
+    repeated = ExperimentContent(runs=content.runs[:1], repeat=2)
+    [_, row] = await bookings.rows(repeated, rows=2, max_cost=5.0, table=before, spent=4.99)
+    assert (row["outcome"], row["repetition"]) == ("skipped", 2), "it is no other repetition's row"
 
 
 @pytest.mark.parametrize("max_cost", [None, 1.0])

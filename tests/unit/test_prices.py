@@ -80,6 +80,10 @@ def test_each_tier_has_its_price_and_an_unknown_one_has_none() -> None:
     prices = {"openai:a": price, "openai:b": price}
     assert costs(prices, "openai:a", at["scale"]) is None
     assert counted_cost(prices, "openai:a", at["scale"]) == 10.0
+    # The part of a repair has a tier of unknown price, or its model has none.
+    with_repair = at[""] + at["scale"]
+    assert counted_cost(prices, "openai:a", with_repair, {"openai:b": at["scale"]}) == 20.0
+    assert counted_cost(prices, "openai:a", with_repair, {"openai:unknown": at["scale"]}) == 10.0
     # The part that another model used has its own tier.
     both = at["flex"] + at["priority"]
     assert both.tier == "flex"

@@ -149,7 +149,8 @@ class ExperimentWorkflow:
         usd = share if price.usd is None else price.usd
         await workflow.wait_condition(lambda: usd <= left() + _ROUNDING or not self._reserved)
         if usd > left() + _ROUNDING or (price.usd is None and usd <= _ROUNDING):
-            return Row(id=price.id, outcome="skipped", error=_NO_MONEY, version=request.version)
+            fields = price.model_dump(include={"id", "repetition", "line"})
+            return Row(**fields, outcome="skipped", error=_NO_MONEY, version=request.version)
         self._reserved[request.number] = usd
         request.max_cost = usd
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -29,7 +30,7 @@ from mulligan.trace_view.ui_links import jaeger_link, temporal_link
 from mulligan.wire.event_types import RunEnded
 from mulligan.wire.run_status import status_in_temporal
 
-SECONDS_FOR_PROGRESS, SECONDS_FOR_PART = 3.0, 15.0
+SECONDS_FOR_PROGRESS, SECONDS_FOR_PART, SECONDS_FOR_FORKS = 3.0, 15.0, 5.0
 """How long a page waits for a run's workers."""
 MOST_FORKS = 10
 _NO_WORKER = "No worker of the run answers now, so its steps cannot be read. Start one: this page then shows them."
@@ -128,7 +129,7 @@ async def read_run_page(
         now = run_page.described.close_time or datetime.now(UTC)
         run_page.timeline = draw_timeline(run_page.steps, now)
     if not prefix:
-        run_page.forks = await _part(run_page, _read_forks(runs, caller, run_id)) or []
+        run_page.forks = await _read_forks(runs, caller, run_id)
     await _add_links(run_page, runs)
     return run_page
 
@@ -184,7 +185,11 @@ async def _read_info(runs: Runs, caller: Caller, described: WorkflowExecutionDes
 
 
 async def _read_forks(runs: Runs, caller: Caller, run_id: str) -> list[dict[str, Any]]:
-    return (await runs.find(caller, RunQuery(forked_from=run_id), limit=MOST_FORKS)).runs
+    """The newest forks; none if Temporal does not list them soon, so that the run is shown all the same."""
+    with suppress(RPCError, TimeoutError):
+        async with asyncio.timeout(SECONDS_FOR_FORKS):
+            return (await runs.find(caller, RunQuery(forked_from=run_id), limit=MOST_FORKS)).runs
+    return []
 
 
 async def _part(run_page: RunPage, reading: Awaitable[_Part]) -> _Part | None:
