@@ -22,6 +22,7 @@ SHARED: Mapping[str, str] = {
 
 FIRST = (
     "tests/unit/test_memory_size.py",  # measures allocations: run before its process has a worker, whose threads allocate as well
+    "tests/live/test_step_costs.py",  # counts calls: of a process in which no other test has run
     "tests/live/test_sub_agents.py",
     "tests/live/test_events.py",
     "tests/live/test_recovery_page.py",
@@ -40,7 +41,7 @@ FIRST = (
     "tests/live/test_testing_kit.py",
     "tests/live/test_serve.py",
 )
-"""One file before all others, then the files that take longest, so that no process is still busy with one when the others have
+"""One file before all others, one that begins in another process, then the files that take longest, so that no process is still busy with one when the others have
 finished."""
 WAITING = ("tests/system", "tests/live", "tests/acceptance")
 """The folders of tests that wait for servers and time limits."""
