@@ -138,8 +138,8 @@ def test_waiting_files_come_in_turns_with_computing_files_and_the_long_ones_firs
     assert long != page
     files = [
         f"{FIRST[0]}", long, "tests/unit/test_a.py", "tests/unit/test_b.py",
-        "tests/unit/test_c.py", "tests/unit/test_d.py",
-        page, "tests/live/test_recovery.py", "tests/unit/test_e.py",
+        "tests/unit/test_c.py", "tests/unit/test_d.py", "tests/unit/test_e.py",
+        page, "tests/live/test_recovery.py",
         "tests/acceptance/test_a.py", "tests/live/test_zz.py",
     ]  # fmt: skip
     expected = [f"{file}::{test}" for file in files for test in ("one", "two")]
