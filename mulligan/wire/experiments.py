@@ -145,10 +145,13 @@ class RowRequest(BaseModel):
 class RowPrice(BaseModel):
     """Result of `price_row`: what the run of the row `id` may cost, in USD. None: nothing is known of what such a run needs.
 
-    `refused`: the row of a run that cannot be begun, as the price of its model is not known.
+    `refused`: the row of a run that cannot be begun, as the price of its model is not known. `repetition`, `line`: as the
+    row has them.
     """
 
     id: str
+    repetition: int = optional_field(1)
+    line: bool = optional_field(False)
     usd: float | None = optional_field()
     refused: Row | None = optional_field()
 
