@@ -48,7 +48,6 @@ async def fork_and_report(
 ) -> int:
     """Fork a run, and print the new run's id. `options`: those of a fork. Returns the exit code."""
     from temporalio.exceptions import WorkflowAlreadyStartedError
-    from temporalio.service import RPCError
 
     from mulligan.client.fork_run import parse_fork, start_fork
     from mulligan.client.run_state import ResumeError
@@ -67,8 +66,6 @@ async def fork_and_report(
         fail(str(error))
     except WorkflowAlreadyStartedError:
         fail(f"there is another run {new_id!r} already; choose another --id.")
-    except RPCError as error:
-        fail(f"Temporal did not start the run: {error.message}")
     return await report_start(client, started.handle, wait=wait, as_json=as_json)
 
 

@@ -167,12 +167,14 @@ class Commands(TyperGroup):
 def _sentence_of(error: Exception) -> str:
     """What the terminal says of an error; empty for an unexpected error."""
     from temporalio.exceptions import WorkflowAlreadyStartedError
-    from temporalio.service import RPCError
+    from temporalio.service import RPCError, RPCStatusCode
 
     from mulligan.client.connect import explain_unreadable_data
     from mulligan.client.run_state import ResumeError
+    from mulligan.client.start_run import StartUnknownError
     from mulligan.errors import DeclarationError, InvalidRunInputError
 
+    unanswered = RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED
     match error:
         case InvalidRunInputError():
             return error.message
@@ -180,8 +182,14 @@ def _sentence_of(error: Exception) -> str:
             return str(error)
         case WorkflowAlreadyStartedError():
             return f"there is another run {error.workflow_id!r} already; choose another --id."
+        case StartUnknownError():
+            return (
+                f"the run {error.workflow_id!r} may have been started: Temporal did not answer ({error.message}). "
+                f"To see whether it was: `mulligan show {error.workflow_id}`."
+            )
         case RPCError():
-            return explain_unreadable_data(error) or f"Temporal refused this: {error.message}"
+            did = "did not answer" if error.status in unanswered else "refused this"
+            return explain_unreadable_data(error) or f"Temporal {did}: {error.message}"
     return explain_unreadable_data(error)
 
 
