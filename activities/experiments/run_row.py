@@ -68,22 +68,21 @@ class RunRowActivities:
         """
         row = await self._source(request)
         if isinstance(row.source, Line):
-            return RowPrice(id=row.id, repetition=row.repetition, line=True)
+            return _price(row)
         at = row.content.fork.get("at")
         try:
             async with heartbeating():
                 earlier = await read_earlier_run(activity.client(), row.source, at if isinstance(at, int) else 1)
                 model = _model(row) or await self._model_of_version(row) or earlier.model
         except (ResumeError, InvalidRunInputError) as error:
-            return RowPrice(id=row.id, refused=_row(row, "skipped", error=_sentence(error, row)))
+            return _price(row, refused=_row(row, "skipped", error=_sentence(error, row)))
         price = self.services.prices.of(model) if model else None
         if price is None:
             what = f"the price of {model} is not known (MULLIGAN_PRICES)" if model else "it has no step"
-            return RowPrice(id=row.id, refused=_row(row, "skipped", error=f"The cost is limited, but {what}."))
+            return _price(row, refused=_row(row, "skipped", error=f"The cost is limited, but {what}."))
         used = earlier.usage
         tokens = Usage(input_tokens=used.input_tokens * RESERVED, output_tokens=used.output_tokens * RESERVED)
-        usd = price.of(tokens) or None  # 0: no usage is known, or the model is free
-        return RowPrice(id=row.id, repetition=row.repetition, usd=usd)
+        return _price(row, usd=price.of(tokens) or None)  # 0: no usage is known, or the model is free
 
     @activity.defn(name=RUN_ROW)
     async def run_row(self, request: RowRequest) -> Row:
@@ -226,6 +225,10 @@ def _row(row: RowSource, outcome: Outcome, *, error: str | None = None, **fields
         version=row.version,
         **fields,
     )
+
+
+def _price(row: RowSource, *, usd: float | None = None, refused: Row | None = None) -> RowPrice:
+    return RowPrice(id=row.id, usd=usd, refused=refused, repetition=row.repetition, line=isinstance(row.source, Line))
 
 
 def _row_memo(request: RowRequest) -> dict[str, Any]:

@@ -167,13 +167,14 @@ class Commands(TyperGroup):
 def _sentence_of(error: Exception) -> str:
     """What the terminal says of an error; empty for an unexpected error."""
     from temporalio.exceptions import WorkflowAlreadyStartedError
-    from temporalio.service import RPCError
+    from temporalio.service import RPCError, RPCStatusCode
 
     from mulligan.client.connect import explain_unreadable_data
     from mulligan.client.run_state import ResumeError
     from mulligan.client.start_run import StartUnknownError
     from mulligan.errors import DeclarationError, InvalidRunInputError
 
+    unanswered = RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED
     match error:
         case InvalidRunInputError():
             return error.message
@@ -182,14 +183,13 @@ def _sentence_of(error: Exception) -> str:
         case WorkflowAlreadyStartedError():
             return f"there is another run {error.workflow_id!r} already; choose another --id."
         case StartUnknownError():
-            run = error.workflow_id
             return (
-                f"Temporal did not answer ({error.message}), so {run} may have been started; see: mulligan show {run}"
+                f"the run {error.workflow_id!r} may have been started: Temporal did not answer ({error.message}). "
+                f"To see whether it was: `mulligan show {error.workflow_id}`."
             )
         case RPCError():
-            answered = error.status.name not in {"UNAVAILABLE", "DEADLINE_EXCEEDED", "CANCELLED"}
-            what = "refused this" if answered else "did not answer"
-            return explain_unreadable_data(error) or f"Temporal {what}: {error.message}"
+            did = "did not answer" if error.status in unanswered else "refused this"
+            return explain_unreadable_data(error) or f"Temporal {did}: {error.message}"
     return explain_unreadable_data(error)
 
 

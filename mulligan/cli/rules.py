@@ -82,8 +82,6 @@ async def _read(client: Client, run_id: str | None, tenant: str | None) -> RuleL
 
 
 async def _delete(client: Client, all_rules: RuleList, name: str, by: str | None, *, as_json: bool) -> int:
-    from temporalio.service import RPCError
-
     from mulligan.client.rules import delete_rule
     from mulligan.client.send_update import UpdateTimeoutError
     from mulligan.errors import UpdateRefusedError
@@ -103,8 +101,6 @@ async def _delete(client: Client, all_rules: RuleList, name: str, by: str | None
         fail(error.message)
     except UpdateTimeoutError as error:
         fail(f"the rule may not have been deleted: {error}")
-    except RPCError as error:
-        fail(f"Temporal refused this: {error.message}")
     if as_json:
         print_json({"deleted": name})
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from mulligan.trace_view.history import ChainSize
     from mulligan.values import WaitingFor
 
-MOST_FORKS = 20
+MOST_FORKS, SECONDS_FOR_FORKS = 20, 10.0
 
 
 async def show(
@@ -96,6 +97,8 @@ class _RunState:
     """How it was started, as far as known: `agent`, `model`, `prompt` (its first line), `by` (the client's identity)."""
     query_error: str
     """Why no worker answered the queries for steps and progress. Empty if one did."""
+    unlisted_forks: str = ""
+    """Why `forks` may lack some. Empty: it has the newest."""
 
     def to_json(self) -> dict[str, Any]:
         """The JSON of `mulligan show --json`."""
@@ -128,6 +131,8 @@ async def _show(run_id: str, *, deep: bool, as_json: bool) -> int:
     else:
         _print_state(state)
     await print_links_of_run(client, handle)
+    if state.unlisted_forks:
+        print_progress(state.unlisted_forks)
     if state.query_error:
         print_progress(f"the steps cannot be read now: {state.query_error}")
     return OK if state.end.completed or state.is_open else NOT_COMPLETED
@@ -161,6 +166,7 @@ async def _read_state(client: Client, handle: WorkflowHandle[Any, Any], *, deep:
     is_open = description.status == WorkflowExecutionStatus.RUNNING
     end = await wait_for_end(handle) if not is_open else RunEnd((await describe_run(client, description))["status"])
     steps = [step for _, steps_of_agent in agents for step in steps_of_agent]
+    forks, unlisted_forks = await _forks(client, handle.id)
     if progress is not None and is_open:
         progress["waiting_for"] = waiting.model_dump(mode="json") if waiting else None
     return _RunState(
@@ -173,7 +179,8 @@ async def _read_state(client: Client, handle: WorkflowHandle[Any, Any], *, deep:
         sub_runs=await read_sub_runs(client, description.root_id or handle.id, steps, deep=deep),
         size=await size_of_chain(client, handle.id),
         origin=await _origin(description),
-        forks=await _forks(client, handle.id),
+        forks=forks,
+        unlisted_forks=unlisted_forks,
         start=await _read_start(client, description, steps),
         query_error=query_error,
     )
@@ -296,18 +303,21 @@ async def _origin(description: Any) -> dict[str, Any]:
     return {"resumed_from": (memo.get(RESUMED_FROM_MEMO) or {}).get("workflow_id"), **origin_of(memo)}
 
 
-async def _forks(client: Client, run_id: str) -> list[dict[str, Any]]:
-    """The newest forks of a run, as of `_RunState.forks`."""
+async def _forks(client: Client, run_id: str) -> tuple[list[dict[str, Any]], str]:
+    """The newest forks of a run, and why there may be others, as of `_RunState.forks` and `unlisted_forks`."""
     from temporalio.service import RPCError
 
     from mulligan.client.find_runs import RunQuery, find_runs
 
     try:
-        runs = (await find_runs(client, RunQuery(forked_from=run_id), limit=MOST_FORKS)).runs
-    except RPCError as error:  # the run can be shown all the same
-        print_progress(f"warning: Temporal does not list the run's forks: {error.message}")
-        return []
-    return [{"id": run["id"], "step": run["forked_from"]["step"], "status": run["status"]} for run in runs]
+        async with asyncio.timeout(SECONDS_FOR_FORKS):
+            page = await find_runs(client, RunQuery(forked_from=run_id), limit=MOST_FORKS)
+    except (RPCError, TimeoutError) as error:
+        reason = error.message if isinstance(error, RPCError) else "Temporal does not answer in time"
+        return [], f"the forks of this run cannot be listed now: {reason}"
+    forks = [{"id": run["id"], "step": run["forked_from"]["step"], "status": run["status"]} for run in page.runs]
+    is_cut = page.next is not None and len(forks) < MOST_FORKS
+    return forks, f"not all runs were looked through for forks: mulligan list --forked-from {run_id}" if is_cut else ""
 
 
 async def _show_trace(run_id: str, *, whole: bool, as_json: bool) -> int:

@@ -109,6 +109,7 @@ async def _start(
 ) -> int:
     from temporalio.exceptions import WorkflowAlreadyStartedError
 
+    from mulligan.client.start_run import unknown_unless_refused
     from mulligan.wire.run_priority import run_priority
     from mulligan.wire.start_memo import start_memo
 
@@ -116,14 +117,15 @@ async def _start(
     await _check_agent(client, queue, parsed)
     ended = await _ended_run(client, run_id)
     try:
-        handle = await client.start_workflow(
-            "AgentWorkflow",
-            run_input,
-            id=run_id,
-            task_queue=queue,
-            memo=start_memo(parsed),
-            priority=run_priority(parsed),
-        )
+        with unknown_unless_refused(run_id):
+            handle = await client.start_workflow(
+                "AgentWorkflow",
+                run_input,
+                id=run_id,
+                task_queue=queue,
+                memo=start_memo(parsed),
+                priority=run_priority(parsed),
+            )
     except WorkflowAlreadyStartedError:
         fail(f"a run with the id {run_id!r} is open; choose another --id, or see `mulligan show {run_id}`.")
     if ended:

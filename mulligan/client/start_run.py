@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,7 +101,7 @@ async def begin_run(
         RPCError: Temporal refuses the start.
     """
     argument = await asyncio.to_thread(start_argument, client, run_input)  # a long conversation takes long
-    try:
+    with unknown_unless_refused(workflow_id):
         return await client.start_workflow(
             AGENT_WORKFLOW,
             argument,
@@ -112,6 +113,18 @@ async def begin_run(
             priority=run_priority(run_input),
             search_attributes=await _listed_origin(client, run_input),
         )
+
+
+@contextmanager
+def unknown_unless_refused(workflow_id: str) -> Iterator[None]:
+    """Around the start of a run: after any error but a refusal, the run may have been started.
+
+    Raises:
+        StartUnknownError: Temporal does not answer.
+        RPCError: Temporal refuses the start.
+    """
+    try:
+        yield
     except RPCError as error:
         if error.status in _NOT_STARTED:
             raise

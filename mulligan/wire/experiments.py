@@ -145,7 +145,8 @@ class RowRequest(BaseModel):
 class RowPrice(BaseModel):
     """Result of `price_row`: what the run of the row `id` may cost, in USD. None: nothing is known of what such a run needs.
 
-    `refused`: the row of a run that cannot be begun, as the price of its model is not known.
+    `refused`: the row of a run that cannot be begun, as the price of its model is not known. `repetition`, `line`: as the
+    row has them.
     """
 
     id: str

@@ -27,11 +27,13 @@ from mulligan.client.export_case import export_case
 from mulligan.client.fork_run import parse_fork, start_fork
 from mulligan.client.start_run import read_start
 from mulligan.devserver import DevServer
+from mulligan.run_input import RunInput
 from mulligan.wire.experiments import (
     EXPERIMENT_WORKFLOW,
     ID_PREFIX,
     ExperimentContent,
     ExperimentPlan,
+    Line,
     Row,
     RowRequest,
 )
@@ -395,9 +397,22 @@ async def test_what_rows_may_have_cost_is_not_spent_again(bookings: Bookings) ->
     before = {0: Row(id=runs[0], outcome="failed", usd=None)}
     [_, row] = await bookings.rows(content, rows=2, max_cost=5.0, table=before, spent=4.0)
     assert (row["outcome"], "--max-cost does not suffice" in row["error"]) == ("skipped", True)
-    repeated = ExperimentContent(runs=content.runs[:1], repeat=2)
-    [_, row] = await bookings.rows(repeated, rows=2, max_cost=5.0, table=before, spent=4.99)
-    assert (row["outcome"], row["repetition"]) == ("skipped", 2), "it is no other repetition's row"
+
+
+async def test_a_row_without_money_does_not_replace_another_repetition(bookings: Bookings) -> None:
+    """The comparison of versions knows rows by their ids and repetitions. A line of a file stays one."""
+    run = await bookings.run(answering("done"))
+    fork = {"at": 1, "edits": {"model": "openai-chat:paid"}}
+    line = Line(id="line 1", input=RunInput(agent="booker", prompt="Book it."))
+    content = ExperimentContent(runs=[run], lines=[line], agent="booker", repeat=2, fork=fork)
+    rows = await bookings.rows(content, rows=4, max_cost=1.0, spent=1.0)
+    assert {row["outcome"] for row in rows} == {"skipped"}
+    assert [(row.get("repetition", 1), row.get("line", False)) for row in rows] == [
+        (1, False),
+        (2, False),
+        (1, True),
+        (2, True),
+    ]
 
 
 @pytest.mark.parametrize("max_cost", [None, 1.0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -21,7 +22,12 @@ from mulligan.run_view.step_view import StepView
 from mulligan.serve.console import run_rows, step_events
 from mulligan.serve.console.argument_form import Change, changes_between, fields_of, read_fields
 from mulligan.serve.console.live_steps import live_frames
-from mulligan.serve.console.misunderstood_tool import Misunderstanding, ToolsDay, most_misunderstood
+from mulligan.serve.console.misunderstood_tool import (
+    Misunderstanding,
+    ToolsDay,
+    most_misunderstood,
+    read_tools_day,
+)
 from mulligan.serve.console.rendering import anchor_of, link_to, render
 from mulligan.serve.console.run_page import _entries
 from mulligan.serve.console.run_rows import Failures, RunRows, failures_in
@@ -388,12 +394,45 @@ def test_the_tool_that_models_misunderstood_most_is_counted_over_all_runs_of_its
             ToolsDay(None, 3, 500, is_complete=False),
             "No tool was called wrongly. From 3 of 500+ runs. The others were not read.",
         ),
+        (
+            ToolsDay(None, 3, 4, is_complete=True, unread_failures=1),
+            "From 3 of 4 runs. The others were not read.",
+        ),
     ],
 )
 def test_the_agents_page_says_how_many_runs_it_has_read(day: ToolsDay, sentences: str) -> None:
     shown = render("agents.html", "", agents=[], day=day, title="", session=None, note=None)
     section = shown.split("Misunderstood most in the last 24 hours</h2>")[1].split("</section>")[0]
     assert " ".join(re.sub("<[^>]+>", " ", section).split()) == sentences
+
+
+async def test_failures_of_ended_runs_are_read_before_open_runs_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More open runs than are read at the same time have no worker: they take all the time that there is."""
+    monkeypatch.setattr(run_rows, "SECONDS_FOR_DAY", 0.2)
+    ids = [*(f"open-{number}" for number in range(2 * run_rows.PARALLEL_READS)), "failed", "lost", "well"]
+    unreadable = {"lost"}
+
+    class Away(RunRows):
+        async def list_day(self, *_: Any, **__: Any) -> tuple[list[dict[str, Any]], bool]:
+            return [{"id": each, "status": "running" if "open" in each else "completed"} for each in ids], True
+
+        async def _info(self, runs: Any, caller: Any, run: dict[str, Any]) -> Any:
+            if run["status"] == "running":
+                await asyncio.Event().wait()
+            result = {"recovered_failures": int(run["id"] != "well")}
+            return RunInfo(id=run["id"], agent="x", status="completed", started=START, result=result)
+
+        async def failures_of(self, runs: Any, run: dict[str, Any]) -> Failures | None:
+            key = "pay", "unknown_tool"
+            return None if run["id"] in unreadable else Failures(Counter([key]), Counter([key]), {key: ""})
+
+    day = await read_tools_day(Away(), None, None)  # type: ignore[arg-type]
+    assert day.tool is not None
+    assert day.tool.kinds == [Misunderstanding("unknown_tool", 1, "failed", "")]
+    assert (day.looked_at, day.total, day.unread_failures) == (2, len(ids), 1)
+    unreadable.add("failed")
+    day = await read_tools_day(Away(), None, None)  # type: ignore[arg-type]
+    assert (day.tool, day.looked_at, day.unread_failures) == (None, 1, 2)
 
 
 async def test_the_page_of_an_agent_does_not_wait_for_runs_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -411,6 +450,7 @@ async def test_the_page_of_an_agent_does_not_wait_for_runs_that_cannot_be_read(m
             return RunInfo(id="a", agent="x", status="completed", started=START, result={"recovered_failures": 2})
 
         async def failures_of(self, *_: Any) -> Failures | None:
+            await asyncio.Event().wait()
             raise AssertionError("there is no time left")
 
     day = await Slow().day(None, None, "x")  # type: ignore[arg-type]

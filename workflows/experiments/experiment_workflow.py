@@ -149,8 +149,7 @@ class ExperimentWorkflow:
         usd = share if price.usd is None else price.usd
         await workflow.wait_condition(lambda: usd <= left() + _ROUNDING or not self._reserved)
         if usd > left() + _ROUNDING or (price.usd is None and usd <= _ROUNDING):
-            fields = price.model_dump(include={"id", "repetition", "line"})
-            return Row(**fields, outcome="skipped", error=_NO_MONEY, version=request.version)
+            return _without_money(request, price)
         self._reserved[request.number] = usd
         request.max_cost = usd
         return None
@@ -164,6 +163,17 @@ async def _scored(row: Row, request: RowRequest, score: str) -> Row:
     if isinstance(scored, str):
         scored = Scored(error=scored)
     return row.model_copy(update={"score": scored.score, "error": row.error or scored.error})
+
+
+def _without_money(request: RowRequest, price: RowPrice) -> Row:
+    return Row(
+        id=price.id,
+        outcome="skipped",
+        error=_NO_MONEY,
+        repetition=price.repetition,
+        line=price.line,
+        version=request.version,
+    )
 
 
 def _failed(request: RowRequest, why: str) -> Row:

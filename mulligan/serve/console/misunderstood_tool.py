@@ -43,7 +43,8 @@ class MisunderstoodTool:
 @dataclass(frozen=True)
 class ToolsDay:
     """The last 24 hours: the tool that was misunderstood most (None: none was) in the `looked_at` runs that were read, of
-    `total`. `is_complete`: whether `total` counts all runs.
+    `total`. `is_complete`: whether `total` counts all runs. `unread_failures`: the runs that have recovered from something
+    which could not be read in time.
     """
 
     tool: MisunderstoodTool | None
@@ -52,6 +53,7 @@ class ToolsDay:
     is_complete: bool
     costs: dict[str, DayCost] = field(default_factory=dict)
     """By the names of agents."""
+    unread_failures: int = 0
 
     def cost_of(self, agent: str) -> DayCost:
         """What the runs of an agent have cost."""
@@ -64,9 +66,15 @@ async def read_tools_day(rows: RunRows, runs: Runs, caller: Caller) -> ToolsDay:
     for number, run in enumerate(read.runs):
         costs.setdefault(run.get("agent") or "", DayCost()).add(read.infos.get(number))
     failures_of_runs = [(read.runs[number], read.failures[number]) for number in sorted(read.failures)]
-    without = sum(not info.number("recovered_failures") for info in read.infos.values())
-    looked_at = len(failures_of_runs) + without
-    return ToolsDay(most_misunderstood(failures_of_runs), looked_at, len(read.runs), read.is_complete, costs)
+    unread = sum(bool(info.number("recovered_failures")) for info in read.infos.values()) - len(failures_of_runs)
+    return ToolsDay(
+        most_misunderstood(failures_of_runs),
+        looked_at=len(read.infos) - unread,
+        total=len(read.runs),
+        is_complete=read.is_complete,
+        costs=costs,
+        unread_failures=unread,
+    )
 
 
 def most_misunderstood(failures_of_runs: Sequence[tuple[dict[str, Any], Failures]]) -> MisunderstoodTool | None:

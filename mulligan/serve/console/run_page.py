@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -30,10 +29,11 @@ from mulligan.trace_view.ui_links import jaeger_link, temporal_link
 from mulligan.wire.event_types import RunEnded
 from mulligan.wire.run_status import status_in_temporal
 
-SECONDS_FOR_PROGRESS, SECONDS_FOR_PART, SECONDS_FOR_FORKS = 3.0, 15.0, 5.0
+SECONDS_FOR_PROGRESS, SECONDS_FOR_PART = 3.0, 15.0
 """How long a page waits for a run's workers."""
-MOST_FORKS = 10
+MOST_FORKS, SECONDS_FOR_FORKS = 10, 5.0
 _NO_WORKER = "No worker of the run answers now, so its steps cannot be read. Start one: this page then shows them."
+_NO_FORKS = "The forks of this run could not be listed now."
 _Part = TypeVar("_Part")
 
 
@@ -129,7 +129,7 @@ async def read_run_page(
         now = run_page.described.close_time or datetime.now(UTC)
         run_page.timeline = draw_timeline(run_page.steps, now)
     if not prefix:
-        run_page.forks = await _read_forks(runs, caller, run_id)
+        run_page.forks = await _part(run_page, _read_forks(runs, caller, run_page)) or []
     await _add_links(run_page, runs)
     return run_page
 
@@ -184,12 +184,14 @@ async def _read_info(runs: Runs, caller: Caller, described: WorkflowExecutionDes
         return await RunInfo.of(runs.client, described)
 
 
-async def _read_forks(runs: Runs, caller: Caller, run_id: str) -> list[dict[str, Any]]:
-    """The newest forks; none if Temporal does not list them soon, so that the run is shown all the same."""
-    with suppress(RPCError, TimeoutError):
+async def _read_forks(runs: Runs, caller: Caller, run_page: RunPage) -> list[dict[str, Any]]:
+    """The newest forks. No worker is asked for them: that Temporal does not list them says nothing about workers."""
+    try:
         async with asyncio.timeout(SECONDS_FOR_FORKS):
-            return (await runs.find(caller, RunQuery(forked_from=run_id), limit=MOST_FORKS)).runs
-    return []
+            return (await runs.find(caller, RunQuery(forked_from=run_page.id), limit=MOST_FORKS)).runs
+    except (RPCError, TimeoutError):
+        run_page.problems.append(_NO_FORKS)
+        return []
 
 
 async def _part(run_page: RunPage, reading: Awaitable[_Part]) -> _Part | None:

@@ -162,30 +162,27 @@ class RunRows:
     async def read_day(
         self, runs: Runs, caller: Caller, agent: str | None = None, most_open: int = DAY_RUNS
     ) -> ReadDay:
-        """Read the runs of the last day that the caller may see, for a few seconds at most; then their failures.
+        """Read the runs of the last day that the caller may see, each with its failures, for a few seconds at most.
 
+        Open runs come last: those whose workers are away take the time that is left, and not that of the failures of others.
         `agent`: None for those of all agents. `most_open`: how many open ones are read.
         """
         listed, is_complete = await self.list_day(runs, caller, agent)
         day = ReadDay(sorted(listed, key=lambda run: is_open(run["status"])), is_complete, {}, {})
         limit = asyncio.Semaphore(PARALLEL_READS)
 
-        async def read_info(number: int, run: dict[str, Any]) -> None:
+        async def read_one(number: int, run: dict[str, Any]) -> None:
             async with limit:
-                if (info := await self._info(runs, caller, run)) is not None:
-                    day.infos[number] = info
-
-        async def read_failures(number: int) -> None:
-            async with limit:
-                if (failures := await self.failures_of(runs, day.runs[number])) is not None:
-                    day.failures[number] = failures
+                if (info := await self._info(runs, caller, run)) is None:
+                    return
+                day.infos[number] = info
+                if info.number("recovered_failures") and (found := await self.failures_of(runs, run)) is not None:
+                    day.failures[number] = found
 
         to_read = day.runs[: sum(not is_open(run["status"]) for run in listed) + most_open]
         with suppress(TimeoutError):  # the page says how many runs were looked at
             async with asyncio.timeout(SECONDS_FOR_DAY):
-                await asyncio.gather(*(read_info(*each) for each in enumerate(to_read)))
-                failed = [number for number, info in day.infos.items() if info.number("recovered_failures")]
-                await asyncio.gather(*map(read_failures, sorted(failed)))
+                await asyncio.gather(*(read_one(*each) for each in enumerate(to_read)))
         return day
 
     async def list_day(self, runs: Runs, caller: Caller, agent: str | None = None) -> tuple[list[dict[str, Any]], bool]:
