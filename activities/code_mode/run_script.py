@@ -79,17 +79,17 @@ class RunScriptActivity:
         Raises:
             ApplicationError: this worker does not serve the agent, or shuts down.
         """
-        page = None
-        facts = request.facts or self.scripts.facts(_key(request))
-        if facts is None:
-            page = await _read_page(request)
-            facts = page.facts
-        agent = await served_agent(self.services, facts.where)
-        if request.end is not None:
-            return self._end(request, facts)
-        definition = await self.services.definitions.find(facts.definition, facts.where)
-        recorded: list[RecordedScriptCall] = []
         async with heartbeating():
+            page = None
+            facts = request.facts or self.scripts.facts(_key(request))
+            if facts is None:
+                page = await _read_page(request)
+                facts = page.facts
+            agent = await served_agent(self.services, facts.where)
+            if request.end is not None:
+                return self._end(request, facts)
+            definition = await self.services.definitions.find(facts.definition, facts.where)
+            recorded: list[RecordedScriptCall] = []
             try:
                 session = await self._advanced(request, facts, definition, recorded, page)
             except ScriptError as error:
