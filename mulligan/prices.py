@@ -123,11 +123,21 @@ def cost_of(
 def counted_cost(
     prices: Mapping[str, Price], model: str, usage: Usage, others: Mapping[str, Usage] | None = None
 ) -> float:
-    """The USD of a model call that limits count: as `cost_of`, but at a tier of unknown price those of the standard one."""
-    cost = cost_of(prices, model, usage, others)
-    if cost is None:
-        cost = cost_of(prices, model, usage.model_copy(update={"tier": ""}), others)
-    return cost or 0.0
+    """The USD of a model call that limits count: as `cost_of`, but each part by itself. At a tier of unknown price it counts
+    at the standard price; a part whose model has no price counts nothing.
+    """
+    own, total = usage, 0.0
+    for name, used in (others or {}).items():
+        own = own - used
+        total += _counted_part(prices.get(name), used)
+    return total + _counted_part(prices.get(model), own)
+
+
+def _counted_part(price: Price | None, usage: Usage) -> float:
+    if price is None:
+        return 0.0
+    cost = price.of(usage)
+    return (price.of(usage.model_copy(update={"tier": ""})) or 0.0) if cost is None else cost
 
 
 def cost_of_hosted(price_of: Callable[[str], Price | None], model: str, names: Iterable[str]) -> float:

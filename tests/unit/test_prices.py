@@ -85,6 +85,11 @@ def test_each_tier_has_its_price_and_an_unknown_one_has_none() -> None:
     assert both.tier == "flex"
     assert costs(prices, "openai:a", both, {"openai:b": at["priority"]}) == 5.0 + 25.0
     assert (Usage() + at["flex"]).tier == ""
+    # Each part counts by itself, whatever is unknown of the others.
+    for main, repair, counted in (("flex", "scale", 5.0 + 10.0), ("scale", "flex", 10.0 + 5.0)):
+        assert counted_cost(prices, "openai:a", at[main] + at[repair], {"openai:b": at[repair]}) == counted
+    assert counted_cost(prices, "openai:a", both, {"openai:unpriced": at["priority"]}) == 5.0
+    assert counted_cost(prices, "openai:unpriced", both, {"openai:b": at["priority"]}) == 25.0
 
 
 @pytest.mark.parametrize(
