@@ -123,18 +123,21 @@ def cost_of(
 def counted_cost(
     prices: Mapping[str, Price], model: str, usage: Usage, others: Mapping[str, Usage] | None = None
 ) -> float:
-    """The USD of a model call that limits count: of each part whose price is known, and at a tier of unknown price those of
-    the standard one. The arguments are those of `cost_of`.
+    """The USD of a model call that limits count: as `cost_of`, but each part by itself. At a tier of unknown price it counts
+    at the standard price; a part whose model has no price counts nothing.
     """
-    own, parts = usage, dict(others or {})
-    for used in parts.values():
-        own -= used
-    total = 0.0
-    for name, used in [*parts.items(), (model, own)]:
-        price = prices.get(name)
-        costs = (price.of(each) for each in (used, used.model_copy(update={"tier": ""}))) if price else ()
-        total += next((cost for cost in costs if cost is not None), 0.0)
-    return total
+    own, total = usage, 0.0
+    for name, used in (others or {}).items():
+        own = own - used
+        total += _counted_part(prices.get(name), used)
+    return total + _counted_part(prices.get(model), own)
+
+
+def _counted_part(price: Price | None, usage: Usage) -> float:
+    if price is None:
+        return 0.0
+    cost = price.of(usage)
+    return (price.of(usage.model_copy(update={"tier": ""})) or 0.0) if cost is None else cost
 
 
 def cost_of_hosted(price_of: Callable[[str], Price | None], model: str, names: Iterable[str]) -> float:

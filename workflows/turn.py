@@ -166,23 +166,25 @@ class Turn(BaseModel):
         self.spent = round_usd(self.spent + (counted if cost is None else cost))
         result.cost = None if cost is None or result.cost is None else self.spent
 
-    def cost_of(self, model: str, usage: Usage, others: Mapping[str, Usage] | None = None) -> float | None:
-        """The cost of a model call in USD, at the prices that were pinned when the turn opened; None if one is unknown.
+    def add_model_call(
+        self, model: str, usage: Usage, others: Mapping[str, Usage] | None = None, hosted: Iterable[str] = ()
+    ) -> None:
+        """Add the tokens of a model call, and their cost at the prices that were pinned when the turn opened.
 
-        `others`: the part of `usage` that other models used, by model.
+        `others`: the part of `usage` that other models used, by model. `hosted`: the names of the calls that the provider
+        carried out.
         """
-        return cost_of(self.facts.prices, model, usage, others)
+        prices = self.facts.prices
+        tools = cost_of_hosted(prices.get, model, hosted)
+        cost = cost_of(prices, model, usage, others)
+        counted = counted_cost(prices, model, usage, others) + tools
+        self.add_usage(usage, None if cost is None else cost + tools, counted)
 
     def add_answer(self, answer: ModelAnswer) -> None:
         """Count a step and the tokens of its answer."""
         self.result.steps += 1
-        cost = self.cost_of(self.model, answer.usage, answer.usage_of_repairs)
-        if cost is not None and answer.hosted_calls:
-            cost += cost_of_hosted(self.facts.prices.get, self.model, [call.name for call in answer.hosted_calls])
-        counted = 0.0
-        if cost is None:
-            counted = counted_cost(self.facts.prices, self.model, answer.usage, answer.usage_of_repairs)
-        self.add_usage(answer.usage, cost, counted)
+        hosted = [call.name for call in answer.hosted_calls]
+        self.add_model_call(self.model, answer.usage, answer.usage_of_repairs, hosted)
 
     def take_output(self, answer: ModelAnswer, record: StepRecord) -> bool:
         """Set the result's output from an answer. Returns whether the answer is a final one.

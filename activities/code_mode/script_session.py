@@ -29,6 +29,8 @@ from mulligan.schema.json_limits import MOST_DEPTH
 MEMORY_BYTES = 256 * 1024 * 1024
 OUTPUT_CHARS = 1_000_000
 """Characters that a script may print, and that its last expression may have. The model gets the beginning of them."""
+REPR_LEVELS = 50
+"""How deep a last expression that is no JSON is shown."""
 PRINTED_SHOWN = 2_000
 """Characters, of what a script has printed, that the model reads if the script fails."""
 ARGUMENTS_CHARS = 500_000
@@ -314,26 +316,48 @@ def _json_text(arguments: dict[str, Any]) -> str:
 
 
 def _shown(value: Any) -> str:
-    """The value of the last expression as the model reads it: JSON if it has that form, otherwise a short text of Python's.
+    """The value of the last expression as the model reads it: JSON if it has that form, otherwise Python's `repr`.
 
     Raises:
         ScriptError: it is too large.
     """
     try:
-        shown = _as_json(value, [OUTPUT_CHARS])
+        try:
+            shown = _as_json(value, [OUTPUT_CHARS])
+        except _TooLargeError:
+            raise
+        except TypeError:
+            return _Repr().repr(value)
         return shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False)
     except _TooLargeError:
         raise ScriptError(
             f"The value of the script's last expression has more than {OUTPUT_CHARS:,} characters. Print less."
         ) from None
-    except TypeError:
-        with suppress(ValueError):  # an integer with more digits than Python writes
-            return _REPR.repr(value)
+    except ValueError:  # an integer with more digits than Python writes
         raise ScriptError("The script's last expression has a number that is too large to be written.") from None
 
 
-_REPR = reprlib.Repr()
-_REPR.maxstring = _REPR.maxother = 1_000
+class _Repr(reprlib.Repr):
+    """Python's `repr` with all items. Only the text is bounded, and how deep it is nested."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in [name for name in vars(self) if name.startswith("max")]:
+            setattr(self, name, OUTPUT_CHARS)
+        self.maxlevel = REPR_LEVELS
+        self._room = OUTPUT_CHARS
+
+    def repr1(self, x: Any, level: int) -> str:
+        self._room -= len(x) if isinstance(x, str | bytes) else 2
+        if self._room < 0:
+            raise _TooLargeError(OUTPUT_CHARS)
+        return super().repr1(x, level)
+
+    def repr_dict(self, x: dict[Any, Any], level: int) -> str:
+        """In the dict's order; that of the base class is sorted."""
+        if x and level <= 0:
+            return "{...}"
+        return f"{{{', '.join(f'{self.repr1(k, level - 1)}: {self.repr1(v, level - 1)}' for k, v in x.items())}}}"
 
 
 class _TooLargeError(TypeError):

@@ -73,9 +73,13 @@ class OpenAIClient(SdkClient):
             raise self._no_key() from None
         if endpoint is not None:
             client.organization = client.project = None  # OPENAI_ORG_ID is of the default endpoint
-        elif not client.api_key:  # an admin key alone satisfies the package, and no endpoint of models accepts it
-            raise self._no_key()
         return client
+
+    def _check_key(self) -> None:
+        super()._check_key()
+        # An admin key alone satisfies the package, and no endpoint of models accepts it.
+        if self._endpoint is None and not os.environ.get(self.default_key_variable):
+            raise self._no_key()
 
     def _create_for_azure(self, sdk: Any, endpoint: Endpoint, options: dict[str, Any]) -> Any:
         """Create the client of Azure: for its API of version 1 the ordinary one, otherwise the one that knows its paths."""

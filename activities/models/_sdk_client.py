@@ -324,6 +324,14 @@ class SdkClient:
         key = self._cloud_key()
         return PLACEHOLDER_KEY if self._endpoint is not None and key is None else key
 
+    def _check_key(self) -> None:
+        """Check that there is a key, as far as that is known without the package's client.
+
+        Raises:
+            ModelRequestError: there is none.
+        """
+        self._cloud_key()
+
     def _no_key(self) -> ModelRequestError:
         return ModelRequestError(NO_KEY.format(key=self.key_variable))
 
@@ -336,6 +344,7 @@ class SdkClient:
         from mulligan.activities._answer_limit import event_hooks
 
         sdk, endpoint = importlib.import_module(self.package), self._endpoint
+        self._check_key()  # before there is an HTTP client, which nobody would close
         http_client = sdk.DefaultAsyncHttpxClient(event_hooks=event_hooks(endpoint))
         # The package does not retry: Temporal's retries survive the worker, take no slot meanwhile, and are visible.
         client = self._create(sdk, {"max_retries": 0, "http_client": http_client})

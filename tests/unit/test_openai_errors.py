@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
+from mulligan.activities.models._anthropic_client import AnthropicClient
 from mulligan.activities.models._http_errors import retry_after
 from mulligan.activities.models._openai_client import OpenAIClient
+from mulligan.activities.models._sdk_client import SdkClient
 from mulligan.activities.models.openai_chat import OpenAIChat
 from mulligan.activities.models.openai_responses import OpenAIResponses
 from mulligan.activities.models.protocol import Request, Unavailable
+from mulligan.endpoint import Endpoint
 from mulligan.errors import ModelRequestError
 from mulligan.values import UserMessage
 from mulligan.wire.agent_facts import Definition
@@ -242,6 +245,22 @@ async def test_a_missing_key_or_package_is_reported_with_the_setting_to_change(
     assert raised.value.__cause__ is None
     assert KEY not in str(raised.value)
     assert server.requests == []
+
+
+NAMED = Endpoint(name="gpu", base_url="http://localhost:1/v1", api_key_env="GPU_KEY")
+
+
+@pytest.mark.parametrize("keyless", [OpenAIClient(), OpenAIClient(NAMED), AnthropicClient(NAMED)])
+async def test_without_a_key_no_http_client_is_created(monkeypatch: pytest.MonkeyPatch, keyless: SdkClient) -> None:
+    """Nobody would close it, and each request would create another one."""
+    created: list[object] = []
+    for package in ("openai", "anthropic"):
+        monkeypatch.setattr(f"{package}.DefaultAsyncHttpxClient", lambda **options: created.append(options))
+    monkeypatch.setenv("OPENAI_API_KEY", "")
+    monkeypatch.delenv("GPU_KEY", raising=False)
+    with pytest.raises(ModelRequestError, match="There is no key"):
+        await keyless.model_names()
+    assert created == []
 
 
 async def test_a_refused_connection_raises_unavailable(

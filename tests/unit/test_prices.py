@@ -21,6 +21,7 @@ from mulligan.prices import cost_of as costs
 from mulligan.run_input import RunInput
 from mulligan.values import RunResult, Usage
 from mulligan.wire.agent_facts import ModelFacts
+from mulligan.wire.model_call import ModelAnswer
 from mulligan.workflows.turn import Turn
 
 TABLE = Prices(
@@ -89,6 +90,11 @@ def test_each_tier_has_its_price_and_an_unknown_one_has_none() -> None:
     assert both.tier == "flex"
     assert costs(prices, "openai:a", both, {"openai:b": at["priority"]}) == 5.0 + 25.0
     assert (Usage() + at["flex"]).tier == ""
+    # Each part counts by itself, whatever is unknown of the others.
+    for main, repair, counted in (("flex", "scale", 5.0 + 10.0), ("scale", "flex", 10.0 + 5.0)):
+        assert counted_cost(prices, "openai:a", at[main] + at[repair], {"openai:b": at[repair]}) == counted
+    assert counted_cost(prices, "openai:a", both, {"openai:unpriced": at["priority"]}) == 5.0
+    assert counted_cost(prices, "openai:unpriced", both, {"openai:b": at["priority"]}) == 25.0
 
 
 @pytest.mark.parametrize(
@@ -268,9 +274,26 @@ def test_a_turn_sums_usage_and_cost_and_checks_its_limits() -> None:
 
 def test_a_turn_without_known_prices_counts_tokens_only() -> None:
     unpriced = turn(None)
-    unpriced.add_usage(Usage(input_tokens=5), unpriced.cost_of(unpriced.model, Usage(input_tokens=5)))
+    unpriced.add_model_call(unpriced.model, Usage(input_tokens=5))
     assert (unpriced.result.cost, unpriced.result.usage.input_tokens, unpriced.models) == (None, 5, ["openai:big"])
     assert not {"at", "spent"} & set(unpriced.model_dump(mode="json"))
+
+
+def test_a_limit_counts_what_is_known_of_each_model_call() -> None:
+    """A tier of unknown price as the standard one, and the calls that the provider carried out."""
+    prices = {"openai:big": Price(input=2.0, output=8.0), "openai:search": Price(input=0.0, output=0.0, calls=10.0)}
+    spending = turn(0.0, prices=prices)
+    usage = Usage(input_tokens=1_000_000, tier="scale")
+    spending.add_model_call("openai:big", usage)  # as a summary
+    assert (spending.spent, spending.result.cost) == (2.0, None)
+    spending.add_model_call(
+        "openai:big", sum([usage], Usage()), {"openai:big": usage}
+    )  # as the repair of a script's call
+    assert spending.spent == 4.0
+    message = {"role": "assistant", "text": "done"}
+    hosted = [{"id": each, "name": "search", "arguments": "{}", "status": "completed"} for each in "12"]
+    spending.add_answer(ModelAnswer.model_validate({"message": message, "usage": usage, "hosted_calls": hosted}))
+    assert (spending.spent, spending.result.steps) == (6.02, 1)
 
 
 def test_cost_is_a_metric_by_agent_and_status_for_known_costs_only() -> None:

@@ -24,12 +24,16 @@ VALUES = {
     "1j": "1j",
     "import datetime\ndatetime.date(2026, 1, 2)": "datetime.date(2026, 1, 2)",
     "x = []\nx.append(x)\nx": '["[...]"]',
-    DEEP.format(levels=5_000) + "x": "[[[[[[[...]]]]]]]",
+    DEEP.format(levels=5_000) + "x": "[" * 51 + "..." + "]" * 51,
+    "{n: -n for n in range(12, 0, -1)}": repr({n: -n for n in range(12, 0, -1)}),
+    "[{1}, 'a' * 2_000, *range(100)]": repr([{1}, "a" * 2_000, *range(100)]),
+    "({1}, {}, 'a', {'b': (1,)}, 3, 4, 5, 6)": "({1}, {}, 'a', {'b': (1,)}, 3, 4, 5, 6)",
     "eval('1')": "1",
 }
 """What a model reads of the last expression."""
 HARM = {
     MANY + "x": "1,000,000 characters",
+    MANY + "{1: x}": "1,000,000 characters",
     MANY + "print(x)": "",
     MANY + "await f(x)": "more than 500,000 characters of arguments",
     "await f('a' * 600_000)": "more than 500,000 characters of arguments",

@@ -101,8 +101,7 @@ class RunningScript:
         assert self.agent.step_calls is not None
         turn, repairs = self.agent.turn, part.usage_of_repairs
         if repairs:
-            used = sum(repairs.values(), Usage())
-            turn.add_usage(used, turn.cost_of(turn.model, used, repairs))
+            turn.add_model_call(turn.model, sum(repairs.values(), Usage()), repairs)
         first = len(self.agent.conversation.inner_calls(self.call.index)) + 1
         calls = [
             (ToolCall(id=f"{self.call.call.id}.{number}", name=each.name, arguments=each.arguments), each.prepared)

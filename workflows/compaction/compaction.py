@@ -88,8 +88,8 @@ class Compaction(Feature):
             messages=request.cut, text=outcome.summary, usage=outcome.usage, error=outcome.error
         )
         conversation.event_log.compacted(conversation.next_step)
-        cost = turn.cost_of(request.model, outcome.usage) if outcome.usage.total_tokens else 0.0
-        turn.add_usage(outcome.usage, cost)
+        if outcome.usage.total_tokens:
+            turn.add_model_call(request.model, outcome.usage)
 
     def _request(self, pinned: CompactionFacts, cut: int) -> CompactConversation:
         agent, facts, conversation = self.agent, self.agent.facts, self.agent.conversation
