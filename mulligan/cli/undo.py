@@ -52,8 +52,6 @@ async def undo(
 
     Exit code: 0 all is undone that can be, 1 something failed or was not reached, 2 the run cannot be undone.
     """
-    from temporalio.service import RPCError
-
     from mulligan.client.run_state import ResumeError
     from mulligan.client.undo.undo import open_continuation, read_result, start_undo
     from mulligan.wire.undo import UndoOptions
@@ -68,8 +66,6 @@ async def undo(
         undone = await read_result(client, handle)
     except ResumeError as error:
         fail(str(error))
-    except RPCError as error:
-        fail(f"Temporal did not answer: {error.message}")
     return _report(undone, as_json=as_json)
 
 

@@ -8,11 +8,11 @@ from urllib.parse import urlsplit
 
 from temporalio.client import Client
 
-FASTEST = 0.1
+FASTEST = 0.08
 """Seconds between two requests for one run, where few runs are live."""
 SLOWEST = 1.0
 """Seconds between two heartbeats with what a model writes, where many runs are live."""
-MOST_PER_SECOND = 100
+MOST_PER_SECOND = 125
 """Requests of one process in a second, while each run has more of them than it must have."""
 _CLOUD_SUFFIXES = (".tmprl.cloud", ".api.temporal.io")
 """How the names of the hosts of Temporal Cloud end."""

@@ -14,6 +14,7 @@ import mulligan.cli.show as showing
 from mulligan.client import connect as connecting
 from mulligan.client import find_runs
 from mulligan.serve.console import run_page
+from mulligan.wire.experiments import EXPERIMENT_WORKFLOW
 from tests.live.conftest import DONE, Lab
 from tests.support.http_server import http_server
 from tests.support.lost_answers import Faults, unavailable, with_faults
@@ -78,6 +79,26 @@ async def test_a_start_without_an_answer_may_have_started_the_run(
     assert f"error: the run '{new_id}' may have been started: Temporal did not answer (transport error)." in said
     assert said.endswith(f"`mulligan show {new_id}`.")
     assert (await lab.client.get_workflow_handle(new_id).describe()).id == new_id
+
+
+async def test_an_experiment_whose_start_has_no_answer_may_have_been_started(
+    lab: Lab, command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command says so, and the same command with its name follows the experiment that was started."""
+    monkeypatch.setenv("MULLIGAN_TASK_QUEUE", lab.task_queue)
+    ran = await lab.run(lambda body, nth: DONE)
+    name = f"lost-{uuid.uuid4().hex[:6]}"
+    words = ("whatif", ran.id, "--name", name, "--json")
+    connect = connecting.connect
+    connect_with(monkeypatch, Faults(lose_starts=1, workflow=EXPERIMENT_WORKFLOW))
+    code, _, error = await command(*words)
+    said = " ".join(error.split())
+    assert code == 2
+    assert f"error: the experiment '{name}' may have been started: Temporal did not answer (transport error)." in said
+    assert f"with `--name {name}` the same command follows it." in said
+    monkeypatch.setattr(connecting, "connect", connect)
+    code, out, _ = await command(*words)
+    assert (code, len(json.loads(out)["rows"])) == (0, 1)
 
 
 @pytest.mark.parametrize("is_slow", [False, True])

@@ -34,6 +34,8 @@ class Faults(Interceptor):
     fail_call: int = 0
     error: Callable[[], Exception] = unavailable
     has_started: bool = False
+    workflow: str = AGENT_WORKFLOW
+    """The type of the workflows whose starts are meant."""
     starts: list[str] = field(default_factory=list)
     """The ids of the runs that were started, or tried to start."""
 
@@ -56,7 +58,7 @@ class _Faulty(OutboundInterceptor):
 
     async def start_workflow(self, input: StartWorkflowInput) -> Any:  # noqa: A002 - Temporal's name
         faults = self._faults
-        if input.workflow != AGENT_WORKFLOW:
+        if input.workflow != faults.workflow:
             return await super().start_workflow(input)
         faults.starts.append(input.id)
         held, faults.hold_start = faults.hold_start, None

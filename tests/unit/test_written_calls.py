@@ -21,7 +21,7 @@ from mulligan.activities.models._read_response import StreamAssembler, _without_
 from mulligan.activities.models._responses_assembler import ResponsesAssembler
 from mulligan.activities.models.live_text import MAX_BYTES, MOST_PARTS, LiveTextHeartbeats
 from mulligan.client.follow_events import live_events
-from mulligan.client.live_pace import FASTEST, SLOWEST, LivePace, is_cloud
+from mulligan.client.live_pace import FASTEST, MOST_PER_SECOND, SLOWEST, LivePace, is_cloud
 from mulligan.tools import ask_person
 from mulligan.values import ToolCall
 from mulligan.wire.event_types import LIVE_TEXT, LiveCall, LiveText, TextDelta, ToolInputDelta
@@ -263,7 +263,7 @@ def test_the_pace_depends_on_how_many_runs_are_live_and_on_the_server() -> None:
     assert pace.seconds == FASTEST
     with pace.counted(own):
         pace._live += 39
-        assert pace.seconds == 0.4
+        assert pace.seconds == 40 / MOST_PER_SECOND
         pace._live += 1_000
         assert (pace.seconds, pace.up_to(2)) == (SLOWEST, 2)
         pace._live -= 1_039

@@ -101,12 +101,11 @@ async def run_experiment(content: ExperimentContent, options: dict[str, Any], wa
     """
     import secrets
 
-    from temporalio.service import RPCError
-
     from mulligan.client.experiments.compare_tables import read_baseline
     from mulligan.client.experiments.experiment_content import ExperimentError
     from mulligan.client.experiments.start_experiment import start_experiment
     from mulligan.client.settings import settings
+    from mulligan.client.start_run import StartUnknownError
 
     options["name"] = name = options["name"] or f"{kind}-{secrets.token_hex(3)}"
     try:
@@ -115,8 +114,11 @@ async def run_experiment(content: ExperimentContent, options: dict[str, Any], wa
         handle = await start_experiment(client, content, options, settings().task_queue)
     except ExperimentError as error:
         fail(str(error))
-    except RPCError as error:
-        fail(f"Temporal did not start the experiment: {error.message}")
+    except StartUnknownError as error:
+        fail(
+            f"the experiment {name!r} may have been started: Temporal did not answer ({error.message}). To see whether it "
+            f"was: `mulligan experiments {name}`; with `--name {name}` the same command follows it."
+        )
     print_progress(f"started {name}: {content.number_of_rows(options['versions'])} runs")
     return _report(name, await _rows(handle, name), before, wanted)
 

@@ -11,6 +11,7 @@ from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
 from mulligan.client.experiments.experiment_content import ExperimentError, pack_content
+from mulligan.client.start_run import unknown_unless_refused
 from mulligan.wire.experiments import (
     EXPERIMENT_MEMO,
     EXPERIMENT_WORKFLOW,
@@ -37,7 +38,8 @@ async def start_experiment(
 
     Raises:
         ExperimentError: its name is none, it has no rows, too many or too large ones; or there is another one with its name.
-        RPCError: Temporal does not answer.
+        StartUnknownError: Temporal does not answer: it may have been started.
+        RPCError: Temporal refuses the start.
     """
     name = options["name"]
     if not re.fullmatch(NAME_PATTERN, name):
@@ -61,15 +63,16 @@ async def start_experiment(
     memo = {"name": name, "rows": rows, "agent": content.agent, "model": changed, "request": request}
     workflow_id = f"{ID_PREFIX}{name}"
     try:
-        return await client.start_workflow(
-            EXPERIMENT_WORKFLOW,
-            args=[plan, packed],
-            id=workflow_id,
-            task_queue=task_queue,
-            id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-            memo={EXPERIMENT_MEMO: memo},
-            static_summary=f"{rows} runs",
-        )
+        with unknown_unless_refused(workflow_id):
+            return await client.start_workflow(
+                EXPERIMENT_WORKFLOW,
+                args=[plan, packed],
+                id=workflow_id,
+                task_queue=task_queue,
+                id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                memo={EXPERIMENT_MEMO: memo},
+                static_summary=f"{rows} runs",
+            )
     except WorkflowAlreadyStartedError:
         existing: Handle = client.get_workflow_handle(workflow_id)
         described = (await (await existing.describe()).memo()).get(EXPERIMENT_MEMO)
