@@ -18,7 +18,7 @@ from benchmarks.page import write_page
 from benchmarks.plan import FIGURES, QUICK, WHOLE, chosen, jobs
 from benchmarks.results import Job, Results
 from benchmarks.stage import prepare
-from mulligan.client.connect import run_and_exit
+from mulligan.cli.app import run_and_exit
 from mulligan.devserver import DevServerError, find_temporal
 
 HERE = Path(__file__).parent

@@ -57,5 +57,5 @@ async def replay(replayer: Replayer, file: Path, times: int) -> None:
         seconds.append(time.perf_counter() - began)
         cpu.append(time.process_time() - cpu_began)
     print(json.dumps({"events": len(history.events), "seconds": seconds[1:], "cpu_seconds": cpu[1:]}), flush=True)
-    # As in `mulligan.client.connect.run_and_exit`: an interpreter that ends soon after temporalio's work may crash.
+    # As in `mulligan.cli.app.run_and_exit`: an interpreter that ends soon after temporalio's work may crash.
     os._exit(0)

@@ -142,8 +142,15 @@ def _handed_on(package: str) -> dict[str, tuple[str, str]]:
     path = MODULES[package]
     if path.name != "__init__.py" and package not in FACADES:
         return {}
-    imported = [node for node in ast.walk(_tree(path)) if isinstance(node, ast.ImportFrom) and node.module != package]
-    return {alias.name: (str(node.module), alias.name) for node in imported for alias in node.names}
+    stub = path.with_suffix(".pyi")
+    tree = _tree(stub if stub.exists() else path)
+    imported = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module != package]
+    return {
+        alias.name: (f"{package}.{node.module}" if node.level else str(node.module), alias.name)
+        for node in imported
+        if node.module  # otherwise it is a module of the package
+        for alias in node.names
+    }
 
 
 def _defining_module(module: str, name: str) -> str | None:
@@ -240,6 +247,21 @@ def test_importing_the_package_loads_no_provider() -> None:
         for name in imports(path, lazy=False)
         if name.split(".")[0] == "openai" or name.startswith("temporalio.workflow")
     ] == []
+
+
+def test_the_command_needs_no_library_that_is_slow_to_import() -> None:
+    """`mulligan --help` comes without Temporal's client and pydantic: they take several times as long as all else."""
+    code = "import mulligan.cli.app, sys; print(*{'openai', 'pydantic', 'temporalio'} & set(sys.modules))"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.split() == []
+
+
+def test_a_name_of_the_package_is_not_a_module_of_that_name() -> None:
+    """`tool`, `score` and `adopt` are functions also where the files that define them were imported before."""
+    code = "import mulligan.tool, mulligan.score, mulligan.adopt.terms, mulligan; print(*map(callable, (%s)))"
+    names = "mulligan.tool, mulligan.score, mulligan.adopt"
+    shown = subprocess.run([sys.executable, "-c", code % names], capture_output=True, text=True, check=True)
+    assert shown.stdout.split() == ["True"] * 3
 
 
 COMES_WITH = {

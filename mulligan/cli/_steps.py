@@ -9,7 +9,6 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from mulligan.content import described
 from mulligan.schema.printable import json_line, printable, printable_lines
 
 if TYPE_CHECKING:
@@ -92,6 +91,8 @@ def call_lines(call: StepCall | CallView, details: Iterable[Text] = ()) -> list[
         text = Text.assemble((f"returned to the model{attempts}: ", "red"), (result.error.kind, "red bold"), " ")
         lines.append(text.append(short(result.error.message)))
     elif result is not None:
+        from mulligan.content import described
+
         lines.append(Text(short(described(result.content or result.text)) + attempts, style="dim"))
     indented = [Padding(line, (0, 0, 0, 6), expand=False) for line in lines]
     return [Padding(head, (0, 0, 0, 2), expand=False), *indented]

@@ -10,7 +10,6 @@ import typer
 from mulligan.cli._input import prompt, read_text
 from mulligan.cli._people import By, Conversation, RunId, find_call, print_call, reply_to, user_name
 from mulligan.cli._terminal import AsJson, fail
-from mulligan.wire.updates import ANSWER
 
 
 async def answer(
@@ -34,6 +33,8 @@ async def answer(
 
     Exit code: 0 answered, 2 no such run, or no question waits.
     """
+    from mulligan.wire.updates import ANSWER
+
     *call_ids, text = words or [""]
     if len(call_ids) > 1:
         fail("give the run's id, the call's id if several questions wait, and the answer in quotes.")

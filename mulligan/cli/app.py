@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
 from mulligan.cli._terminal import CommandApp, Commands, escape_output
 from mulligan.cli.agents import agents
 from mulligan.cli.answer import answer
@@ -71,7 +76,23 @@ app.add_typer(mcp, name="mcp")
 
 def main() -> None:
     """The entry point of the command `mulligan`."""
-    from mulligan.client.connect import run_and_exit
-
     escape_output()
     run_and_exit(app)
+
+
+def run_and_exit(main: Callable[[], object]) -> NoReturn:
+    """Run a program's main function and end the process with its exit code, without tearing the interpreter down.
+
+    temporalio 1.35 on Python 3.11 sometimes crashes (SIGSEGV) in an interpreter that ends soon after a call of its client,
+    which would change the exit code. `main` must close what it opened.
+    """
+    code: object = 0
+    try:
+        main()
+    except SystemExit as end:
+        code = end.code
+    except KeyboardInterrupt:
+        code = 130
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else int(code is not None))

@@ -11,7 +11,6 @@ import typer
 from mulligan.cli._input import edit_text, parse_json_object, prompt, read_json_object
 from mulligan.cli._people import By, CallId, Conversation, RunId, find_call, print_call, reply_to, user_name
 from mulligan.cli._terminal import NOT_COMPLETED, AsJson, fail, print_progress
-from mulligan.wire.updates import DECIDE
 
 EXAMPLE = '{"order": 7}'
 
@@ -49,6 +48,8 @@ async def approve(
 
     Exit code: 0 approved, 1 not confirmed (the call still waits), 2 no such run, or no such call waits.
     """
+    from mulligan.wire.updates import DECIDE
+
     if edit and arguments is not None:
         fail("--edit and --arguments do not go together.")
     if remember_for is not None and not remember:

@@ -11,7 +11,6 @@ from mulligan.cli._input import read_text
 from mulligan.cli._people import Conversation, RunId, send_update
 from mulligan.cli._runs import find_open_run
 from mulligan.cli._terminal import AsJson, connect_or_fail, fail
-from mulligan.wire.deferred import COMPLETE
 
 
 async def complete(
@@ -32,6 +31,8 @@ async def complete(
 
     Exit code: 0 completed, 2 no such run, or no such call waits.
     """
+    from mulligan.wire.deferred import COMPLETE
+
     if (result is None) == (error is None):
         fail("give either --result or --error.")
     fields: dict[str, Any] = {"call_id": call_id, **({"conversation": conversation} if conversation else {})}

@@ -8,7 +8,6 @@ import typer
 
 from mulligan.cli._people import By, CallId, Conversation, RunId, find_call, print_call, reply_to, user_name
 from mulligan.cli._terminal import AsJson
-from mulligan.wire.updates import DECIDE
 
 
 async def deny(
@@ -26,6 +25,8 @@ async def deny(
 
     Exit code: 0 denied, 2 no such run, or no such call waits.
     """
+    from mulligan.wire.updates import DECIDE
+
     decision = {"decision": "deny", "reason": reason, "by": by or user_name()}
     client, call = await find_call(run_id, call_id, "approval", conversation, or_question=True)
     print_call(call)

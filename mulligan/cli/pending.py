@@ -11,7 +11,6 @@ from mulligan.cli._people import read_pending_calls
 from mulligan.cli._print_rows import print_rows
 from mulligan.cli._runs import is_open_run
 from mulligan.cli._terminal import OK, AsJson, connect_or_fail, print_json, print_progress
-from mulligan.foreign_results import quoted_name
 from mulligan.schema.printable import printable
 
 if TYPE_CHECKING:
@@ -73,6 +72,8 @@ async def _read_all(client: Client) -> list[dict[str, Any]]:
 
 def _note(wait: dict[str, Any]) -> tuple[str, str] | None:
     """What a person must know of a call before the decision: that its tool is gone, or what the agent has read."""
+    from mulligan.foreign_results import quoted_name
+
     notes = [f"! {wait['warning']}"] if wait.get("warning") else []
     if untrusted := wait.get("untrusted"):
         tools = ", ".join(dict.fromkeys(quoted_name(each["tool"]) for each in untrusted))

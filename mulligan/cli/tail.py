@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mulligan.cli._follow import run_continues, watch_waits
 from mulligan.cli._runs import find_run, follow_to_end
 from mulligan.cli._terminal import NOT_COMPLETED, OK, AsJson, connect_or_fail, fail, print_json
 
@@ -39,6 +38,7 @@ async def tail(
 
     Exit code: 0 completed, 1 it did not complete, 2 no such run.
     """
+    from mulligan.cli._follow import run_continues
     from mulligan.cli._links import print_links_of_run
 
     if as_json and (as_events or since):
@@ -68,6 +68,7 @@ async def _print_events(client: Client, handle: WorkflowHandle[Any, Any], since:
 
 
 async def _print_steps(client: Client, handle: WorkflowHandle[Any, Any]) -> RunEnd:
+    from mulligan.cli._follow import watch_waits
     from mulligan.client.read_run import RunEnd, follow_steps
 
     def print_wait(waiting: WaitingFor) -> None:

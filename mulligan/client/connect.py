@@ -5,13 +5,10 @@ from __future__ import annotations
 import atexit
 import dataclasses
 import functools
-import os
 import re
-import sys
 import time
-from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import Any
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import (
@@ -173,21 +170,3 @@ def explain_unreadable_data(error: BaseException) -> str:
     if isinstance(error, WorkflowQueryFailedError) and text == "Encoded failure":
         return "the worker could not answer; its MULLIGAN_ENCRYPTION_KEYS may lack the first key of this command's."
     return ""
-
-
-def run_and_exit(main: Callable[[], object]) -> NoReturn:
-    """Run a program's main function and end the process with its exit code, without tearing the interpreter down.
-
-    temporalio 1.35 on Python 3.11 sometimes crashes (SIGSEGV) in an interpreter that ends soon after a call of its client,
-    which would change the exit code. `main` must close what it opened.
-    """
-    code: object = 0
-    try:
-        main()
-    except SystemExit as end:
-        code = end.code
-    except KeyboardInterrupt:
-        code = 130
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code if isinstance(code, int) else int(code is not None))
