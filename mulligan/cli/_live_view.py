@@ -59,7 +59,7 @@ class LiveView:
                     for line in hosted_lines(step):
                         self._print_line(line)
                 case changes.CallSettled(call):
-                    for line in call_lines(call):
+                    for line in call_lines(call, is_edited=call.was_edited):
                         self._print_line(line)
                 case changes.Noted(events.TextVoid() | events.ModelFallback()):
                     self._heading, self._text = 0, ""

@@ -138,8 +138,8 @@ def print_call(call: dict[str, Any], arguments: Any = None) -> None:
         err.print(Text(f"warning: {printable(call['warning'])}", "bold red"), soft_wrap=True)
     written = json.dumps(call["arguments"] if arguments is None else arguments, indent=2, ensure_ascii=False)
     err.print(Text(_shortened(written)), soft_wrap=True)
-    asked = f"role {call['role']}" if call.get("role") else "whoever sees the run"
-    err.print(Text(printable(f"asked: {asked}"), "dim"), soft_wrap=True)
+    asked = f"role {call['role']}" if call.get("role") else "everybody who sees the run"
+    err.print(Text(printable(f"who may decide: {asked}"), "dim"), soft_wrap=True)
     for each in call.get("earlier") or ():
         by = f" by {each['by']}" if each.get("by") else ""
         rule = f" (rule {each['rule']})" if each.get("rule") else ""

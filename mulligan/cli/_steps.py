@@ -35,7 +35,8 @@ def step_view(step: Step, below: Callable[[str], Iterable[RenderableType]] | Non
     for call in step.tool_calls:
         decided = call.decision if call.decision and call.decision.decision in ("approve", "answer") else None
         details = [decision_line(call, decided)] if decided else []
-        lines += call_lines(call, [*details, run_line(call.run)] if call.run else details)
+        is_edited = decided is not None and decided.edited
+        lines += call_lines(call, [*details, run_line(call.run)] if call.run else details, is_edited=is_edited)
         lines += below(call.id) if below else ()
         for inner in call.calls:  # of a script
             lines += [Padding(line, (0, 0, 0, 2), expand=False) for line in call_lines(inner)]
@@ -73,12 +74,16 @@ def compaction_line(compaction: StepCompaction | Compacted) -> Text:
     return Text.assemble((f"∑ {messages} summed up: ", "yellow"), (short(compaction.text), "dim"))
 
 
-def call_lines(call: StepCall | CallView, details: Iterable[Text] = ()) -> list[RenderableType]:
-    """A call as lines: the call, its repairs, `details`, its result or error."""
+def call_lines(
+    call: StepCall | CallView, details: Iterable[Text] = (), *, is_edited: bool = False
+) -> list[RenderableType]:
+    """A call as lines: the call, its repairs, `details`, its result or error. `is_edited`: a person gave its arguments."""
     result = call.result
     state = "running" if result is None else "failed" if result.error else "repaired" if call.repairs else "ok"
     sign, colour = SIGNS[state]
-    head = Text.assemble((f"{sign} ", colour), (short(call.name, 100), "bold"), " ", short(call.raw_arguments, 100))
+    # Arguments that a person has edited are those that ran; others are shown as the model wrote them.
+    arguments = as_text(call.arguments) if is_edited else call.raw_arguments
+    head = Text.assemble((f"{sign} ", colour), (short(call.name, 100), "bold"), " ", short(arguments, 100))
     lines = []
     for repair in call.repairs:
         changed = f"{short(as_text(repair.before), 70)} → {short(as_text(repair.after), 70)}"

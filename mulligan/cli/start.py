@@ -47,6 +47,13 @@ async def start(
         str | None, typer.Option(help="The model, as `provider:name`.", show_default="the agent's")
     ] = None,
     version: Version = None,
+    user: Annotated[
+        str | None, typer.Option(help="For whom it works, within the tenant: `ctx.user` of tools.", show_default=False)
+    ] = None,
+    metadata: Annotated[
+        list[str] | None,
+        typer.Option("--metadata", metavar="NAME=VALUE", help="For tools and traces; no secrets; repeatable."),
+    ] = None,
     tenant: Annotated[
         str | None, typer.Option(help="For whom it runs: workers serve tenants in turn.", show_default=False)
     ] = None,
@@ -75,8 +82,10 @@ async def start(
     """
     run_input = {} if input is None else read_json_object(input, "--input", '{"metadata": {"team": "a"}}')
     options = {"agent": agent, "prompt": prompt, "max_steps": max_steps, "model": model}
-    options |= {"tenant": tenant, "priority": priority, "version": version}
+    options |= {"tenant": tenant, "user": user, "priority": priority, "version": version}
     run_input |= {name: value for name, value in options.items() if value is not None}
+    if metadata:
+        run_input["metadata"] = _named_values(metadata)
     if max_steps is not None:
         run_input.pop("maxSteps", None)
     if file:
@@ -98,6 +107,16 @@ def _check(run_input: dict[str, Any], task_queue: str | None) -> tuple[RunInput,
     if "prompt" not in run_input and not run_input.get("messages"):
         fail(f'no prompt: what should the agent do? `mulligan start {printable(str(run_input["agent"]))} "prompt"`')
     return parse_run_input(json.dumps(run_input).encode()), task_queue or settings().task_queue
+
+
+def _named_values(given: list[str]) -> dict[str, str]:
+    values = {}
+    for each in given:
+        name, sign, value = each.partition("=")
+        if not (name and sign):
+            fail(f"--metadata {printable(each)!r}: give NAME=VALUE, for example --metadata team=shop.")
+        values[name] = value
+    return values
 
 
 def _prompt_parts(prompt: Any) -> list[Any]:

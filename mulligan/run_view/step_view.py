@@ -105,6 +105,11 @@ class CallView:
         return "tool" if self.started is not None else None
 
     @property
+    def was_edited(self) -> bool:
+        """Whether a person has approved it with other arguments."""
+        return any(wait.decided is not None and wait.decided.edited for wait in self.waits)
+
+    @property
     def needed_approval(self) -> bool:
         """Whether people were asked to approve it."""
         return any(wait.asked.kind == "approval" for wait in self.waits)

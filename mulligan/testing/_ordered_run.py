@@ -8,18 +8,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from temporalio.client import WorkflowFailureError, WorkflowUpdateFailedError
+from temporalio.client import WorkflowFailureError, WorkflowQueryFailedError, WorkflowUpdateFailedError
 from temporalio.exceptions import CancelledError
 
 from mulligan.client.converter import data_converter
 from mulligan.testing._activities import PAYLOADS, Activities, cancelled
 from mulligan.testing._engine import Engine
 from mulligan.testing.person import PersonDriver
+from mulligan.wire.updates import PENDING
 from mulligan.worker.sdk_workarounds.activation_messages import ActivityResolution, DoUpdate, WorkflowActivationJob
 
 
@@ -113,7 +115,17 @@ class OrderedRun:
         else:
             raise RuntimeError(
                 "The workflow waits for a signal, an update, a deferred result or a person that this test does not have."
+                f"{await self._pending_calls()}"
             )
+
+    async def _pending_calls(self) -> str:
+        """A sentence on the calls that wait for a person; empty if none does."""
+        said = []
+        for key, run in self.engine.runs.items():
+            with suppress(WorkflowQueryFailedError):  # a workflow without agents
+                for call in [] if run.status else await _Handle(self, key).query(PENDING):
+                    said.append(f"{call['tool']} ({call['call_id']}) for {call['kind']}")
+        return f" These calls wait: {', '.join(said)}. `person=` takes a function that decides them." if said else ""
 
     async def _person_replied(self) -> bool:
         for key, run in list(self.engine.runs.items()):

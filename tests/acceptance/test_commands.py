@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio.client import Client
 
+from mulligan.devserver.dev_server import DevServer
 from tests.acceptance.conftest import Run, command
 from tests.support.command_server import DEVNULL, PIPE, start_command
 from tests.support.content_files import png
@@ -84,6 +86,20 @@ async def test_start_and_send_take_files_and_refuse_those_that_cannot_be_used(
     sent = await mulligan("send", "f-2", "And this?", "--file", str(tmp_path / "none.png"))
     assert sent.code == 2
     assert "none.png cannot be read: No such file or directory." in " ".join(sent.err.split())
+
+
+async def test_start_takes_the_user_and_metadata(mulligan: Run, temporal: DevServer) -> None:
+    """As `user` and `metadata` of the input; metadata without a name and a value is refused."""
+    nobody = ("start", "support", "Hi", "--task-queue", "nobody", "--user", "ada")
+    named = ("--metadata", "team=shop", "--metadata", "note=a=b")
+    assert (await mulligan(*nobody, *named, "--id", "m-1")).code == 0
+    client = await Client.connect(temporal.address, namespace=temporal.namespace)
+    [begun] = [event async for event in client.get_workflow_handle("m-1").fetch_history_events(page_size=1)][:1]
+    run_input = json.loads(begun.workflow_execution_started_event_attributes.input.payloads[0].data)
+    assert (run_input["user"], run_input["metadata"]) == ("ada", {"team": "shop", "note": "a=b"})
+    refused = await mulligan(*nobody, "--metadata", "team")
+    assert refused.code == 2
+    assert "--metadata 'team': give NAME=VALUE, for example --metadata team=shop." in " ".join(refused.err.split())
 
 
 async def test_the_id_of_a_run_that_has_ended_starts_a_new_run_and_says_so(mulligan: Run, worker: Process) -> None:

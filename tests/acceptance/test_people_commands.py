@@ -104,6 +104,7 @@ async def test_a_call_is_edited_and_approved_a_question_answered_and_a_message_s
     assert ["No more." in text for text in texts[4:]] == [True, True]
     seen = await in_process("show", "o-1")
     assert "approved by Ada; edited: {" in seen.out
+    assert 'refund {"order": 7, "euros": 6.0,' in seen.out
     assert "answered by " in seen.out
     late, empty = await in_process("send", "o-1", "Too late."), await in_process("pending", "--json")
     assert (late.code, late.out) == (2, "")

@@ -388,6 +388,20 @@ async def test_features_that_need_a_server_raise_a_sentence(kind: type, says: st
         await run_workflow(kind, agents=[], models=[ScriptedModel("never said")])
 
 
+@tool(needs_approval=True)
+def refund(order: int) -> str:
+    """Give the money back."""
+    return f"refunded {order}"
+
+
+async def test_a_call_that_waits_for_nobody_is_named() -> None:
+    """With what takes a function that decides it."""
+    agent = Agent(name="refunding", model="scripted:refunds", tools=[refund])
+    model = ScriptedModel(Say(calls=[Call("refund", {"order": 7})]), name="refunds")
+    with pytest.raises(RuntimeError, match=r"These calls wait: refund \(call_1_1\) for approval\. `person=` takes"):
+        await run_agent(agent, "Refund order 7.", model=model)
+
+
 def test_importing_the_testing_kit_loads_no_heavy_library() -> None:
     """A project's conftest.py imports it for every test."""
     heavy = "temporalio.worker", "temporalio.client", "opentelemetry", "openai", "worker", "workflows", "activities"

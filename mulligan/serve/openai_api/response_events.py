@@ -14,14 +14,23 @@ from typing import Any
 from mulligan.client.event_position import START, Position
 from mulligan.run_view import changes
 from mulligan.run_view.run_view import RunView
-from mulligan.run_view.step_view import CallView, WrittenCallView
+from mulligan.run_view.step_view import CallView, StepView, WrittenCallView
 from mulligan.serve.openai_api import sequence
 from mulligan.serve.openai_api.item_ids import APPROVAL_PREFIX, CALL_PREFIX, MESSAGE_PREFIX, QUESTION_PREFIX, item_id
 from mulligan.serve.openai_api.request_fields import SERVER_LABEL
 from mulligan.serve.openai_api.url_citations import url_citations
 from mulligan.serve.turn_stream import VOID_CALL, WaitingCall
 from mulligan.values import Citation, Usage
-from mulligan.wire.event_types import Event, RunEnded, SubRunEvent, TextDelta, TextVoid, ToolInputDelta, Waiting
+from mulligan.wire.event_types import (
+    AnswerRejected,
+    Event,
+    RunEnded,
+    SubRunEvent,
+    TextDelta,
+    TextVoid,
+    ToolInputDelta,
+    Waiting,
+)
 
 APPROVAL_REQUEST = "mcp_approval_request"
 _RESULTS = {"message", "mcp_call"}
@@ -173,6 +182,8 @@ class ResponseEvents:
                 yield from self._arguments(change.call, _text_of(change.call.arguments))
             case changes.CallSettled():
                 yield from self._settled(change.call)
+            case changes.Noted(AnswerRejected(), step):
+                self._leave_out_answer_of(step)
             case changes.Ended():
                 yield from self._ended(change.end)
 
@@ -266,6 +277,12 @@ class ResponseEvents:
         self._message = None
         if not is_void:
             self._items.append(item)
+
+    def _leave_out_answer_of(self, step: StepView | None) -> None:
+        """Take a rejected answer out of the output: what clients parse as the answer has one text, the accepted one."""
+        last = self._items[-1] if self._items else {}
+        if step is not None and not step.calls and last.get("phase") == "final_answer":
+            del self._items[-1]
 
     def _text_event(self, kind: str, slot: int, seen: int, **fields: str) -> Json:
         assert self._message is not None

@@ -282,7 +282,7 @@ async def test_a_rule_is_made_and_deleted_where_calls_are_decided(door: Door) ->
         run_id, path = await start(ada, "support-desk")
         await ada.until(path, "waits for approval")
         card = await ada.page(f"/console/decide?run={run_id}")
-        assert "asked: whoever sees the run" in card
+        assert "who may decide: everybody who sees the run" in card
         form: dict[str, Any] = {
             "run": run_id,
             "call_id": "call_5_1",

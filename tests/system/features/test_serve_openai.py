@@ -20,7 +20,7 @@ from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import Lab
 from tests.support.http_server import Door, http_server
-from tests.support.openai_door_agents import LONG, MODEL, SCRIPTS, scripted
+from tests.support.openai_door_agents import LONG, MODEL, SCRIPTS, Label, scripted
 from tests.support.openai_stream import Break
 from tests.support.openai_turn import Turn
 
@@ -68,6 +68,13 @@ async def streamed(client: Any, response_id: str, after: int | None = None) -> l
     options: dict[str, Any] = {} if after is None else {"starting_after": after}
     stream = await client.responses.retrieve(response_id, stream=True, **options)
     return [event.model_dump(warnings=False) async for event in stream]
+
+
+async def test_a_rejected_answer_is_not_in_the_output(served: Served) -> None:
+    """So the client's own typed reading works: it parses each text of the output."""
+    parsed = await served.client.responses.parse(model="labeller", input="Label it at last.", text_format=Label)
+    assert (parsed.status, parsed.output_parsed) == ("completed", Label(name="blue"))
+    assert "It is blue." not in parsed.output_text
 
 
 async def test_a_response_has_openais_events_and_each_number_resumes_right_after_its_event(served: Served) -> None:
