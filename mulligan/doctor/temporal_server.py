@@ -18,7 +18,7 @@ from temporalio.api.workflowservice.v1 import (
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from mulligan.client.pollers import last_polls, recent_pollers
+from mulligan.client.pollers import RECENT_POLL, last_polls, recent_pollers
 from mulligan.client.registered_attributes import read_registered_attributes
 from mulligan.client.served_agents import ServedAgents, without_tag
 from mulligan.doctor.finding import Finding
@@ -120,7 +120,8 @@ async def check_task_queue(client: Client, queue: str, agents: Sequence[str]) ->
         Finding(
             name,
             "ok",
-            f"{len(identities)} {'worker polls' if len(identities) == 1 else 'workers poll'} it: {names}{more}",
+            f"{len(identities)} {'worker has' if len(identities) == 1 else 'workers have'} polled it in the last "
+            f"{RECENT_POLL.total_seconds():.0f} s: {names}{more}",
         )
     ]
     tag = ServedAgents(queue, frozenset(agents)).tag
