@@ -24,11 +24,13 @@ from mulligan.observe.trace_ids import (
     parent_of_step,
     trace_id_of_run,
 )
-from mulligan.run_input import ForkedFrom, ResumedFrom
+from mulligan.run_input import ForkedFrom, ResumedFrom, RunInput
 from mulligan.schema.cut_text import cut_text
 from mulligan.schema.well_formed import well_formed
 from mulligan.values import Decision, ToolCall, Usage
+from mulligan.wire.agent_facts import OpenRun
 from mulligan.wire.agent_version import AgentVersion
+from mulligan.wire.run_end import TurnEnd
 
 AttributeValue: TypeAlias = str | bool | int | float | Sequence[str]
 Attributes: TypeAlias = dict[str, AttributeValue]
@@ -95,6 +97,29 @@ class AgentRun:
     forked_from: ForkedFrom | None = None
     version: AgentVersion | None = None
 
+    @classmethod
+    def opened_by(
+        cls,
+        request: OpenRun,
+        run_input: RunInput | None,
+        *,
+        workflow_id: str,
+        run_id: str,
+        version: AgentVersion | None,
+    ) -> AgentRun:
+        """The run, or turn, that `open_run` opens. `run_input`: None if it is not known."""
+        of_input = ("metadata", "resumed_from", "forked_from") if run_input else ()
+        return cls(
+            **{name: getattr(run_input, name) for name in of_input},
+            **{name: getattr(request, name) for name in _OF_REQUEST},
+            workflow_id=workflow_id,
+            run_id=run_id,
+            version=version,
+        )
+
+
+_OF_REQUEST = ("agent", "first_run_id", "conversation", "turn", "parent", "call_id")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatAttempt:
@@ -139,19 +164,6 @@ class ToolCallAttempt:
     untrusted: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSummary:
-    """How a run, or a turn, ended. `cost` is in USD."""
-
-    turn: int
-    workflow_type: str
-    status: str | None = None
-    steps: int | None = None
-    recovered_failures: int | None = None
-    usage: Usage | None = None
-    cost: float | None = None
-
-
 def invoke_agent(run: AgentRun) -> SpanDefinition:
     """`invoke_agent AGENT`: the root of a run. It joins the caller's trace, if there is one."""
     caller = get_current_span(context_of_caller(run.parent)).get_span_context()
@@ -191,20 +203,17 @@ def agent_steps(trace: str, step: int) -> SpanDefinition:
 _TOTALS = ("input_tokens", "output_tokens", "cached_input_tokens", "reasoning_tokens")
 
 
-def agent_finish(trace: str, run: RunSummary) -> SpanDefinition:
+def agent_finish(trace: str, end: TurnEnd, workflow_type: str) -> SpanDefinition:
     """`agent.finish`: how a run ended."""
-    known = {
-        semconv.STATUS: run.status,
-        semconv.STEPS: run.steps,
-        semconv.RECOVERED_FAILURES: run.recovered_failures,
-        semconv.COST: run.cost,
-    }
     attributes: Attributes = {
-        semconv.WORKFLOW_TYPE: run.workflow_type,
-        **{name: value for name, value in known.items() if value is not None},
-        **({f"{semconv.RUN_USAGE}{name}": getattr(run.usage, name) for name in _TOTALS} if run.usage else {}),
+        semconv.WORKFLOW_TYPE: workflow_type,
+        semconv.STATUS: end.status,
+        semconv.STEPS: end.steps,
+        semconv.RECOVERED_FAILURES: end.recovered_failures,
+        **({semconv.COST: end.cost} if end.cost is not None else {}),
+        **{f"{semconv.RUN_USAGE}{name}": getattr(end.usage, name) for name in _TOTALS},
     }
-    return _child(semconv.AGENT_FINISH, trace, ("finish", run.turn), attributes)
+    return _child(semconv.AGENT_FINISH, trace, ("finish", end.turn), attributes)
 
 
 def agent_evaluation(workflow_id: str, first_run_id: str, trace_id: str, function: str) -> SpanDefinition:

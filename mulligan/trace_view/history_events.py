@@ -19,8 +19,8 @@ from temporalio.exceptions import ApplicationError
 from mulligan.features import parts
 from mulligan.wire.agent_facts import OPEN_RUN, OpenedRun, OpenRun
 from mulligan.wire.model_call import CALL_MODEL, ModelAnswer, ModelCall
-from mulligan.wire.run_context import AGENT_WORKFLOW, CALL_MEMO
-from mulligan.wire.run_end import FINISH_RUN
+from mulligan.wire.run_context import CALL_MEMO
+from mulligan.wire.run_end import FINISH_RUN, RecordedEnd
 from mulligan.wire.tool_call import CALL_TOOL, RECORD_FAILED_CALL, CallTool, RecordedFailure, ToolOutcome
 from mulligan.wire.updates import RECORD_DECISION, RecordedDecision
 
@@ -30,7 +30,7 @@ _INPUTS_AND_RESULTS: Mapping[str, tuple[type[BaseModel] | None, type[BaseModel] 
     CALL_TOOL: (CallTool, ToolOutcome),
     RECORD_FAILED_CALL: (None, RecordedFailure),
     RECORD_DECISION: (None, RecordedDecision),
-    FINISH_RUN: (None, None),
+    FINISH_RUN: (None, RecordedEnd),
     **{
         name: types
         for part in parts("wire")
@@ -95,8 +95,6 @@ class Execution:
     children: list[tuple[str, str]] = field(default_factory=list)
     closed: float | None = None
     status: str = "running"
-    result: Any = None
-    failure: BaseException | None = None
 
 
 class Reader:
@@ -131,7 +129,7 @@ class Reader:
             if begun.initiated_event_id in self._sub_agents:
                 self._execution.children.append((begun.workflow_execution.workflow_id, begun.workflow_execution.run_id))
         elif kind in _CLOSES:
-            await self._closed(event, at)
+            self._execution.closed, self._execution.status = at, _CLOSES[kind]
         return None
 
     async def failure(self, failure: Failure) -> BaseException:
@@ -183,14 +181,6 @@ class Reader:
             activity.status, activity.outcome = "completed", await self._decoded(marker.details["result"], shape[1])
         self._execution.activities.append(activity)
         return activity
-
-    async def _closed(self, event: HistoryEvent, at: float) -> None:
-        execution = self._execution
-        execution.closed, execution.status = at, _CLOSES[event.event_type]
-        if execution.status == "failed":
-            execution.failure = await self.failure(event.workflow_execution_failed_event_attributes.failure)
-        elif execution.status == "completed" and execution.workflow_type == AGENT_WORKFLOW:
-            execution.result = await self._decoded(event.workflow_execution_completed_event_attributes.result, None)
 
     async def _decoded(self, payloads: Payloads, shape: type[BaseModel] | None) -> Any:
         """The first payload; None if it is not a `shape`, as for a user's own activity of the same name."""

@@ -145,16 +145,13 @@ class Guarded(Feature):
             tool_name=name,
             call_id=call.call.id,
         )
-        failed = FailedCall(
-            where=agent.context,
-            call=call.call.model_copy(update={"arguments": ""}),
+        failed = FailedCall.like(
+            agent.call_request(call),
             kind="denied",
             message="",
             attempts=0,
-            step=agent.turn.result.steps,
             started=workflow.time(),
             failure=error.to_json(),
-            repaired_by=call.repaired_by,
             on_invalid_tool_input=agent.turn.input.on_invalid_tool_input,
         )
         return await agent.activity(RECORD_FAILED_CALL, failed, ToolOutcome, summary=f"{name}: denied")

@@ -129,16 +129,14 @@ class Handoffs(Feature):
         self, call: StepCall, failure: dict[str, Any], kind: str, attempts: int, started: float
     ) -> ToolOutcome:
         """The result of a call that hands nothing over, by the policy of the agent that has the conversation."""
-        failed = FailedCall(
-            where=self.agent.context,
+        failed = FailedCall.like(
+            self.agent.call_request(call),
             call=call.call.model_copy(update={"arguments": call.record.written(call.call)}),
             kind=kind,
             message="",
             attempts=attempts,
-            step=self.agent.turn.result.steps,
             started=started,
             failure=failure,
-            repaired_by=call.repaired_by,
         )
         summary = f"{call.call.name}: {kind}"
         return await self.agent.activity(RECORD_FAILED_CALL, failed, ToolOutcome, summary=summary)

@@ -222,17 +222,14 @@ class Once(Feature):
     async def _exclude(self, call: StepCall, since: float, message: str, detail: str) -> ToolOutcome:
         """Record that a call is not run, and apply the policy for mistakes of the model."""
         agent = self.agent
-        failed = FailedCall(
-            where=agent.context,
+        failed = FailedCall.like(
+            agent.call_request(call),
             call=call.call.model_copy(update={"arguments": call.record.written(call.call)}),
             kind="duplicate_call",
             message=message,
             detail=detail,
             attempts=0,
-            step=agent.turn.result.steps,
             started=since,
-            repaired_by=call.repaired_by,
-            decision=call.decision,
             on_invalid_tool_input=agent.turn.input.on_invalid_tool_input,
         )
         summary = f"{call.call.name}: not run again"
