@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mulligan.trace_view.execution_spans import AddSpans, ExecutionSpans
 from mulligan.trace_view.history_events import Activity
+from mulligan.trace_view.history_spans import AddSpans, ExecutionSpans
 from mulligan.values import AssistantMessage, ToolCall, Usage
 from mulligan.wire.code_mode import RunScript, ScriptFacts, ScriptPart
 from mulligan.wire.model_call import ModelAnswer

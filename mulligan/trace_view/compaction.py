@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from mulligan.observe.spans import SpanFailure
-from mulligan.trace_view.execution_spans import AddSpans, ExecutionSpans
 from mulligan.trace_view.history_events import Activity
+from mulligan.trace_view.history_spans import AddSpans, ExecutionSpans
 from mulligan.wire.compaction import CompactConversation, Compacted
 
 

@@ -6,7 +6,7 @@ import copy
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from pydantic import BaseModel
 from temporalio.api.common.v1 import Payloads
@@ -24,7 +24,9 @@ from mulligan.wire.run_end import FINISH_RUN, RecordedEnd
 from mulligan.wire.tool_call import CALL_TOOL, RECORD_FAILED_CALL, CallTool, RecordedFailure, ToolOutcome
 from mulligan.wire.updates import RECORD_DECISION, RecordedDecision
 
-_INPUTS_AND_RESULTS: Mapping[str, tuple[type[BaseModel] | None, type[BaseModel] | None]] = {
+Types: TypeAlias = Mapping[str, tuple[type[BaseModel] | None, type[BaseModel] | None]]
+"""The input and the result of each activity type. None: history does not contain it, or it is not needed."""
+OF_TRACE: Types = {
     OPEN_RUN: (OpenRun, OpenedRun),
     CALL_MODEL: (ModelCall, ModelAnswer),
     CALL_TOOL: (CallTool, ToolOutcome),
@@ -38,7 +40,6 @@ _INPUTS_AND_RESULTS: Mapping[str, tuple[type[BaseModel] | None, type[BaseModel] 
         if types is not None
     },
 }
-"""The input and the result of each activity type. None: history does not contain it, or it is not needed."""
 _ENDS = {
     EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED: "completed",
     EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED: "failed",
@@ -57,7 +58,7 @@ _LOCAL_ACTIVITY = "core_local_activity"
 """The marker with which Temporal's Core SDK records a local activity: its times and its result, but not its input."""
 
 
-class Unreadable(Exception):
+class Unreadable(ValueError):
     """A payload of the history cannot be decoded here, most often because it is encrypted."""
 
 
@@ -86,11 +87,15 @@ class Activity:
 
 @dataclass
 class Execution:
-    """One workflow run. `closed`: when it ended, None while it is open. `children`: its sub-agents' workflow and run ids."""
+    """One workflow run. `closed`: when it ended, None while it is open. `children`: its sub-agents' workflow and run ids.
+
+    `continued_from`: the id of the run before it; "": it is the first.
+    """
 
     workflow_id: str
     run_id: str
     workflow_type: str = ""
+    continued_from: str = ""
     activities: list[Activity] = field(default_factory=list)
     children: list[tuple[str, str]] = field(default_factory=list)
     closed: float | None = None
@@ -98,10 +103,13 @@ class Execution:
 
 
 class Reader:
-    """Reads the events of one workflow run, in their order. Raises Unreadable for a payload that cannot be decoded."""
+    """Reads the events of one workflow run, in their order. Raises Unreadable for a payload that cannot be decoded.
 
-    def __init__(self, converter: DataConverter, execution: Execution) -> None:
-        self._converter = converter
+    `types`: the activities that are read; those of a trace if it is left out.
+    """
+
+    def __init__(self, converter: DataConverter, execution: Execution, types: Types = OF_TRACE) -> None:
+        self._converter, self._types = converter, types
         self._execution = execution
         self._open: dict[int, Activity] = {}
         self._sub_agents: set[int] = set()
@@ -110,7 +118,9 @@ class Reader:
         """Read an event; returns the activity that it schedules or ends, if that is one of ours."""
         kind, at = event.event_type, seconds(event.event_time)
         if kind == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
-            self._execution.workflow_type = event.workflow_execution_started_event_attributes.workflow_type.name
+            begin = event.workflow_execution_started_event_attributes
+            self._execution.workflow_type = begin.workflow_type.name
+            self._execution.continued_from = begin.continued_execution_run_id
         elif kind == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
             return await self._scheduled(event, at)
         elif kind == EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED:
@@ -141,7 +151,7 @@ class Reader:
 
     async def _scheduled(self, event: HistoryEvent, at: float) -> Activity | None:
         scheduled = event.activity_task_scheduled_event_attributes
-        shape = _INPUTS_AND_RESULTS.get(scheduled.activity_type.name)
+        shape = self._types.get(scheduled.activity_type.name)
         if shape is None:
             return None
         request = await self._decoded(scheduled.input, shape[0])
@@ -158,7 +168,7 @@ class Reader:
             return None
         activity.ended, activity.status, activity.event_id = at, _ENDS[event.event_type], event.event_id
         if activity.status == "completed":
-            activity.outcome = await self._decoded(ended.result, _INPUTS_AND_RESULTS[activity.type][1])
+            activity.outcome = await self._decoded(ended.result, self._types[activity.type][1])
         elif activity.status != "cancelled":
             activity.failure = await self.failure(ended.failure)
         return activity
@@ -168,7 +178,7 @@ class Reader:
         if marker.marker_name != _LOCAL_ACTIVITY or "data" not in marker.details:
             return None
         data = json.loads(marker.details["data"].payloads[0].data)
-        shape = _INPUTS_AND_RESULTS.get(data["activity_type"])
+        shape = self._types.get(data["activity_type"])
         if shape is None or data.get("backoff"):  # another attempt follows, and has its own marker
             return None
         ended = _when(data.get("complete_time")) or at
