@@ -160,8 +160,7 @@ class Deferred(Feature):
     ) -> ToolOutcome:
         request = self._request(call, wait, end)
         request.body = body
-        settled = await self.agent.activity(SETTLE_DEFERRED, request, ToolOutcome, summary=f"{call.call.name}: {end}")
-        return ToolOutcome(text=settled.text, error=settled.error, failure=settled.failure, attempts=settled.attempts)
+        return await self.agent.activity(SETTLE_DEFERRED, request, ToolOutcome, summary=f"{call.call.name}: {end}")
 
     def _request(self, call: StepCall, wait: DeferredWait, end: DeferredEnd) -> SettleDeferred:
         request, now = call.request, workflow.time()

@@ -238,14 +238,9 @@ class SubAgents(Feature):
         )
         summary = f"{request.call.name}: {call.run.status}"
         recorded = await self.agent.activity(RECORD_SUB_RUN, record, SubRunOutcome, summary=summary)
-        text = call.text if recorded.is_text_unchanged else recorded.text
-        return ToolOutcome(
-            text=text,
-            error=recorded.error,
-            failure=recorded.failure,
-            attempts=recorded.attempts,
-            untrusted=recorded.untrusted,
-        )
+        if recorded.is_text_unchanged:
+            recorded.text = call.text
+        return recorded
 
 
 def _is_sub_agent(call: StepCall) -> bool:
