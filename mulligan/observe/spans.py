@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from opentelemetry.trace import Link, SpanContext, SpanKind, get_current_span
 
 from mulligan.content import Media
+from mulligan.model_name import ModelName
 from mulligan.observe import semconv
 from mulligan.observe.trace_ids import (
     STEPS_IN_A_GROUP,
@@ -121,6 +122,13 @@ class AgentRun:
 _OF_REQUEST = ("agent", "first_run_id", "conversation", "turn", "parent", "call_id")
 
 
+class CallsModel(Protocol):
+    """The input of an activity that calls a model, `provider:NAME`, in a step."""
+
+    model: str
+    step: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatAttempt:
     """One attempt of a model call.
@@ -142,6 +150,11 @@ class ChatAttempt:
     repaired_call: str = ""
     compacted_messages: int = 0
     fallback: int = 0
+
+    @classmethod
+    def of(cls, request: CallsModel, attempt: int, **fields: Any) -> ChatAttempt:
+        """An attempt of the model call of an activity. `fields`: those that not every activity's input has."""
+        return cls(model=ModelName.parse(request.model).name, step=request.step, attempt=attempt, **fields)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from mulligan.observe.spans import SpanFailure
+from mulligan.observe import spans
+from mulligan.observe.spans import ChatAttempt, SpanFailure
 from mulligan.trace_view.history_events import Activity
 from mulligan.trace_view.history_spans import AddSpans, ExecutionSpans
 from mulligan.wire.background import EndResponse, ReadResponse, ResponseState
@@ -21,10 +22,10 @@ def _add_response(execution: ExecutionSpans, activity: Activity) -> None:
             end, waits = execution.execution.closed, "its background response"
     if error is not None:
         failure = SpanFailure(kind=error.kind, text=error.message)
-    definition = execution.chat(request, attempt=request.attempt, fallback=request.fallback)
+    attempt = ChatAttempt.of(request, request.attempt, fallback=request.fallback)
     # A response that was lost at the provider is created again: each attempt has a span.
     key = (request.where.trace, "chat", request.step, request.fallback, request.attempt)
-    execution.put(key, definition, request.started, end, failure, "" if end else waits)
+    execution.put(key, spans.chat(request.where.trace, attempt), request.started, end, failure, "" if end else waits)
     if isinstance(request, ReadResponse) and isinstance(state, ResponseState) and state.answer and activity.ended:
         execution.add_calls(request, state.answer, activity.ended)
 

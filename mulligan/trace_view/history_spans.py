@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from mulligan.content import media_of
 from mulligan.features import parts
-from mulligan.model_name import ModelName
 from mulligan.observe import spans
 from mulligan.observe.spans import AgentRun, ChatAttempt, SpanDefinition, SpanFailure, ToolCallAttempt
 from mulligan.observe.trace_ids import begins_group
@@ -22,7 +21,6 @@ from mulligan.trace_view.trace_span import TraceSpan
 from mulligan.values import ToolCall
 from mulligan.wire.agent_facts import AgentFacts, OpenedRun, OpenRun
 from mulligan.wire.model_call import ModelAnswer, ModelCall, PreparedCall, RejectedAnswer
-from mulligan.wire.run_context import RunContext
 from mulligan.wire.run_end import RecordedEnd
 from mulligan.wire.tool_call import CALL_TOOL, CallTool, RecordedCall, RecordedFailure, ToolOutcome
 from mulligan.wire.updates import RecordedDecision
@@ -41,14 +39,6 @@ def spans_of(executions: Sequence[Execution]) -> list[TraceSpan]:
 def _of_features() -> AddSpans:
     """Not when this is imported: the features' parts import it."""
     return {kind: add for part in parts("trace_view") for kind, add in part.ADD_SPANS.items()}
-
-
-class _CallsModel(Protocol):
-    """The input of an activity that calls a model."""
-
-    where: RunContext
-    model: str
-    step: int
 
 
 class ExecutionSpans:
@@ -139,17 +129,12 @@ class ExecutionSpans:
 
     def _add_model_call(self, activity: Activity, request: ModelCall, answer: Any) -> None:
         trace, step, at = request.where.trace, request.step, activity.scheduled
-        chat = self.chat(request, attempt=activity.attempt, fallback=request.fallback)
+        chat = spans.chat(trace, ChatAttempt.of(request, activity.attempt, fallback=request.fallback))
         if begins_group(step) and not getattr(request, "failed", 0):
             self.put(("group", trace, step), spans.agent_steps(trace, step), at, at)
         self.put_activity((trace, "chat", step, request.fallback), activity, chat, self.failure(activity))
         if isinstance(answer, ModelAnswer) and activity.ended is not None:
             self.add_calls(request, answer, activity.ended)
-
-    def chat(self, request: _CallsModel, **fields: Any) -> SpanDefinition:
-        """The span of an attempt of a model call. `fields`: those of `ChatAttempt` that not every request has."""
-        model = ModelName.parse(request.model).name
-        return spans.chat(request.where.trace, ChatAttempt(model=model, step=request.step, **fields))
 
     def add_calls(self, request: ModelCall, answer: ModelAnswer, at: float) -> None:
         """Add the calls of an answer, but for those that ran as activities whose input is in history."""
