@@ -43,19 +43,9 @@ class ModelAttempt:
 
     def chat(self, attempt: int) -> ChatAttempt:
         """Attempt number `attempt` of the running activity, for its span."""
-        request = self.request
-        return self.chat_of(self.services, request.model, request.step, self.failed + attempt, request.fallback)
-
-    @staticmethod
-    def chat_of(services: Services, model: str, step: int, attempt: int, fallback: int) -> ChatAttempt:
-        """An attempt of a step's call of a model (`provider:NAME`), for its span."""
-        return ChatAttempt(
-            provider=services.providers.of(model).name,
-            model=ModelName.parse(model).name,
-            step=step,
-            attempt=attempt,
-            fallback=fallback,
-        )
+        request, number = self.request, self.failed + attempt
+        provider = self.services.providers.of(request.model).name
+        return ChatAttempt.of(request, number, provider=provider, fallback=request.fallback)
 
     async def open_spans(self) -> None:
         """Open the parent span of the step's spans, and write the spans of earlier attempts that were lost."""

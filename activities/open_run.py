@@ -70,20 +70,8 @@ class OpenRunActivity:
         )
         definition, facts.version = facts.definition, version
         facts.definition = await services.definitions.pinned(definition, agent.name, run_input.tenant)
-        run = AgentRun(
-            agent=agent.name,
-            workflow_id=info.workflow_id or "",
-            run_id=info.workflow_run_id or "",
-            first_run_id=request.first_run_id,
-            conversation=request.conversation,
-            turn=request.turn,
-            parent=request.parent,
-            metadata=run_input.metadata,
-            call_id=request.call_id,
-            resumed_from=run_input.resumed_from,
-            forked_from=run_input.forked_from,
-            version=version,
-        )
+        ids = {"workflow_id": info.workflow_id or "", "run_id": info.workflow_run_id or ""}
+        run = AgentRun.opened_by(request, run_input, **ids, version=version)
         trace = services.telemetry.open_run(
             run,
             at=info.scheduled_time.timestamp(),

@@ -12,7 +12,6 @@ from mulligan.activities.answers.failure_policy import apply_policy, policy_for
 from mulligan.activities.services import Services
 from mulligan.activities.tool_running.render_result import cut
 from mulligan.errors import ToolExecutionError
-from mulligan.observe.spans import ToolCallAttempt
 from mulligan.tool import MAX_RESULT_CHARS
 from mulligan.values import Decision, ToolCall
 from mulligan.wire.updates import RECORD_DECISION, RecordDecision, RecordedDecision
@@ -46,15 +45,13 @@ class RecordDecisionActivity:
         telemetry.record_decision(
             request.where, request.call, step=request.step, decision=request.decision, question=request.question
         )
-        recorded = RecordedDecision(
-            trace=request.where.trace,
-            call_id=request.call.id,
-            name=request.call.name,
-            step=request.step,
+        attempts = 0 if request.question is None else 1
+        recorded = request.recorded(
+            RecordedDecision,
             started=request.started,
-            decision=request.decision,
             question=request.question,
-            attempts=0 if request.question is None else 1,
+            attempts=attempts,
+            is_unread=request.decision.decision == "stopped",
         )
         if request.run:
             return recorded
@@ -67,16 +64,10 @@ class RecordDecisionActivity:
         services = self.services
         agent = await services.agents.find(request.where)
         tool = services.tools.find(agent, request.call.name) if agent else None
-        attempt = ToolCallAttempt(
-            call=request.call,
-            step=request.step,
-            attempt=1,
-            repaired_by=request.repaired_by,
-            mcp_server=tool.mcp_server if tool else None,
-            decision=request.decision,
+        server = tool.mcp_server if tool else None
+        span = services.telemetry.call_span(
+            request, arguments=request.arguments, start=request.started, mcp_server=server
         )
-        telemetry = services.telemetry
-        span = telemetry.tool_call(request.where, attempt, arguments=request.arguments, start=request.started)
         if request.answer is not None:
             text = cut(request.answer, tool.max_result_chars if tool else MAX_RESULT_CHARS)
             span.succeed(text)

@@ -6,7 +6,8 @@ again where it is served.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 
 from temporalio import activity
 
@@ -14,8 +15,7 @@ from mulligan.activities.agent_not_served import served_agent
 from mulligan.activities.answers.failure_policy import apply_policy, policy_for
 from mulligan.activities.services import Services
 from mulligan.errors import InvalidToolInputError, ToolCallError, ToolTimeoutError, from_json
-from mulligan.observe.spans import ToolCallAttempt
-from mulligan.wire.run_end import FINISH_RUN, FinishRun
+from mulligan.wire.run_end import FINISH_RUN, FinishRun, RecordedEnd
 from mulligan.wire.tool_call import RECORD_FAILED_CALL, FailedCall, RecordedFailure
 
 
@@ -32,45 +32,33 @@ class RecordRunActivities:
         Raises:
             ApplicationError: this worker does not serve the agent.
         """
-        services = self.services
+        services, start = self.services, failed.started
         agent = await served_agent(services, failed.where)
         tool = services.tools.find(agent, failed.call.name)
-        error = _error(failed)
-        attempt = ToolCallAttempt(
-            call=failed.call,
-            step=failed.step,
-            attempt=failed.attempts or 1,
-            repaired_by=failed.repaired_by,
-            decision=failed.decision,
-            mcp_server=tool.mcp_server if tool else None,
-        )
+        error, server = _error(failed), tool.mcp_server if tool else None
+        new_span = partial(services.telemetry.call_span, failed, start=start, mcp_server=server)
         unwritten = range(failed.attempts if failed.written is None else failed.written + 1, failed.attempts)
         for number in unwritten:  # the last attempt was lost as well, before it could write them
-            earlier = replace(attempt, attempt=number, decision=None)
-            services.telemetry.tool_call(failed.where, earlier, start=failed.started).lose()
-        span = services.telemetry.tool_call(failed.where, attempt, start=failed.started)
+            new_span(attempt=number, decision=None).lose()
+        span = new_span(attempt=failed.attempts or 1)
         policy = policy_for(error, agent=agent, tool=tool, on_invalid_tool_input=failed.on_invalid_tool_input)
         failure = await apply_policy(error, policy, services.runtime)
         failure.end_span(span)
         services.cache_result(failed.where, failed.call, failure.text, failure.error)
-        return RecordedFailure(
+        return failed.recorded(
+            RecordedFailure,
+            started=start,
+            attempts=failed.attempts,
             text=failure.text,
             error=failure.error,
             failure=failure.failure,
-            attempts=failed.attempts,
-            trace=failed.where.trace,
-            call_id=failed.call.id,
-            name=failed.call.name,
-            step=failed.step,
-            started=failed.started,
-            repaired_by=failed.repaired_by,
-            decision=failed.decision,
         )
 
     @activity.defn(name=FINISH_RUN)
-    async def finish_run(self, finished: FinishRun) -> None:
+    async def finish_run(self, finished: FinishRun) -> RecordedEnd:
         """Write the closing span of a run."""
         self.services.telemetry.finish_run(finished, activity.info().workflow_type or "")
+        return RecordedEnd(trace=finished.where.trace, **dict(finished))
 
 
 def _error(failed: FailedCall) -> ToolCallError:

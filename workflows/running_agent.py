@@ -20,6 +20,7 @@ from mulligan.wire.model_call import CALL_MODEL, ConversationRequest, ModelAnswe
 from mulligan.wire.run_context import InheritedLabels, RunContext
 from mulligan.wire.run_priority import run_priority
 from mulligan.wire.run_status import RunStatus, open_status
+from mulligan.wire.tool_call import RECORD_FAILED_CALL, CallTool, FailedCall, ToolOutcome
 from mulligan.workflows import limits
 from mulligan.workflows.agent_route import AgentRoute
 from mulligan.workflows.conversation.continue_as_new import (
@@ -380,6 +381,27 @@ class RunningAgent:
     def running(self, call: StepCall) -> AbstractContextManager[RunningCall]:
         """Show a call as running for the time of a block."""
         return self.waits.entered(RunningCall(key=call.call.id, call=call.call, record=call.record))
+
+    def call_request(self, call: StepCall) -> CallTool:
+        """The input of the activity that runs a call, from which the inputs of others for the call are made."""
+        return CallTool(
+            where=self.context,
+            call=call.call.model_copy(update={"arguments": ""}),
+            arguments=call.record.arguments,
+            repaired_by=call.repaired_by,
+            step=self.turn.result.steps,
+            metadata=self.turn.input.metadata,
+            decision=call.decision,
+            digest=call.digest,
+            pinned=self.facts.features.get(call.facts.feature, {}) if call.facts and call.facts.feature else {},
+            in_script=call.of is not None,
+            after_untrusted=call.after_untrusted,
+        )
+
+    async def record_failed(self, call: StepCall, summary: str, /, **fields: Any) -> ToolOutcome:
+        """The result of a call that is not run, by the policy for its failure. `fields`: those of its `FailedCall`."""
+        failed = FailedCall.like(self.call_request(call), **{"message": "", "attempts": 0} | fields)
+        return await self.activity(RECORD_FAILED_CALL, failed, ToolOutcome, summary=f"{call.call.name}: {summary}")
 
     @contextmanager
     def _waiting_for_worker(self) -> Iterator[None]:

@@ -67,6 +67,11 @@ class StepCall:
         return self.record.digest or digest_of_call(self.call)
 
     @property
+    def as_written(self) -> ToolCall:
+        """The call with the text of its arguments that the model wrote."""
+        return self.call.model_copy(update={"arguments": self.record.written(self.call)})
+
+    @property
     def repaired_by(self) -> list[str]:
         """The names of what has repaired its arguments."""
         return [repair.by for repair in self.prepared.repairs]

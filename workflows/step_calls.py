@@ -11,7 +11,7 @@ from temporalio.exceptions import FailureError
 from mulligan.errors import ToolCallError, from_json
 from mulligan.values import ToolCall, ToolMessage
 from mulligan.wire.model_call import PreparedCall
-from mulligan.wire.tool_call import CallTool, ToolOutcome, tool_message
+from mulligan.wire.tool_call import ToolOutcome, tool_message
 from mulligan.workflows import limits
 from mulligan.workflows.people.decided_call import decide_on_call, refuse_if_stopped
 from mulligan.workflows.running_agent import OpenStep, RunningAgent
@@ -184,7 +184,7 @@ class StepCalls:
                 return refused
             agent.conversation.event_log.tool_call_started(call.index)
             self._step.started.append(call.call.id)
-        call.request = self._request(call)
+        call.request = agent.call_request(call)
         outcome: ToolOutcome = await self._run_call(call)
         return outcome
 
@@ -203,22 +203,6 @@ class StepCalls:
             if (refused := await feature.before_run(call)) is not None:
                 return refused
         return None
-
-    def _request(self, call: StepCall) -> CallTool:
-        agent = self._agent
-        return CallTool(
-            where=agent.context,
-            call=call.call.model_copy(update={"arguments": ""}),
-            arguments=call.record.arguments,
-            repaired_by=call.repaired_by,
-            step=agent.turn.result.steps,
-            metadata=agent.turn.input.metadata,
-            decision=call.decision,
-            digest=call.digest,
-            pinned=agent.facts.features.get(call.facts.feature, {}) if call.facts and call.facts.feature else {},
-            in_script=call.of is not None,
-            after_untrusted=call.after_untrusted,
-        )
 
     async def _call_tool(self, call: StepCall) -> ToolOutcome:
         with self._agent.running(call):

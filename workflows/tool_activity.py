@@ -41,7 +41,9 @@ async def call_tool(agent: RunningAgent, call: StepCall, most_bytes: int | None)
         lost = _lost_call(request, facts, error, started)
         outcome = await agent.activity(RECORD_FAILED_CALL, lost, ToolOutcome, summary=f"{name}: {lost.kind}")
     if outcome.failure_without_policy is not None:
-        failed = _call_without_policy(request, outcome, started)
+        # The worker of the tool does not know the agent: the agent's worker applies its policy.
+        failure, attempts = outcome.failure_without_policy, outcome.attempts
+        failed = FailedCall.like(request, kind="", message="", attempts=attempts, started=started, failure=failure)
         outcome = await agent.activity(RECORD_FAILED_CALL, failed, ToolOutcome, summary=f"{name}: failed")
     return outcome
 
@@ -81,17 +83,13 @@ def _lost_call(request: CallTool, facts: ToolFacts, error: ActivityError, starte
             kind, reason = "tool_lost", "was lost: its worker died, stopped answering, or shut down"
         times = f", on each of {attempts} attempts" if attempts > 1 else ""
         problem = f"{reason}{times}. It may or may not have done its work."
-    return FailedCall(
-        where=request.where,
-        call=request.call,
+    return FailedCall.like(
+        request,
         kind=kind,
         message=f"The tool {request.call.name} {problem}",
         attempts=attempts,
         written=_attempts_with_spans(error.cause) if attempts > 1 and not facts.local else None,
-        step=request.step,
         started=started,
-        repaired_by=request.repaired_by,
-        decision=request.decision,
     )
 
 
@@ -105,19 +103,3 @@ def _attempts_with_spans(cause: BaseException | None) -> int | None:
         return None
     marks = [each.get(ATTEMPT_ENDED) for each in details if isinstance(each, dict)]
     return max((mark for mark in marks if isinstance(mark, int)), default=otherwise)
-
-
-def _call_without_policy(request: CallTool, outcome: ToolOutcome, started: float) -> FailedCall:
-    """A call that failed on a worker that does not know the agent, so that the agent's worker applies its policy."""
-    return FailedCall(
-        where=request.where,
-        call=request.call,
-        kind="",
-        message="",
-        attempts=outcome.attempts,
-        step=request.step,
-        started=started,
-        failure=outcome.failure_without_policy,
-        repaired_by=request.repaired_by,
-        decision=request.decision,
-    )

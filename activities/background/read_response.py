@@ -28,6 +28,7 @@ from mulligan.activities.run_data.find_conversation import conversation_of
 from mulligan.activities.services import Services
 from mulligan.client.callback_tokens import RESPONSE, call_of
 from mulligan.errors import ModelRequestError
+from mulligan.observe.spans import ChatAttempt
 from mulligan.schema.error_text import error_text, type_name
 from mulligan.values import ErrorInfo, Usage
 from mulligan.wire.background import (
@@ -229,9 +230,9 @@ class BackgroundResponseActivities:
         await served_agent(services, request.where)
         provider = self._provider(request.model)
         if request.error is not None and activity.info().attempt == 1:
-            model, where = request.model, request.where
-            chat = ModelAttempt.chat_of(services, model, request.step, request.attempt, request.fallback)
-            services.telemetry.failed_chat(where, chat, _EndedResponse(request.error), start=request.started)
+            name = services.providers.of(request.model).name
+            chat = ChatAttempt.of(request, request.attempt, provider=name, fallback=request.fallback)
+            services.telemetry.failed_chat(request.where, chat, _EndedResponse(request.error), start=request.started)
         try:
             if request.cancel:
                 await self._count(request, await _cancelled(provider, request.id))

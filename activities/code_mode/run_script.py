@@ -28,7 +28,6 @@ from mulligan.activities.tool_running.render_result import cut
 from mulligan.activities.tool_running.result_value import result_value
 from mulligan.agent import Agent
 from mulligan.errors import InvalidToolInputError, ToolCallError, ToolExecutionError, ToolTimeoutError
-from mulligan.observe.spans import ToolCallAttempt
 from mulligan.observe.tool_call_span import ToolCallSpan
 from mulligan.schema.cut_text import cut_text
 from mulligan.schema.python_stubs import FunctionSchema, identifier, parameters_of, stubs_of
@@ -279,17 +278,10 @@ class RunScriptActivity:
         )
 
     def _span(self, request: RunScript, facts: ScriptFacts, code: str) -> ToolCallSpan:
-        attempt = ToolCallAttempt(
-            call=facts.call,
-            step=facts.step,
-            attempt=1,
-            repaired_by=facts.repaired_by,
-            untrusted=request.untrusted,
+        arguments = {"code": code} if code else None
+        return self.services.telemetry.call_span(
+            facts, arguments=arguments, start=facts.started, untrusted=request.untrusted
         )
-        span: ToolCallSpan = self.services.telemetry.tool_call(
-            facts.where, attempt, arguments={"code": code} if code else None, start=facts.started
-        )
-        return span
 
 
 def _key(request: RunScript) -> tuple[str, ...]:

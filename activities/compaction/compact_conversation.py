@@ -117,13 +117,8 @@ class CompactConversationActivity:
             raise services.retry_budget.error_to_raise(request, error, heartbeat, sent) from error
 
     def _attempt(self, request: CompactConversation, attempt: int) -> ChatAttempt:
-        return ChatAttempt(
-            provider=self.services.providers.of(request.model).name,
-            model=ModelName.parse(request.model).name,
-            step=request.step,
-            attempt=attempt,
-            compacted_messages=request.cut,
-        )
+        provider = self.services.providers.of(request.model).name
+        return ChatAttempt.of(request, attempt, provider=provider, compacted_messages=request.cut)
 
 
 def _summary_settings(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,12 +19,10 @@ from mulligan.activities.tool_running.thread_bounds import TookTooLong
 from mulligan.activities.tool_running.tool_context import tool_context
 from mulligan.client.callback_tokens import call_of
 from mulligan.errors import ToolCallError, ToolExecutionError, ToolTimeoutError
-from mulligan.observe.spans import ToolCallAttempt
-from mulligan.observe.tool_call_span import ToolCallSpan
 from mulligan.schema.error_text import type_name
 from mulligan.tool import MAX_RESULT_CHARS, Tool
-from mulligan.wire.deferred import CANCEL_DEFERRED, SETTLE_DEFERRED, SettledCall, SettleDeferred
-from mulligan.wire.tool_call import ToolOutcome
+from mulligan.wire.deferred import CANCEL_DEFERRED, SETTLE_DEFERRED, SettleDeferred
+from mulligan.wire.tool_call import RecordedCall, ToolOutcome
 
 _log = logging.getLogger(__name__)
 VALIDATE_LIMIT, CANCEL_LIMIT = 5.0, 20.0
@@ -39,7 +37,7 @@ class SettleDeferredActivities:
     services: Services
 
     @activity.defn(name=SETTLE_DEFERRED)
-    async def settle_deferred(self, request: SettleDeferred) -> SettledCall:
+    async def settle_deferred(self, request: SettleDeferred) -> RecordedCall:
         """Write the span of the call, from the start of its body until now, and return its result.
 
         Raises:
@@ -49,12 +47,14 @@ class SettleDeferredActivities:
         agent = await served_agent(services, request.where)
         tool = services.tools.find(agent, request.call.name, mcp=request.mcp)
         most_chars = tool.max_result_chars if tool else MAX_RESULT_CHARS
-        span = self._span(request)
+        is_over = request.end in ("stopped", "cancelled")
+        span = services.telemetry.call_span(
+            request, arguments=request.arguments, start=request.started, attempt=request.attempts
+        )
         try:
             whole = await self._text(request, tool)
             text = cut(whole, most_chars, request.max_bytes)
         except ToolCallError as error:
-            is_over = request.end in ("stopped", "cancelled")
             # A run that a person stops must end as stopped, so no policy may fail it.
             policy = True if is_over else policy_for(error, agent=agent, tool=tool)
             failure = await apply_policy(error, policy, services.runtime)
@@ -72,18 +72,8 @@ class SettleDeferredActivities:
             outcome = ToolOutcome(text=text, is_cut=len(text) != len(whole))
         outcome = _beside_failure(request.body, outcome)
         services.cache_result(request.where, request.call, outcome.text, outcome.error)
-        return SettledCall(
-            **outcome.model_dump(exclude={"attempts"}),
-            attempts=request.attempts,
-            trace=request.where.trace,
-            call_id=request.call.id,
-            name=request.call.name,
-            step=request.step,
-            started=request.started,
-            end=request.end,
-            repaired_by=request.repaired_by,
-            decision=request.decision,
-        )
+        outcome.attempts = request.attempts
+        return request.recorded(RecordedCall, started=request.started, is_unread=is_over).with_outcome(outcome)
 
     @activity.defn(name=CANCEL_DEFERRED)
     async def cancel_deferred(self, request: SettleDeferred) -> None:
@@ -119,17 +109,6 @@ class SettleDeferredActivities:
             )
             context = replace(context, callback_token=await services.callback_tokens.seal(call))
             await services.runtime.ask(tool.on_cancel, (_value(request.text), context), limit=CANCEL_LIMIT)
-
-    def _span(self, request: SettleDeferred) -> ToolCallSpan:
-        attempt = ToolCallAttempt(
-            call=request.call,
-            step=request.step,
-            attempt=request.attempts,
-            repaired_by=request.repaired_by,
-            decision=request.decision,
-        )
-        telemetry = self.services.telemetry
-        return telemetry.tool_call(request.where, attempt, arguments=request.arguments, start=request.started)
 
     async def _text(self, request: SettleDeferred, tool: Tool | None) -> str:
         """The result as the model reads it.

@@ -16,7 +16,6 @@ from mulligan.activities.run_data.query_workflow import query_this_workflow
 from mulligan.activities.services import Services
 from mulligan.agent import Agent
 from mulligan.errors import InvalidRunInputError, ToolExecutionError
-from mulligan.observe.spans import ToolCallAttempt
 from mulligan.wire.agent_facts import AgentFacts
 from mulligan.wire.agent_version import AgentVersion
 from mulligan.wire.conversation_ref import REQUEST_QUERY
@@ -61,15 +60,10 @@ class HandOverActivity:
                 call_id=call.id,
             )
             return HandoffOutcome(attempts=number, failure_without_policy=failed.to_json())
-        attempt = ToolCallAttempt(
-            call=call,
-            step=request.step,
-            attempt=number,
-            repaired_by=request.repaired_by,
-            handed_to=request.agent,
-        )
         text = f"The conversation was handed over: you are the agent `{request.agent}` now. Go on in its place."
-        services.telemetry.tool_call(request.where, attempt, arguments=request.arguments, start=began).succeed(text)
+        services.telemetry.call_span(
+            request, arguments=request.arguments, start=began, attempt=number, handed_to=request.agent
+        ).succeed(text)
         services.cache_result(request.where, call, text, None)
         return HandoffOutcome(text=text, attempts=number, facts=facts)
 

@@ -13,8 +13,6 @@ from mulligan.activities.heartbeat import heartbeating
 from mulligan.activities.recorded_tools.call_records import CallRecords
 from mulligan.activities.services import Services
 from mulligan.errors import InvalidRunInputError
-from mulligan.observe.spans import ToolCallAttempt
-from mulligan.observe.tool_call_span import ToolCallSpan
 from mulligan.values import ErrorInfo
 from mulligan.wire.recorded_outcome import RecordedOutcome
 from mulligan.wire.recorded_tools import FIND_RECORD, FindRecord, FoundRecord
@@ -40,15 +38,7 @@ class FindRecordActivity:
         started = time.time()
         async with heartbeating():
             record = await self._record(request)
-        found = FoundRecord(
-            attempts=0,
-            trace=request.where.trace,
-            call_id=request.call.id,
-            name=request.call.name,
-            step=request.step,
-            started=started,
-            repaired_by=request.repaired_by,
-        )
+        found = request.recorded(FoundRecord, attempts=0, started=started)
         if record is not None:
             found = found.model_copy(update={"found": True, **dict(record)})
         elif request.unrecorded == "live":
@@ -59,7 +49,8 @@ class FindRecordActivity:
                 "such call."
             )
             found.text, found.error = message, ErrorInfo(kind="tool_error", message=message)
-        self._end_span(request, found, record)
+            found.is_unread = request.unrecorded == "diverge"
+        self._end_span(request, found)
         self.services.cache_result(request.where, request.call, found.text, found.error, found.content)
         return found
 
@@ -82,23 +73,12 @@ class FindRecordActivity:
                 "no longer on this server: it was deleted, or its retention is over."
             ) from None
 
-    def _end_span(self, request: FindRecord, found: FoundRecord, record: RecordedOutcome | None) -> None:
-        attempt = ToolCallAttempt(
-            call=request.call,
-            step=request.step,
-            attempt=1,
-            repaired_by=request.repaired_by,
-            decision=found.decision,
-            recorded=record is not None,
-            untrusted=found.untrusted,
-        )
-        span: ToolCallSpan = self.services.telemetry.tool_call(
-            request.where, attempt, arguments=request.arguments, start=found.started
-        )
-        error = found.error
+    def _end_span(self, request: FindRecord, found: FoundRecord) -> None:
+        error, fields = found.error, {"decision": found.decision, "untrusted": found.untrusted, **found.span_fields}
+        span = self.services.telemetry.call_span(request, arguments=request.arguments, start=found.started, **fields)
         if error is None:
             span.succeed(found.text)
-        elif record is None and request.unrecorded == "diverge":
+        elif found.is_unread:
             span.fail_attempt(error.kind, error.message, "Unrecorded")
         else:
             span.fail(error.kind, text=found.text, safe_text=error.message, exception="Recorded", recovered=True)

@@ -16,8 +16,6 @@ from mulligan.activities.services import Services
 from mulligan.activities.tool_running.render_result import cut
 from mulligan.agent import AgentTool
 from mulligan.errors import RemoteSource, ToolCallError, ToolExecutionError, ToolTimeoutError, from_json, truncated
-from mulligan.observe.spans import ToolCallAttempt
-from mulligan.observe.tool_call_span import ToolCallSpan
 from mulligan.sub_agent_output import RefusedOutputError
 from mulligan.tool import MAX_RESULT_CHARS, Tool
 from mulligan.values import ErrorInfo
@@ -58,18 +56,16 @@ class RecordSubRunActivity:
         agent = await (find(ended.where) if ended.cancelled else served_agent(self.services, ended.where))
         tool = agent.tool(ended.call.name) if agent else None
         written, ended = ended.text, _as_caller_gets_it(ended, tool)
-        outcome = SubRunOutcome(
+        outcome = ended.recorded(
+            SubRunOutcome,
             attempts=1 if ended.run.run_id else 0,
-            trace=ended.where.trace,
-            call_id=ended.call.id,
-            name=ended.call.name,
-            step=ended.step,
             started=ended.started,
-            repaired_by=ended.repaired_by,
             sub_run=ended.run.id if ended.run.run_id else "",
             untrusted=ended.untrusted,
         )
-        span = self._span(ended, outcome)
+        span = self.services.telemetry.call_span(
+            ended, arguments=ended.arguments, start=ended.started, untrusted=ended.untrusted, **outcome.span_fields
+        )
         if ended.run.status in ("too_deep", "too_many"):
             self.services.telemetry.metrics.count_refused_sub_run(ended.where.agent, ended.run.status)
         if ended.cancelled:
@@ -90,18 +86,6 @@ class RecordSubRunActivity:
             outcome.text, outcome.error, outcome.failure = text, failure.error, failure.failure
         self.services.cache_result(ended.where, ended.call, text, outcome.error)
         return outcome
-
-    def _span(self, ended: RecordSubRun, outcome: SubRunOutcome) -> ToolCallSpan:
-        attempt = ToolCallAttempt(
-            call=ended.call,
-            step=ended.step,
-            attempt=outcome.attempts,
-            repaired_by=ended.repaired_by,
-            decision=ended.decision,
-            sub_run=outcome.sub_run,
-            untrusted=ended.untrusted,
-        )
-        return self.services.telemetry.tool_call(ended.where, attempt, arguments=ended.arguments, start=ended.started)
 
 
 def _as_caller_gets_it(ended: RecordSubRun, tool: Tool | None) -> RecordSubRun:

@@ -12,7 +12,6 @@ from temporalio import activity
 from mulligan.activities.agent_not_served import served_agent
 from mulligan.activities.services import Services
 from mulligan.activities.tool_search.tool_index import ToolIndex
-from mulligan.observe.spans import ToolCallAttempt
 from mulligan.tool import FIND_TOOLS
 from mulligan.wire.agent_facts import Definition, ToolDefinition
 from mulligan.wire.tool_call import ToolOutcome
@@ -42,14 +41,7 @@ class FindToolsActivity:
         services = self.services
         await served_agent(services, request.where)
         info, call = activity.info(), request.call
-        attempt = ToolCallAttempt(
-            call=call,
-            step=request.step,
-            attempt=info.attempt,
-            repaired_by=request.repaired_by,
-            decision=request.decision,
-        )
-        span = services.telemetry.tool_call(request.where, attempt, arguments=request.arguments)
+        span = services.telemetry.call_span(request, arguments=request.arguments, attempt=info.attempt)
         definition = await services.definitions.find(request.definition, request.where)
         query = request.arguments.get("query") if isinstance(request.arguments, dict) else None
         text = await asyncio.to_thread(self._find, definition, request, str(query or ""))

@@ -12,8 +12,7 @@ from temporalio.client import Client, WorkflowUpdateFailedError, WorkflowUpdateR
 from temporalio.exceptions import FailureError
 from temporalio.service import RPCError, RPCStatusCode
 
-from mulligan.client.start_run import read_start
-from mulligan.client.unless_missing import unless_missing
+from mulligan.client.start_run import run_before
 from mulligan.errors import UpdateRefusedError, error_of
 
 UPDATE_TIMEOUT = 20.0
@@ -135,10 +134,9 @@ async def _send(client: Client, run_id: str, update: str, argument: Any, update_
 
 async def _answer_before(client: Client, run_id: str, update_id: str) -> Any:
     """The answer of an earlier workflow run of the chain: the run may have continued as new since, and then ended."""
-    handle = client.get_workflow_handle(run_id)
+    before = None
     for _ in range(MOST_RUNS_BACK):
-        started = await unless_missing(read_start(handle))
-        if started is None or not (before := started.continued_execution_run_id):
+        if not (before := await run_before(client, run_id, before)):
             break
         handle = client.get_workflow_handle(run_id, run_id=before)
         try:

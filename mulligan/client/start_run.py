@@ -18,6 +18,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from mulligan.client.external_storage import CARRY_BYTES
 from mulligan.client.registered_attributes import RegisteredAttributes
 from mulligan.client.store_content import store_content
+from mulligan.client.unless_missing import unless_missing
 from mulligan.errors import InvalidRunInputError
 from mulligan.run_input import RunInput, parse_run_input
 from mulligan.wire.compressed_input import LONGEST_MESSAGE, PACKED_BYTES, compress_input, decompress_input
@@ -171,6 +172,12 @@ async def read_start(first: Handle) -> WorkflowExecutionStartedEventAttributes:
     """How a workflow run was started."""
     event = await anext(first.fetch_history_events(page_size=1))
     return event.workflow_execution_started_event_attributes
+
+
+async def run_before(client: Client, workflow_id: str, run_id: str | None) -> str:
+    """The id of the workflow run that continued as this one; "" if none did, or the server has deleted this one."""
+    started = await unless_missing(read_start(client.get_workflow_handle(workflow_id, run_id=run_id)))
+    return started.continued_execution_run_id if started else ""
 
 
 async def read_input(client: Client, workflow_id: str, run_id: str | None = None) -> RunInput | None:

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import JsonValue, ValidationError
-from temporalio.api.common.v1 import Payloads
-from temporalio.api.enums.v1 import EventType
+from pydantic import JsonValue
 from temporalio.client import Client
 
-from mulligan.client.unless_missing import unless_missing
 from mulligan.features import parts
+from mulligan.trace_view.history import runs_back
+from mulligan.trace_view.history_events import Types
 from mulligan.wire.model_call import CALL_MODEL, ModelCall
 
 _ACTIVITIES = {CALL_MODEL, *(name for part in parts("wire") for name in getattr(part, "ACTIVITIES", ()))}
+_MODEL_CALLS: Types = dict.fromkeys(_ACTIVITIES, (ModelCall, None))
 """Activities whose input may be a model call: the feature that carries a call out has an activity of its own for it."""
 
 
@@ -39,48 +39,14 @@ async def find_sent_call(client: Client, workflow_id: str, run_id: str, trace: s
 
     Raises:
         RPCError: Temporal does not answer.
-        RuntimeError, ValueError: the history cannot be decoded.
+        Unreadable: the history cannot be decoded.
     """
-    while run_id:
-        read = await unless_missing(_read(client, workflow_id, run_id, trace, step))
-        if read is None:
-            return None
-        sent, run_id = read
-        if sent is not None:
-            return sent
+    async for execution in runs_back(client, workflow_id, run_id, _MODEL_CALLS):
+        for activity in reversed(execution.activities):
+            call = activity.request
+            if isinstance(call, ModelCall) and (call.step, call.where.trace) == (step, trace):
+                return SentCall(call, _settings(activity.outcome))
     return None
-
-
-async def _read(client: Client, workflow_id: str, run_id: str, trace: str, step: int) -> tuple[SentCall | None, str]:
-    """The last call in one workflow run, and the id of the run before it, "" if it is the first."""
-    sent, scheduled, before = None, dict[int, SentCall](), ""
-    async for event in client.get_workflow_handle(workflow_id, run_id=run_id).fetch_history_events():
-        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
-            before = event.workflow_execution_started_event_attributes.continued_execution_run_id
-        elif event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
-            attributes = event.activity_task_scheduled_event_attributes
-            if attributes.activity_type.name in _ACTIVITIES:
-                call = _call(await _decoded(client, attributes.input))
-                if call is not None and (call.step, call.where.trace) == (step, trace):
-                    sent = scheduled[event.event_id] = SentCall(call)
-        elif event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
-            completed = event.activity_task_completed_event_attributes
-            if completed.scheduled_event_id in scheduled:
-                outcome = await _decoded(client, completed.result)
-                scheduled[completed.scheduled_event_id].settings = _settings(outcome)
-    return sent, before
-
-
-async def _decoded(client: Client, payloads: Payloads) -> Any:
-    values = await client.data_converter.decode(payloads.payloads[:1])
-    return values[0] if values else None
-
-
-def _call(value: Any) -> ModelCall | None:
-    try:
-        return ModelCall.model_validate(value)
-    except ValidationError:
-        return None
 
 
 def _settings(outcome: Any) -> dict[str, JsonValue] | None:

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from opentelemetry.trace import Link, SpanContext, SpanKind, get_current_span
 
 from mulligan.content import Media
+from mulligan.model_name import ModelName
 from mulligan.observe import semconv
 from mulligan.observe.trace_ids import (
     STEPS_IN_A_GROUP,
@@ -24,11 +25,13 @@ from mulligan.observe.trace_ids import (
     parent_of_step,
     trace_id_of_run,
 )
-from mulligan.run_input import ForkedFrom, ResumedFrom
+from mulligan.run_input import ForkedFrom, ResumedFrom, RunInput
 from mulligan.schema.cut_text import cut_text
 from mulligan.schema.well_formed import well_formed
 from mulligan.values import Decision, ToolCall, Usage
+from mulligan.wire.agent_facts import OpenRun
 from mulligan.wire.agent_version import AgentVersion
+from mulligan.wire.run_end import TurnEnd
 
 AttributeValue: TypeAlias = str | bool | int | float | Sequence[str]
 Attributes: TypeAlias = dict[str, AttributeValue]
@@ -95,6 +98,36 @@ class AgentRun:
     forked_from: ForkedFrom | None = None
     version: AgentVersion | None = None
 
+    @classmethod
+    def opened_by(
+        cls,
+        request: OpenRun,
+        run_input: RunInput | None,
+        *,
+        workflow_id: str,
+        run_id: str,
+        version: AgentVersion | None,
+    ) -> AgentRun:
+        """The run, or turn, that `open_run` opens. `run_input`: None if it is not known."""
+        of_input = ("metadata", "resumed_from", "forked_from") if run_input else ()
+        return cls(
+            **{name: getattr(run_input, name) for name in of_input},
+            **{name: getattr(request, name) for name in _OF_REQUEST},
+            workflow_id=workflow_id,
+            run_id=run_id,
+            version=version,
+        )
+
+
+_OF_REQUEST = ("agent", "first_run_id", "conversation", "turn", "parent", "call_id")
+
+
+class CallsModel(Protocol):
+    """The input of an activity that calls a model, `provider:NAME`, in a step."""
+
+    model: str
+    step: int
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatAttempt:
@@ -118,6 +151,11 @@ class ChatAttempt:
     compacted_messages: int = 0
     fallback: int = 0
 
+    @classmethod
+    def of(cls, request: CallsModel, attempt: int, **fields: Any) -> ChatAttempt:
+        """An attempt of the model call of an activity. `fields`: those that not every activity's input has."""
+        return cls(model=ModelName.parse(request.model).name, step=request.step, attempt=attempt, **fields)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCallAttempt:
@@ -137,19 +175,6 @@ class ToolCallAttempt:
     handed_to: str = ""
     recorded: bool = False
     untrusted: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSummary:
-    """How a run, or a turn, ended. `cost` is in USD."""
-
-    turn: int
-    workflow_type: str
-    status: str | None = None
-    steps: int | None = None
-    recovered_failures: int | None = None
-    usage: Usage | None = None
-    cost: float | None = None
 
 
 def invoke_agent(run: AgentRun) -> SpanDefinition:
@@ -191,20 +216,17 @@ def agent_steps(trace: str, step: int) -> SpanDefinition:
 _TOTALS = ("input_tokens", "output_tokens", "cached_input_tokens", "reasoning_tokens")
 
 
-def agent_finish(trace: str, run: RunSummary) -> SpanDefinition:
+def agent_finish(trace: str, end: TurnEnd, workflow_type: str) -> SpanDefinition:
     """`agent.finish`: how a run ended."""
-    known = {
-        semconv.STATUS: run.status,
-        semconv.STEPS: run.steps,
-        semconv.RECOVERED_FAILURES: run.recovered_failures,
-        semconv.COST: run.cost,
-    }
     attributes: Attributes = {
-        semconv.WORKFLOW_TYPE: run.workflow_type,
-        **{name: value for name, value in known.items() if value is not None},
-        **({f"{semconv.RUN_USAGE}{name}": getattr(run.usage, name) for name in _TOTALS} if run.usage else {}),
+        semconv.WORKFLOW_TYPE: workflow_type,
+        semconv.STATUS: end.status,
+        semconv.STEPS: end.steps,
+        semconv.RECOVERED_FAILURES: end.recovered_failures,
+        **({semconv.COST: end.cost} if end.cost is not None else {}),
+        **{f"{semconv.RUN_USAGE}{name}": getattr(end.usage, name) for name in _TOTALS},
     }
-    return _child(semconv.AGENT_FINISH, trace, ("finish", run.turn), attributes)
+    return _child(semconv.AGENT_FINISH, trace, ("finish", end.turn), attributes)
 
 
 def agent_evaluation(workflow_id: str, first_run_id: str, trace_id: str, function: str) -> SpanDefinition:

@@ -21,13 +21,14 @@ from mulligan.observe.captured_messages import system_instructions, tool_definit
 from mulligan.observe.forwarded_spans import ForwardedSpans
 from mulligan.observe.metrics import UNKNOWN_TOOL, Metrics
 from mulligan.observe.span_export import ParentSpans, otlp_processor
-from mulligan.observe.spans import AgentRun, ChatAttempt, RunSummary, SpanDefinition, SpanFailure, ToolCallAttempt
+from mulligan.observe.spans import AgentRun, ChatAttempt, SpanDefinition, SpanFailure, ToolCallAttempt
 from mulligan.observe.tool_call_span import ToolCallSpan, add_content, mark_failed, nanoseconds
 from mulligan.observe.trace_ids import DerivedIds, begins_group, context_of, use_ids
 from mulligan.schema.error_text import error_text, type_name
 from mulligan.values import Decision, ToolCall, Usage
 from mulligan.wire.run_context import RunContext
 from mulligan.wire.run_end import FinishRun
+from mulligan.wire.tool_call import CallRequest
 
 _SHORT = 1e-3
 """Seconds. Jaeger warns of spans whose duration is zero."""
@@ -112,16 +113,7 @@ class Telemetry:
     def finish_run(self, finished: FinishRun, workflow_type: str) -> None:
         """Write `agent.finish`: how the run ended."""
         self.metrics.record_run(finished.steps, agent=finished.where.agent, status=finished.status, cost=finished.cost)
-        summary = RunSummary(
-            turn=finished.turn,
-            workflow_type=workflow_type,
-            status=finished.status,
-            steps=finished.steps,
-            recovered_failures=finished.recovered_failures,
-            usage=finished.usage,
-            cost=finished.cost,
-        )
-        span = self._start(spans.agent_finish(finished.where.trace, summary))
+        span = self._start(spans.agent_finish(finished.where.trace, finished, workflow_type))
         if finished.error_type:
             mark_failed(span, spans.finish_failure(finished.error_type))
         span.end()
@@ -247,6 +239,21 @@ class Telemetry:
             self.metrics.record_tool_call(seconds, agent=context.agent, tool=tool, error=error, recovered=recovered)
 
         return ToolCallSpan(span, time.time() if start is None else start, captures_content=self.content, count=count)
+
+    def call_span(
+        self, request: CallRequest, *, arguments: Any = None, start: float | None = None, **fields: Any
+    ) -> ToolCallSpan:
+        """Start the span of an attempt of the call that an activity works for: the first one unless `attempt` says another.
+
+        Args:
+            request: The activity's input.
+            arguments: As of `tool_call`.
+            start: As of `tool_call`.
+            fields: Other fields of `ToolCallAttempt`, and those of the input that are to be replaced.
+        """
+        of_request = {name: getattr(request, name) for name in ("call", "step", "repaired_by", "decision")}
+        attempt = ToolCallAttempt(**{"attempt": 1} | of_request | fields)
+        return self.tool_call(request.where, attempt, arguments=arguments, start=start)
 
     def record_request(
         self, context: RunContext, call: ToolCall, *, step: int, kind: str, at: float, question: int = 0

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
-
-from mulligan.model_name import ModelName
 from mulligan.observe import spans
 from mulligan.observe.spans import ChatAttempt, SpanFailure
 from mulligan.trace_view.history_events import Activity
-from mulligan.trace_view.trace_span import TraceSpan
+from mulligan.trace_view.history_spans import AddSpans, ExecutionSpans
 from mulligan.wire.background import EndResponse, ReadResponse, ResponseState
-
-if TYPE_CHECKING:
-    from mulligan.trace_view.history_spans import ExecutionSpans
 
 
 def _add_response(execution: ExecutionSpans, activity: Activity) -> None:
@@ -29,21 +22,12 @@ def _add_response(execution: ExecutionSpans, activity: Activity) -> None:
             end, waits = execution.execution.closed, "its background response"
     if error is not None:
         failure = SpanFailure(kind=error.kind, text=error.message)
-    attempt = ChatAttempt(
-        model=ModelName.parse(request.model).name,
-        step=request.step,
-        attempt=request.attempt,
-        fallback=request.fallback,
-    )
-    definition = spans.chat(request.where.trace, attempt)
+    attempt = ChatAttempt.of(request, request.attempt, fallback=request.fallback)
     # A response that was lost at the provider is created again: each attempt has a span.
-    key = (request.where.trace, "chat", str(request.step), str(request.fallback), str(request.attempt))
-    execution.spans[key] = TraceSpan.from_definition(definition, request.started, end, failure, "" if end else waits)
+    key = (request.where.trace, "chat", request.step, request.fallback, request.attempt)
+    execution.put(key, spans.chat(request.where.trace, attempt), request.started, end, failure, "" if end else waits)
     if isinstance(request, ReadResponse) and isinstance(state, ResponseState) and state.answer and activity.ended:
         execution.add_calls(request, state.answer, activity.ended)
 
 
-ADD_SPANS: Mapping[type, Callable[[ExecutionSpans, Activity], None]] = {
-    ReadResponse: _add_response,
-    EndResponse: _add_response,
-}
+ADD_SPANS: AddSpans = {ReadResponse: _add_response, EndResponse: _add_response}

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
-
 from mulligan.trace_view.history_events import Activity
+from mulligan.trace_view.history_spans import AddSpans, ExecutionSpans
 from mulligan.values import AssistantMessage, ToolCall, Usage
 from mulligan.wire.code_mode import RunScript, ScriptFacts, ScriptPart
 from mulligan.wire.model_call import ModelAnswer
 from mulligan.wire.tool_call import RecordedCall
-
-if TYPE_CHECKING:
-    from mulligan.trace_view.history_spans import ExecutionSpans
 
 
 def _add_script(execution: ExecutionSpans, activity: Activity) -> None:
@@ -29,16 +24,8 @@ def _add_script(execution: ExecutionSpans, activity: Activity) -> None:
     answer = ModelAnswer(message=message, prepared=[each.prepared for each in part.calls], usage=Usage())
     execution.add_calls(facts.as_model_call, answer, activity.ended)
     if part.outcome is not None:
-        recorded = RecordedCall(
-            **dict(part.outcome),
-            trace=facts.where.trace,
-            call_id=facts.call.id,
-            name=facts.call.name,
-            step=facts.step,
-            started=facts.started,
-            repaired_by=facts.repaired_by,
-        )
-        execution.add_recorded_call(recorded, activity.ended, is_over=request.end is not None)
+        record = facts.recorded(RecordedCall, started=facts.started, is_unread=request.end is not None)
+        execution.add_record(record.with_outcome(part.outcome), activity.ended)
 
 
 def _facts(execution: ExecutionSpans, request: RunScript) -> ScriptFacts | None:
@@ -48,4 +35,4 @@ def _facts(execution: ExecutionSpans, request: RunScript) -> ScriptFacts | None:
     return next((each.facts for each in of_script if each.facts is not None), None)
 
 
-ADD_SPANS: Mapping[type, Callable[[ExecutionSpans, Activity], None]] = {RunScript: _add_script}
+ADD_SPANS: AddSpans = {RunScript: _add_script}

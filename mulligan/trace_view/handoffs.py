@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
-
 from mulligan.trace_view.history_events import Activity
+from mulligan.trace_view.history_spans import AddSpans, ExecutionSpans
 from mulligan.wire.handoffs import HandoffOutcome, HandOver
-
-if TYPE_CHECKING:
-    from mulligan.trace_view.history_spans import ExecutionSpans
 
 
 def _add_handoff(execution: ExecutionSpans, activity: Activity) -> None:
@@ -18,7 +13,7 @@ def _add_handoff(execution: ExecutionSpans, activity: Activity) -> None:
     is_handed = isinstance(outcome, HandoffOutcome) and outcome.failure_without_policy is None
     execution.add_tool_call(activity, request, handed_to=request.agent if is_handed else "")
     if isinstance(outcome, HandoffOutcome) and outcome.facts is not None:
-        execution.add_agent(request.where.trace, outcome.facts)
+        execution.agents[request.where.trace] = outcome.facts
 
 
-ADD_SPANS: Mapping[type, Callable[[ExecutionSpans, Activity], None]] = {HandOver: _add_handoff}
+ADD_SPANS: AddSpans = {HandOver: _add_handoff}

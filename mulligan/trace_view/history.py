@@ -5,7 +5,7 @@ It needs the server only, no worker.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +13,9 @@ from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.client import Client, WorkflowHandle
 
-from mulligan.client.start_run import read_start
+from mulligan.client.start_run import run_before
 from mulligan.client.unless_missing import unless_missing
-from mulligan.trace_view.history_events import Execution, Reader, seconds
+from mulligan.trace_view.history_events import OF_TRACE, Execution, Reader, Types, seconds
 from mulligan.wire.agent_facts import OpenedRun
 from mulligan.wire.model_call import ModelCall
 from mulligan.wire.tool_call import CallTool
@@ -58,7 +58,7 @@ async def size_of_chain(client: Client, workflow_id: str) -> ChainSize:
             break
         info = description.raw_description.workflow_execution_info
         runs, events, size = runs + 1, events + info.history_length, size + info.history_size_bytes
-        run_id = await _continued_from(client, workflow_id, run_id)
+        run_id = await run_before(client, workflow_id, run_id)
     return ChainSize(runs, events, size)
 
 
@@ -72,13 +72,10 @@ async def chain(client: Client, workflow_id: str, run_id: str = "") -> list[Exec
     """
     handle = client.get_workflow_handle(workflow_id)
     description = await handle.describe()
-    run_ids = [description.run_id]
-    while before := await _continued_from(client, workflow_id, run_ids[-1]):
-        run_ids.append(before)
-    if run_id and run_id not in run_ids:
+    executions = [each async for each in runs_back(client, workflow_id, description.run_id)]
+    if run_id and run_id not in [each.run_id for each in executions]:
         return [await _read(client, workflow_id, run_id)]
-    read = [await unless_missing(_read(client, workflow_id, each)) for each in reversed(run_ids)]
-    executions = [each for each in read if each is not None]
+    executions.reverse()
     if executions and executions[-1].closed is None:
         await _add_pending(client, executions[-1], description.raw_description.pending_activities)
     return executions
@@ -101,15 +98,30 @@ async def chains_with_sub_agents(client: Client, workflow_id: str, run_id: str =
     return chains
 
 
-async def _continued_from(client: Client, workflow_id: str, run_id: str) -> str:
-    handle = client.get_workflow_handle(workflow_id, run_id=run_id)
-    started = await unless_missing(read_start(handle))
-    return started.continued_execution_run_id if started else ""
+async def runs_back(client: Client, workflow_id: str, run_id: str, types: Types = OF_TRACE) -> AsyncIterator[Execution]:
+    """The workflow runs of a chain from this one back to the first, up to one that the server has deleted.
+
+    Args:
+        client: A client of the run's server.
+        workflow_id: The run.
+        run_id: The workflow run.
+        types: The activities that are read.
+
+    Raises:
+        RPCError: Temporal does not answer.
+        Unreadable: a payload cannot be decoded.
+    """
+    while run_id:
+        execution = await unless_missing(_read(client, workflow_id, run_id, types))
+        if execution is None:
+            return
+        yield execution
+        run_id = execution.continued_from
 
 
-async def _read(client: Client, workflow_id: str, run_id: str) -> Execution:
+async def _read(client: Client, workflow_id: str, run_id: str, types: Types = OF_TRACE) -> Execution:
     execution = Execution(workflow_id, run_id)
-    reader = Reader(client.data_converter, execution)
+    reader = Reader(client.data_converter, execution, types)
     async for event in client.get_workflow_handle(workflow_id, run_id=run_id).fetch_history_events():
         await reader.read(event)
     return execution

@@ -6,7 +6,7 @@ import copy
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from pydantic import BaseModel
 from temporalio.api.common.v1 import Payloads
@@ -19,18 +19,20 @@ from temporalio.exceptions import ApplicationError
 from mulligan.features import parts
 from mulligan.wire.agent_facts import OPEN_RUN, OpenedRun, OpenRun
 from mulligan.wire.model_call import CALL_MODEL, ModelAnswer, ModelCall
-from mulligan.wire.run_context import AGENT_WORKFLOW, CALL_MEMO
-from mulligan.wire.run_end import FINISH_RUN
+from mulligan.wire.run_context import CALL_MEMO
+from mulligan.wire.run_end import FINISH_RUN, RecordedEnd
 from mulligan.wire.tool_call import CALL_TOOL, RECORD_FAILED_CALL, CallTool, RecordedFailure, ToolOutcome
 from mulligan.wire.updates import RECORD_DECISION, RecordedDecision
 
-_INPUTS_AND_RESULTS: Mapping[str, tuple[type[BaseModel] | None, type[BaseModel] | None]] = {
+Types: TypeAlias = Mapping[str, tuple[type[BaseModel] | None, type[BaseModel] | None]]
+"""The input and the result of each activity type. None: history does not contain it, or it is not needed."""
+OF_TRACE: Types = {
     OPEN_RUN: (OpenRun, OpenedRun),
     CALL_MODEL: (ModelCall, ModelAnswer),
     CALL_TOOL: (CallTool, ToolOutcome),
     RECORD_FAILED_CALL: (None, RecordedFailure),
     RECORD_DECISION: (None, RecordedDecision),
-    FINISH_RUN: (None, None),
+    FINISH_RUN: (None, RecordedEnd),
     **{
         name: types
         for part in parts("wire")
@@ -38,7 +40,6 @@ _INPUTS_AND_RESULTS: Mapping[str, tuple[type[BaseModel] | None, type[BaseModel] 
         if types is not None
     },
 }
-"""The input and the result of each activity type. None: history does not contain it, or it is not needed."""
 _ENDS = {
     EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED: "completed",
     EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED: "failed",
@@ -57,7 +58,7 @@ _LOCAL_ACTIVITY = "core_local_activity"
 """The marker with which Temporal's Core SDK records a local activity: its times and its result, but not its input."""
 
 
-class Unreadable(Exception):
+class Unreadable(ValueError):
     """A payload of the history cannot be decoded here, most often because it is encrypted."""
 
 
@@ -86,24 +87,29 @@ class Activity:
 
 @dataclass
 class Execution:
-    """One workflow run. `closed`: when it ended, None while it is open. `children`: its sub-agents' workflow and run ids."""
+    """One workflow run. `closed`: when it ended, None while it is open. `children`: its sub-agents' workflow and run ids.
+
+    `continued_from`: the id of the run before it; "": it is the first.
+    """
 
     workflow_id: str
     run_id: str
     workflow_type: str = ""
+    continued_from: str = ""
     activities: list[Activity] = field(default_factory=list)
     children: list[tuple[str, str]] = field(default_factory=list)
     closed: float | None = None
     status: str = "running"
-    result: Any = None
-    failure: BaseException | None = None
 
 
 class Reader:
-    """Reads the events of one workflow run, in their order. Raises Unreadable for a payload that cannot be decoded."""
+    """Reads the events of one workflow run, in their order. Raises Unreadable for a payload that cannot be decoded.
 
-    def __init__(self, converter: DataConverter, execution: Execution) -> None:
-        self._converter = converter
+    `types`: the activities that are read; those of a trace if it is left out.
+    """
+
+    def __init__(self, converter: DataConverter, execution: Execution, types: Types = OF_TRACE) -> None:
+        self._converter, self._types = converter, types
         self._execution = execution
         self._open: dict[int, Activity] = {}
         self._sub_agents: set[int] = set()
@@ -112,7 +118,9 @@ class Reader:
         """Read an event; returns the activity that it schedules or ends, if that is one of ours."""
         kind, at = event.event_type, seconds(event.event_time)
         if kind == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
-            self._execution.workflow_type = event.workflow_execution_started_event_attributes.workflow_type.name
+            begin = event.workflow_execution_started_event_attributes
+            self._execution.workflow_type = begin.workflow_type.name
+            self._execution.continued_from = begin.continued_execution_run_id
         elif kind == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
             return await self._scheduled(event, at)
         elif kind == EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED:
@@ -131,7 +139,7 @@ class Reader:
             if begun.initiated_event_id in self._sub_agents:
                 self._execution.children.append((begun.workflow_execution.workflow_id, begun.workflow_execution.run_id))
         elif kind in _CLOSES:
-            await self._closed(event, at)
+            self._execution.closed, self._execution.status = at, _CLOSES[kind]
         return None
 
     async def failure(self, failure: Failure) -> BaseException:
@@ -143,7 +151,7 @@ class Reader:
 
     async def _scheduled(self, event: HistoryEvent, at: float) -> Activity | None:
         scheduled = event.activity_task_scheduled_event_attributes
-        shape = _INPUTS_AND_RESULTS.get(scheduled.activity_type.name)
+        shape = self._types.get(scheduled.activity_type.name)
         if shape is None:
             return None
         request = await self._decoded(scheduled.input, shape[0])
@@ -160,7 +168,7 @@ class Reader:
             return None
         activity.ended, activity.status, activity.event_id = at, _ENDS[event.event_type], event.event_id
         if activity.status == "completed":
-            activity.outcome = await self._decoded(ended.result, _INPUTS_AND_RESULTS[activity.type][1])
+            activity.outcome = await self._decoded(ended.result, self._types[activity.type][1])
         elif activity.status != "cancelled":
             activity.failure = await self.failure(ended.failure)
         return activity
@@ -170,7 +178,7 @@ class Reader:
         if marker.marker_name != _LOCAL_ACTIVITY or "data" not in marker.details:
             return None
         data = json.loads(marker.details["data"].payloads[0].data)
-        shape = _INPUTS_AND_RESULTS.get(data["activity_type"])
+        shape = self._types.get(data["activity_type"])
         if shape is None or data.get("backoff"):  # another attempt follows, and has its own marker
             return None
         ended = _when(data.get("complete_time")) or at
@@ -183,14 +191,6 @@ class Reader:
             activity.status, activity.outcome = "completed", await self._decoded(marker.details["result"], shape[1])
         self._execution.activities.append(activity)
         return activity
-
-    async def _closed(self, event: HistoryEvent, at: float) -> None:
-        execution = self._execution
-        execution.closed, execution.status = at, _CLOSES[event.event_type]
-        if execution.status == "failed":
-            execution.failure = await self.failure(event.workflow_execution_failed_event_attributes.failure)
-        elif execution.status == "completed" and execution.workflow_type == AGENT_WORKFLOW:
-            execution.result = await self._decoded(event.workflow_execution_completed_event_attributes.result, None)
 
     async def _decoded(self, payloads: Payloads, shape: type[BaseModel] | None) -> Any:
         """The first payload; None if it is not a `shape`, as for a user's own activity of the same name."""

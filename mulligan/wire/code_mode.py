@@ -12,12 +12,11 @@ from pydantic import BaseModel, SerializerFunctionWrapHandler, model_serializer,
 
 from mulligan.schema.optional_field import optional_field
 from mulligan.schema.well_formed import WellFormedText
-from mulligan.values import ErrorInfo, ToolCall, Usage
+from mulligan.values import ErrorInfo, Usage
 from mulligan.wire.checked_result import CheckedResult, TypesOfActivity, are_tokens
 from mulligan.wire.conversation_ref import ConversationRef
 from mulligan.wire.model_call import GuardContext, ModelCall, PreparedCall, with_text, with_value
-from mulligan.wire.run_context import RunContext
-from mulligan.wire.tool_call import ToolOutcome
+from mulligan.wire.tool_call import CallRequest, ToolOutcome
 
 RUN_SCRIPT = "run_script"
 """Temporal's activity type."""
@@ -39,23 +38,19 @@ class CallResult(BaseModel):
     has_parts: bool = optional_field(False)
 
 
-class ScriptFacts(BaseModel):
+class ScriptFacts(CallRequest):
     """What stays the same for all parts of a script.
 
     `started`: seconds since the epoch. `failures`: how often the model has written just this script before, and it failed.
     `most`: how many calls the result of a part may have.
     """
 
-    where: RunContext
-    call: ToolCall
-    step: int
     digest: str
     started: float
     definition: str
     model: str
     guard: GuardContext | None = optional_field()
     on_invalid_tool_input: str | None = optional_field()
-    repaired_by: list[str] = optional_field([])
     failures: int = optional_field(0)
     max_calls: int = optional_field(200)
     timeout: float = optional_field(30.0)

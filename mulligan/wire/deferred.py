@@ -10,11 +10,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from mulligan.schema.optional_field import optional_field
 from mulligan.schema.well_formed import WellFormedText
-from mulligan.values import Decision, ToolCall
 from mulligan.wire.checked_result import TypesOfActivity
-from mulligan.wire.run_context import RunContext
-from mulligan.wire.tool_call import RecordedCall, ToolOutcome
+from mulligan.wire.tool_call import CallRequest, RecordedCall, ToolOutcome
 
 COMPLETE = "complete"
 """Temporal's name of the update."""
@@ -49,7 +48,7 @@ class Complete(BaseModel):
         return self.error is not None
 
 
-class SettleDeferred(BaseModel):
+class SettleDeferred(CallRequest):
     """Input of `settle_deferred`, which writes the span of a call and returns its result; and of `cancel_deferred`.
 
     `started`: when its body began, in seconds since the epoch; `since`: when it had returned `text`. `timeout`: seconds, of
@@ -57,11 +56,8 @@ class SettleDeferred(BaseModel):
     body failed, of a call that was completed before. `workflow_id`: the run's, as another workflow may have the activity.
     """
 
-    where: RunContext
     workflow_id: str
-    call: ToolCall
     arguments: JsonValue
-    step: int
     started: float
     end: DeferredEnd
     attempts: int = 1
@@ -73,19 +69,11 @@ class SettleDeferred(BaseModel):
     seconds_left: float = 0.0
     reason: str | None = None
     body: ToolOutcome | None = None
-    repaired_by: list[str] = []
-    decision: Decision | None = None
-    metadata: dict[str, str] = {}
+    metadata: dict[str, str] = optional_field({})
     mcp: str | None = None
     max_bytes: int | None = None
     digest: str
     first_key: str | None = None
-
-
-class SettledCall(RecordedCall):
-    """Result of `settle_deferred`."""
-
-    end: DeferredEnd
 
 
 def has_result(argument: Any) -> bool:
@@ -93,4 +81,4 @@ def has_result(argument: Any) -> bool:
     return isinstance(argument, dict) and "result" in argument
 
 
-ACTIVITIES: Mapping[str, TypesOfActivity] = {SETTLE_DEFERRED: (None, SettledCall), CANCEL_DEFERRED: None}
+ACTIVITIES: Mapping[str, TypesOfActivity] = {SETTLE_DEFERRED: (None, RecordedCall), CANCEL_DEFERRED: None}

@@ -6,16 +6,14 @@ All of it is in history: fields may be added if they are optional; none may be r
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, JsonValue
 
 from mulligan.schema.optional_field import optional_field
-from mulligan.values import ToolCall
 from mulligan.wire.checked_result import TypesOfActivity
 from mulligan.wire.recorded_outcome import RecordedOutcome
-from mulligan.wire.run_context import RunContext
-from mulligan.wire.tool_call import RecordedCall
+from mulligan.wire.tool_call import CallRequest, RecordedCall
 
 FIND_RECORD = "find_record"
 """Temporal's activity type."""
@@ -30,7 +28,7 @@ class RecordSource(BaseModel):
     step: int
 
 
-class FindRecord(BaseModel):
+class FindRecord(CallRequest):
     """Input of `find_record`: find the record of a valid call, and write the call's span.
 
     `source`: the run that is read for it; None: `record` is the record, or there is none.
@@ -38,16 +36,12 @@ class FindRecord(BaseModel):
     `unrecorded`: what becomes of the call if there is no record; with `live`, the call is run, and has no span yet.
     """
 
-    where: RunContext
     source: RecordSource | None = optional_field()
     record: RecordedOutcome | None = optional_field()
-    call: ToolCall
     arguments: JsonValue
     digest: str
     number: int
     unrecorded: Literal["diverge", "error", "live"]
-    step: int
-    repaired_by: list[str] = optional_field([])
 
 
 class FoundRecord(RecordedCall):
@@ -56,5 +50,15 @@ class FoundRecord(RecordedCall):
     found: bool = optional_field(False)
     edited: JsonValue = optional_field()
 
+    @property
+    def has_span(self) -> bool:
+        """Whether the call has its result. Otherwise the activity that runs its tool writes the span."""
+        return self.found or self.error is not None
 
-ACTIVITIES: Mapping[str, TypesOfActivity] = {FIND_RECORD: (FindRecord, FoundRecord)}
+    @property
+    def span_fields(self) -> dict[str, Any]:
+        """Whether no tool ran."""
+        return {"recorded": self.found}
+
+
+ACTIVITIES: Mapping[str, TypesOfActivity] = {FIND_RECORD: (None, FoundRecord)}

@@ -12,10 +12,9 @@ FINISH_RUN = "finish_run"
 """Temporal's activity type."""
 
 
-class FinishRun(BaseModel):
-    """Input of `finish_run`: how a turn ended. `cost` is in USD."""
+class TurnEnd(BaseModel):
+    """How a run, or a turn of it, ended. `cost` is in USD."""
 
-    where: RunContext
     turn: int
     status: str
     steps: int
@@ -23,3 +22,15 @@ class FinishRun(BaseModel):
     usage: Usage
     cost: float | None = optional_field()
     error_type: str | None = optional_field()
+
+
+class FinishRun(TurnEnd):
+    """Input of `finish_run`."""
+
+    where: RunContext
+
+
+class RecordedEnd(TurnEnd):
+    """Result of `finish_run`. `trace`: that of the turn, as history has no inputs of local activities."""
+
+    trace: str

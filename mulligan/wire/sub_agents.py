@@ -8,19 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pydantic import BaseModel
-
 from mulligan.schema.optional_field import optional_field
-from mulligan.values import Decision, SubRun, ToolCall
+from mulligan.values import SubRun
 from mulligan.wire.checked_result import TypesOfActivity
-from mulligan.wire.run_context import RunContext
-from mulligan.wire.tool_call import RecordedCall
+from mulligan.wire.tool_call import CallRequest, RecordedCall
 
 RECORD_SUB_RUN = "record_sub_run"
 """Temporal's activity type."""
 
 
-class RecordSubRun(BaseModel):
+class RecordSubRun(CallRequest):
     """Input of `record_sub_run`: write the span of a sub-agent's call that has ended, and the feedback where it failed.
 
     `run` says how it ended; its `status` may also be `not_started`, `too_deep` or `too_many`. `text` is its result, or the
@@ -28,18 +25,13 @@ class RecordSubRun(BaseModel):
     `limit`: its timeout in seconds; 0: none. `cancelled`: the calling run was cancelled, so no model gets the result.
     """
 
-    where: RunContext
-    call: ToolCall
-    step: int
     started: float
-    repaired_by: list[str] = []
     arguments: Any = None
     run: SubRun
     text: str = ""
     reason: str = ""
     failure: dict[str, Any] | None = None
     limit: float = 0
-    decision: Decision | None = None
     cancelled: bool = False
     untrusted: bool = optional_field(False)
     """Whether others may have written the result."""
@@ -57,6 +49,11 @@ class SubRunOutcome(RecordedCall):
 
     sub_run: str = optional_field("")
     is_text_unchanged: bool = optional_field(False)
+
+    @property
+    def span_fields(self) -> dict[str, Any]:
+        """The run's id. A run that was not started is no attempt."""
+        return {"sub_run": self.sub_run, "attempt": self.attempts}
 
 
 ACTIVITIES: Mapping[str, TypesOfActivity] = {RECORD_SUB_RUN: (None, SubRunOutcome)}

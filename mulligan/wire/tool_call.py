@@ -6,7 +6,7 @@ All of it is in history: fields may be added if they are optional; none may be r
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, JsonValue
 
@@ -20,6 +20,7 @@ from mulligan.wire.run_context import RunContext
 
 CALL_TOOL, RECORD_FAILED_CALL = "call_tool", "record_failed_call"
 """Temporal's activity types."""
+Record = TypeVar("Record", bound="RecordedCall")
 
 
 def digest_of_call(call: ToolCall) -> str:
@@ -45,19 +46,39 @@ def tool_message(call: ToolCall, text: str, error: ErrorInfo | None, content: li
     return ToolMessage(role="tool", call_id=call.id, name=call.name, text=text, error=error, content=content)
 
 
-class CallTool(BaseModel):
-    """Input of `call_tool`: run one valid call. Its raw text is in history already, so `call.arguments` is empty here."""
+class CallRequest(BaseModel):
+    """What the inputs of activities that work for a call have in common. `decision`: a person's on the call, if any."""
 
     where: RunContext
     call: ToolCall
-    arguments: JsonValue
-    repaired_by: list[str] = optional_field([])
     step: int
+    repaired_by: list[str] = optional_field([])
+    decision: Decision | None = optional_field()
+
+    @classmethod
+    def like(cls, other: CallRequest, **fields: Any) -> Self:
+        """The input of another activity for the same call: with these fields, and those that both inputs have."""
+        shared = cls.model_fields.keys() & type(other).model_fields.keys()
+        return cls(**{name: getattr(other, name) for name in shared} | fields)
+
+    def recorded(self, kind: type[Record], **fields: Any) -> Record:
+        """A record of the call with these fields, and those that name the call."""
+        of_call = {
+            "name": self.call.name,
+            "step": self.step,
+            "repaired_by": self.repaired_by,
+            "decision": self.decision,
+        }
+        return kind(trace=self.where.trace, call_id=self.call.id, **of_call | fields)
+
+
+class CallTool(CallRequest):
+    """Input of `call_tool`: run one valid call. Its raw text is in history already, so `call.arguments` is empty here."""
+
+    arguments: JsonValue
     metadata: dict[str, str] = optional_field({})
     max_bytes: int | None = optional_field()
     """Limit of the result, where the results of all calls of the step together would be too much for history."""
-    decision: Decision | None = optional_field()
-    """The approval, where a person gave one."""
     mcp: str | None = optional_field()
     digest: str
     """The digest of the call as the model wrote it, for its idempotency key."""
@@ -111,7 +132,7 @@ class ToolOutcome(CheckedResult):
         return None if 0 <= self.attempts <= MOST_INT else "its attempts are no count"
 
 
-class FailedCall(BaseModel):
+class FailedCall(CallRequest):
     """Input of `record_failed_call`: write the span of a call whose worker could not, or that was not run, and apply the
     agent's policy.
 
@@ -119,18 +140,13 @@ class FailedCall(BaseModel):
     many of its first attempts have their spans; None: all but the last.
     """
 
-    where: RunContext
-    call: ToolCall
     kind: str
     message: str
     detail: str = optional_field("")
     attempts: int
     written: int | None = optional_field()
-    step: int
     started: float
     failure: dict[str, Any] | None = optional_field()
-    repaired_by: list[str] = optional_field([])
-    decision: Decision | None = optional_field()
     on_invalid_tool_input: str | None = optional_field()
 
 
@@ -144,6 +160,22 @@ class RecordedCall(ToolOutcome):
     started: float
     repaired_by: list[str] = optional_field([])
     decision: Decision | None = optional_field()
+    is_unread: bool = optional_field(False)
+    """Whether no model reads the result, as the run ends without that."""
+
+    @property
+    def has_span(self) -> bool:
+        """Whether the activity has written a span."""
+        return True
+
+    @property
+    def span_fields(self) -> dict[str, Any]:
+        """What the span of the call says beside what all records have: fields of `ToolCallAttempt`."""
+        return {}
+
+    def with_outcome(self, outcome: ToolOutcome) -> Self:
+        """The record of a call that had this outcome."""
+        return self.model_copy(update={name: getattr(outcome, name) for name in ToolOutcome.model_fields})
 
 
 class RecordedFailure(RecordedCall):

@@ -17,7 +17,7 @@ from mulligan.schema.optional_field import optional_field
 from mulligan.schema.well_formed import WellFormedText
 from mulligan.values import Decision, ToolCall
 from mulligan.wire.run_context import RunContext
-from mulligan.wire.tool_call import ToolOutcome
+from mulligan.wire.tool_call import CallRequest, RecordedCall
 
 SEND_MESSAGE, DECIDE, ANSWER, STOP, PENDING = "send_message", "decide", "answer", "stop", "pending"
 """Temporal's names of the updates (`stop` is a signal too) and of the query."""
@@ -161,35 +161,26 @@ class Pending(BaseModel):
     """What whoever approves the call must know: its tool is gone, so that it would not run."""
 
 
-class RecordDecision(BaseModel):
+class RecordDecision(CallRequest):
     """Input of `record_decision`: write a decision's span. `run`: whether the call runs now; if not, the result is feedback.
 
     `started`: when the call began to wait, in seconds since the epoch. `with_request`: whether the span of the request has
     not been written yet.
     """
 
-    where: RunContext
-    call: ToolCall
     arguments: JsonValue
-    step: int
     decision: Decision
     answer: str | None = None
     run: bool = False
     question: int | None = optional_field()
     """The number of the question, from 1, where the MCP server of a call that had begun asked it."""
-    repaired_by: list[str] = optional_field([])
     started: float
     with_request: bool = optional_field(False)
 
 
-class RecordedDecision(ToolOutcome):
-    """Result of `record_decision`. Its fields name the call, as history has no inputs of local activities."""
+class RecordedDecision(RecordedCall):
+    """Result of `record_decision`."""
 
-    trace: str
-    call_id: str
-    name: str
-    step: int
-    started: float
     decision: Decision
     question: int | None = optional_field()
 

@@ -325,7 +325,7 @@ async def test_the_trace_from_history_has_only_the_last_attempt_of_a_call(lab: L
 
 
 async def test_turns_of_several_agents_are_roots_of_one_trace(lab: Lab) -> None:
-    """In a user's own workflow. History does not say how each turn ended."""
+    """In a user's own workflow. How each turn ended is in it, too."""
     run_id = f"own-{uuid.uuid4().hex[:8]}"
     lab.model.script(run_id, [call("now"), Turn(text="It is here."), call("clik"), Turn(text="So is 8.")])
     lab.model.script(run_id + "-b", [DONE])
@@ -336,8 +336,7 @@ async def test_turns_of_several_agents_are_roots_of_one_trace(lab: Lab) -> None:
     found = await run_trace(lab.client, run_id, NO_JAEGER, is_open=False)
     assert found is not None
     assert found.trace_id == trace_id
-    exported = {span.span_id: (span.name, span.parent_span_id) for span in lab.otlp.spans(trace_id=trace_id)}
-    assert {span.span_id: (span.name, span.parent_id) for span in found.spans} == exported
+    assert of_history(found.spans) == of_worker(lab.otlp.spans(trace_id=trace_id))
 
 
 async def test_the_trace_from_history_contains_all_runs_of_a_chain(lab: Lab) -> None:

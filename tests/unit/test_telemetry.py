@@ -27,7 +27,6 @@ from mulligan.observe.spans import (
     MAX_TEXT_CHARS,
     AgentRun,
     ChatAttempt,
-    RunSummary,
     ToolCallAttempt,
     agent_finish,
     chat,
@@ -36,7 +35,7 @@ from mulligan.observe.telemetry import Telemetry
 from mulligan.observe.trace_ids import derive
 from mulligan.values import ToolCall, Usage
 from mulligan.wire.run_context import RunContext
-from mulligan.wire.run_end import FinishRun
+from mulligan.wire.run_end import FinishRun, TurnEnd
 from tests.support.otlp_receiver import OtlpReceiver
 
 WHERE = RunContext(agent="a", conversation="0", trace=f"00-{1:032x}-{2:016x}-01")
@@ -379,8 +378,8 @@ async def test_each_hundred_steps_after_the_first_have_a_parent(step: int, opens
 def test_an_attribute_whose_value_is_unknown_is_left_out() -> None:
     """As where a span is rebuilt from a history, which does not contain every value."""
     assert "gen_ai.provider.name" not in chat(WHERE.trace, ChatAttempt(model="m", step=1, attempt=1)).attributes
-    summary = RunSummary(turn=1, workflow_type="RefundDesk")
-    assert agent_finish(WHERE.trace, summary).attributes == {"temporal.workflow_type": "RefundDesk"}
+    end = TurnEnd(turn=1, status="failed", steps=1, recovered_failures=0, usage=Usage())
+    assert "mulligan.cost" not in agent_finish(WHERE.trace, end, "RefundDesk").attributes
 
 
 async def test_the_spans_of_a_step_are_children_of_its_hundred() -> None:

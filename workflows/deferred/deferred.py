@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
-from mulligan.wire.deferred import CANCEL_DEFERRED, SETTLE_DEFERRED, DeferredEnd, SettledCall, SettleDeferred
+from mulligan.wire.deferred import CANCEL_DEFERRED, SETTLE_DEFERRED, DeferredEnd, SettleDeferred
 from mulligan.wire.times import iso
 from mulligan.wire.tool_call import ToolOutcome
 from mulligan.wire.ui_summary import ui_summary
@@ -160,21 +160,16 @@ class Deferred(Feature):
     ) -> ToolOutcome:
         request = self._request(call, wait, end)
         request.body = body
-        settled = await self.agent.activity(SETTLE_DEFERRED, request, SettledCall, summary=f"{call.call.name}: {end}")
-        return ToolOutcome(text=settled.text, error=settled.error, failure=settled.failure, attempts=settled.attempts)
+        return await self.agent.activity(SETTLE_DEFERRED, request, ToolOutcome, summary=f"{call.call.name}: {end}")
 
     def _request(self, call: StepCall, wait: DeferredWait, end: DeferredEnd) -> SettleDeferred:
         request, now = call.request, workflow.time()
         assert request is not None
         completion, stop = wait.completion, self.agent.inbox.stop
-        return SettleDeferred(
-            where=request.where,
+        return SettleDeferred.like(
+            request,
             workflow_id=workflow.info().workflow_id,
             call=wait.call,
-            arguments=request.arguments,
-            step=request.step,
-            digest=request.digest,
-            first_key=request.first_key,
             started=wait.started,
             end=end,
             attempts=wait.attempts,
@@ -185,9 +180,5 @@ class Deferred(Feature):
             seconds_waited=now - wait.since,
             seconds_left=max(0.0, (wait.ends_at or now) - now),
             reason=stop.reason if stop else None,
-            repaired_by=request.repaired_by,
-            decision=request.decision,
-            metadata=request.metadata,
-            mcp=request.mcp,
             max_bytes=limits.share_of_results(len(self.agent.calls), local=True),
         )

@@ -14,7 +14,7 @@ from mulligan.run_input import RunInput
 from mulligan.values import ToolMessage
 from mulligan.wire.agent_facts import AgentFacts
 from mulligan.wire.resume_page import ResumeState
-from mulligan.wire.tool_call import RECORD_FAILED_CALL, CallTool, FailedCall, ToolOutcome
+from mulligan.wire.tool_call import CallTool, ToolOutcome
 from mulligan.workflows.feature import Feature
 from mulligan.workflows.step_call import StepCall
 
@@ -145,16 +145,11 @@ class Guarded(Feature):
             tool_name=name,
             call_id=call.call.id,
         )
-        failed = FailedCall(
-            where=agent.context,
-            call=call.call.model_copy(update={"arguments": ""}),
+        return await agent.record_failed(
+            call,
+            "denied",
             kind="denied",
-            message="",
-            attempts=0,
-            step=agent.turn.result.steps,
             started=workflow.time(),
             failure=error.to_json(),
-            repaired_by=call.repaired_by,
             on_invalid_tool_input=agent.turn.input.on_invalid_tool_input,
         )
-        return await agent.activity(RECORD_FAILED_CALL, failed, ToolOutcome, summary=f"{name}: denied")

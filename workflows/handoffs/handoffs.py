@@ -14,7 +14,7 @@ from mulligan.wire.agent_facts import AgentFacts
 from mulligan.wire.checked_result import MOST_INT
 from mulligan.wire.handoffs import HAND_OVER, HandoffOutcome, HandOver
 from mulligan.wire.model_call import ModelAnswer
-from mulligan.wire.tool_call import RECORD_FAILED_CALL, FailedCall, ToolOutcome
+from mulligan.wire.tool_call import ToolOutcome
 from mulligan.workflows import limits
 from mulligan.workflows.agent_route import is_declined
 from mulligan.workflows.feature import Feature
@@ -129,19 +129,8 @@ class Handoffs(Feature):
         self, call: StepCall, failure: dict[str, Any], kind: str, attempts: int, started: float
     ) -> ToolOutcome:
         """The result of a call that hands nothing over, by the policy of the agent that has the conversation."""
-        failed = FailedCall(
-            where=self.agent.context,
-            call=call.call.model_copy(update={"arguments": call.record.written(call.call)}),
-            kind=kind,
-            message="",
-            attempts=attempts,
-            step=self.agent.turn.result.steps,
-            started=started,
-            failure=failure,
-            repaired_by=call.repaired_by,
-        )
-        summary = f"{call.call.name}: {kind}"
-        return await self.agent.activity(RECORD_FAILED_CALL, failed, ToolOutcome, summary=summary)
+        fields = {"kind": kind, "attempts": attempts, "started": started, "failure": failure}
+        return await self.agent.record_failed(call, kind, call=call.as_written, **fields)
 
     async def accept(self, answer: ModelAnswer) -> None:
         """All calls of the step have ended: the next agent has the conversation, unless the answer ends the turn."""

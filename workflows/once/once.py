@@ -13,7 +13,7 @@ from mulligan.once import Once as Scope
 from mulligan.once import OnceCall, call_digest, default_values
 from mulligan.run_input import RunInput
 from mulligan.wire.resume_page import ResumeState
-from mulligan.wire.tool_call import RECORD_FAILED_CALL, FailedCall, ToolOutcome, idempotency_key
+from mulligan.wire.tool_call import ToolOutcome, idempotency_key
 from mulligan.workflows.feature import Feature
 from mulligan.workflows.once.once_calls import OnceCalls
 from mulligan.workflows.step_call import StepCall
@@ -221,19 +221,13 @@ class Once(Feature):
 
     async def _exclude(self, call: StepCall, since: float, message: str, detail: str) -> ToolOutcome:
         """Record that a call is not run, and apply the policy for mistakes of the model."""
-        agent = self.agent
-        failed = FailedCall(
-            where=agent.context,
-            call=call.call.model_copy(update={"arguments": call.record.written(call.call)}),
+        return await self.agent.record_failed(
+            call,
+            "not run again",
+            call=call.as_written,
             kind="duplicate_call",
             message=message,
             detail=detail,
-            attempts=0,
-            step=agent.turn.result.steps,
             started=since,
-            repaired_by=call.repaired_by,
-            decision=call.decision,
-            on_invalid_tool_input=agent.turn.input.on_invalid_tool_input,
+            on_invalid_tool_input=self.agent.turn.input.on_invalid_tool_input,
         )
-        summary = f"{call.call.name}: not run again"
-        return await agent.activity(RECORD_FAILED_CALL, failed, ToolOutcome, summary=summary)

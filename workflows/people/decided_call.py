@@ -41,21 +41,18 @@ async def record_decision(
     `started`: when the call began to wait, in seconds since the epoch. `answer`: of a person, if it has asked a question.
     """
     assert call.decision is not None
-    decision = call.decision
-    is_approved = decision.decision == "approve"
-    request = RecordDecision(
-        where=agent.context,
+    decision = call.decision.decision
+    is_approved = decision == "approve"
+    request = RecordDecision.like(
+        agent.call_request(call),
         call=call.call,
-        arguments=call.record.arguments,
         step=step,
-        decision=decision,
         answer=answer,
         run=is_approved,
-        repaired_by=call.repaired_by,
         started=started,
         with_request=call.waits_for != call.prepared.waits_for or (call.facts is not None and bool(call.facts.once)),
     )
-    summary = f"{call.call.name}: {decision.decision}"
+    summary = f"{call.call.name}: {decision}"
     recorded = await agent.activity(RECORD_DECISION, request, RecordedDecision, summary=summary)
     return None if is_approved else recorded
 

@@ -88,7 +88,7 @@ class RecordedTools(Feature):
         return found
 
     def _request(self, call: StepCall, forked: ForkedFrom) -> FindRecord:
-        agent, digest, number = self.agent, _digest(call), self._numbers[call.index]
+        digest, number = _digest(call), self._numbers[call.index]
         source, record = None, None
         if forked.records is None:
             source = RecordSource(
@@ -96,17 +96,13 @@ class RecordedTools(Feature):
             )
         elif (recorded := forked.records.get(digest, [])[number : number + 1]) and recorded[0] is not None:
             record = RecordedOutcome.model_validate(recorded[0])
-        return FindRecord(
-            where=agent.context,
+        return FindRecord.like(
+            self.agent.call_request(call),
             source=source,
             record=record,
-            call=call.call.model_copy(update={"arguments": ""}),
-            arguments=call.record.arguments,
             digest=digest,
             number=number,
             unrecorded=forked.unrecorded,
-            step=agent.turn.result.steps,
-            repaired_by=call.repaired_by,
         )
 
     async def accept(self, answer: ModelAnswer) -> None:  # noqa: ARG002

@@ -223,19 +223,14 @@ class SubAgents(Feature):
     async def _record(self, call: _SubAgentCall) -> ToolOutcome:
         """Write the call's span, and return its result: the run's output, or the feedback for the model."""
         request = call.request
-        record = RecordSubRun(
-            where=request.where,
-            call=request.call,
-            step=request.step,
+        record = RecordSubRun.like(
+            request,
             started=call.started,
-            repaired_by=request.repaired_by,
-            arguments=request.arguments,
             run=call.run,
             text=call.text,
             reason=call.reason,
             failure=call.failure,
             limit=call.facts.timeout,
-            decision=request.decision,
             cancelled=call.is_cancelled,
             untrusted=call.untrusted,
             checks_output=call.facts.checks_output,
@@ -243,14 +238,9 @@ class SubAgents(Feature):
         )
         summary = f"{request.call.name}: {call.run.status}"
         recorded = await self.agent.activity(RECORD_SUB_RUN, record, SubRunOutcome, summary=summary)
-        text = call.text if recorded.is_text_unchanged else recorded.text
-        return ToolOutcome(
-            text=text,
-            error=recorded.error,
-            failure=recorded.failure,
-            attempts=recorded.attempts,
-            untrusted=recorded.untrusted,
-        )
+        if recorded.is_text_unchanged:
+            recorded.text = call.text
+        return recorded
 
 
 def _is_sub_agent(call: StepCall) -> bool:
