@@ -109,7 +109,8 @@ class Entry:
             annotations += _annotations(target)
         if isinstance(self.target, griffe.Class):
             annotations += [parameter.annotation for parameter in self.target.parameters]
-        return set(re.findall(r"\w+", " ".join(_type(each) for each in annotations if each))) - {self.name}
+        text = " ".join(_type(each) for each in annotations if each)
+        return set(re.findall(r"\w+", re.sub(r"'[^']*'", "", text))) - {self.name}
 
     def _fields(self) -> Iterator[str]:
         """The parameters of the constructor that are no fields, then the fields."""
