@@ -114,6 +114,9 @@ def test_the_reference_has_the_fields_of_what_users_handle() -> None:
     }.items():
         section = text.split(f"\n### {name}\n")[1].split("\n### ")[0]
         assert [field for field in fields if not re.search(rf"^- `{field}\b", section, re.MULTILINE)] == []
+    # Modules of the same names are in the package as well.
+    assert "\n### tool\n\n```py\ndef tool(\n" in text
+    assert "\n### adopt\n\n```py\ndef adopt(\n" in text
 
 
 @pytest.mark.parametrize(("module", "line"), REFERENCE.reference_lines())

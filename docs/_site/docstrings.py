@@ -52,9 +52,13 @@ def find_entry(module: str, line: str) -> "Entry | None":
     """The object that a line of a `public-api` block names: `Name`, or `Name: method, method`. None if there is none."""
     name, colon, methods = line.partition(":")
     found = module_of(module).members.get(name)
+    while found is not None:  # a name that its package imports from a module of that name: the module hides it
+        target = found.final_target if isinstance(found, griffe.Alias) else found
+        if not isinstance(target, griffe.Module):
+            break
+        found = target.members.get(name)
     if found is None:
         return None
-    target = found.final_target if isinstance(found, griffe.Alias) else found
     selected = {method.strip() for method in methods.split(",")} if colon else None
     return Entry(target, name, _public_members(target, selected))
 
