@@ -112,7 +112,8 @@ class OrderedRun:
             await self.deliver(key, self.engine.job(key, "timer", number))
         else:
             raise RuntimeError(
-                "The workflow waits for a signal, an update, a deferred result or a person that this test does not have."
+                "The workflow waits for a signal, an update, a deferred result or a person that this test does not have. "
+                "Give `person=`, a function that decides and answers, if a call waits for a person."
             )
 
     async def _person_replied(self) -> bool:
