@@ -31,8 +31,8 @@ docs: | $(UV)  ## Write docs/reference/ from the docstrings, and docs/recovery.m
 	@$(UV) run python docs/_site/reference_pages.py
 	@$(UV) run pytest -q tests/live/test_recovery_page.py --write-docs
 
-screenshots: | $(UV)  ## Take the pictures of docs/console.md again, in Debian's Chromium
-	@$(UV) run --group system --group docs pytest -q -n 0 tests/system/test_console.py -k screenshots --write-docs
+screenshots: | $(UV)  ## Take the pictures of the console and of a trace again, in Debian's Chromium
+	@$(UV) run --group system --group docs pytest -q -n 0 tests/system/test_console.py tests/system/test_trace_viewers.py -k screenshots --write-docs
 
 docs-site: | $(UV)  ## The docs as pages, into site/VERSION/, beside the versions that are there; each warning is an error
 	@$(UV) run --group docs sphinx-build -q -W --keep-going -c docs/_site docs site/$(VERSION)
