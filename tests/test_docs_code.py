@@ -12,6 +12,7 @@ import re
 import shlex
 import sys
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,8 +81,8 @@ def test_a_mark_has_a_reason_or_names_a_test_that_reads_the_page(block: Block) -
 @pytest.mark.parametrize("block", [block for block in UNMARKED if block.language not in ("python", "sh")], ids=str)
 def test_a_block_of_data_can_be_read(block: Block) -> None:
     """Other languages need a mark."""
-    read = {"json": json.loads, "toml": tomllib.loads, "yaml": yaml.safe_load}[block.language]
-    assert read(block.text)
+    read: dict[str, Callable[[str], Any]] = {"json": json.loads, "toml": tomllib.loads, "yaml": yaml.safe_load}
+    assert read[block.language](block.text)
 
 
 @pytest.mark.parametrize("block", [block for block in UNMARKED if block.language == "sh"], ids=str)

@@ -19,7 +19,7 @@ from playwright.async_api import Browser
 from mulligan.cli.app import app
 
 ROOT = Path(__file__).parents[2]
-VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+VERSION: str = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 KINDS = "Tutorial", "How-to", "Reference", "Explanation"
 PUBLIC = ("mulligan", "mulligan.tools", "mulligan.testing", "mulligan.events", "mulligan.providers")
 SOURCES = ("docs", "mulligan", "workflows", "activities", "tools", "deploy", "benchmarks", "examples")
