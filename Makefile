@@ -1,6 +1,7 @@
 # The one front door. Each target brings what it needs: uv (if there is none on PATH), Python packages, Temporal's server.
 # A name on PATH is not enough: pyenv's shims are there for versions of Python that have no uv.
 UV := $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .uv/bin/uv)
+VERSION = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml | head -n 1)
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-sdk test-without-features test-system approvals docs screenshots docs-site fuzz bench chaos schedules lint format check pin pin-images
 
@@ -26,14 +27,15 @@ test-system: | $(UV)  ## Live tests of whole features (HTTP, console, …), of a
 approvals: | $(UV)  ## Approvals beside tools of 0.1, 1, 10 and 60 s on a chat page, answered before and after, with a reload and without
 	@APPROVAL_SECONDS=0.1,1,10,60 $(UV) run --group system pytest -q -rP -n 0 tests/system/test_chat_page.py -k seconds
 
-docs: | $(UV)  ## Write docs/recovery.md from what the tests see
+docs: | $(UV)  ## Write docs/reference/ from the docstrings, and docs/recovery.md from what the tests see
+	@$(UV) run python docs/_site/reference_pages.py
 	@$(UV) run pytest -q tests/live/test_recovery_page.py --write-docs
 
-screenshots: | $(UV)  ## Take the pictures of docs/console.md again, in Debian's Chromium
-	@$(UV) run --group system --group docs pytest -q -n 0 tests/system/test_console.py -k screenshots --write-docs
+screenshots: | $(UV)  ## Take the pictures of the console and of a trace again, in Debian's Chromium
+	@$(UV) run --group system --group docs pytest -q -n 0 tests/system/test_console.py tests/system/test_trace_viewers.py -k screenshots --write-docs
 
-docs-site: | $(UV)  ## The docs as pages, with the reference from the docstrings, into site/; each warning is an error
-	@$(UV) run --group docs sphinx-build -q -W --keep-going -c docs/_site docs site
+docs-site: | $(UV)  ## The docs as pages, into site/VERSION/, beside the versions that are there; each warning is an error
+	@$(UV) run --group docs sphinx-build -q -W --keep-going -c docs/_site docs site/$(VERSION)
 	@echo "site/index.html"
 
 fuzz: | $(UV)  ## Random inputs for each parser, longer than the tests do; failing ones are kept: `make fuzz ARGS="--minutes 10"`

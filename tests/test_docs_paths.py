@@ -6,9 +6,12 @@ import ast
 import importlib.util
 import pkgutil
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
+
+from mulligan import RunInput, RunResult
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(
@@ -19,11 +22,11 @@ FOLDERS = "mulligan|workflows|activities|tools|tests|examples|deploy|benchmarks|
 SUBPACKAGES = "workflows|activities|tools|client|worker|wire|observe|testing|schema|events|data_converter"
 IN_BACKTICKS = re.compile(rf"`((?:{FOLDERS})(?:/[\w.*/-]+)?)(?:::?[\w.]+)?/?`")
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[\w-]*)?\)")
-spec = importlib.util.spec_from_file_location("docstrings", ROOT / "docs/_site/docstrings.py")
+spec = importlib.util.spec_from_file_location("reference_pages", ROOT / "docs/_site/reference_pages.py")
 assert spec is not None
 assert spec.loader is not None
-DOCSTRINGS = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(DOCSTRINGS)
+REFERENCE = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(REFERENCE)
 PAST = {"CHANGELOG.md"}
 """It names files under the names that they had."""
 NO_FILES_OF_OURS = {"tools/call", "deploy/.env", "deploy/compose.override.yaml"}
@@ -46,11 +49,20 @@ def test_each_path_that_a_page_names_exists(page: Path) -> None:
     assert not missing
 
 
+@cache
+def anchors(page: Path) -> set[str]:
+    """Those of its headings, as renderers make them: a repeated one gets a number."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    slugs = [re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles]
+    return {
+        slug + (f"-{slugs[:place].count(slug)}" if slug in slugs[:place] else "") for place, slug in enumerate(slugs)
+    }
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_each_section_that_a_link_names_exists(page: Path) -> None:
     for file, anchor in re.findall(r"\]\(([^):\s#]*)#([\w-]+)\)", page.read_text()):
-        titles = re.findall(r"^#+ (.+)$", (page.parent / file if file else page).read_text(), re.MULTILINE)
-        assert anchor in {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+        assert anchor in anchors(page.parent / file if file else page)
 
 
 def test_each_module_that_agents_md_names_by_its_file_exists() -> None:
@@ -82,16 +94,34 @@ def test_each_python_block_of_a_page_parses_and_imports_what_exists(page: Path) 
     "module", ["mulligan", "mulligan.tools", "mulligan.testing", "mulligan.events", "mulligan.providers"]
 )
 def test_each_public_name_has_a_line_in_the_reference(module: str) -> None:
-    """The lines of its `public-api` blocks; `make docs-site` replaces them by the names' descriptions."""
-    pages = "".join(page.read_text() for page in (ROOT / "docs/reference").glob("*.md"))
-    blocks = re.findall(rf"^:::\{{public-api\}} {re.escape(module)}\n(.*?)^:::", pages, re.MULTILINE | re.DOTALL)
-    listed = [line.partition(":")[0] for block in blocks for line in block.splitlines()]
+    """The lines of its `public-api` comments, below which are the names' descriptions."""
+    listed = [line.partition(":")[0] for of, line in REFERENCE.reference_lines() if of == module]
     assert sorted(listed) == sorted({*importlib.import_module(module).__all__} - {"events", "serve"})
 
 
-@pytest.mark.parametrize(("module", "line"), DOCSTRINGS.reference_lines())
+@pytest.mark.parametrize("page", REFERENCE.PAGES, ids=lambda page: page.name)
+def test_the_reference_is_readable_in_the_repository_and_current(page: Path) -> None:
+    """`make docs` writes it from the docstrings and the commands' options."""
+    assert page.read_text() == REFERENCE.current_text(page)
+
+
+def test_the_reference_has_the_fields_of_what_users_handle() -> None:
+    text = (ROOT / "docs/reference/python.md").read_text()
+    for name, fields in {
+        "RunInput": RunInput.model_fields,
+        "RunResult": RunResult.model_fields,
+        "ToolContext": ["idempotency_key", "metadata", "attempt", "resources"],
+    }.items():
+        section = text.split(f"\n### {name}\n")[1].split("\n### ")[0]
+        assert [field for field in fields if not re.search(rf"^- `{field}\b", section, re.MULTILINE)] == []
+    # Modules of the same names are in the package as well.
+    assert "\n### tool\n\n```py\ndef tool(\n" in text
+    assert "\n### adopt\n\n```py\ndef adopt(\n" in text
+
+
+@pytest.mark.parametrize(("module", "line"), REFERENCE.reference_lines())
 def test_each_name_of_the_reference_is_described_with_its_fields_and_parameters(module: str, line: str) -> None:
     """A description under the field or parameter, in `Args:` or `Attributes:`, or in the text of the docstring."""
-    entry = DOCSTRINGS.find_entry(module, line)
+    entry = REFERENCE.find_entry(module, line)
     assert entry is not None
     assert list(entry.problems()) == []

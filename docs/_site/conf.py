@@ -1,23 +1,28 @@
 """The site of the docs, built by `make docs-site`: Sphinx, pages in Markdown (MyST), Furo's theme.
 
-The pages are readable without the site. What only the site has is generated when it is built: the reference of the Python
-API from the docstrings, and of the commands from their options.
+The pages are readable without the site, the reference too. The site adds the navigation, the search, an index of the names,
+the switch between versions, and copies for programs: each page as Markdown, `llms.txt` and `llms-full.txt`.
 """
 
 import re
 import sys
+import tomllib
 from pathlib import Path
 
 from sphinx.application import Sphinx
+from sphinx.util import logging
 
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(Path(__file__).parent), str(ROOT)]
 
-from api_reference import ApiReference  # noqa: E402 - this folder is no package
-from command_reference import CommandReference  # noqa: E402
+import markdown_copies  # noqa: E402 - this folder is no package
+import reference_pages  # noqa: E402
+import versions  # noqa: E402
 
+log = logging.getLogger(__name__)
 project = "Mulligan"
 copyright = "the authors of Mulligan"  # noqa: A001 - Sphinx's name for it
+release = version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 root_doc = "index"
 exclude_patterns = ["_site"]
 extensions = ["myst_parser"]
@@ -28,6 +33,15 @@ nitpicky = True
 nitpick_ignore_regex = [("py:.*", r"(?!mulligan\.).*")]
 html_theme = "furo"
 html_title = "Mulligan"
+templates_path = ["templates"]
+html_static_path = ["static"]
+html_js_files = ["switch_version.js"]
+html_sidebars = {
+    "**": [
+        "sidebar/brand.html", "sidebar/search.html", "sidebar/scroll-start.html", "sidebar/navigation.html",
+        "sidebar/scroll-end.html", "sidebar/versions.html",
+    ]
+}  # fmt: skip
 html_copy_source = False
 html_show_sphinx = False
 # Furo's fonts are the system's: the pages load nothing from another host.
@@ -60,9 +74,38 @@ def name_what_is_not_a_page(app: Sphinx, page: str, source: list[str]) -> None:
     source[0] = re.sub(r"\[([^]\n]+)\]\(([^):\s#][^):\s]*)\)", replaced, source[0])
 
 
+def add_python_names(_: Sphinx, page: str, source: list[str]) -> None:
+    """The headings of the reference become objects of Sphinx's Python domain: for the index, the search and other sites."""
+
+    def with_objects(block: re.Match[str]) -> str:
+        api = reference_pages.PUBLIC_API.match(block[1])
+        return OBJECT.sub(lambda head: _object(api[1], head), block[0]) if api else block[0]
+
+    if page.startswith("reference/"):
+        source[0] = reference_pages.GENERATED.sub(with_objects, source[0])
+
+
+OBJECT = re.compile(r"^(###|####) (\S+)\n\n```py\n(class|def|async def)?", re.MULTILINE)
+
+
+def _object(module: str, head: re.Match[str]) -> str:
+    level, name, keyword = head.groups()
+    kind = {"class": "class", None: "data"}.get(keyword, "function" if level == "###" else "method")
+    return f":::{{py:{kind}}} {module}.{name}\n:no-typesetting:\n:::\n\n{head[0]}"
+
+
+def check_reference(_: Sphinx) -> None:
+    """Faults of descriptions are warnings, and fail the build."""
+    for problem in reference_pages.problems():
+        log.warning(problem)
+
+
 def setup(app: Sphinx) -> None:
-    """Register what the pages use."""
-    app.add_directive("public-api", ApiReference)
-    app.add_directive("commands", CommandReference)
-    app.connect("source-read", add_navigation)
+    """Register what the pages need, in the order in which it changes their text."""
+    app.connect("builder-inited", check_reference)
     app.connect("source-read", name_what_is_not_a_page)
+    app.connect("source-read", markdown_copies.remember)
+    app.connect("source-read", add_navigation)
+    app.connect("source-read", add_python_names)
+    app.connect("build-finished", markdown_copies.write)
+    app.connect("build-finished", versions.write)

@@ -1,4 +1,4 @@
-"""The descriptions of what users import, read from the source: rendered for the reference, and checked.
+"""The descriptions of what users import, read from the source: rendered as Markdown for the reference, and checked.
 
 `problems()` of an entry finds: a public class, function, method, field or parameter without a description; a description
 of a parameter that does not exist; a type of Mulligan in a signature that is not part of the reference.
@@ -13,13 +13,14 @@ from pathlib import Path
 import griffe
 
 ROOT = Path(__file__).parents[2]
-FIELD_LISTS = {
-    griffe.DocstringSectionKind.parameters: "param",
-    griffe.DocstringSectionKind.other_parameters: "param",
-    griffe.DocstringSectionKind.raises: "raises",
-    griffe.DocstringSectionKind.returns: "returns",
-    griffe.DocstringSectionKind.yields: "yields",
+LIST_TITLES = {
+    griffe.DocstringSectionKind.parameters: "Parameters",
+    griffe.DocstringSectionKind.other_parameters: "Parameters",
+    griffe.DocstringSectionKind.raises: "Raises",
+    griffe.DocstringSectionKind.returns: "Returns",
+    griffe.DocstringSectionKind.yields: "Yields",
 }
+SIGNATURE_WIDTH = 110
 SHORT_NAMES = {
     "WellFormedText": "str",
     "Key": "str",
@@ -51,9 +52,13 @@ def find_entry(module: str, line: str) -> "Entry | None":
     """The object that a line of a `public-api` block names: `Name`, or `Name: method, method`. None if there is none."""
     name, colon, methods = line.partition(":")
     found = module_of(module).members.get(name)
+    while found is not None:  # a name that its package imports from a module of that name: the module hides it
+        target = found.final_target if isinstance(found, griffe.Alias) else found
+        if not isinstance(target, griffe.Module):
+            break
+        found = target.members.get(name)
     if found is None:
         return None
-    target = found.final_target if isinstance(found, griffe.Alias) else found
     selected = {method.strip() for method in methods.split(",")} if colon else None
     return Entry(target, name, _public_members(target, selected))
 
@@ -91,19 +96,37 @@ class Entry:
         for unknown in sorted(described.keys() - known):
             yield f"describes `{unknown}`, which it does not have"
 
-    def rendered(self) -> list[str]:
-        """The object as a directive of Sphinx's Python domain, with a list of its fields; its methods are inside of it."""
-        kind, head = _head(self.target, self.name)
-        body = [*_described(self.target)]
-        fields = [member for member in self.members if isinstance(member, griffe.Attribute)]
-        described = self._descriptions()
-        body += [
-            _field(field, described.get(field.name, "")) for field in fields if not _is_parameter(self.target, field)
-        ]
+    def rendered(self) -> str:
+        """The object as a section of a page: its head, its text, its parameters and fields, then its methods."""
+        parts = [f"### {self.name}", _head(self.target, self.name), *_described(self.target)]
+        if isinstance(self.target, griffe.Class):
+            fields = "\n".join(self._fields())
+            parts += ["Fields:", fields] if fields else []
         for method in (member for member in self.members if isinstance(member, griffe.Function)):
-            kind_of_method, head_of_method = _head(method, method.name)
-            body += [f"\n:::::{{{kind_of_method}}} {head_of_method}", *_options(method), *_described(method), ":::::"]
-        return [f"::::::{{{kind}}} {head}", *_options(self.target), *body, "::::::"]
+            parts += [f"#### {self.name}.{method.name}", _head(method, method.name), *_described(method)]
+        return "\n\n".join(part for part in parts if part)
+
+    def types(self) -> set[str]:
+        """The names in the signatures and fields that may be names of the reference."""
+        annotations: list[object] = []
+        for target in [self.target, *self.members]:
+            annotations += _annotations(target)
+        if isinstance(self.target, griffe.Class):
+            annotations += [parameter.annotation for parameter in self.target.parameters]
+        text = " ".join(_type(each) for each in annotations if each)
+        return set(re.findall(r"\w+", re.sub(r"'[^']*'", "", text))) - {self.name}
+
+    def _fields(self) -> Iterator[str]:
+        """The parameters of the constructor that are no fields, then the fields."""
+        described = self._descriptions()
+        fields = [member for member in self.members if isinstance(member, griffe.Attribute)]
+        names = {field.name for field in fields} | {"self"}
+        for parameter in self.target.parameters if isinstance(self.target, griffe.Class) else ():
+            if parameter.name not in names and parameter.name in described:
+                yield _listed(_parameter(parameter), described[parameter.name])
+        for field in fields:
+            own = _one_line(field.docstring.value) if field.docstring else ""
+            yield _listed(_declared(field), described.get(field.name) or own)
 
     def _descriptions(self) -> dict[str, str]:
         sections = self.target.docstring.parsed if self.target.docstring else []
@@ -157,14 +180,16 @@ def _problems_of_parameters(function: griffe.Function, docstring: str) -> Iterat
     )
 
 
+def _annotations(target: griffe.Object) -> list[object]:
+    """The types in a function's signature, or of a field."""
+    if isinstance(target, griffe.Function):
+        return [target.returns, *(parameter.annotation for parameter in target.parameters)]
+    return [target.annotation] if isinstance(target, griffe.Attribute) else []
+
+
 def _foreign_types(target: griffe.Object) -> Iterator[str]:
     """Types of Mulligan in a signature that the reference does not have."""
-    annotations: list[object] = []
-    if isinstance(target, griffe.Function):
-        annotations = [target.returns, *(parameter.annotation for parameter in target.parameters)]
-    elif isinstance(target, griffe.Attribute):
-        annotations = [target.annotation]
-    for annotation in annotations:
+    for annotation in _annotations(target):
         for part in annotation.iterate(flat=True) if isinstance(annotation, griffe.Expr) else ():
             if (
                 isinstance(part, griffe.ExprName)
@@ -180,14 +205,21 @@ def _is_type_variable(path: str) -> bool:
     return isinstance(found, griffe.Attribute) and re.match(r"TypeVar|ParamSpec", str(found.value)) is not None
 
 
+PUBLIC_API = re.compile(r"^<!-- public-api (\S+)\n(.*?)^-->\n", re.MULTILINE | re.DOTALL)
+"""A comment of a page, with a name of the module per line, or `Name: method, method` for a part of its methods."""
+
+
 @cache
 def reference_lines() -> list[tuple[str, str]]:
-    """The lines of all `public-api` blocks, each with its module."""
+    """The lines of all `public-api` comments, each with its module."""
     pages = (page.read_text() for page in sorted((ROOT / "docs/reference").glob("*.md")))
-    blocks = [
-        block for page in pages for block in re.findall(r"^:::\{public-api\} (\S+)\n(.*?)^:::", page, re.M | re.S)
+    return [
+        (module, line)
+        for page in pages
+        for module, lines in PUBLIC_API.findall(page)
+        for line in lines.split("\n")
+        if line
     ]
-    return [(module, line.strip()) for module, lines in blocks for line in lines.splitlines() if line.strip()]
 
 
 def names_in_reference() -> frozenset[str]:
@@ -202,72 +234,77 @@ def _is_constant(member: griffe.Object) -> bool:
     )
 
 
-def _is_parameter(target: griffe.Object, field: griffe.Attribute) -> bool:
-    """Whether the description of a class's parameters has the field already."""
-    return any(
-        section.kind is griffe.DocstringSectionKind.parameters
-        and any(entry.name == field.name for entry in section.value)
-        for section in (target.docstring.parsed if target.docstring else [])
-    )
+def _listed(declared: str, description: str) -> str:
+    return f"- `{declared}`" + (f"\\\n  {description}" if description else "")
 
 
-def _field(field: griffe.Attribute, description: str) -> str:
-    text = description or (_one_line(field.docstring.value) if field.docstring else "")
+def _declared(field: griffe.Attribute) -> str:
     value = "" if field.value is None or len(str(field.value)) > 60 else f" = {field.value}"
-    declared = f"{field.name}: {_type(field.annotation)}{value}" if field.annotation else field.name
-    return f"- `{declared}`" + (f"\n  {text}" if text else "")
+    return f"{field.name}: {_type(field.annotation)}{value}" if field.annotation else field.name
 
 
-def _options(target: griffe.Object) -> list[str]:
-    options = [":async:"] if isinstance(target, griffe.Function) and "async" in target.labels else []
-    if isinstance(target, griffe.Attribute) and target.annotation:
-        options.append(f":type: {_type(target.annotation)}")
-    return options
-
-
-def _head(target: griffe.Object, name: str) -> tuple[str, str]:
+def _head(target: griffe.Object, name: str) -> str:
+    """The first lines of a declaration, as code. A class has no signature: its parameters are listed with its fields."""
     if isinstance(target, griffe.Function):
-        is_method = target.parent is not None and target.parent.is_class
+        prefix = "async def" if "async" in target.labels else "def"
         returns = f" -> {_type(target.returns)}" if target.returns else ""
-        return ("py:method" if is_method else "py:function"), f"{name}{_signature(target.parameters)}{returns}"
-    if isinstance(target, griffe.Class):
-        is_model = any(str(parent).endswith("BaseModel") for each in [target, *target.mro()] for parent in each.bases)
-        signature = "" if is_model or not len(target.parameters) else _signature(target.parameters)
-        return ("py:exception" if name.endswith("Error") else "py:class"), f"{name}{signature}"
-    return "py:data", name
+        code = f"{prefix} {name}{_signature(target.parameters, f'{prefix} {name}{returns}')}{returns}"
+    elif isinstance(target, griffe.Class):
+        bases = ", ".join(str(base) for base in target.bases if not str(base).startswith("_"))
+        code = f"class {name}({bases})" if bases else f"class {name}"
+    elif isinstance(target, griffe.Attribute):
+        code = _declared(target) if target.annotation else f"{name} = {target.value}"
+    else:
+        code = name
+    return f"```py\n{code}\n```"
 
 
-def _signature(parameters: griffe.Parameters) -> str:
-    stars = {griffe.ParameterKind.var_positional: "*", griffe.ParameterKind.var_keyword: "**"}
+def _signature(parameters: griffe.Parameters, rest: str) -> str:
+    """The parameters in parentheses: in one line with the `rest` of the head, or each in its own."""
     written: list[str] = []
     for parameter in parameters:
         if parameter.name in {"self", "cls"}:
             continue
         if parameter.kind is griffe.ParameterKind.keyword_only and not any(text.startswith("*") for text in written):
             written.append("*")
-        star = stars.get(parameter.kind, "")
-        default = f" = {parameter.default}" if parameter.default is not None and not star else ""
-        written.append(
-            f"{star}{parameter.name}{f': {_type(parameter.annotation)}' if parameter.annotation else ''}{default}"
-        )
-    return f"({', '.join(written)})"
+        written.append(_parameter(parameter))
+    in_one_line = f"({', '.join(written)})"
+    if len(rest + in_one_line) <= SIGNATURE_WIDTH:
+        return in_one_line
+    return "(\n" + "".join(f"    {text},\n" for text in written) + ")"
+
+
+def _parameter(parameter: griffe.Parameter) -> str:
+    stars = {griffe.ParameterKind.var_positional: "*", griffe.ParameterKind.var_keyword: "**"}
+    star = stars.get(parameter.kind, "")  # type: ignore[arg-type]
+    default = f" = {parameter.default}" if parameter.default is not None and not star else ""
+    return f"{star}{parameter.name}{f': {_type(parameter.annotation)}' if parameter.annotation else ''}{default}"
 
 
 def _described(target: griffe.Object) -> Iterator[str]:
-    """A docstring as Markdown, with field lists for the sections that Sphinx has such lists for."""
+    """A docstring as Markdown: its text, and lists of parameters, results and exceptions."""
+    is_class = isinstance(target, griffe.Class)
     for section in target.docstring.parsed if target.docstring else []:
         if section.kind is griffe.DocstringSectionKind.text:
-            yield f"\n{section.value}\n"
-        elif section.kind in FIELD_LISTS:
-            yield "\n" + "\n".join(_fields(FIELD_LISTS[section.kind], section)) + "\n"
-        elif section.kind is not griffe.DocstringSectionKind.attributes:
-            yield f"\n**{section.title or section.kind.value.title()}**\n\n{section.value}\n"
+            yield section.value
+        elif section.kind is griffe.DocstringSectionKind.attributes or (
+            is_class and section.kind is griffe.DocstringSectionKind.parameters
+        ):
+            continue
+        elif section.kind in LIST_TITLES:
+            yield f"{LIST_TITLES[section.kind]}:"
+            yield "\n".join(_items(section))
+        else:
+            yield f"**{section.title or section.kind.value.title()}**\n\n{section.value}"
 
 
-def _fields(field: str, section: griffe.DocstringSection) -> Iterator[str]:
+def _items(section: griffe.DocstringSection) -> Iterator[str]:
     for entry in section.value:
-        subject = {"param": getattr(entry, "name", ""), "raises": str(entry.annotation)}.get(field, "")
-        yield f":{field} {subject}".rstrip() + f": {_one_line(entry.description)}"
+        is_result = section.kind in (griffe.DocstringSectionKind.returns, griffe.DocstringSectionKind.yields)
+        subject = (
+            str(entry.annotation) if section.kind is griffe.DocstringSectionKind.raises else getattr(entry, "name", "")
+        )
+        yield f"- {_one_line(entry.description)}" if is_result else f"- `{subject}`: {_one_line(entry.description)}"
 
 
 def _type(annotation: object) -> str:

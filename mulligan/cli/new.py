@@ -21,8 +21,15 @@ FILES = {
     "README.md": "README.md.txt",
     ".gitignore": "gitignore.txt",
     ".env.example": "env.example.txt",
+    "AGENTS.md": "AGENTS.md.txt",
+} | {
+    f".agents/skills/mulligan/{name}": f"skill/{name}"
+    for name in (
+        "SKILL.md",
+        *(f"references/{each}.md" for each in ("context", "people-and-waits", "run", "several-agents")),
+    )
 }
-"""The files of the project, and the files in new_project/ that they are made from."""
+"""The files of the project, and the files in new_project/ that they are made from. The skill is that of the repository."""
 
 
 def new(
@@ -30,7 +37,8 @@ def new(
         Path, typer.Argument(metavar="PATH", help="The project's folder; it is created if it does not exist.")
     ],
 ) -> None:
-    """Create a working project: an agent with two tools, and a test that needs no server and no API key.
+    """Create a working project: an agent with two tools, a test that needs no server and no API key, and what a coding
+    assistant should know (`AGENTS.md`, and a skill).
 
     Example: `mulligan new shop`
 
@@ -41,14 +49,16 @@ def new(
         fail(f"{path} has {', '.join(existing)} already; nothing was written. Choose another folder.")
     values = {"name": _project_name(path), "mulligan": requirement()}
     try:
-        path.mkdir(parents=True, exist_ok=True)
         for name, source in FILES.items():
             text = (files("mulligan.cli") / "new_project" / source).read_text(encoding="utf-8")
+            (path / name).parent.mkdir(parents=True, exist_ok=True)
             with (path / name).open("x", encoding="utf-8") as file:
                 file.write(Template(text).substitute(values) if source.endswith(".txt") else text)
     except OSError as error:
         fail(f"{error.filename or path} cannot be written: {error.strerror}.")
-    print_line(f"{path}: {', '.join(FILES)}")
+    print_line(
+        f"{path}: {', '.join(name for name in FILES if not name.startswith('.agents'))}, .agents/skills/mulligan"
+    )
     print_progress(f"Next: cd {path} && uv sync && uv run pytest")
 
 

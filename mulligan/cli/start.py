@@ -61,7 +61,8 @@ async def start(
     input: Annotated[  # noqa: A002 - it names the option
         str | None,
         typer.Option(
-            help="The run's input as JSON (`-` reads stdin, `@FILE` a file). The other arguments and options override it.",
+            help="The run's input as JSON, with any field of RunInput: `user`, `metadata`, `max_cost`, … (`-` reads stdin, "
+            "`@FILE` a file). The other arguments and options override it.",
             show_default=False,
         ),
     ] = None,

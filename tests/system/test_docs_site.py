@@ -1,4 +1,4 @@
-"""The docs as a site: each public name and each command is on it, it loads nothing from another host, and faults fail the build."""
+"""The docs as a site: names, commands, copies for programs, versions; it loads nothing from another host, and faults fail the build."""
 
 from __future__ import annotations
 
@@ -7,24 +7,28 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer.main
+from playwright.async_api import Browser
 
 from mulligan.cli.app import app
 
 ROOT = Path(__file__).parents[2]
+VERSION: str = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+KINDS = "Tutorial", "How-to", "Reference", "Explanation"
 PUBLIC = ("mulligan", "mulligan.tools", "mulligan.testing", "mulligan.events", "mulligan.providers")
 SOURCES = ("docs", "mulligan", "workflows", "activities", "tools", "deploy", "benchmarks", "examples")
 COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 
 
 def build(root: Path, out: Path) -> subprocess.CompletedProcess[str]:
-    """As `make docs-site` builds it."""
-    [options] = re.findall(r"sphinx-build (.*) docs site$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    """As `make docs-site` builds it: `out` is its folder, with the version's name."""
+    [options] = re.findall(r"sphinx-build (.*) docs site/\$\(VERSION\)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     return subprocess.run(
         [sys.executable, "-m", "sphinx", *options.split(), "docs", str(out)],
         cwd=root, capture_output=True, text=True, check=False,
@@ -33,7 +37,10 @@ def build(root: Path, out: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("site")
+    out = tmp_path_factory.mktemp("site") / VERSION
+    older = out.parent / "0.0.9"  # built earlier into the same folder
+    older.mkdir()
+    (older / "objects.inv").write_bytes(b"")
     built = build(ROOT, out)
     assert (built.returncode, built.stderr) == (0, "")
     return out
@@ -57,6 +64,66 @@ def test_each_command_is_in_the_reference_with_its_options(site: Path, name: str
             assert spelled in text
 
 
+def test_the_navigation_shows_the_four_kinds_with_each_page_once(site: Path) -> None:
+    page = (site / "people.html").read_text()
+    captions = re.findall(r'<span class="caption-text">(\S+?)[:<]', page)
+    assert captions == [*KINDS]
+    navigation = page.split('class="sidebar-tree"')[1].split('class="sidebar-tree versions"')[0]
+    assert len(re.findall(r'href="structured-output\.html"', navigation)) == 1
+
+
+def test_each_page_is_markdown_at_its_address_too(site: Path) -> None:
+    """`page.md` beside `page.html`, which names it; the text is the repository's, without links to files that are not pages."""
+    pages = {page.relative_to(ROOT / "docs").with_suffix("") for page in (ROOT / "docs").rglob("*.md")}
+    for page in pages:
+        html = (site / page.with_suffix(".html")).read_text()
+        assert f'<link rel="alternate" type="text/markdown" href="{page.name}.md">' in html
+        assert (site / page.with_suffix(".md")).read_text().startswith("# ")
+    assert (site / "structured-output.md").read_text() == (ROOT / "docs/structured-output.md").read_text()
+    assert "class RunInput(BaseModel)" in (site / "reference/python.md").read_text()
+
+
+def test_llms_txt_lists_each_page_and_llms_full_txt_has_them(site: Path) -> None:
+    """As llmstxt.org describes it: a title, a summary as a quotation, lists of links with notes, and nothing else."""
+    title, summary, *rest = (line for line in (site / "llms.txt").read_text().splitlines() if line)
+    assert (title, summary[:2]) == ("# Mulligan", "> ")
+    links = [re.fullmatch(r"- \[[^]]+\]\(([^)]+)\)(: .+)?", line) for line in rest if not line.startswith("## ")]
+    listed = {link[1] for link in links if link}
+    assert len(listed) == len(links)
+    pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")} - {"index.md"}
+    assert listed == {page for page in pages if "decisions/" not in page} | {"decisions/index.md"}
+    full = (site / "llms-full.txt").read_text()
+    assert [f"{page}.md" for page in re.findall(r"^<!-- (\S+)\.md -->$", full, re.MULTILINE)] == [
+        link[1] for link in links if link
+    ]
+    assert (site / "people.md").read_text().strip() in full
+
+
+async def test_versions_are_folders_and_each_page_leads_to_the_others(site: Path, chromium: Browser) -> None:
+    """In a browser, from the files: the list has the versions, and choosing one opens it. `latest` is the newest."""
+    assert (site.parent / "latest/people.md").read_text() == (site / "people.md").read_text()
+    assert "url=latest/index.html" in (site.parent / "index.html").read_text()
+    other = site.parent / "0.0.9/reference/python.html"
+    other.parent.mkdir(exist_ok=True)
+    other.write_text("<title>earlier</title>")
+    page = await chromium.new_page()
+    await page.goto((site.parent / "latest/reference/python.html").as_uri())
+    versions = page.get_by_label("Version")
+    assert await versions.locator("option").all_text_contents() == [VERSION, "0.0.9"]
+    await versions.select_option("0.0.9")
+    await page.wait_for_url("**/0.0.9/reference/python.html")
+    await page.close()
+
+
+async def test_the_search_finds_a_class_of_the_reference(site: Path, chromium: Browser) -> None:
+    page = await chromium.new_page()
+    await page.goto((site / "search.html").as_uri() + "?q=ToolContext")
+    found = await page.locator("#search-results a", has_text="ToolContext").first.get_attribute("href")
+    assert found is not None
+    assert found.startswith("reference/python.html")
+    await page.close()
+
+
 def test_an_opened_page_makes_no_request_to_another_host(site: Path) -> None:
     """Links of the text lead anywhere; scripts, styles, fonts and images are the site's own."""
     for page in site.rglob("*.html"):
@@ -73,6 +140,7 @@ def test_faults_fail_the_build(tmp_path: Path) -> None:
         shutil.copytree(
             ROOT / folder, tmp_path / folder, symlinks=True, ignore=shutil.ignore_patterns("results", "__pycache__")
         )
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
     faults = {
         "docs/people.md": [("# ", "# [x](gone.md) [y](events.md#gone) {py:class}`mulligan.Gone`\n\n# ")],
         "docs/reference/python.md": [("\ntool\n", "\ntool\nGone\n"), ("\nHandleErrors\n", "\n")],
@@ -88,7 +156,7 @@ def test_faults_fail_the_build(tmp_path: Path) -> None:
             assert old in text
             text = text.replace(old, new, 1)
         (tmp_path / name).write_text(text)
-    built = build(tmp_path, tmp_path / "site")
+    built = build(tmp_path, tmp_path / "site" / VERSION)
     assert built.returncode == 1
     for warning in (
         "people.md:1: WARNING: 'myst' cross-reference target not found: 'gone.md'",
@@ -99,6 +167,7 @@ def test_faults_fail_the_build(tmp_path: Path) -> None:
         "mulligan.Step: the field `usage` is not described",
         "mulligan.output_of: the parameter `result` is not described",
         "mulligan.output_of: describes a parameter `gone`, which it does not have",
+        "docs/reference/python.md is not current: run `make docs`",
         "names the type mulligan.policy.HandleErrors, which is not in the reference",
         "structured-output.md: WARNING: document isn't included in any toctree",
         "mulligan show: ID has no help text",

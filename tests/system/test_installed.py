@@ -112,6 +112,8 @@ def test_the_wheel_has_one_package_and_one_command(wheel: Path) -> None:
     )  # fmt: skip
     files = [name for name in tracked.stdout.split() if not (ROOT / name).is_symlink() and (ROOT / name).is_file()]
     expected = {name if name.startswith("mulligan/") else f"mulligan/{name}" for name in files}
+    skill = ROOT / "skills/mulligan"  # `mulligan new` copies it
+    expected |= {f"mulligan/cli/new_project/skill/{path.relative_to(skill)}" for path in skill.rglob("*.md")}
     assert {name for name in names if name.startswith("mulligan/")} == expected
     [entry_points] = [name for name in names if name.endswith("entry_points.txt")]
     text = zipfile.ZipFile(wheel).read(entry_points).decode()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.async_api import Browser
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 
 from mulligan.devserver import DevServer
@@ -23,6 +24,7 @@ from tests.support.worker_process import logging_worker_process, worker_process
 
 ROOT = Path(__file__).parent.parent.parent
 AGENTS = "tests.support.viewed_agents"
+PICTURE = ROOT / "docs/images/trace-phoenix.png"
 
 ERRORS = {"recovers": 1, "fails": 2, "limited": 0, "asks": 0, "delegates": 1}
 """Spans that are errors, by agent: one for a recovered call; the call that fails a run, and its `agent.finish`."""
@@ -133,6 +135,32 @@ async def test_phoenix_shows_what_the_model_was_sent_and_wrote(temporal: DevServ
     assert root["input_messages"][0]["message"] == {"role": "system", "content": "Find orders."}
     [tool] = root["tools"]
     assert "look_up" in tool["tool"]["json_schema"]
+
+
+async def test_screenshots(temporal: DevServer, chromium: Browser, tmp_path: Path, pytestconfig: pytest.Config) -> None:
+    """The picture in docs/traces.md exists; `make screenshots` takes it again. (The Jaeger of these tests has no pages.)"""
+    if not pytestconfig.getoption("--write-docs"):
+        assert "](images/trace-phoenix.png)" in (ROOT / "docs/traces.md").read_text()
+        assert PICTURE.exists()
+        return
+    queue = f"support-{uuid.uuid4().hex[:6]}"
+    client = await connect_to(temporal)
+    environment = documented("docs/traces.md", "# Phoenix") | {
+        "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": "true"
+    }
+    async with phoenix(tmp_path) as viewer:
+        environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = viewer.otlp_url
+        async with worker_process(AGENTS, queue, temporal, **environment):
+            handle, progress = await run(client, "recovers", queue)
+        tokens = progress["usage"]["input_tokens"], progress["usage"]["output_tokens"]
+        trace_id = trace_id_of_run(handle.id, handle.first_execution_run_id or "")
+        await shown(viewer, trace_id, failed_runs("Phoenix"), ERRORS["recovers"], tokens)
+        page = await chromium.new_page(viewport={"width": 1280, "height": 720})
+        await page.goto(f"{viewer.url}/redirects/traces/{trace_id}")
+        await page.get_by_text("agent.finish").first.wait_for()
+        await page.get_by_text("ai.toolCall").first.click()  # the call that was recovered
+        await page.wait_for_timeout(2_000)
+        await page.screenshot(path=PICTURE)
 
 
 async def test_the_readmes_line_works_with_jaeger_as_it_is(jaeger: JaegerServer, temporal: DevServer) -> None:

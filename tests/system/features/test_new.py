@@ -13,11 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer.main
 
+from mulligan.cli.app import app
 from mulligan.cli.new import FILES, requirement
 from mulligan.devserver import DevServer
 from tests.acceptance.conftest import ROOT, Outcome, Run, command
 from tests.support.temporal import environment_of
+
+SKILL = ROOT / "skills/mulligan"
 
 
 def uv() -> str:
@@ -47,7 +51,7 @@ async def test_the_commands_of_a_new_projects_readme_pass(mulligan: Run, tmp_pat
     folder = tmp_path / "My Shop"
     made = await mulligan("new", str(folder))
     assert made.code == 0, made.err
-    assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
+    assert {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()} == {*FILES}
     first, [server], [worker], runs = shell_blocks(folder)
     printed = []
     for line in first:
@@ -68,6 +72,22 @@ async def test_the_commands_of_a_new_projects_readme_pass(mulligan: Run, tmp_pat
     await asyncio.gather(serving, return_exceptions=True)
 
 
+async def test_a_new_project_tells_coding_assistants_what_is_true_of_it(mulligan: Run, tmp_path: Path) -> None:
+    """AGENTS.md names files and commands that exist, and the skill is the repository's, which `test_skill.py` runs."""
+    assert (await mulligan("new", str(tmp_path / "shop"))).code == 0
+    text = (tmp_path / "shop/AGENTS.md").read_text()
+    assert text.startswith("# shop\n")
+    named = re.findall(r"^\| `([\w./-]+)` \|", text, re.MULTILINE)
+    assert named
+    assert [file for file in named if not (tmp_path / "shop" / file).is_file()] == []
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    assert set(re.findall(r"uv run mulligan (\w+)", text)) <= set(commands)
+    skill = {path.relative_to(SKILL) for path in SKILL.rglob("*.md")}
+    assert {Path(name).relative_to(".agents/skills/mulligan") for name in FILES if name.startswith(".agents")} == skill
+    for path in skill:
+        assert (tmp_path / "shop/.agents/skills/mulligan" / path).read_text() == (SKILL / path).read_text()
+
+
 async def serve_until_cancelled(folder: Path, line: str, env: dict[str, str]) -> None:
     """The worker of the project, started without `uv run`, so that signals reach it."""
     program, run, *words = shlex.split(line)
@@ -86,11 +106,13 @@ async def serve_until_cancelled(folder: Path, line: str, env: dict[str, str]) ->
 @pytest.mark.parametrize("name", FILES)
 async def test_new_overwrites_no_file(mulligan: Run, tmp_path: Path, name: str) -> None:
     """If one of its files exists, nothing is written."""
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / name).write_text("theirs")
     done = await mulligan("new", str(tmp_path))
     assert done.code == 2
     assert f"has {name} already; nothing was written" in " ".join(done.err.split())
-    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(name, "theirs")]
+    there = [(str(path.relative_to(tmp_path)), path.read_text()) for path in tmp_path.rglob("*") if path.is_file()]
+    assert there == [(name, "theirs")]
 
 
 async def test_new_reports_a_folder_that_cannot_be_created(mulligan: Run, tmp_path: Path) -> None:

@@ -1,35 +1,30 @@
-"""The directive `commands`: every command of `mulligan` with its arguments and options, from the Typer application."""
+"""Every command of `mulligan` with its arguments and options, from the Typer application: described, and checked."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import typer.main
-from docutils import nodes
-from sphinx.util import logging
-from sphinx.util.docutils import SphinxDirective
 
 from mulligan.cli.app import app
 
-log = logging.getLogger(__name__)
+COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 
 
-class CommandReference(SphinxDirective):
-    """A section per command. A command, argument or option without a help text fails the build."""
-
-    def run(self) -> list[nodes.Node]:
-        """Parse the commands' descriptions as Markdown."""
-        self.env.note_reread()
-        commands: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-        for name, command in commands.items():
-            for problem in problems(command):
-                log.warning("mulligan %s: %s", name, problem, location=self.get_location())
-        text = "\n\n".join(_rendered(name, command) for name, command in commands.items())
-        return self.parse_text_to_nodes(text, allow_section_headings=True)
+def as_markdown() -> str:
+    """A section per command."""
+    return "\n\n".join(_rendered(name, command) for name, command in COMMANDS.items())
 
 
-def problems(command: Any) -> list[str]:
-    """What of a command has no help text."""
-    missing = [] if command.help else ["no description"]
-    return missing + [f"{_spelled(parameter)} has no help text" for parameter in command.params if not parameter.help]
+def problems() -> Iterator[str]:
+    """Commands, arguments and options without a help text."""
+    for name, command in COMMANDS.items():
+        if not command.help:
+            yield f"mulligan {name}: no description"
+        yield from (
+            f"mulligan {name}: {_spelled(parameter)} has no help text"
+            for parameter in command.params
+            if not parameter.help
+        )
 
 
 def _rendered(name: str, command: Any) -> str:
