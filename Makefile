@@ -2,7 +2,7 @@
 # A name on PATH is not enough: pyenv's shims are there for versions of Python that have no uv.
 UV := $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .uv/bin/uv)
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-sdk test-without-features test-system approvals docs screenshots docs-site fuzz bench chaos schedules lint format check pin pin-images
+.PHONY: help demo test test-sdk test-without-features test-system approvals docs screenshots docs-site fuzz bench chaos schedules lint format check dist sbom pin pin-images
 
 help:  ## This list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -62,6 +62,17 @@ format: | $(UV)  ## Put the code into shape
 check: lint docs-site test-system  ## What CI runs
 	@$(MAKE) --no-print-directory test-sdk ARGS=--others
 	@$(MAKE) --no-print-directory test
+
+dist: | $(UV)  ## Wheel and source distribution, into dist/: the same bytes for the same commit
+	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(UV) build --quiet --clear --out-dir dist \
+	  --build-constraints deploy/build-requirements.txt --require-hashes
+
+sbom: | $(UV)  ## What they depend on, with licences, as CycloneDX: dist/mulligan.cdx.json
+	@$(UV) venv --quiet --clear .uv/sbom
+	@$(UV) pip install --quiet --python .uv/sbom --require-hashes -r deploy/requirements.txt
+	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(UV) run --quiet --isolated --only-group release \
+	  cyclonedx-py environment --pyproject pyproject.toml --mc-type library --output-reproducible \
+	  --output-file dist/mulligan.cdx.json .uv/sbom
 
 pin: | $(UV)  ## Take the newest versions that pyproject.toml allows, and write them down there
 	@for project in . benchmarks/rivals/*/; do \
