@@ -53,7 +53,7 @@ def zizmor(file: Path) -> tuple[int, str]:
 
 
 INSECURE = [
-    ("persist-credentials: false", "persist-credentials: true"),
+    ("enable-cache: false", "enable-cache: true"),
     ("@3d3c42e5aac5ba805825da76410c181273ba90b1", "@main"),
     ("permissions: {}", "permissions: write-all"),
     ('test "v$(uv version --short)"', 'test "${{ github.event.head_commit.message }}"'),
@@ -103,6 +103,7 @@ def test_no_job_has_more_rights_than_it_needs(jobs: dict[str, Any]) -> None:
     }
     assert [name for name, job in jobs.items() if any("run" in step for step in job["steps"])] == ["build"]
     assert "secrets." not in RELEASE.read_text()
+    assert jobs["build"]["steps"][0]["with"] == {"persist-credentials": False}
     assert jobs["publish"]["environment"] == "pypi"
 
 
@@ -143,7 +144,8 @@ def test_the_dev_container_runs_what_readme_says() -> None:
     readme = (ROOT / "README.md").read_text()
     assert f"```sh\n{container['postCreateCommand']}\n" in readme
     text = (ROOT / ".devcontainer" / container["build"]["dockerfile"]).read_text()
-    assert f"USER {container['remoteUser']}\n" in text
+    assert f"useradd --uid 1000 --user-group --create-home --shell /bin/bash {container['remoteUser']}\nCOPY" in text
+    assert text.endswith("USER 1000:1000\n")
     packages = re.findall(r"apt-get install (.+?) \\", text)[0].split()
     assert {"make", "git", "npm", "chromium"} <= set(packages)
     froms = re.findall(r"^FROM (.+)$", text, re.MULTILINE)
