@@ -74,7 +74,7 @@ def test_zizmor_finds_no_insecure_step(tmp_path: Path) -> None:
 def test_each_file_is_valid_by_its_schema(file: Path, tmp_path: Path) -> None:
     """Issue forms have no other check before GitHub shows them, or does not."""
     kinds = {"release.yml": "github-workflows", "config.yml": "github-issue-config"}
-    check = [Path(sys.executable).with_name("check-jsonschema"), "--builtin-schema"]
+    check: list[str | Path] = [Path(sys.executable).with_name("check-jsonschema"), "--builtin-schema"]
     check.append(f"vendor.{kinds.get(file.name, 'github-issue-forms')}")
     code, said = checked(*check, file)
     assert code == 0, said

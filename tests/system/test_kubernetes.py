@@ -125,7 +125,16 @@ def faults(program: Path, schemas: Path, manifests: list[Manifest]) -> list[str]
     location = f"{schemas}/{{{{.NormalizedKubernetesVersion}}}}/{{{{.ResourceKind}}}}{{{{.KindSuffix}}}}.json"
     found = []
     for each in VERSIONS:
-        command = [program, "-strict", "-output", "json", "-kubernetes-version", each, "-schema-location", location]
+        command: list[str | Path] = [
+            program,
+            "-strict",
+            "-output",
+            "json",
+            "-kubernetes-version",
+            each,
+            "-schema-location",
+            location,
+        ]
         told = subprocess.run(command, input=yaml.safe_dump_all(manifests), capture_output=True, text=True, check=False)
         assert told.stderr == ""
         found += [f"{fault['kind']}: {fault['msg']}" for fault in json.loads(told.stdout)["resources"]]

@@ -23,7 +23,7 @@ from tests.system.features.test_new import uv
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-HERE_AND_THERE = [
+HERE_AND_THERE: list[dict[str, Any]] = [
     {"umask": 0o022, "TZ": "UTC", "LC_ALL": "C", "PYTHONHASHSEED": "1"},
     {"umask": 0o077, "TZ": "Asia/Kathmandu", "LC_ALL": "C.UTF-8", "PYTHONHASHSEED": "2"},
 ]
@@ -46,7 +46,7 @@ async def clones(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     made = []
     for name, machine in zip(("here", "far/away"), HERE_AND_THERE, strict=True):
         clone = tmp_path_factory.mktemp("clones") / name
-        umask, env = int(machine["umask"]), {key: value for key, value in machine.items() if key != "umask"}
+        umask, env = machine["umask"], {key: value for key, value in machine.items() if key != "umask"}
         subprocess.run(["git", "clone", "--quiet", "--no-local", ROOT, clone], check=True, umask=umask)  # noqa: ASYNC221
         for number, path in enumerate(sorted(clone.rglob("*.*"))):
             os.utime(path, (10**9 + umask + number, 10**9 + umask + number), follow_symlinks=False)

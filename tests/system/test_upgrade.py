@@ -64,11 +64,11 @@ def earlier_python(request: pytest.FixtureRequest, tmp_path_factory: pytest.Temp
     folder = tmp_path_factory.mktemp("earlier")
     with tarfile.open(fileobj=BytesIO(archive.stdout)) as source:
         source.extractall(folder / "source", filter="tar")
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder / "dist"]
+    build: list[str | Path] = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder / "dist"]
     subprocess.run(build, cwd=folder / "source", check=True, capture_output=True)
     [wheel] = (folder / "dist").glob("*.whl")
     python = folder / "venv/bin/python"
-    install = [uv(), "pip", "install", "--quiet", "--python", python]
+    install: list[str | Path] = [uv(), "pip", "install", "--quiet", "--python", python]
     subprocess.run([uv(), "venv", "--quiet", "--python", sys.executable, folder / "venv"], cwd=folder, check=True)
     subprocess.run([*install, "-r", folder / "source/deploy/requirements.txt"], cwd=folder, check=True)
     subprocess.run([*install, "--no-deps", wheel], cwd=folder, check=True)
