@@ -3,7 +3,7 @@
 UV := $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .uv/bin/uv)
 VERSION = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml | head -n 1)
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-sdk test-without-features test-system approvals docs screenshots docs-site fuzz bench chaos schedules lint format check pin pin-images
+.PHONY: help demo test test-sdk test-without-features test-system approvals docs screenshots docs-site fuzz bench chaos schedules lint format check dist sbom pin pin-images
 
 help:  ## This list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -64,6 +64,17 @@ format: | $(UV)  ## Put the code into shape
 check: lint docs-site test-system  ## What CI runs
 	@$(MAKE) --no-print-directory test-sdk ARGS=--others
 	@$(MAKE) --no-print-directory test
+
+dist: | $(UV)  ## Wheel and source distribution, into dist/: the same bytes for the same commit
+	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(UV) build --quiet --clear --out-dir dist \
+	  --build-constraints deploy/build-requirements.txt --require-hashes
+
+sbom: | $(UV)  ## What they depend on, with licences, as CycloneDX: dist/mulligan.cdx.json
+	@$(UV) venv --quiet --clear .uv/sbom
+	@$(UV) pip install --quiet --python .uv/sbom --require-hashes -r deploy/requirements.txt
+	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(UV) run --quiet --isolated --only-group release \
+	  cyclonedx-py environment --pyproject pyproject.toml --mc-type library --output-reproducible \
+	  --output-file dist/mulligan.cdx.json .uv/sbom
 
 pin: | $(UV)  ## Take the newest versions that pyproject.toml allows, and write them down there
 	@for project in . benchmarks/rivals/*/; do \

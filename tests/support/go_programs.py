@@ -17,6 +17,7 @@ from mulligan.devserver._run_with_progress import run_with_progress
 from tests.support.go_toolchain import find_go
 
 JAEGER, KUSTOMIZE, COMPOSE, KEDA = "2.13", "v5.7.1", "v2.16.2", "v2.21.0"
+ACTIONLINT, KUBECONFORM = "v1.7.12", "v0.8.0"
 TEMPORAL = "v1.32.0"
 """The server of deploy/compose.yaml."""
 _JAEGER_SOURCE = Path(__file__).parent / "jaeger"
@@ -38,12 +39,24 @@ MADE = {
     "compose_program": _cached("cmd", COMPOSE),
     "keda_schemas": _cached("keda", KEDA),
     "conventions": _cached("conventions", OTEL),
+    "actionlint_program": _cached("actionlint", ACTIONLINT),
+    "kubeconform_program": _cached("kubeconform", KUBECONFORM),
     "temporal_server": _cached("server", TEMPORAL),
     "temporal_sql_tool": _cached("sql", TEMPORAL),
     "temporal_schema": _cached("schema", TEMPORAL),
 }
 """The path of each program, built or not, by its name: that of its fixture (tests/system/conftest.py), if tests use it."""
-OF_TESTS = ("conventions", "kustomize_program", "compose_program", "keda_schemas", "jaeger_program")
+OF_TESTS = (
+    *(
+        "conventions",
+        "actionlint_program",
+        "kubeconform_program",
+        "kustomize_program",
+        "compose_program",
+        "keda_schemas",
+    ),
+    "jaeger_program",
+)
 """Those that the tests use, in the order in which they are built: the one that takes longest is last, as are its tests."""
 
 
@@ -83,6 +96,20 @@ async def _compose(scratch: Path, say: Say) -> Path:
     package = f"github.com/compose-spec/compose-go/v2/cmd@{COMPOSE}"
     await _go(f"compose-go {COMPOSE}", ("install", "-v", package), scratch, say)
     return scratch / "cmd"
+
+
+async def _actionlint(scratch: Path, say: Say) -> Path:
+    """The checker of workflow files of GitHub Actions."""
+    package = f"github.com/rhysd/actionlint/cmd/actionlint@{ACTIONLINT}"
+    await _go(f"actionlint {ACTIONLINT}", ("install", "-v", package), scratch, say)
+    return scratch / "actionlint"
+
+
+async def _kubeconform(scratch: Path, say: Say) -> Path:
+    """The validator of Kubernetes' manifests; it brings no schemas."""
+    package = f"github.com/yannh/kubeconform/cmd/kubeconform@{KUBECONFORM}"
+    await _go(f"kubeconform {KUBECONFORM}", ("install", "-v", package), scratch, say)
+    return scratch / "kubeconform"
 
 
 async def _keda(scratch: Path, say: Say) -> Path:
@@ -155,6 +182,8 @@ _MAKERS: dict[str, Callable[[Path, Say], Awaitable[Path]]] = {
     "compose_program": _compose,
     "keda_schemas": _keda,
     "conventions": _conventions,
+    "actionlint_program": _actionlint,
+    "kubeconform_program": _kubeconform,
     "temporal_server": _temporal_server,
     "temporal_sql_tool": _temporal_sql_tool,
     "temporal_schema": _temporal_schema,

@@ -137,6 +137,18 @@ async def kustomize_program() -> Path:
 
 
 @pytest.fixture(scope="session")
+async def kubeconform_program() -> Path:
+    """The validator of Kubernetes' manifests."""
+    return await make("kubeconform_program", say_on_stderr)
+
+
+@pytest.fixture(scope="session")
+async def actionlint_program() -> Path:
+    """The checker of workflow files of GitHub Actions."""
+    return await make("actionlint_program", say_on_stderr)
+
+
+@pytest.fixture(scope="session")
 async def compose_program() -> Path:
     """The Compose Specification's own loader."""
     return await make("compose_program", say_on_stderr)

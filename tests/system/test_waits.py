@@ -34,7 +34,8 @@ from tests.support.ports import free_ports
 from tests.support.processes import descendants_with
 from tests.support.temporal import connect_to
 from tests.support.worker_process import Process, worker_process
-from tests.system.test_worker_versions import builds_of, make_current, pin
+from tests.support.worker_versions import make_current
+from tests.system.test_worker_versions import builds_of, pin
 
 MODULE = "tests.support.waiting_agents"
 SECONDS_FOR_A_CELL = 120
@@ -359,10 +360,10 @@ async def test_a_new_version_of_the_worker_replaces_the_old_one(office: Office) 
     old, new = ({"TEMPORAL_DEPLOYMENT_NAME": office.queue, "TEMPORAL_WORKER_BUILD_ID": build} for build in ("a", "b"))
     await office.open(**old)
     replaced = office.worker
-    await make_current("a", at)
+    await make_current(at.client, at.task_queue, "a")
     await office.start(ROWS)
     await office.start_worker(**new)
-    await make_current("b", at)
+    await make_current(at.client, at.task_queue, "b")
     replaced.terminate()
     await replaced.wait()
 

@@ -15,12 +15,8 @@ from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.deployment.v1 import WorkerDeploymentVersion
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.workflow.v1 import VersioningOverride, WorkflowExecutionOptions
-from temporalio.api.workflowservice.v1 import (
-    SetWorkerDeploymentCurrentVersionRequest,
-    UpdateWorkflowExecutionOptionsRequest,
-)
+from temporalio.api.workflowservice.v1 import UpdateWorkflowExecutionOptionsRequest
 from temporalio.client import Client
-from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan import connect
 from mulligan.devserver import temporal_server
@@ -28,6 +24,7 @@ from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab, call
 from tests.support.temporal import connect_to
+from tests.support.worker_versions import make_current
 
 
 @asynccontextmanager
@@ -43,21 +40,6 @@ async def worker_of(build: str, at: Lab, monkeypatch: pytest.MonkeyPatch) -> Asy
         yield
     finally:
         await running.__aexit__(None, None, None)
-
-
-async def make_current(build: str, at: Lab) -> None:
-    """Like `temporal worker deployment set-current-version`, as soon as the server knows the version from its worker."""
-    request = SetWorkerDeploymentCurrentVersionRequest(
-        namespace=at.client.namespace, deployment_name=at.task_queue, build_id=build
-    )
-    while True:
-        try:
-            await at.client.workflow_service.set_worker_deployment_current_version(request, retry=True)
-            return
-        except RPCError as error:
-            if error.status not in (RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION):
-                raise
-            await asyncio.sleep(0.2)
 
 
 async def builds_of(handle: Any) -> set[str]:
@@ -92,9 +74,9 @@ async def test_a_run_ends_on_the_build_on_which_it_began(
     monkeypatch.setenv("MULLIGAN_MAX_CONCURRENT_MODEL_CALLS", model_calls)
     at = on_its_own_queue(lab)
     async with worker_of("a", at, monkeypatch), worker_of("b", at, monkeypatch):
-        await make_current("a", at)
+        await make_current(at.client, at.task_queue, "a")
         before = await run_waiting_in_a_tool(at, tmp_path / "go")
-        await make_current("b", at)
+        await make_current(at.client, at.task_queue, "b")
         after = await at.run([call("now"), DONE])
         (tmp_path / "go").touch()
         ran = await at.look(before)
@@ -111,9 +93,9 @@ async def test_a_run_that_continues_as_new_stays_on_its_build(
     async with temporal_server(dynamic_config=["limit.historyCount.suggestContinueAsNew=60"]) as server:
         at = on_its_own_queue(lab, await connect_to(server))
         async with worker_of("a", at, monkeypatch), worker_of("b", at, monkeypatch):
-            await make_current("a", at)
+            await make_current(at.client, at.task_queue, "a")
             run = await run_waiting_in_a_tool(at, tmp_path / "go", steps=8)
-            await make_current("b", at)
+            await make_current(at.client, at.task_queue, "b")
             (tmp_path / "go").touch()
             ran = await at.look(run)
             assert (await run.describe()).run_id != run.first_execution_run_id
@@ -129,9 +111,9 @@ async def test_a_run_whose_build_is_gone_can_be_moved_to_another_build(
     at = on_its_own_queue(lab)
     async with worker_of("b", at, monkeypatch):
         async with worker_of("a", at, monkeypatch):
-            await make_current("a", at)
+            await make_current(at.client, at.task_queue, "a")
             moved = await run_waiting_in_a_tool(at, tmp_path / "never")
-            await make_current("b", at)
+            await make_current(at.client, at.task_queue, "b")
         await at.run([DONE])
         assert await builds_of(moved) == {"a"}
         await pin(moved.id, "b", at)

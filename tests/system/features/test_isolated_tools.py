@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import uuid
 from dataclasses import replace
 
 import pytest
 
+from mulligan.devserver import DevServer
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import DONE, Lab
 from tests.support.isolated_agents import VARIABLES
 from tests.support.openai_turn import Turn
+from tests.system.features.test_supervisor import line_with, supervised
 
 EXPECTED = {
     "greet": (None, '{"hello": "Ada"}'),
@@ -45,3 +49,19 @@ async def test_an_isolated_tool_that_harms_its_process_gets_an_error_result(
     failed = [name for name, (kind, _) in EXPECTED.items() if kind]
     recovered = [span for span in ran.spans_of("ai.toolCall") if span.attributes["mulligan.recovered"]]
     assert sorted(span.attributes["ai.toolCall.name"] for span in recovered) == sorted(failed)
+
+
+async def test_an_isolated_call_of_a_supervised_worker_sees_no_secret_of_its_environment(
+    lab: Lab, temporal: DevServer
+) -> None:
+    """The processes of a deployment are forked: what the supervisor was started with does not reach the call by another way."""
+    queue = f"isolated-{uuid.uuid4().hex[:6]}"
+    secrets = {**dict.fromkeys(VARIABLES, "door:token"), **lab.model.environment()}
+    async with supervised(queue, temporal, module="tests.support.isolated_agents", **secrets) as supervisor:
+        await line_with(supervisor, "Supervising 2")
+        calls = [("variables", "{}", None), ("named_variables", "{}", None), ("greet", '{"name": "Ada"}', None)]
+        ran = await replace(lab, task_queue=queue).run([Turn(calls=calls), DONE], agent="isolated")
+    seen = {each["name"]: json.loads(each["result"]["text"]) for each in ran.calls}
+    assert seen == {
+        "variables": ["MAIL_TOKEN"], "named_variables": ["OPENAI_API_KEY"], "greet": {"hello": "Ada"}
+    }  # fmt: skip
