@@ -28,6 +28,16 @@ Version = Annotated[
         show_default="that of the conversation's label",
     ),
 ]
+User = Annotated[
+    str | None, typer.Option(help="For whom it works, within the tenant: `ctx.user` of tools.", show_default=False)
+]
+Metadata = Annotated[
+    list[str] | None,
+    typer.Option("--metadata", metavar="NAME=VALUE", help="For tools and traces; no secrets; repeatable."),
+]
+Tenant = Annotated[
+    str | None, typer.Option(help="For whom it runs: workers serve tenants in turn.", show_default=False)
+]
 
 
 async def start(
@@ -47,16 +57,9 @@ async def start(
         str | None, typer.Option(help="The model, as `provider:name`.", show_default="the agent's")
     ] = None,
     version: Version = None,
-    user: Annotated[
-        str | None, typer.Option(help="For whom it works, within the tenant: `ctx.user` of tools.", show_default=False)
-    ] = None,
-    metadata: Annotated[
-        list[str] | None,
-        typer.Option("--metadata", metavar="NAME=VALUE", help="For tools and traces; no secrets; repeatable."),
-    ] = None,
-    tenant: Annotated[
-        str | None, typer.Option(help="For whom it runs: workers serve tenants in turn.", show_default=False)
-    ] = None,
+    user: User = None,
+    metadata: Metadata = None,
+    tenant: Tenant = None,
     priority: Annotated[int | None, typer.Option(min=1, max=5, help="From 1 (first) to 5.", show_default="3")] = None,
     input: Annotated[  # noqa: A002 - it names the option
         str | None,
