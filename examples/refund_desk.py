@@ -1,12 +1,11 @@
-r"""`RefundDesk`: letters of customers are read, decided by code, and answered; large refunds wait for a person.
+"""`RefundDesk`: letters of customers are read, decided by code, and answered; large refunds wait for a person.
 
 One agent reads the letter into a typed object, plain code decides by it, a second agent pays and writes the answer. Above
 100 euros its call waits for a person, for a week at most. A refund is paid once, also if the model asks twice.
 Models are scripted, so it runs without a key; put `openai:gpt-5-mini` in their place.
 
     uv run mulligan worker --load examples.refund_desk
-    temporal workflow start --type RefundDesk --task-queue agents --workflow-id letter-8 \
-      --input '"The sofa of order 8 broke."'
+    uv run python -m examples.refund_desk letter-8 "The sofa of order 8 broke."
     uv run mulligan pending letter-8
     uv run mulligan approve letter-8
     uv run mulligan show letter-8
@@ -14,13 +13,16 @@ Models are scripted, so it runs without a key; put `openai:gpt-5-mini` in their 
 
 from __future__ import annotations
 
+import asyncio
+import os
+import sys
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 from temporalio import workflow
 
-from mulligan import Agent, Call, DurableAgent, Message, Say, Script, ToolContext, last_result, output_of, tool
+from mulligan import Agent, Call, DurableAgent, Message, Say, Script, ToolContext, connect, last_result, output_of, tool
 
 LIMIT = 100.0
 """Euros up to which a refund is paid without a person."""
@@ -107,6 +109,13 @@ class RefundDesk:
         return Answer(decision=decision, text=reply.text, trace_id=written.trace_id)
 
 
+async def send_letter(workflow_id: str, letter: str) -> None:
+    """Start the workflow of a letter; it goes on without this process."""
+    client = await connect()
+    queue = os.environ.get("MULLIGAN_TASK_QUEUE", "agents")
+    await client.start_workflow("RefundDesk", letter, id=workflow_id, task_queue=queue)
+
+
 def _order(messages: Sequence[Message]) -> int:
     return 8 if "order 8" in messages[0].text.lower() else 7
 
@@ -140,3 +149,6 @@ reader_script = Script(
     [lambda messages: Say(calls=[Call("price_of", {"order": _order(messages)})]), _says_what_it_read, _corrects],
 )
 clerk_script = Script("clerk", [_refunds, _replies])
+
+if __name__ == "__main__":
+    asyncio.run(send_letter(*sys.argv[1:]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import shlex
+import sys
 import uuid
 from asyncio.subprocess import PIPE
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from mulligan.devserver import DevServer, find_temporal
+from mulligan.devserver import DevServer
 from tests.acceptance.conftest import Run, command
 from tests.support.temporal import connect_to
 
@@ -25,8 +26,8 @@ DECIDES = {"approve", "answer"}
 
 def commands_of(name: str) -> list[list[str]]:
     """The commands after the last line that starts a worker, with that line."""
-    text = (EXAMPLES / f"{name}.py").read_text().replace("\\\n", " ")
-    lines = re.findall(r"^ *((?:uv run mulligan|temporal) .*)$", text.split('"""')[1], re.MULTILINE)
+    text = (EXAMPLES / f"{name}.py").read_text()
+    lines = re.findall(r"^ *(uv run (?:mulligan|python -m examples\.\w+ \S).*)$", text.split('"""')[1], re.MULTILINE)
     start = max(number for number, line in enumerate(lines) if " worker " in line)
     return [shlex.split(line) for line in lines[start:]]
 
@@ -34,7 +35,7 @@ def commands_of(name: str) -> list[list[str]]:
 def test_the_page_lists_each_example_and_nothing_else() -> None:
     """With the command of its docstring. A server for another example is started by that one."""
     files = {path.stem for path in EXAMPLES.glob("*.py")} - {"__init__", "notes_server"}
-    assert set(re.findall(r"`uv run (?:mulligan worker --load|python -m) examples\.(\w+)`", PAGE)) == files
+    assert set(re.findall(r"`uv run (?:mulligan worker --load|python -m) examples\.(\w+)[ `]", PAGE)) == files
     for name in files - {"chat", "openai_client"}:
         assert commands_of(name)[0] == ["uv", "run", "mulligan", "worker", "--load", f"examples.{name}"]
     assert all((EXAMPLES / path).exists() for path in re.findall(r"`examples/(\w+)`", PAGE))
@@ -74,10 +75,8 @@ async def test_the_commands_of_an_example_do_what_it_says(
     try:
         assert b"Serving" in await serving.stderr.readline()
         for words in others:
-            if words[0] == "temporal":
-                words = [str(await find_temporal(print)), *words[1:], "--address", temporal.address]
-                words += ["--namespace", environment["TEMPORAL_NAMESPACE"]]
-                ran = await command(*[queue if word == "agents" else word for word in words], env=environment)
+            if words[2] == "python":
+                ran = await command(sys.executable, *words[3:], env=environment | settings)
             else:
                 if words[3] in DECIDES:
                     await until_waiting(temporal, words[4])
