@@ -1,9 +1,10 @@
 """`slack_channel`: an agent that people talk with in threads of a Slack channel.
 
-Each thread is one workflow, open for months: a message is an update `send_message` of it, and starts it if it is the first.
-So `mulligan send`, the console and `mulligan show` work with a thread, too. A message that Slack sends again is answered
-once. Needs the extra `serve`. Create an app in Slack with an incoming webhook, and subscribe it to `app_mention` and
-`message.im`, with the request URL https://YOUR-HOST/slack/events. Its model is scripted, so it runs without a key:
+Each thread is one workflow, open for months: a message is a signal to it, and starts it if it is the first. Temporal keeps
+it even while no worker runs. People may add messages with `mulligan send` and in the console, too (`send_message`). A
+message that Slack sends again is answered once. Needs the extra `serve`. Create an app in Slack with an incoming webhook,
+and subscribe it to `app_mention` and `message.im`, with the request URL https://YOUR-HOST/slack/events. The model is
+scripted, so it runs without a key:
 
     export SLACK_SIGNING_SECRET=… SLACK_WEBHOOK_URL=https://hooks.slack.com/services/…
     uv run mulligan worker --load examples.slack_channel
@@ -16,6 +17,7 @@ import hashlib
 import hmac
 import json
 import os
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -29,8 +31,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from temporalio import activity, workflow
-from temporalio.client import WithStartWorkflowOperation, WorkflowUpdateStage
-from temporalio.common import RetryPolicy, WorkflowIDConflictPolicy
+from temporalio.common import RetryPolicy
 
 from mulligan import Agent, DurableAgent, MulliganError, Say, Script, connect
 
@@ -79,14 +80,19 @@ class SlackThread:
         await workflow.wait_condition(workflow.all_handlers_finished)
         workflow.continue_as_new(args=[thread, self._waiting, self._ids[-NEWEST:], agent.carry()])
 
-    @workflow.update
-    async def send_message(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Add a message, `{"text", "id"?}`. The same id again changes nothing."""
-        info = workflow.current_update_info()
-        message_id = str(message.get("id") or (info.id if info else ""))
+    @workflow.signal
+    def say(self, text: str, message_id: str) -> None:
+        """Add a message. The same id again changes nothing."""
         if message_id not in self._ids:
             self._ids.append(message_id)
-            self._waiting.append(str(message.get("text", "")))
+            self._waiting.append(text)
+
+    @workflow.update
+    async def send_message(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Add a message of `mulligan send` or the console: `{"text", "id"?}`."""
+        info = workflow.current_update_info()
+        message_id = str(message.get("id") or (info.id if info else ""))
+        self.say(str(message.get("text", "")), message_id)
         return {"accepted": True, "id": message_id}
 
 
@@ -119,18 +125,14 @@ async def receive(request: Request) -> Response:
 
 
 async def say(request: Request, team: str, event: dict[str, Any]) -> None:
-    """Send a message to its thread's workflow, which is started with the first one."""
+    """Signal a message to its thread's workflow, which is started with the first one."""
     thread = event.get("thread_ts") or event["ts"]
-    start = WithStartWorkflowOperation(
-        SlackThread.run, args=[thread, [], [], b""], id=f"slack-{team}-{event['channel']}-{thread}",
+    await request.app.state.temporal.start_workflow(
+        "SlackThread", args=[thread, [], [], b""], id=f"slack-{team}-{event['channel']}-{thread}",
         task_queue=os.environ.get("MULLIGAN_TASK_QUEUE", "agents"),
-        id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+        # Two events about one message differ in `event_id`, not in the message's time.
+        start_signal="say", start_signal_args=[event["text"], event["ts"]],
     )  # fmt: skip
-    # By its time a message is known in its channel. Slack's `event_id` would differ between two events about one message.
-    message = {"id": event["ts"], "text": event["text"]}
-    await request.app.state.temporal.start_update_with_start_workflow(
-        SlackThread.send_message, message, start_workflow_operation=start, wait_for_stage=WorkflowUpdateStage.COMPLETED
-    )
 
 
 @asynccontextmanager
@@ -144,4 +146,6 @@ app = Starlette(routes=[Route("/slack/events", receive, methods=["POST"])], life
 script = Script("helper", [lambda messages: Say(f"You said: {messages[-1].text}")])
 
 if __name__ == "__main__":
+    if missing := {"SLACK_SIGNING_SECRET", "SLACK_WEBHOOK_URL"} - set(os.environ):
+        sys.exit(f"Set {' and '.join(sorted(missing))} (see {__file__}).")
     uvicorn.run(app, host="127.0.0.1", port=int(os.environ.get("PORT", "8400")))

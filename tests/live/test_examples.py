@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from temporalio.client import WorkflowExecutionStatus
 
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
@@ -22,6 +23,7 @@ from tests.support.openai_turn import Turn, responses_reply
 async def waits_of(handle: Any) -> list[dict[str, Any]]:
     """The calls of a run that wait for a person, as soon as there are any."""
     while not (waits := await handle.query("pending")):
+        assert (await handle.describe()).status == WorkflowExecutionStatus.RUNNING
         await asyncio.sleep(0.02)
     return list(waits)
 

@@ -9,6 +9,7 @@ import json
 import time
 import uuid
 from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,6 +66,13 @@ class Slack:
         assert sent.status_code == 200
 
 
+@asynccontextmanager
+async def working(lab: Lab, slack: Slack) -> AsyncIterator[None]:
+    """A worker of the channel."""
+    async with running_worker(lab.client, load(["examples.slack_channel"]), lab.telemetry, slack.queue):
+        yield
+
+
 @pytest.fixture
 async def slack(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Slack]:
     queue = f"slack-{uuid.uuid4().hex[:6]}"
@@ -85,8 +93,7 @@ async def slack(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Slac
     monkeypatch.setenv("SLACK_SIGNING_SECRET", SECRET)
     monkeypatch.setenv("SLACK_WEBHOOK_URL", f"http://127.0.0.1:{receiver.addresses[0][1]}/hook")
     monkeypatch.setenv("MULLIGAN_TASK_QUEUE", queue)
-    async with running_worker(lab.client, load(["examples.slack_channel"]), lab.telemetry, queue):
-        yield at
+    yield at
     server.should_exit = True
     await serving
     await receiver.cleanup()
@@ -114,21 +121,23 @@ def test_the_signature_is_that_of_slacks_documentation(monkeypatch: pytest.Monke
 async def test_a_thread_is_one_workflow_that_answers_each_message_once(slack: Slack, lab: Lab) -> None:
     """A message that Slack sends again, or as another event about it, changes nothing; the post is tried again."""
     slack.fails = 1
-    await slack.say("Hello <there> & you", "1700000000.000100")
-    first = await asyncio.wait_for(slack.posted.get(), 60)
-    assert first == {"text": "You said: Hello &lt;there&gt; &amp; you", "thread_ts": "1700000000.000100"}
-    await slack.say("Hello <there> & you", "1700000000.000100")
-    await slack.say("And now?", "1700000001.000100", "1700000000.000100")
-    await slack.say("I am a bot", "1700000002.000100", "1700000000.000100", bot_id="B1")
-    second = await asyncio.wait_for(slack.posted.get(), 60)
-    assert second == {"text": "You said: And now?", "thread_ts": "1700000000.000100"}
-    handle = lab.client.get_workflow_handle(f"slack-T1-{slack.queue}-1700000000.000100")
-    # As `mulligan send` and the console do.
-    await handle.execute_update("send_message", {"text": "From a colleague."})
-    assert (await asyncio.wait_for(slack.posted.get(), 60))["text"] == "You said: From a colleague."
-    texts = [message["text"] for message in (await handle.query("messages"))["messages"] if message["role"] == "user"]
-    assert texts == ["Hello <there> & you", "And now?", "From a colleague."]
-    await handle.terminate()
+    first, now = "Hello <there> & you", "And now?"
+    await slack.say(first, "1700000000.000100")  # no worker runs yet
+    async with working(lab, slack):
+        posted = await asyncio.wait_for(slack.posted.get(), 60)
+        assert posted == {"text": "You said: Hello &lt;there&gt; &amp; you", "thread_ts": "1700000000.000100"}
+        await slack.say(first, "1700000000.000100")
+        await slack.say(now, "1700000001.000100", "1700000000.000100")
+        await slack.say("I am a bot", "1700000002.000100", "1700000000.000100", bot_id="B1")
+        posted = await asyncio.wait_for(slack.posted.get(), 60)
+        assert posted == {"text": "You said: And now?", "thread_ts": "1700000000.000100"}
+        handle = lab.client.get_workflow_handle(f"slack-T1-{slack.queue}-1700000000.000100")
+        # As `mulligan send` and the console do.
+        await handle.execute_update("send_message", {"text": "From a colleague."})
+        assert (await asyncio.wait_for(slack.posted.get(), 60))["text"] == "You said: From a colleague."
+        messages = (await handle.query("messages"))["messages"]
+        await handle.terminate()
+    assert [message["text"] for message in messages if message["role"] == "user"] == [first, now, "From a colleague."]
 
 
 async def test_a_thread_goes_on_after_a_turn_that_has_failed(
@@ -141,12 +150,13 @@ async def test_a_thread_goes_on_after_a_turn_that_has_failed(
 
     monkeypatch.setattr(Script, "answer", lambda _script, messages, _summarized=0: refuses(messages))
     thread = "1700000009.000100"
-    await slack.say("Hello", thread)
-    failed = await asyncio.wait_for(slack.posted.get(), 60)
-    assert failed == {"text": "I could not answer (ModelRequestError).", "thread_ts": thread}
-    await slack.say("And now?", "1700000010.000100", thread)
-    assert (await asyncio.wait_for(slack.posted.get(), 60))["text"] == "Here I am."
-    await lab.client.get_workflow_handle(f"slack-T1-{slack.queue}-{thread}").terminate()
+    async with working(lab, slack):
+        await slack.say("Hello", thread)
+        failed = await asyncio.wait_for(slack.posted.get(), 60)
+        assert failed == {"text": "I could not answer (ModelRequestError).", "thread_ts": thread}
+        await slack.say("And now?", "1700000010.000100", thread)
+        assert (await asyncio.wait_for(slack.posted.get(), 60))["text"] == "Here I am."
+        await lab.client.get_workflow_handle(f"slack-T1-{slack.queue}-{thread}").terminate()
 
 
 @pytest.mark.parametrize("fault", ["secret", "age", "size", "none"])
