@@ -57,14 +57,14 @@ async def post_answer(thread: str, text: str) -> None:
 class SlackThread:
     """A thread: its messages are answered one after the other, those that have come meanwhile together."""
 
-    def __init__(self) -> None:
-        self._waiting: list[str] = []
-        self._ids: list[str] = []
+    @workflow.init
+    def __init__(self, _thread: str, waiting: list[str], ids: list[str], _state: bytes) -> None:
+        # Here, as signals are handled before `run` begins: they must know which messages were there before.
+        self._waiting, self._ids = waiting, ids
 
     @workflow.run
-    async def run(self, thread: str, waiting: list[str], ids: list[str], state: bytes) -> None:
+    async def run(self, thread: str, _waiting: list[str], _ids: list[str], state: bytes) -> None:
         """Answer for ever. All arguments but `thread` come from the previous run of this workflow."""
-        self._waiting, self._ids = waiting + self._waiting, ids + self._ids
         agent = DurableAgent("helper", state=state)
         while not agent.is_continue_as_new_suggested():
             await workflow.wait_condition(lambda: bool(self._waiting))

@@ -21,7 +21,7 @@ from temporalio.client import Client
 
 from examples import slack_channel
 from examples.slack_channel import is_signed
-from mulligan import Message, Say, Script
+from mulligan import DurableAgent, Message, RunResult, Say, Script
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.live.conftest import Lab
@@ -157,6 +157,51 @@ async def test_a_thread_goes_on_after_a_turn_that_has_failed(
         await slack.say("And now?", "1700000010.000100", thread)
         assert (await asyncio.wait_for(slack.posted.get(), 60))["text"] == "Here I am."
         await lab.client.get_workflow_handle(f"slack-T1-{slack.queue}-{thread}").terminate()
+
+
+async def test_a_thread_remembers_its_messages_after_it_has_continued_as_new(
+    slack: Slack, lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both what was said, which the model reads, and which messages were answered."""
+
+    class Continues(DurableAgent[str]):
+        turns = 0
+
+        async def run(self, *arguments: Any, **options: Any) -> RunResult[str]:
+            self.turns += 1
+            return await super().run(*arguments, **options)
+
+        def is_continue_as_new_suggested(self) -> bool:
+            return self.turns > 0
+
+    monkeypatch.setattr(slack_channel, "DurableAgent", Continues)
+    monkeypatch.setattr(
+        Script, "answer", lambda _script, messages, _summarized=0: Say(" ".join(m.text for m in messages))
+    )
+    thread = "1700000020.000100"
+    async with working(lab, slack):
+        await slack.say("One.", thread)
+        assert (await asyncio.wait_for(slack.posted.get(), 60))["text"] == "One."
+        await slack.say("One.", thread)
+        await slack.say("Two.", "1700000021.000100", thread)
+        assert (await asyncio.wait_for(slack.posted.get(), 60))["text"] == "One. One. Two."
+        handle = lab.client.get_workflow_handle(f"slack-T1-{slack.queue}-{thread}")
+        description = await handle.describe()
+        assert description.run_id != description.raw_description.workflow_execution_info.first_run_id
+        await handle.terminate()
+
+
+async def test_a_continued_thread_knows_its_messages_before_it_handles_new_ones(slack: Slack, lab: Lab) -> None:
+    """Signals are handled before a workflow's `run` begins."""
+    thread, workflow_id = "1700000030.000100", f"slack-T1-{slack.queue}-1700000030.000100"
+    handle = await lab.client.start_workflow(
+        "SlackThread", args=[thread, [], [thread], b""], id=workflow_id, task_queue=slack.queue,
+        start_signal="say", start_signal_args=["One.", thread],
+    )  # fmt: skip
+    async with working(lab, slack):
+        await slack.say("Two.", "1700000031.000100", thread)
+        assert (await asyncio.wait_for(slack.posted.get(), 60))["text"] == "You said: Two."
+        await handle.terminate()
 
 
 @pytest.mark.parametrize("fault", ["secret", "age", "size", "none"])
