@@ -38,6 +38,7 @@ Metadata = Annotated[
 Tenant = Annotated[
     str | None, typer.Option(help="For whom it runs: workers serve tenants in turn.", show_default=False)
 ]
+Priority = Annotated[int | None, typer.Option(min=1, max=5, help="From 1 (first) to 5.", show_default="3")]
 
 
 async def start(
@@ -60,7 +61,7 @@ async def start(
     user: User = None,
     metadata: Metadata = None,
     tenant: Tenant = None,
-    priority: Annotated[int | None, typer.Option(min=1, max=5, help="From 1 (first) to 5.", show_default="3")] = None,
+    priority: Priority = None,
     input: Annotated[  # noqa: A002 - it names the option
         str | None,
         typer.Option(

@@ -129,8 +129,8 @@ async def test_the_tail_of_a_run_that_has_ended_says_of_no_tool_that_it_is_runni
 
 async def test_show_and_list_present_the_sub_agents_of_a_run(mulligan: Run, worker: Process) -> None:
     """`show` prints a tree, `--deep` also their steps; `list` has them with `--sub-agents`."""
-    waited = await mulligan("start", "editor", "What do herons eat?", "--id", "herons", "--wait")
-    assert (waited.code, waited.out.split(". ")[1]) == (0, "Herons eat frogs, too")
+    waited = await mulligan("start", "editor", "How are the herons?", "--id", "herons", "--wait")
+    assert (waited.code, waited.out.split("; ")[1]) == (0, "purple: 60000 pairs, falling")
     show, deep, as_json, listed, all_listed, below, wrong = await asyncio.gather(
         mulligan("show", "herons"),
         mulligan("show", "herons", "--deep"),
@@ -141,10 +141,10 @@ async def test_show_and_list_present_the_sub_agents_of_a_run(mulligan: Run, work
         mulligan("show", "herons", "--deep", "--trace"),
     )
     lines = [line.strip() for line in show.out.splitlines()]
-    assert "↳ researcher completed, 2 steps, 40 + 10 tokens  herons/call_1_1" in lines
+    assert "↳ researcher completed, 2 steps, 75 + 29 tokens  herons/call_1_1" in lines
     assert any(line.startswith("↳ translator completed, 1 step") for line in lines)
     assert "look_up" not in show.out
-    assert '✓ look_up {"word": "frogs"}' in deep.out
+    assert '✓ look_up {"word": "purple"}' in deep.out
     tree = json.loads(as_json.out)["sub_agents"]
     assert [(each["step"], each["call_id"]) for each in tree] == [(1, "call_1_1"), (1, "call_1_2"), (1, "call_1_3")]
     [translator] = tree[1]["sub_agents"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -21,6 +22,7 @@ __all__ = ["agents_on_temporal", "mulligan_loop", "mulligan_server"]
 PAGE = Path(__file__).parents[2] / "docs/testing.md"
 
 
+FINDING = {"species": "grey", "pairs": 3, "trend": "stable", "eats": ["fish"]}
 GO = "Go."
 LONG = RunInput(agent="shop", messages=[UserMessage(role="user", text="y" * 400_000)])
 """Too large for an activity input: the worker fetches it from the workflow by query."""
@@ -116,7 +118,8 @@ def test_models_of_sub_agents_are_scripted_by_name(agents_on_temporal: AgentsOnT
     run = agents_on_temporal.run(
         editor,
         GO,
-        model=ScriptedModel(Say(calls=[Call("researcher", {"prompt": "herons"})]), "They eat fish."),
-        sub_agents={"researcher": ScriptedModel("fish")},
+        model=ScriptedModel(Say(calls=[Call("researcher", {"prompt": "grey"})]), "They eat fish."),
+        sub_agents={"researcher": ScriptedModel(Say(calls=[Call("Finding", FINDING)]))},
     )
-    assert (run.output, [call.result and call.result.text for call in run.calls]) == ("They eat fish.", ["fish"])
+    [call] = run.calls
+    assert (run.output, call.result and json.loads(call.result.text)) == ("They eat fish.", FINDING)

@@ -46,6 +46,11 @@ async def chat_clients() -> NodeProject:
     return NodeProject(await _installed("chat-clients", (CLIENTS / "package.json",)))
 
 
+async def npm_install(source: Path) -> Path:
+    """A folder with the packages of the `package.json` in `source`."""
+    return await _installed(source.name, [source / "package.json"])
+
+
 async def npm_build(source: Path, **versions: str) -> Path:
     """The folder `dist` of a project that is built with `npm run build`; built once for each version of its files.
 

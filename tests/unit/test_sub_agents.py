@@ -174,7 +174,9 @@ async def test_a_sub_agent_may_have_sub_agents() -> None:
     run = await run_agent(
         editor, "?", model=ScriptedModel(*editor_script.turns), scripts=[researcher_script, translator_script]
     )
-    assert run.output == "Herons eat fish. Herons eat frogs, too. Herons stand still, and wait."
+    assert run.output == (
+        "Published 'The herons': grey: 260000 pairs, rising; purple: 60000 pairs, falling; squacco: 20000 pairs, stable"
+    )
     assert [span.name for span in run.spans].count("invoke_agent translator") == 1
 
 
