@@ -39,6 +39,7 @@ Tenant = Annotated[
     str | None, typer.Option(help="For whom it runs: workers serve tenants in turn.", show_default=False)
 ]
 Priority = Annotated[int | None, typer.Option(min=1, max=5, help="From 1 (first) to 5.", show_default="3")]
+MaxSteps = Annotated[int | None, typer.Option(help="The maximum number of model calls.", show_default="the agent's")]
 
 
 async def start(
@@ -51,9 +52,7 @@ async def start(
             show_default="a generated id",
         ),
     ] = None,
-    max_steps: Annotated[
-        int | None, typer.Option(help="The maximum number of model calls.", show_default="the agent's")
-    ] = None,
+    max_steps: MaxSteps = None,
     model: Annotated[
         str | None, typer.Option(help="The model, as `provider:name`.", show_default="the agent's")
     ] = None,
