@@ -4,6 +4,7 @@ Each run writes a text, and then the arguments of a call, in small pieces, and h
 serve`. Printed as JSON: the seconds from a piece's writing to its arrival, for all pieces; and for each second of writing
 the requests that Temporal got, and the CPU time of the worker, `mulligan serve` and the server.
 
+One run goes before, which is not measured: it loads what a fresh worker and a fresh `mulligan serve` load once.
 A dev server, a worker and `mulligan serve` are processes of their own; this one has the model and the watchers. To compare
 with another state of the project, run this file in a copy of that.
 """
@@ -113,6 +114,19 @@ async def watch(http: httpx2.AsyncClient, run_id: str, model: Model, seconds: di
                 arrived[kind] = max(arrived[kind], count)
 
 
+async def follow(http: httpx2.AsyncClient, ids: list[str], model: Model) -> dict[str, list[float]]:
+    """Start runs, and read their events to the end: the seconds from each piece's writing to its arrival."""
+    late: dict[str, list[float]] = {"text": [], "input": []}
+
+    async def started(run_id: str) -> None:
+        body = {"id": run_id, "agent": "shop", "prompt": "Go.", "model": f"openai-chat:{run_id}"}
+        (await http.post("/api/runs", json=body)).raise_for_status()
+        await watch(http, run_id, model, late)  # at once: nobody has what is written before they look
+
+    await asyncio.gather(*(started(run_id) for run_id in ids))
+    return late
+
+
 async def requests_of(http: httpx2.AsyncClient, port: int) -> dict[str, float]:
     """How many requests of each kind the server has got."""
     counted: dict[str, float] = dict.fromkeys(OPERATIONS, 0.0)
@@ -149,14 +163,11 @@ async def measure(runs: int, seconds: float) -> dict[str, Any]:
         ):
             assert worker.pid is not None
             pids = {"worker": worker.pid, "serve": serve_pid, "server": pid_of(temporal.address)}
+            await follow(http, [f"first-{uuid.uuid4().hex[:8]}"], model)  # it loads what later runs find loaded
             ids = [f"live-{uuid.uuid4().hex[:8]}" for _ in range(runs)]
             before, requests = {name: cpu_of(pid) for name, pid in pids.items()}, await requests_of(http, metrics)
-            late: dict[str, list[float]] = {"text": [], "input": []}
             began = time.monotonic()
-            for run_id in ids:
-                body = {"id": run_id, "agent": "shop", "prompt": "Go.", "model": f"openai-chat:{run_id}"}
-                (await http.post("/api/runs", json=body)).raise_for_status()
-            await asyncio.gather(*(watch(http, run_id, model, late) for run_id in ids))
+            late = await follow(http, ids, model)
             took = time.monotonic() - began
             after = await requests_of(http, metrics)
             return {
