@@ -2,7 +2,7 @@
 # A name on PATH is not enough: pyenv's shims are there for versions of Python that have no uv.
 UV := $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .uv/bin/uv)
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-sdk test-without-features test-system approvals docs screenshots docs-site fuzz bench chaos schedules lint format check pin pin-images
+.PHONY: help demo test test-sdk test-without-features test-system approvals docs screenshots docs-site fuzz bench chaos exam schedules lint format check pin pin-images
 
 help:  ## This list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -44,6 +44,9 @@ bench: | $(UV)  ## Mulligan measured beside its rivals, for hours; resumable. Mi
 
 chaos: | $(UV)  ## Worker processes killed at random moments, every effect checked; resumable. 1,000 kills: `ARGS="--seeds 1-180"`
 	@$(UV) run --group system python -m tests.chaos $(ARGS)
+
+exam: | $(UV)  ## tau²-bench's tasks as runs, with mistakes and kills; resumable. `make exam ARGS="--domain retail --tasks 20 --minutes 10"`
+	@$(UV) run --group system python -m tests.exam $(ARGS)
 
 schedules: | $(UV)  ## All orders of events of some agents' runs, without a server; minutes. `make schedules ARGS="--seconds 300"`
 	@$(UV) run --group system python -m tests.schedules $(ARGS)

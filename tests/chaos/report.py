@@ -16,6 +16,7 @@ from tests.chaos.plan import KILLS, VICTIMS
 
 ROOT = Path(__file__).parents[2]
 PAGE, SCHEDULES = ROOT / "docs/reliability.md", ROOT / "tests/schedules/results.json"
+EXAM_RESULTS = ROOT / "tests/exam/results.jsonl"
 TARGET_P50, TARGET_P99, TARGET_KILLS = 0.3, 1.0, 1_000
 _RULES = (
     ("repeated:",),
@@ -25,6 +26,8 @@ _RULES = (
 )
 """How the sentences about faults begin (faults.py)."""
 MOST_LISTED = 40
+EXAM = ("<!-- written by `make exam` -->", "<!-- the end of what `make exam` writes -->")
+"""The comments around the exam's part of the page."""
 OF_SPANS = """\
 A worker without a supervisor keeps a span for half a second before it is exported, and loses it if it is killed in that time. Spans that a
 supervisor has just exported when it is killed are exported again by the workers, with the same ids.
@@ -54,12 +57,13 @@ processes. After each seed it is checked that
 
 
 def commit() -> str:
-    """The commit of the checkout; `-dirty` if another file than the page has changed."""
+    """The commit of the checkout; `-dirty` if another file than the page and the exam's results has changed."""
 
     def git(*words: str) -> str:
         return subprocess.run(["git", *words], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False).stdout.strip()
 
-    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", f":!{PAGE.relative_to(ROOT)}")
+    written = [f":!{each.relative_to(ROOT)}" for each in (PAGE, EXAM_RESULTS)]
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ".", *written)
     return git("describe", "--always", "--exclude=*") + ("-dirty" if changed else "")
 
 
@@ -77,11 +81,26 @@ def write_page(results: Path) -> None:
                 *_by_rule(seeds),
                 *_points(seeds),
                 *_compared(compared),
+                f"{_exam()}\n",
                 *_schedules(),
                 *_faults(seeds),
             ]
         )
     )
+
+
+def replace_exam(text: str) -> None:
+    """Write the part of the page that `make exam` makes; the rest stays as it is."""
+    begin, end = EXAM
+    page = PAGE.read_text()
+    PAGE.write_text(page.replace(_exam(), f"{begin}\n\n{text.strip()}\n\n{end}"))
+
+
+def _exam() -> str:
+    """The part of the page that `make exam` has made, with the comments around it."""
+    begin, end = EXAM
+    page = PAGE.read_text()
+    return page[page.index(begin) : page.index(end) + len(end)]
 
 
 def _totals(seeds: Sequence[dict[str, Any]]) -> list[str]:

@@ -121,8 +121,8 @@ class Databases:
     def _reward(self, played: Played) -> float:
         """The judgement of the benchmark's evaluator on the calls as they were applied. It plays them again, and refuses to
         judge if a result is another one."""
-        from tau2.data_model.message import AssistantMessage, ToolCall, ToolMessage  # ty: ignore
-        from tau2.evaluator.evaluator_env import EnvironmentEvaluator  # ty: ignore
+        from tau2.data_model.message import AssistantMessage, ToolCall, ToolMessage
+        from tau2.evaluator.evaluator_env import EnvironmentEvaluator
 
         messages: list[Any] = []
         for number, each in enumerate(each for each in played.calls if each["name"] != CHANGES):
