@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import json
 import os
+import signal
 import tempfile
 import time
 from pathlib import Path
@@ -28,6 +29,9 @@ DOMAINS_OF_RIVALS = ("retail",)
 async def main() -> None:
     """Run the command."""
     given = _parser().parse_args()
+    this = asyncio.current_task()
+    assert this is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)  # all processes are ended
     contenders = given.contender or [MULLIGAN]
     domains = given.domain or list(TASKS)
     until = time.time() + 60 * given.minutes
