@@ -29,8 +29,8 @@ endpoint are killed with `kill -9`, and started again.
   for its database, or for its assertions on it (telecom). The evaluator plays the ledger's calls again, and compares each result.
 - An effect is repeated if it is there more often than in the solution, unexpected if it is not in it at all, and lost if the solution has it and the database does not.
   A result that differs from the ledger is one that the run was told though the call was not applied, or a refusal of a call that was.
-- In telecom, users have tools too: there the tasks are those of the benchmark's solo mode, where the agent gets a ticket, and the user's tools beside its own. They are 300
-  of the 2,285 of the set `full`, evenly spread, without the 4 whose solution makes two equal calls that write.
+- In telecom, users have tools too: there the tasks are those of the benchmark's solo mode, where the agent gets a ticket, and the user's tools beside its own. They are
+  drawn from the 2,285 of the set `full`, without the 4 whose solution makes two equal calls that write.
 """
 OF_RIVALS = """\
 Rivals play a sample of retail on the same databases: OpenAI Agents SDK with `tool_not_found_behavior="return_error_to_model"`, pydantic-ai with `retries=20`, both with

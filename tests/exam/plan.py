@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -47,7 +48,7 @@ class Sitting:
     mistakes: bool = True
     at_once: int = 6
     processes: int = 3
-    pause: tuple[float, float] = (0.5, 3.0)
+    pause: tuple[float, float] = (1.0, 6.0)
     until: float = math.inf
 
     def labels(self) -> dict[str, Any]:
@@ -56,7 +57,7 @@ class Sitting:
 
 
 def chosen(facts: Mapping[str, Any], count: int | None) -> list[int]:
-    """The places of that many tasks, evenly spread over the domain's list; None: of all.
+    """The places of that many tasks, drawn from the domain's list; None: of all. A smaller number gives the first of a larger.
 
     A task whose solution makes two equal calls that write is never chosen: the tools are declared with `once`.
     """
@@ -68,5 +69,5 @@ def chosen(facts: Mapping[str, Any], count: int | None) -> list[int]:
         ]
         if len(made) == len(set(made)):
             possible.append(place)
-    wanted = len(possible) if count is None else min(count, len(possible))
-    return [possible[number * len(possible) // wanted] for number in range(wanted)]
+    random.Random("exam").shuffle(possible)
+    return possible[:count]
