@@ -100,6 +100,14 @@ class Domain:
         splits = ["full"] if self.is_solo else []
         self.tasks = [_task(each) for each in self._module.get_tasks(*splits)]
 
+    def typed(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The arguments with a float for each number that need not be whole. For JSON, 2 and 2.0 are the same number; for
+        the digest of a database they are not.
+        """
+        fields: dict[str, Any] = next((tool.schema["properties"] for tool in self.tools if tool.name == name), {})
+        floats = {field for field, schema in fields.items() if schema.get("type") == "number"}
+        return {key: float(each) if key in floats else each for key, each in arguments.items()}
+
     def open(self, task: GoldTask | None = None) -> Database:
         """A database for a task, which no other task sees."""
         return Database(self.environment(self.is_solo), task)

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from loguru import logger
+from loguru import logger  # type: ignore[import-not-found]
 
 from benchmarks.tau2_tasks import Database, Domain, GoldTask
 from tests.exam.run_names import CHANGES
@@ -66,13 +66,21 @@ class Databases:
     def call(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Apply a tool: {run, task (its place in the list), name, arguments, call (its key), attempt, pid} -> {text, failed}."""
         played = self._of_run(asked["run"], asked["task"])
-        name, arguments = asked["name"], asked["arguments"]
+        name, arguments = asked["name"], self._domain.typed(asked["name"], asked["arguments"])
         with played.lock:
             if name == CHANGES:
                 text, failed = json.dumps(self._effects(played)), False
             else:
                 text, failed = _applied(played.database, name, arguments)
-            entry = {**asked, "event": "start", "tool": name, "failed": failed, "text": text, "at": time.time()}
+            entry = {
+                **asked,
+                "arguments": arguments,
+                "event": "start",
+                "tool": name,
+                "failed": failed,
+                "text": text,
+                "at": time.time(),
+            }
             played.calls.append(entry)
         with open(self._ledger, "ab", buffering=0) as file:
             file.write(json.dumps({key: each for key, each in entry.items() if key != "text"}).encode() + b"\n")
@@ -121,8 +129,8 @@ class Databases:
     def _reward(self, played: Played) -> float:
         """The judgement of the benchmark's evaluator on the calls as they were applied. It plays them again, and refuses to
         judge if a result is another one."""
-        from tau2.data_model.message import AssistantMessage, ToolCall, ToolMessage
-        from tau2.evaluator.evaluator_env import EnvironmentEvaluator
+        from tau2.data_model.message import AssistantMessage, ToolCall, ToolMessage  # type: ignore[import-not-found]
+        from tau2.evaluator.evaluator_env import EnvironmentEvaluator  # type: ignore[import-not-found]
 
         messages: list[Any] = []
         for number, each in enumerate(each for each in played.calls if each["name"] != CHANGES):

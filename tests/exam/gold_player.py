@@ -71,7 +71,7 @@ def plays(task: dict[str, Any], tools: dict[str, dict[str, Any]], seed: int, mis
         right = (name, json.dumps(arguments))
         steps: list[Sequence[Call]] = [[right]]
         if mistakes:
-            wrong = list(wrong_calls(name, arguments, tools[name]["schema"].get("required", []), chance).values())
+            wrong = list(wrong_calls(name, arguments, tools[name]["schema"], chance).values())
             twice = [[right], [right]] if tools[name]["writes"] else [[right, right]]
             steps = [*([wrong] if chance.random() < 0.5 else [[each] for each in wrong]), *twice]
         made.append(GoldPlay(name, arguments, steps))

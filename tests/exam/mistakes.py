@@ -1,4 +1,4 @@
-"""The mistakes that the model makes before each gold call."""
+"""The mistakes that the model makes before each gold call. (That it makes it twice is in `gold_player.py`.)"""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ import json
 import random
 from typing import Any
 
-KINDS = ("unknown tool", "wrong field", "cut JSON", "string for number", "the same call twice")
-
 
 def wrong_calls(
-    name: str, arguments: dict[str, Any], required: list[str], chance: random.Random
+    name: str, arguments: dict[str, Any], schema: dict[str, Any], chance: random.Random
 ) -> dict[str, tuple[str, str]]:
-    """Wrong forms of a call by their kind: (name, arguments as text). A kind that the call has no place for is left out.
+    """Wrong forms of a call by their kind: (name, arguments as text).
+
+    A form that the schema allows would be another valid call, and no mistake: so only fields that are required get another name,
+    and only numbers that may not be texts become texts. A kind that the call has no place for is left out.
 
     Args:
         name: The tool.
         arguments: The gold call's.
-        required: The fields that its schema requires: another name for a field that may be left out would be a valid call.
-        chance: It decides which letter, field or number is wrong.
+        schema: The JSON schema of the tool's arguments.
+        chance: It decides which name, field or place is wrong.
     """
     text = json.dumps(arguments)
     cut = chance.randrange(1, len(text))
@@ -26,20 +27,12 @@ def wrong_calls(
         "unknown tool": (f"{name}_{chance.choice(('now', 'v2', 'for_user'))}", text),
         "cut JSON": (name, text[:cut]),
     }
-    if fields := [field for field in required if field in arguments]:
+    if fields := [field for field in schema.get("required", []) if field in arguments]:
         field = chance.choice(fields)
         renamed = {f"the_{key}" if key == field else key: value for key, value in arguments.items()}
         wrong["wrong field"] = (name, json.dumps(renamed))
-    as_text = _with_text_for_number(arguments)
-    if as_text != arguments:
-        wrong["string for number"] = (name, json.dumps(as_text))
-    return {kind: wrong[kind] for kind in KINDS if kind in wrong}
-
-
-def _with_text_for_number(value: Any) -> Any:
-    """The value with a text in place of each number."""
-    if isinstance(value, dict):
-        return {key: _with_text_for_number(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_with_text_for_number(each) for each in value]
-    return json.dumps(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
+    numbers = {field for field, each in schema["properties"].items() if each.get("type") in ("integer", "number")}
+    as_texts = {key: json.dumps(value) if key in numbers else value for key, value in arguments.items()}
+    if as_texts != arguments:
+        wrong["string for number"] = (name, json.dumps(as_texts))
+    return wrong

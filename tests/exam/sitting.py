@@ -53,7 +53,7 @@ async def databases(domain: str, folder: Path) -> AsyncIterator[DatabasesProcess
     [port] = free_ports(1)
     url, ledger, file = f"http://127.0.0.1:{port}", folder / "ledger", folder / "facts.json"
     ledger.touch()
-    command = [await tau2_python(), "-m", "tests.exam.databases", domain, str(port), ledger]
+    command: list[str | Path] = [await tau2_python(), "-m", "tests.exam.databases", domain, str(port), ledger]
     async with running("databases", command, {**os.environ, "PYTHONPATH": str(ROOT)}) as process:
         await _serving(process)
         facts = await ask(url, "domain", {})
@@ -88,11 +88,12 @@ class Endpoint:
     async def restart(self) -> None:
         """Start it, also after it was killed."""
         await self.stop()
-        command = [sys.executable, "-m", "tests.exam.gold_player", str(self.port), self.facts_file]
+        command: list[str | Path] = [sys.executable, "-m", "tests.exam.gold_player", str(self.port), self.facts_file]
         command += [] if self.mistakes else ["--no-mistakes"]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        self._process = await self._stack.enter_async_context(running("endpoint", command, environment))
-        await _serving(self._process)
+        process = await self._stack.enter_async_context(running("endpoint", command, environment))
+        self._process = process
+        await _serving(process)
 
     async def stop(self) -> None:
         """End it."""
