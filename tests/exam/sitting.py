@@ -34,6 +34,7 @@ from tests.support.tau2_environment import tau2_python
 from tests.support.temporal import connect_to, environment_of
 
 Note = Callable[[dict[str, Any]], None]
+LONGEST_STATUS = 200
 _LOST_KINDS = ("tool_lost", "tool_timeout")
 
 
@@ -132,7 +133,7 @@ class Stand:
             applied = set(verdict.pop("applied_calls"))
             is_ours = self.sitting.contender == MULLIGAN and result["status"] != "stuck"
             told = _told(await _steps(handle), self._writes(), applied) if is_ours else {}
-            status = result["status"] if isinstance(result, dict) else "completed"
+            status = result["status"][:LONGEST_STATUS] if isinstance(result, dict) else "completed"
             seconds = round(time.time() - began, 1)
             load = round(os.getloadavg()[0], 1)
             self.note({"task": task, "status": status, "seconds": seconds, "load": load, **verdict, **told})
