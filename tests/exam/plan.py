@@ -38,6 +38,7 @@ class Sitting:
         at_once: How many runs are open at the same time.
         processes: How many worker processes serve them.
         pause: The least and the most seconds between two kills.
+        kills: How many at most; None: until the tasks have ended.
         until: When no more tasks are begun (Unix time).
     """
 
@@ -49,6 +50,7 @@ class Sitting:
     at_once: int = 6
     processes: int = 3
     pause: tuple[float, float] = (1.0, 6.0)
+    kills: int | None = None
     until: float = math.inf
 
     def labels(self) -> dict[str, Any]:

@@ -197,7 +197,7 @@ async def _kills(
 ) -> None:
     odds = [ODDS[victim] for victim in kill]
     later: Iterator[Victim] = (chance.choices(list(kill), odds)[0] for _ in itertools.count())
-    for victim in itertools.chain(kill, later):
+    for victim in itertools.islice(itertools.chain(kill, later), stand.sitting.kills):
         await faults.pause()
         killing = asyncio.ensure_future(kill[victim]())
         try:
