@@ -3,7 +3,7 @@
 UV := $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .uv/bin/uv)
 VERSION = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml | head -n 1)
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-sdk test-without-features test-system approvals docs screenshots docs-site fuzz bench chaos schedules lint format check dist sbom pin pin-images
+.PHONY: help demo test test-sdk test-without-features test-system approvals docs screenshots docs-site fuzz bench chaos exam schedules lint format check dist sbom pin pin-images
 
 help:  ## This list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -46,6 +46,9 @@ bench: | $(UV)  ## Mulligan measured beside its rivals, for hours; resumable. Mi
 
 chaos: | $(UV)  ## Worker processes killed at random moments, every effect checked; resumable. 1,000 kills: `ARGS="--seeds 1-180"`
 	@$(UV) run --group system python -m tests.chaos $(ARGS)
+
+exam: | $(UV)  ## tau²-bench's tasks as runs, with mistakes and kills; resumable. `make exam ARGS="--domain retail --tasks 20 --minutes 10"`
+	@$(UV) run --group system python -m tests.exam $(ARGS)
 
 schedules: | $(UV)  ## All orders of events of some agents' runs, without a server; minutes. `make schedules ARGS="--seconds 300"`
 	@$(UV) run --group system python -m tests.schedules $(ARGS)

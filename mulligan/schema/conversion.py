@@ -253,7 +253,7 @@ def _number(text: str, types: frozenset[str]) -> int | float | None:
         return int(text)
     except ValueError:  # a fraction, or thousands of digits
         number = float(text)
-    if number.is_integer() and abs(number) < 2**53:
+    if number.is_integer() and abs(number) < 2**53 and "number" not in types:
         return int(number)
     return number if math.isfinite(number) and "number" in types else None
 

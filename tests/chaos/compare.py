@@ -139,9 +139,9 @@ async def run_rival(rival: Rival, plan: Plan, server: DevServer, ledger: Path) -
             LEDGER: str(ledger),
             "CHAOS_ONCE": "1" if rival.once else "0",
         }
-        processes = await stack.enter_async_context(_kept(rival, queue, plan.processes, environment))
+        processes = await stack.enter_async_context(kept_processes(rival, queue, plan.processes, environment))
         client = await Client.connect(server.address)
-        ready = partial(_all_poll, client, queue, processes, plan.processes)
+        ready = partial(all_poll, client, queue, processes, plan.processes)
         while not await ready():
             await asyncio.sleep(0.1)
         names = [f"chaos-{plan.seed}-{number}" for number in range(plan.runs)]
@@ -157,7 +157,7 @@ async def run_rival(rival: Rival, plan: Plan, server: DevServer, ledger: Path) -
     return outcome
 
 
-async def _all_poll(client: Client, queue: str, processes: set[int], count: int) -> bool:
+async def all_poll(client: Client, queue: str, processes: set[int], count: int) -> bool:
     """Whether this number of processes runs, and each of them polls."""
     kind = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
     request = DescribeTaskQueueRequest(
@@ -169,7 +169,7 @@ async def _all_poll(client: Client, queue: str, processes: set[int], count: int)
 
 
 @asynccontextmanager
-async def _kept(rival: Rival, queue: str, count: int, environment: dict[str, str]) -> AsyncIterator[set[int]]:
+async def kept_processes(rival: Rival, queue: str, count: int, environment: dict[str, str]) -> AsyncIterator[set[int]]:
     """The ids of this number of worker processes; each that ends is replaced."""
     python = next(iter(rival.kind.command(queue)))
     ids: set[int] = set()

@@ -42,15 +42,19 @@ class Faults:
     async def kill_children(self) -> None:
         """Kill one process of the supervisor after the other."""
         for _ in range(self._outcome.plan.kills):
-            await self._pause()
-            pid = await self._working_child()
-            os.kill(pid, signal.SIGKILL)
-            self._note(pid)
+            await self.pause()
+            await self.kill_child()
+
+    async def kill_child(self) -> None:
+        """Kill a process of the supervisor that has run tools."""
+        pid = await self._working_child()
+        os.kill(pid, signal.SIGKILL)
+        self._note(pid)
 
     async def freeze_children(self) -> None:
         """Stop a process for a while, and continue it."""
         for _ in range(self._outcome.plan.kills):
-            await self._pause()
+            await self.pause()
             pid = await self._working_child()
             os.kill(pid, signal.SIGSTOP)
             self._note(pid)
@@ -63,17 +67,20 @@ class Faults:
     async def kill_and_restart(self, victims: Callable[[], list[int]], restart: Restart) -> None:
         """Kill a process that nothing replaces, and start another one."""
         for _ in range(self._outcome.plan.kills):
-            await self._pause()
-            for pid in victims():
-                os.kill(pid, signal.SIGKILL)
-                self._note(pid if self._outcome.plan.victim == "unsupervised" else 0)
-                break
-            await restart()
+            await self.pause()
+            await self.kill_once(victims, restart)
+
+    async def kill_once(self, victims: Callable[[], list[int]], restart: Restart) -> None:
+        """Kill the first of these processes, and start another one."""
+        for pid in victims()[:1]:
+            os.kill(pid, signal.SIGKILL)
+            self._note(pid if self._outcome.plan.victim == "unsupervised" else 0)
+        await restart()
 
     async def refuse_spans(self, otlp: OtlpReceiver) -> None:
         """Let the OTLP receiver be gone for a while."""
         for _ in range(self._outcome.plan.kills):
-            await self._pause()
+            await self.pause()
             otlp.refuse()
             self._note(0)
             try:
@@ -81,7 +88,8 @@ class Faults:
             finally:
                 otlp.accept()
 
-    async def _pause(self) -> None:
+    async def pause(self) -> None:
+        """Wait for as long as the seed says."""
         await asyncio.sleep(self._chance.uniform(*self._outcome.plan.pause))
 
     def _note(self, pid: int) -> None:

@@ -69,7 +69,7 @@ async def run_seed(plan: Plan, shared: DevServer, folder: Path) -> Outcome:
         health = None
         if plan.victim not in ("supervisor", "unsupervised"):  # two of these may run at the same time
             health = environment["MULLIGAN_HEALTH_ADDRESS"] = f"127.0.0.1:{free_ports(1)[0]}"
-        workers = _Workers(plan, environment, outcome.said)
+        workers = Workers(plan, environment, outcome.said)
         stack.push_async_callback(workers.stop)
         await workers.start()
         while not await is_ready(health):
@@ -95,7 +95,7 @@ async def run_seed(plan: Plan, shared: DevServer, folder: Path) -> Outcome:
 
 
 def _inject(
-    faults: Faults, plan: Plan, workers: _Workers, server: _RestartedServer | PostgresServer | None, otlp: OtlpReceiver
+    faults: Faults, plan: Plan, workers: Workers, server: RestartedServer | PostgresServer | None, otlp: OtlpReceiver
 ) -> Any:
     """What injects the faults of the seed."""
     match plan.victim:
@@ -132,11 +132,17 @@ async def in_background(*work: Any) -> AsyncIterator[None]:
             raise failed[0]
 
 
-class _Workers:
-    """The worker processes of a seed: a supervisor with its processes, or two workers without one."""
+class Workers:
+    """The worker processes of a seed: a supervisor with its processes, or two workers without one. `module`: what they load."""
 
-    def __init__(self, plan: Plan, environment: dict[str, str], said: list[tuple[float, str]]) -> None:
-        self._plan, self._environment, self._said = plan, environment, said
+    def __init__(
+        self,
+        plan: Plan,
+        environment: dict[str, str],
+        said: list[tuple[float, str]],
+        module: str = "tests.chaos.ledger_agents",
+    ) -> None:
+        self._plan, self._environment, self._said, self._module = plan, environment, said, module
         self._processes: list[asyncio.subprocess.Process] = []
         self._reading: list[asyncio.Task[None]] = []
 
@@ -158,7 +164,7 @@ class _Workers:
         """Start one more."""
         options = [] if self._plan.victim == "unsupervised" else ["--processes", str(self._plan.processes)]
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "worker.py", "--load", "tests.chaos.ledger_agents", "--task-queue",
+            sys.executable, "worker.py", "--load", self._module, "--task-queue",
             f"chaos-{self._plan.seed}", *options, cwd=ROOT, env=self._environment,
             stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE, limit=2**24,
         )  # fmt: skip
@@ -183,27 +189,27 @@ class _Workers:
         await asyncio.gather(*self._reading)
 
 
-def _restarted_server(plan: Plan, folder: Path) -> _RestartedServer | PostgresServer | None:
+def _restarted_server(plan: Plan, folder: Path) -> RestartedServer | PostgresServer | None:
     match plan.victim:
         case "server":
-            return _RestartedServer(folder)
+            return RestartedServer(folder)
         case "postgres":
             return PostgresServer((HISTORY,))
     return None
 
 
-class _RestartedServer:
+class RestartedServer:
     """A Temporal server with a database file, which can be killed and started again at the same address."""
 
-    def __init__(self, folder: Path) -> None:
-        self._database = folder / "temporal.db"
+    def __init__(self, folder: Path, settings: Sequence[str] = (HISTORY,)) -> None:
+        self._database, self._settings = folder / "temporal.db", settings
         [self._port] = free_ports(1)
         self._stack = AsyncExitStack()
 
     async def start(self) -> DevServer:
         """Start it."""
         return await self._stack.enter_async_context(
-            temporal_server(port=self._port, db=self._database, dynamic_config=[HISTORY])
+            temporal_server(port=self._port, db=self._database, dynamic_config=self._settings)
         )
 
     def pids(self) -> list[int]:

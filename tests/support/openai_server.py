@@ -109,11 +109,12 @@ class Recorded:
 
 
 class OpenAIServer:
-    """The server; `async with` starts it on a free port and stops it."""
+    """The server; `async with` starts it and stops it. `port`: 0: a free one."""
 
-    def __init__(self, longest_chat_id: int = LONGEST_ID) -> None:
+    def __init__(self, longest_chat_id: int = LONGEST_ID, port: int = 0) -> None:
         self.requests: list[Recorded] = []
         self.longest_chat_id = longest_chat_id
+        self._port = port
         self.takes_reasoning_content = False  # as DeepSeek's server, in chat messages of the assistant
         self.base_url = ""
         self.background = BackgroundResponses()
@@ -130,7 +131,7 @@ class OpenAIServer:
 
     async def __aenter__(self) -> OpenAIServer:
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        await web.TCPSite(self._runner, "127.0.0.1", self._port).start()
         host, port = self._runner.addresses[0][:2]
         self.base_url = f"http://{host}:{port}/v1"
         return self

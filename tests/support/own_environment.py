@@ -14,9 +14,10 @@ from mulligan.devserver._cache import locked_scratch_folder
 from tests.support.go_programs import say_on_stderr
 
 
-async def own_environment(name: str, version: str, *requirements: str) -> Path:
+async def own_environment(name: str, version: str, *requirements: str, alone: str | None = None) -> Path:
     """The folder of an environment with these requirements; it is made unless it exists. Its programs are in `bin`: call
-    them by `bin/python`, as they name the folder in which they were made.
+    them by `bin/python`, as they name the folder in which they were made. `alone`: a requirement that is installed without
+    what it requires itself.
     """
     folder = user_cache_path("mulligan") / "tests" / f"{name}-{version}"
     if not folder.exists():
@@ -25,6 +26,10 @@ async def own_environment(name: str, version: str, *requirements: str) -> Path:
                 made = scratch / "made"
                 await _run(scratch, "venv", "-q", "--relocatable", "--python", sys.executable, str(made))
                 await _run(scratch, "pip", "install", "-q", "--python", str(made / "bin/python"), *requirements)
+                if alone is not None:
+                    await _run(
+                        scratch, "pip", "install", "-q", "--python", str(made / "bin/python"), "--no-deps", alone
+                    )
                 os.replace(made, folder)
     return folder
 

@@ -31,6 +31,7 @@ FIRST = (
     "test_mcp_server_conformance",
     "test_tutorial",
     "test_chaos",
+    "test_exam",
     "test_polls",
     "test_load_limited",
     "test_mcp",

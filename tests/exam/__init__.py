@@ -1,0 +1,1 @@
+"""tau²-bench as durable runs, under kills: `make exam`."""
