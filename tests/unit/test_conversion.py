@@ -26,7 +26,7 @@ from mulligan.errors import ToolCallError
 from mulligan.output import NotOfSchema, Output
 from mulligan.schema import conversion
 from mulligan.schema.arguments_model import Arguments
-from mulligan.schema.conversion import MOST_STEPS, Conversion, convert
+from mulligan.schema.conversion import MOST_STEPS, Conversion, _number, convert
 from mulligan.schema.schema_arguments import SchemaArguments, validator_of
 from mulligan.schema.subschemas import References
 from mulligan.testing import ScriptedModel, run_agent
@@ -105,6 +105,11 @@ def take(  # noqa: PLR0913 - a field of each type
 ) -> str:
     """Take values."""
     return ""
+
+
+def test_a_fraction_that_is_whole_stays_a_fraction_where_the_schema_says_number() -> None:
+    """A tool of a schema alone gets what the model wrote; an integer is made of it only for `integer`."""
+    assert [type(_number("2.0", frozenset(types))) for types in ({"number"}, {"integer"})] == [float, int]
 
 
 @pytest.mark.parametrize(
