@@ -168,7 +168,8 @@ def test_nothing_of_others_is_shipped_without_its_notice(clones: list[Path]) -> 
     ours = [name for name in files.namelist() if name.startswith("mulligan/")]
     assert not [name for name in ours if NOTICE.search(files.read(name))]
     assert not [name for name in ours if re.search(r"\.min\.|vendor|third.party|node_modules", name)]
-    assert {name.rpartition(".")[2] for name in ours} == {"py", "typed", "json", "txt", "html", "css", "js", "svg"}
+    kinds = {"py", "pyi", "typed", "json", "txt", "md", "html", "css", "js", "svg"}
+    assert {name.rpartition(".")[2] for name in ours} == kinds
     prices = json.loads(files.read("mulligan/prices.json"))
     assert prices["source"]
     assert prices["date"]
