@@ -1,4 +1,4 @@
-"""What programs read of the site: each page as Markdown beside its HTML, `llms.txt` (llmstxt.org) and `llms-full.txt`."""
+"""Files of the site for programs: each page as Markdown beside its HTML, `llms.txt` (llmstxt.org) and `llms-full.txt`."""
 
 import re
 from pathlib import Path

@@ -27,7 +27,7 @@ def current_text(page: Path) -> str:
 
 
 def problems() -> Iterator[str]:
-    """What is missing or wrong in the descriptions, and pages that are not current."""
+    """Faults: descriptions that are missing or wrong, and pages that `make docs` would change."""
     for module, line in reference_lines():
         entry = find_entry(module, line)
         if entry is None:
