@@ -188,7 +188,7 @@ async def test_the_langgraph_before_answers(server: OpenAIServer, tmp_path: Path
 async def test_an_adopted_agent_answers_as_before(server: OpenAIServer, tmp_path: Path) -> None:
     """The one line is all that there is to write; with Mulligan, `run_agent` takes the place of the worker."""
     server.script(MODEL, lambda _request, number: answers({}, 0) if number == 0 else Turn(text="It is lost."))
-    title = "Without writing anything anew: adopt"
+    [title] = [title for title in SECTIONS if title.endswith(": adopt")]
     [(package, version)] = re.findall(r"`([a-z-]+)==([\d.]+)`", SECTIONS[title])
     python = await installed(package.replace("-", "_"), version)
     sides = change(title)
