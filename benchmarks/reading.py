@@ -71,6 +71,11 @@ class Reading:
         lines = [line for line in self.results.of(figure, name, size) if base in line["timed"]]
         return spread([line["timed"][name]["seconds"] / line["timed"][base]["seconds"] for line in lines])
 
+    def cpu_times(self, name: str, base: str, steps: int) -> Spread | None:
+        """The ratio of its worker's CPU time to that of the base's, for each pair."""
+        lines = [line["timed"] for line in self.results.of("speed", name, steps) if base in line["timed"]]
+        return spread([timed[name]["cpu"]["worker"] / timed[base]["cpu"]["worker"] for timed in lines])
+
     def ms_a_step_beside(self, name: str, base: str, steps: int) -> Spread | None:
         """Wall-clock times of both sides of a pair: `base` was measured in the sessions of `name`."""
         lines = self.results.of("speed", name, steps)
