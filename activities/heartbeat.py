@@ -55,8 +55,8 @@ async def heartbeating() -> AsyncIterator[Heartbeat]:
 
 
 async def _leave_lost_worker() -> None:
-    """Let any worker get the run's queries and its next task. The lost one had the run in its cache, as a rule, and the server
-    would wait for it until the sticky timeout.
+    """Let any worker get the run's queries and its next task. As a rule the lost one had the run in its cache, and the
+    server would wait for it until the sticky timeout.
     """
     info, client = activity.info(), activity.client()
     execution = WorkflowExecution(workflow_id=info.workflow_id or "", run_id=info.workflow_run_id or "")
