@@ -113,6 +113,14 @@ class Office:
             assert worker.stderr is not None
             while b"Serving" not in (line := await worker.stderr.readline()):
                 assert line, "the worker has ended"
+        # A process's first model call loads its SDK, which takes seconds on a busy machine.
+        warm: set[int] = set()
+        while not warm >= set(self.workers):
+            pause = {"tool": "pause", "arguments": {"seconds": 0.3}}
+            runs = [await self.start(f"warm-{uuid.uuid4().hex[:8]}", **pause) for _ in range(4)]
+            for run in runs:
+                await run.result()
+                warm.add(await _pid_of_run(run))
 
     async def start(self, name: str, **prompt: Any) -> Run:
         """Start a run with what its model is to do."""

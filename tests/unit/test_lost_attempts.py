@@ -12,7 +12,6 @@ import pytest
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
-from temporalio.api.workflowservice.v1 import ResetStickyTaskQueueRequest
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import ActivityEnvironment
@@ -36,25 +35,14 @@ from mulligan.values import ToolCall
 from mulligan.wire.model_call import ModelCall
 from mulligan.wire.run_context import RunContext
 from mulligan.wire.tool_call import FailedCall
-
-
-class Requests:
-    """A client that notes for which run the server shall forget its worker."""
-
-    def __init__(self, error: RPCError | None = None) -> None:
-        self.namespace, self.workflow_service, self.runs, self._error = "default", self, list[str](), error
-
-    async def reset_sticky_task_queue(self, request: ResetStickyTaskQueueRequest, **_: Any) -> None:
-        self.runs.append(request.execution.workflow_id)
-        if self._error:
-            raise self._error
+from tests.support.reset_requests import ResetRequests
 
 
 async def attempt(
-    number: int, *heartbeat_details: Any, fails: bool = False, client: Requests | None = None
+    number: int, *heartbeat_details: Any, fails: bool = False, client: ResetRequests | None = None
 ) -> tuple[list[int], Sequence[Any]]:
     """The lost attempts that attempt `number` finds, and the details of its last heartbeat."""
-    environment, sent = ActivityEnvironment(cast("Client", client or Requests())), [heartbeat_details]
+    environment, sent = ActivityEnvironment(cast("Client", client or ResetRequests())), [heartbeat_details]
     environment.info = dataclasses.replace(environment.info, attempt=number, heartbeat_details=heartbeat_details)
     environment.on_heartbeat = lambda *details: sent.append(details)
 
@@ -71,7 +59,7 @@ async def attempt(
 
 async def test_after_a_lost_attempt_any_worker_may_get_the_runs_next_task() -> None:
     """The lost worker had the run in its cache, as a rule. A server that refuses is no reason to fail the attempt."""
-    asked = Requests(RPCError("no", RPCStatusCode.PERMISSION_DENIED, b""))
+    asked = ResetRequests(RPCError("no", RPCStatusCode.PERMISSION_DENIED, b""))
     await attempt(1, client=asked)
     await attempt(2, ended_details(1), client=asked)
     assert asked.runs == []
