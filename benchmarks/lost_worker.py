@@ -26,6 +26,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -176,12 +177,12 @@ async def _lost_call(office: Office, kind: str, how: signal.Signals, chance: ran
 
     seconds = 0.0
     for number in range(losses):
-        await _until(lambda n=number: _longer_than(begun, n))
+        await _until(partial(_longer_than, begun, number))
         await asyncio.sleep(chance.uniform(*HANGS_BEFORE) if what != "local" else 0.5)
         pid = int(starts(name)[-1]["pid"]) if tool else await _pid_of_call(run)
         os.kill(pid, how)
         lost = time.time()
-        seconds = (await _until(lambda n=number: _longer_than(begun, n + 1)))[-1] - lost
+        seconds = (await _until(partial(_longer_than, begun, number + 1)))[-1] - lost
         await office.dismiss(pid)
         if number + 1 < losses:
             await office.staff()
@@ -324,9 +325,10 @@ def _load() -> float:
 
 @asynccontextmanager
 async def _server(metrics: int, *, stock: bool, settings: list[str]) -> AsyncIterator[DevServer]:
-    command, dynamic = dev_server._command, dev_server.DYNAMIC_CONFIG
+    command = dev_server._command
     dev_server._command = lambda *given: [*command(*given), "--metrics-port", str(metrics)]
-    dev_server.DYNAMIC_CONFIG = () if stock else dynamic
+    if stock:
+        dev_server.DYNAMIC_CONFIG = ()  # type: ignore[assignment]
     async with temporal_server(dynamic_config=settings) as server:
         yield server
 
