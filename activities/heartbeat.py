@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
 from typing import Any
 
 from pydantic_core import from_json
 from temporalio import activity
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import ResetStickyTaskQueueRequest
 from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
 
 from mulligan.client.converter import data_converter
 from mulligan.schema.error_text import type_name
@@ -17,8 +21,10 @@ from mulligan.schema.json_limits import is_deeper
 from mulligan.wire.event_types import ATTEMPT_ENDED, LIVE_TEXT, TOOL_PROGRESS, ProgressMark
 from mulligan.wire.shorten import shorten
 
-FIRST_AFTER, INTERVAL = 2.0, 3.0
-"""Seconds until the first heartbeat, and between two. The workflow's heartbeat timeout is 8 seconds."""
+FIRST_AFTER, INTERVAL = 1.5, 1.5
+"""Seconds until the first heartbeat, and between two. The workflow's heartbeat timeout is 5 seconds."""
+RESET_WITHIN = timedelta(seconds=2)
+"""For the call that lets the server forget which worker has a run in its cache."""
 DETAILS_BYTES = 100_000
 """Bytes of the details of a heartbeat. Temporal ends an attempt whose heartbeat has more than 2 MB."""
 
@@ -32,6 +38,8 @@ async def heartbeating() -> AsyncIterator[Heartbeat]:
         return
     heartbeat.start()
     try:
+        if lost_attempts():
+            await _leave_lost_worker()
         yield heartbeat
     except BaseException as error:
         heartbeat.send_ended()
@@ -44,6 +52,17 @@ async def heartbeating() -> AsyncIterator[Heartbeat]:
         raise
     finally:
         heartbeat.stop()
+
+
+async def _leave_lost_worker() -> None:
+    """Let any worker get the run's queries and its next task. As a rule the lost one had the run in its cache, and the
+    server would wait for it until the sticky timeout.
+    """
+    info, client = activity.info(), activity.client()
+    execution = WorkflowExecution(workflow_id=info.workflow_id or "", run_id=info.workflow_run_id or "")
+    request = ResetStickyTaskQueueRequest(namespace=client.namespace, execution=execution)
+    with suppress(RPCError):  # then they wait
+        await client.workflow_service.reset_sticky_task_queue(request, timeout=RESET_WITHIN)
 
 
 def lost_attempts() -> range:

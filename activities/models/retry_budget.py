@@ -23,6 +23,9 @@ from mulligan.wire.model_call import ModelRequest
 TOO_MANY_REQUESTS = 429
 MAX_DELAY = 60.0
 """Seconds between two attempts at most, unless the endpoint asks for more by Retry-After."""
+DELAY_GROWTH = 1.5
+"""Each delay is so many times the one before. With 2, a call waited three times as long for an endpoint that came back and
+failed again, and made hardly fewer attempts (docs/decisions/2026-11-27-lost-workers.md)."""
 
 
 class RetryBudget:
@@ -125,7 +128,7 @@ class RetryBudget:
             delay = retry_after * random.uniform(1, 1.25)  # noqa: S311 - not for secrets
         else:
             # Each delay has a range as long as itself, so that runs that failed together spread out.
-            delay = min(MAX_DELAY, 2.0 ** min(failures, 10)) * random.uniform(0.5, 1.5)  # noqa: S311
+            delay = min(MAX_DELAY, DELAY_GROWTH ** min(failures, 20)) * random.uniform(0.5, 1.5)  # noqa: S311
         if _is_rate_limit(error):
             self._limits.record_limit(model, sent=sent, retry_after=retry_after)
             delay = self._limits.schedule_return(model, delay)

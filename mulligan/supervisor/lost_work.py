@@ -3,7 +3,7 @@
 The server decides: it refuses to fail an attempt, or a workflow task, that it has already a result of. Three things keep a
 run waiting, and each is ended here:
 
-- An attempt of an activity in the dead process: its heartbeat timeout is 8 s. The supervisor knows the task tokens. Attempts
+- An attempt of an activity in the dead process: its heartbeat timeout is 5 s. The supervisor knows the task tokens. Attempts
   that the server had sent but that no code had seen are found as pending activities of the dead process's identity.
 - A workflow task in the dead process: its timeout is 10 s. `workflow_tasks.py` fails it.
 - The run's next workflow task: it would wait 2 s for the dead process, which has the run in its cache.

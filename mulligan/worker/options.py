@@ -19,8 +19,8 @@ FEW_POLLS: dict[str, Any] = {
 """For the queue of the activities that other workers have declined."""
 STICKY_TIMEOUT, SDK_STICKY_TIMEOUT = timedelta(seconds=2), timedelta(seconds=10)
 """After this, another worker takes the workflows of a dead one; and the SDK's default."""
-HEARTBEAT_WITHIN = timedelta(seconds=3)
-"""The SDK sends heartbeats to the server at least this often. The heartbeat timeout is 8 s."""
+HEARTBEAT_WITHIN = timedelta(seconds=1.5)
+"""The SDK sends heartbeats to the server at least this often. The heartbeat timeout is 5 s."""
 
 
 def agent_worker_options(chosen: Settings) -> dict[str, Any]:

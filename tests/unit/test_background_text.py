@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
 from mulligan.activities.background import background_text
@@ -21,6 +22,7 @@ from mulligan.wire.background import ReadResponse
 from mulligan.wire.event_types import LIVE_TEXT, LiveText, TextCursor
 from tests.support.openai_server import Turn
 from tests.support.provider_fixtures import GO, Bench
+from tests.support.reset_requests import ResetRequests
 
 STORY = "It was a dark and stormy night, once upon a time."
 PIECES = [STORY[start : start + 7] for start in range(0, len(STORY), 7)]
@@ -63,7 +65,7 @@ async def poll(
 ) -> tuple[ReadText, list[LiveText]]:
     """One poll, after an attempt that has sent `details`; and the texts that it sends."""
     beats: list[LiveText] = []
-    environment = ActivityEnvironment()
+    environment = ActivityEnvironment(cast("Client", ResetRequests()))
     environment.info = replace(environment.info, heartbeat_details=details, attempt=2 if details else 1)
 
     def note(*sent: Any) -> None:

@@ -157,5 +157,5 @@ async def test_frequent_progress_of_a_tool_sends_one_heartbeat_in_three_seconds(
         monkeypatch.undo()
         assert heart.details == (11,)
 
-    assert heartbeat.INTERVAL == 3
-    assert await heartbeats_of(body) == [(0,), (6,)]
+    assert heartbeat.INTERVAL == 1.5
+    assert await heartbeats_of(body) == [(0,), (3,), (6,), (9,)]

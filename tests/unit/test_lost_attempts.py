@@ -6,18 +6,20 @@ import dataclasses
 import time
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import ActivityEnvironment
 
 from mulligan.activities.agent_files.agent_versions import AgentVersions
 from mulligan.activities.budgets.tenant_budgets import TenantBudgets
 from mulligan.activities.call_model import CallModelActivity
-from mulligan.activities.heartbeat import heartbeating, lost_attempts
+from mulligan.activities.heartbeat import ended_details, heartbeating, lost_attempts
 from mulligan.activities.record_run import RecordRunActivities
 from mulligan.activities.registry import Registry
 from mulligan.activities.run_agents import RunAgents
@@ -33,11 +35,14 @@ from mulligan.values import ToolCall
 from mulligan.wire.model_call import ModelCall
 from mulligan.wire.run_context import RunContext
 from mulligan.wire.tool_call import FailedCall
+from tests.support.reset_requests import ResetRequests
 
 
-async def attempt(number: int, *heartbeat_details: Any, fails: bool = False) -> tuple[list[int], Sequence[Any]]:
+async def attempt(
+    number: int, *heartbeat_details: Any, fails: bool = False, client: ResetRequests | None = None
+) -> tuple[list[int], Sequence[Any]]:
     """The lost attempts that attempt `number` finds, and the details of its last heartbeat."""
-    environment, sent = ActivityEnvironment(), [heartbeat_details]
+    environment, sent = ActivityEnvironment(cast("Client", client or ResetRequests())), [heartbeat_details]
     environment.info = dataclasses.replace(environment.info, attempt=number, heartbeat_details=heartbeat_details)
     environment.on_heartbeat = lambda *details: sent.append(details)
 
@@ -50,6 +55,16 @@ async def attempt(number: int, *heartbeat_details: Any, fails: bool = False) -> 
         return lost
 
     return await environment.run(activity), sent[-1]
+
+
+async def test_after_a_lost_attempt_any_worker_may_get_the_runs_next_task() -> None:
+    """The lost worker had the run in its cache, as a rule. A server that refuses is no reason to fail the attempt."""
+    asked = ResetRequests(RPCError("no", RPCStatusCode.PERMISSION_DENIED, b""))
+    await attempt(1, client=asked)
+    await attempt(2, ended_details(1), client=asked)
+    assert asked.runs == []
+    await attempt(2, client=asked)
+    assert asked.runs == ["test"]
 
 
 async def test_attempts_that_were_lost_before_they_wrote_any_span_are_all_written_by_the_next_one() -> None:

@@ -1,0 +1,44 @@
+"""The delays between the attempts of a model call whose endpoint does not answer."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import replace
+
+import pytest
+from temporalio.testing import ActivityEnvironment
+
+from mulligan.activities.heartbeat import heartbeating
+from mulligan.activities.models.protocol import Unavailable
+from mulligan.activities.models.retry_budget import MAX_DELAY, RetryBudget
+from mulligan.observe.metrics import Metrics
+from mulligan.wire.model_call import ModelCall
+
+CALL = ModelCall.model_validate(
+    {"where": {"agent": "a", "trace": "t"}, "step": 1, "model": "openai:m", "definition": "d", "cached_messages": 0,
+     "conversation": {"count": 1, "digest": "x"}, "patience": 3_600}
+)  # fmt: skip
+
+
+async def delay_after(failures: int) -> float:
+    """The seconds until the next attempt of a call that failed so many times before."""
+    environment = ActivityEnvironment()
+    environment.info = replace(environment.info, heartbeat_details=(time.time(), failures))
+
+    async def activity() -> float:
+        async with heartbeating() as heartbeat:
+            error = RetryBudget(Metrics()).error_to_raise(CALL, Unavailable("no connection"), heartbeat)
+            assert error.next_retry_delay is not None
+            return error.next_retry_delay.total_seconds()
+
+    return await environment.run(activity)
+
+
+async def test_each_delay_is_half_as_long_again_as_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a growth of 2, a call waited as long again as its endpoint had been down, after it was back."""
+    monkeypatch.setattr(random, "uniform", lambda *_: 1.0)
+    delays = [await delay_after(failures) for failures in range(14)]
+    assert delays[:4] == [1, 1.5, 2.25, 3.375]
+    assert delays[11:] == [MAX_DELAY] * 3
+    assert await delay_after(10_000) == MAX_DELAY
