@@ -20,7 +20,7 @@ from mulligan.wire.model_call import CALL_MODEL, ConversationRequest, ModelAnswe
 from mulligan.wire.run_context import InheritedLabels, RunContext
 from mulligan.wire.run_priority import run_priority
 from mulligan.wire.run_status import RunStatus, open_status
-from mulligan.wire.tool_call import RECORD_FAILED_CALL, CallTool, FailedCall, ToolOutcome
+from mulligan.wire.tool_call import RECORD_FAILED_CALL, CallTool, FailedCall, ToolOutcome, without_arguments
 from mulligan.workflows import limits
 from mulligan.workflows.agent_route import AgentRoute
 from mulligan.workflows.conversation.continue_as_new import (
@@ -386,7 +386,7 @@ class RunningAgent:
         """The input of the activity that runs a call, from which the inputs of others for the call are made."""
         return CallTool(
             where=self.context,
-            call=call.call.model_copy(update={"arguments": ""}),
+            call=without_arguments(call.call),
             arguments=call.record.arguments,
             repaired_by=call.repaired_by,
             step=self.turn.result.steps,
