@@ -342,19 +342,20 @@ class RunningAgent:
         Raises:
             ActivityError: it has failed, or its result is none that the run can use.
         """
-        schedule = replace(self.model_schedule(self._installed.schedules[name]), retry=limits.model_retry(attempts))
+        schedule = self.model_schedule(self._installed.schedules[name], retry=limits.model_retry(attempts))
         return await run_activity(
             name, request, result_type, schedule, route=self.route, summary=summary, wait=self.inbox.unless_stopped
         )
 
-    def model_schedule(self, row: Schedule) -> Schedule:
-        """The row of an activity that calls a model, completed by the agent's facts."""
+    def model_schedule(self, row: Schedule, **fields: Any) -> Schedule:
+        """The row of an activity that calls a model, completed by the agent's facts, and with these fields."""
         facts = self.facts
         return replace(
             row,
             timeout=limits.model_attempt_timeout(facts.model_timeout),
             queue=facts.model_task_queue,
             suffix="-models" if facts.model_task_queue else "",
+            **fields,
         )
 
     def model_request(self) -> ModelCall:
