@@ -45,7 +45,9 @@ def decline(services: Services, name: str, queues: list[str]) -> ApplicationErro
 
 def _declined(text: str, queues: list[str]) -> ApplicationError:
     # Benign: nobody has to act on it, so the worker logs no traceback.
-    return ApplicationError(text, queues, type=AGENT_NOT_SERVED, category=ApplicationErrorCategory.BENIGN)
+    return ApplicationError(
+        text, queues, type=AGENT_NOT_SERVED, non_retryable=True, category=ApplicationErrorCategory.BENIGN
+    )
 
 
 def unknown_agent(services: Services, name: str) -> str:

@@ -7,7 +7,8 @@ bytes of a response arrive, before anything reads them: whatever its status and 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import httpx2
@@ -35,19 +36,13 @@ class EchoedSecrets:
     """
 
     def __init__(self, headers: Mapping[str, str], names: Container[str] = ()) -> None:
-        values = (
+        given = [
             value.partition(" ")[2] or value if name.endswith("authorization") else value
             for name, value in ((name.lower(), value) for name, value in headers.items())
-            if name in names or (SECRET_NAME.search(name) and name not in _OURS)
-        )
-        self.values = sorted(filter(is_secret, set(values)), key=len, reverse=True)
+            if name in names or _names_secret(name)
+        ]
+        self.values, self._patterns, self._any = _patterns_of(frozenset(given))
         """The longest one first: another one may be a part of it."""
-        # In JSON, PHP escapes a slash, and .NET a plus sign.
-        forms = (
-            form for each in self.values for form in (each, each.replace("/", r"\/"), each.replace("+", r"\u002B"))
-        )
-        self._patterns = [form.encode() for form in dict.fromkeys(forms)]
-        self._any = re.compile(b"|".join(map(re.escape, self._patterns)) or b"(?!)")
 
     def clean_bytes(self, data: bytes) -> tuple[bytes, bytes]:
         """The bytes without the secrets, and their end if a secret may begin with it: it belongs before the next bytes."""
@@ -89,6 +84,21 @@ class EchoedSecrets:
                 headers[name] = self._any.sub(REPLACEMENT.encode(), value.encode()).decode()
 
 
+@lru_cache(maxsize=1_000)
+def _names_secret(name: str) -> bool:
+    return SECRET_NAME.search(name) is not None and name not in _OURS
+
+
+@lru_cache(maxsize=100)
+def _patterns_of(given: frozenset[str]) -> tuple[Sequence[str], Sequence[bytes], re.Pattern[bytes]]:
+    """The secrets among these values, the forms in which they may be echoed, and the pattern of any of these."""
+    secrets = sorted(filter(is_secret, given), key=len, reverse=True)
+    # In JSON, PHP escapes a slash, and .NET a plus sign.
+    forms = (form for each in secrets for form in (each, each.replace("/", r"\/"), each.replace("+", r"\u002B")))
+    patterns = [form.encode() for form in dict.fromkeys(forms)]
+    return secrets, patterns, re.compile(b"|".join(map(re.escape, patterns)) or b"(?!)")
+
+
 def is_secret(value: str) -> bool:
     """Whether a key is more than the placeholder that a local server accepts, such as `sk-no-key-required`.
 
@@ -100,5 +110,8 @@ def is_secret(value: str) -> bool:
 
 def _begun(data: bytes, pattern: bytes) -> int:
     """The length of the pattern's longest beginning that is the data's end."""
-    lengths: Iterable[int] = range(min(len(pattern) - 1, len(data)), 0, -1)
-    return next((length for length in lengths if data.endswith(pattern[:length])), 0)
+    end = data[max(0, len(data) - len(pattern) + 1) :]
+    at = end.find(pattern[:1])
+    while at >= 0 and not pattern.startswith(end[at:]):
+        at = end.find(pattern[:1], at + 1)
+    return len(end) - at if at >= 0 else 0

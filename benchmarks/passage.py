@@ -6,6 +6,7 @@ Words, because a repeated letter would favour contenders that compress. Only the
 from __future__ import annotations
 
 import random
+from functools import lru_cache
 
 BYTES = 1024
 A_DAY = 24 * 60 * 60
@@ -21,6 +22,7 @@ _WORDS = (
 ).split()
 
 
+@lru_cache(maxsize=10_000)
 def passage(number: int) -> str:
     """1,024 characters for a number: always the same, and different from those of other numbers."""
     words = random.Random(number).choices(_WORDS, k=BYTES // 3)

@@ -8,8 +8,6 @@ from datetime import timedelta
 from temporalio import workflow
 from temporalio.common import RetryPolicy
 
-from mulligan.wire.agent_facts import AGENT_NOT_SERVED
-
 # Activities
 
 HEARTBEAT_TIMEOUT = timedelta(seconds=5)
@@ -28,7 +26,7 @@ UNKNOWN_TOOL_TIMEOUT = 60.0
 """Seconds for a tool that was not pinned when the turn opened: the default of every tool."""
 
 OPEN_RUN_TIMEOUT = timedelta(seconds=60)
-OPEN_RUN_RETRY = RetryPolicy(maximum_attempts=5, non_retryable_error_types=[AGENT_NOT_SERVED])
+OPEN_RUN_RETRY = RetryPolicy(maximum_attempts=5)
 """`open_run` calls the user's instructions function. After five failures the run fails, with the reason."""
 
 AGENT_START_TIMEOUT = timedelta(seconds=15)
@@ -42,7 +40,7 @@ NOT_SERVED_FIRST_PAUSE, NOT_SERVED_LONGEST_PAUSE = 2.0, 60.0
 """Seconds between two such rows of tries while no worker serves the agent. Each adds about ten events to the history."""
 
 RECORD_TIMEOUT = timedelta(seconds=10)
-RECORD_RETRY = RetryPolicy(maximum_attempts=3, non_retryable_error_types=[AGENT_NOT_SERVED])
+RECORD_RETRY = RetryPolicy(maximum_attempts=3)
 """For the local activities that write spans. A local activity that hangs blocks queries, so the time is short."""
 
 RETRY_FIRST, TOOL_RETRY_LONGEST = timedelta(milliseconds=500), timedelta(seconds=30)
@@ -52,14 +50,13 @@ no back-off."""
 COMPACTION_PATIENCE = 300.0
 """Seconds for which a compaction retries an endpoint that is down. It is short: the run can continue without a summary."""
 
-CHECK_EDIT_RETRY = RetryPolicy(non_retryable_error_types=[AGENT_NOT_SERVED])
 CHECK_EDIT_TIMEOUT, CHECK_EDIT_TOTAL_TIMEOUT = timedelta(seconds=20), timedelta(seconds=60)
 """For one attempt, and for all of them. A person waits for the answer; the guard alone may take 10 s."""
 
 CLEAN_UP_DELAY = timedelta(seconds=1)
 """How long a clean-up waits, until the run that has started it has ended."""
 CANCEL_DEFERRED_TIMEOUT, CANCEL_DEFERRED_TOTAL_TIMEOUT = timedelta(seconds=20), timedelta(seconds=60)
-CANCEL_DEFERRED_RETRY = RetryPolicy(maximum_attempts=3, non_retryable_error_types=[AGENT_NOT_SERVED])
+CANCEL_DEFERRED_RETRY = RetryPolicy(maximum_attempts=3)
 """For a tool's `on_cancel`: one attempt, and all of them. A run that is stopped or cancelled waits for it."""
 
 POLL_FIRST, POLL_GROWTH, POLL_LONGEST = 2.0, 1.5, 60.0
@@ -74,7 +71,7 @@ READ_RESPONSE_TIMEOUT = timedelta(seconds=100)
 response itself. What its answer needs is added (MODEL_ATTEMPT_MARGIN)."""
 
 END_RESPONSE_TIMEOUT, END_RESPONSE_TOTAL_TIMEOUT = timedelta(seconds=25), timedelta(seconds=60)
-END_RESPONSE_RETRY = RetryPolicy(maximum_attempts=5, non_retryable_error_types=[AGENT_NOT_SERVED])
+END_RESPONSE_RETRY = RetryPolicy(maximum_attempts=5)
 """For cancelling and deleting a background response: one attempt, and all of them. The run waits for it."""
 
 BATCH_TRIES = 5
@@ -228,7 +225,6 @@ def model_retry(attempts: int | None) -> RetryPolicy:
         initial_interval=RETRY_FIRST,
         maximum_interval=timedelta(seconds=60),
         maximum_attempts=attempts or 0,
-        non_retryable_error_types=[AGENT_NOT_SERVED],
     )
 
 
@@ -239,11 +235,10 @@ def model_attempt_timeout(timeout: float) -> timedelta:
 
 def tool_retry(attempts: int) -> RetryPolicy:
     """Retries of tool calls: at most `attempts` starts in all; 1, the default, means at most once."""
+    if attempts == 1:
+        return RetryPolicy(maximum_attempts=1)  # without intervals: they would be in the history of each step
     return RetryPolicy(
-        initial_interval=RETRY_FIRST,
-        maximum_interval=TOOL_RETRY_LONGEST,
-        maximum_attempts=attempts,
-        non_retryable_error_types=[AGENT_NOT_SERVED] if attempts > 1 else None,
+        initial_interval=RETRY_FIRST, maximum_interval=TOOL_RETRY_LONGEST, maximum_attempts=attempts
     )
 
 

@@ -20,7 +20,7 @@ from mulligan.wire.model_call import CALL_MODEL, ConversationRequest, ModelAnswe
 from mulligan.wire.run_context import InheritedLabels, RunContext
 from mulligan.wire.run_priority import run_priority
 from mulligan.wire.run_status import RunStatus, open_status
-from mulligan.wire.tool_call import RECORD_FAILED_CALL, CallTool, FailedCall, ToolOutcome
+from mulligan.wire.tool_call import RECORD_FAILED_CALL, CallTool, FailedCall, ToolOutcome, without_arguments
 from mulligan.workflows import limits
 from mulligan.workflows.agent_route import AgentRoute
 from mulligan.workflows.conversation.continue_as_new import (
@@ -342,19 +342,20 @@ class RunningAgent:
         Raises:
             ActivityError: it has failed, or its result is none that the run can use.
         """
-        schedule = replace(self.model_schedule(self._installed.schedules[name]), retry=limits.model_retry(attempts))
+        schedule = self.model_schedule(self._installed.schedules[name], retry=limits.model_retry(attempts))
         return await run_activity(
             name, request, result_type, schedule, route=self.route, summary=summary, wait=self.inbox.unless_stopped
         )
 
-    def model_schedule(self, row: Schedule) -> Schedule:
-        """The row of an activity that calls a model, completed by the agent's facts."""
+    def model_schedule(self, row: Schedule, **fields: Any) -> Schedule:
+        """The row of an activity that calls a model, completed by the agent's facts, and with these fields."""
         facts = self.facts
         return replace(
             row,
             timeout=limits.model_attempt_timeout(facts.model_timeout),
             queue=facts.model_task_queue,
             suffix="-models" if facts.model_task_queue else "",
+            **fields,
         )
 
     def model_request(self) -> ModelCall:
@@ -386,7 +387,7 @@ class RunningAgent:
         """The input of the activity that runs a call, from which the inputs of others for the call are made."""
         return CallTool(
             where=self.context,
-            call=call.call.model_copy(update={"arguments": ""}),
+            call=without_arguments(call.call),
             arguments=call.record.arguments,
             repaired_by=call.repaired_by,
             step=self.turn.result.steps,

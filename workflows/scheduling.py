@@ -63,7 +63,6 @@ SCHEDULES: Mapping[str, Schedule] = {
     CHECK_EDIT: Schedule(
         timeout=limits.CHECK_EDIT_TIMEOUT,
         total=limits.CHECK_EDIT_TOTAL_TIMEOUT,
-        retry=limits.CHECK_EDIT_RETRY,
         waits=False,
     ),
     CHECK_ANSWER: Schedule(timeout=limits.CHECK_EDIT_TIMEOUT, total=limits.CHECK_EDIT_TOTAL_TIMEOUT, is_routed=False),

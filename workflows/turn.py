@@ -205,14 +205,15 @@ class Turn(BaseModel):
 
     def model_request(self, context: RunContext, conversation: Conversation, cached_messages: int) -> ModelCall:
         """The input of the next model call. `cached_messages`: how many of the view the worker's cache has."""
+        whole = conversation.ref()
         return ModelCall(
             where=context,
             model=self.model,
             definition=self.facts.digest,
             step=self.next_step,
-            cached_messages=cached_messages,
+            uncached=whole.count - cached_messages,
             new=conversation.new_since(cached_messages, limits.INLINE_BYTES),
-            conversation=conversation.ref(),
+            conversation=whole,
             patience=self.facts.model_patience,
             timeout=self.facts.model_timeout,
             attempts=self.facts.model_attempts,

@@ -7,6 +7,7 @@ that name (docs/decisions/2026-11-22-workers-that-serve-different-agents.md).
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import re
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from mulligan.client.pollers import recent_pollers
 MOST_SETS = 5
 """The maximum number of other sets of agents that are looked at on one task queue."""
 REQUEST_TIMEOUT = timedelta(seconds=3)
-_TAG = re.compile(r"#[0-9a-f]{8}(-models)?$")
+_TAG = re.compile(r"#[a-z2-7]{5}(-models)?$")
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,9 @@ class ServedAgents:
         """What workers with the same agents have in common; "" for a worker without agents."""
         if not self.names:
             return ""
-        return f"#{hashlib.sha256(chr(31).join(sorted(self.names)).encode()).hexdigest()[:8]}"
+        digest = hashlib.sha256(chr(31).join(sorted(self.names)).encode()).digest()
+        # Short, as it is ten times in the history of each step: one of 33 million.
+        return f"#{base64.b32encode(digest)[:5].decode().lower()}"
 
     @property
     def queue(self) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import operator
+from functools import partial
 from typing import Any
 
 from pydantic import Field
 
 
 def optional_field(default: Any = None, **constraints: Any) -> Any:
-    """A pydantic field that is not written to JSON where it is None, an empty list, or equal to `default`.
+    """A pydantic field that is not written to JSON where it has its default, nor where both it and the default are empty.
 
     Temporal's history contains every value of a run, thousands of times in a long one.
 
@@ -17,8 +18,9 @@ def optional_field(default: Any = None, **constraints: Any) -> Any:
         default: The field's default.
         constraints: Other arguments of pydantic's `Field`.
     """
-    if default is not None and not default:
-        return Field(default=default, **constraints, exclude_if=operator.not_)  # written in C: it is asked very often
-    return Field(
-        default=default, **constraints, exclude_if=lambda value: value is None or value == [] or value == default
-    )
+    # Functions in C: they are called very often.
+    if default is None:
+        left_out: Any = partial(operator.contains, (None, []))
+    else:
+        left_out = partial(operator.eq, default) if default else operator.not_
+    return Field(default=default, **constraints, exclude_if=left_out)

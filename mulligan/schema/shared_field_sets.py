@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from pydantic import BaseModel
@@ -9,8 +10,16 @@ from pydantic import BaseModel
 _OF_TYPE: dict[type[BaseModel], set[str]] = {}
 
 
+class Slotted:
+    """The base of a dataclass with slots whose fields have models in them."""
+
+    __slots__ = ()
+
+
 def share_field_sets(stored: Any) -> None:
     """Let a model, and the models in its fields and lists, use one set per type as its set of given fields.
+
+    The models in the fields of a `Slotted` object too.
 
     Pydantic keeps a set for each instance, of 216 or 728 bytes: more than the fields of most messages. Here it has no use:
     JSON leaves out fields by their value (optional_field.py), not because they were not given. The shared set has all
@@ -22,11 +31,15 @@ def share_field_sets(stored: Any) -> None:
         if shared is None:
             shared = _OF_TYPE[kind] = set(kind.model_fields)
         object.__setattr__(stored, "__pydantic_fields_set__", shared)
-        for value in stored.__dict__.values():
-            if isinstance(value, BaseModel | list):  # most are neither, and a call for each would be what a step costs
-                share_field_sets(value)
-    elif isinstance(stored, list):
-        for value in stored:
+        values: Iterable[Any] = stored.__dict__.values()
+    elif isinstance(stored, Slotted):
+        values = [getattr(stored, name) for name in stored.__slots__]
+    else:
+        values = stored if isinstance(stored, list) else ()
+    for value in values:
+        if isinstance(
+            value, BaseModel | list | Slotted
+        ):  # most are neither, and a call for each would be what a step costs
             share_field_sets(value)
 
 

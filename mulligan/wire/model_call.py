@@ -39,16 +39,21 @@ NewMessage = Annotated[UserMessage | AssistantMessage | ToolMessage | CachedResu
 class ConversationRequest(BaseModel):
     """The conversation that an activity works on; no part of this grows with it.
 
-    The worker that called the model last has the first `cached_messages` messages in its cache. `new` follows them. It is
-    left out where it is just the results of the last message's calls, which the workers that ran the tools have, and where
-    it is too large to be sent. A worker queries the workflow for what it does not have; `conversation` has the digest to
-    compare with.
+    The worker that called the model last has all but the last `uncached` messages in its cache; None: that is not known.
+    `new` has these messages. It is left out where it is just the results of the last message's calls, which the workers
+    that ran the tools have, and where it is too large to be sent. A worker queries the workflow for what it does not have;
+    `conversation` has the digest to compare with.
     """
 
     where: RunContext
-    cached_messages: int | None = optional_field()
+    uncached: int | None = optional_field(1)
     new: list[NewMessage] | None = optional_field()
     conversation: ConversationRef
+
+    @property
+    def cached_messages(self) -> int | None:
+        """How many messages the cache of the worker that called the model last has."""
+        return None if self.uncached is None else self.conversation.count - self.uncached
 
 
 class GuardContext(BaseModel):
@@ -172,7 +177,8 @@ class ModelAnswer(CheckedResult):
     """Result of `call_model`. `prepared` has one entry for each of the message's calls, in their order.
 
     Its JSON has the arguments of a call once: a call of the message has the value by the name of its spelling in place of
-    the text, wherever the text can be written from it. `prepared` is left out where that says it all. `usage_of_repairs`:
+    the text, wherever the text can be written from it. `prepared` is left out where that says it all, and so is the
+    message's role. `usage_of_repairs`:
     the part of `usage` that second models used, by `provider:NAME`.
     """
 
@@ -198,6 +204,7 @@ class ModelAnswer(CheckedResult):
         data: dict[str, Any] = write(self)
         if "message" not in data:  # continue-as-new carries it in the conversation
             return data
+        del data["message"]["role"]
         prepared = data.pop("prepared", [])
         for call, each in zip(data["message"].get("tool_calls", ()), prepared, strict=False):
             with_value(call, each)
@@ -208,7 +215,11 @@ class ModelAnswer(CheckedResult):
     def _with_texts(cls, data: Any) -> Any:
         """The fields, with the texts of arguments that were left out."""
         message: Any = data.get("message") if isinstance(data, dict) else None
-        calls = message.get("tool_calls") if isinstance(message, dict) else None
+        if not isinstance(message, dict):
+            return data
+        message = {"role": "assistant", **message}
+        data = {**data, "message": message}
+        calls = message.get("tool_calls")
         if not isinstance(calls, list) or not calls:
             return data
         prepared = data.get("prepared") or [{} for _ in calls]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any, Self, TypeVar
 
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel, ConfigDict, JsonValue
 
 from mulligan.content import Part, Parts
 from mulligan.schema.optional_field import optional_field
@@ -46,11 +46,24 @@ def tool_message(call: ToolCall, text: str, error: ErrorInfo | None, content: li
     return ToolMessage(role="tool", call_id=call.id, name=call.name, text=text, error=error, content=content)
 
 
+class SentCall(ToolCall):
+    """A call in the input of an activity, without arguments where the activity needs none, or gets them as a value."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    arguments: WellFormedText = optional_field("")
+
+
+def without_arguments(call: ToolCall) -> SentCall:
+    """The call by its id and its tool."""
+    return SentCall(id=call.id, name=call.name)
+
+
 class CallRequest(BaseModel):
     """What the inputs of activities that work for a call have in common. `decision`: a person's on the call, if any."""
 
     where: RunContext
-    call: ToolCall
+    call: SentCall
     step: int
     repaired_by: list[str] = optional_field([])
     decision: Decision | None = optional_field()
@@ -113,7 +126,7 @@ class ToolOutcome(CheckedResult):
     text: WellFormedText = ""
     error: ErrorInfo | None = optional_field()
     failure: dict[str, Any] | None = optional_field()
-    attempts: int = 1
+    attempts: int = optional_field(1)
     failure_without_policy: dict[str, Any] | None = optional_field()
     """The typed error, where the tool's worker does not know the agent, and so not its policy: the agent's worker does."""
     content: Parts | None = optional_field()

@@ -65,7 +65,7 @@ def model_limits(chosen: Settings, slots: int) -> dict[str, Any]:
 
 def _common(chosen: Settings) -> dict[str, Any]:
     return {
-        "deployment_config": deployment(chosen),
+        **build(chosen),
         "max_heartbeat_throttle_interval": longest_heartbeat_interval(chosen, configured_address()),
         "graceful_shutdown_timeout": timedelta(seconds=chosen.grace_seconds),
     }
@@ -80,13 +80,15 @@ def longest_heartbeat_interval(chosen: Settings, server: str) -> timedelta:
     return min(HEARTBEAT_WITHIN, timedelta(seconds=seconds * 0.8) or HEARTBEAT_WITHIN)
 
 
-def deployment(chosen: Settings) -> WorkerDeploymentConfig:
-    """The deployment version of this worker. With Worker Versioning, a run stays on the build that it started on."""
-    # Without a build id the SDK hashes every loaded module at start, which takes a second.
-    name, build = chosen.deployment_name or "mulligan", chosen.build_id or version("mulligan")
-    return WorkerDeploymentConfig(
-        version=WorkerDeploymentVersion(name, build),
-        use_worker_versioning=bool(chosen.build_id),
+def build(chosen: Settings) -> dict[str, Any]:
+    """The options for the build of this worker. With Worker Versioning, a run stays on the build that it started on."""
+    if not chosen.build_id:
+        # Else the SDK hashes every loaded module at start, which takes a second. A deployment's name would be in each step.
+        return {"build_id": version("mulligan")}
+    deployment = WorkerDeploymentConfig(
+        version=WorkerDeploymentVersion(chosen.deployment_name, chosen.build_id),
+        use_worker_versioning=True,
         # Users' own workflows can override this in @workflow.defn.
-        default_versioning_behavior=VersioningBehavior.PINNED if chosen.build_id else VersioningBehavior.UNSPECIFIED,
+        default_versioning_behavior=VersioningBehavior.PINNED,
     )
+    return {"deployment_config": deployment}

@@ -30,7 +30,13 @@ from temporalio.bridge.proto.workflow_activation import (
     WorkflowActivationJob,
 )
 from temporalio.contrib.aws.s3driver import S3StorageDriver, S3StorageDriverClient
-from temporalio.converter import DataConverter, ExternalStorage, PayloadCodec, StorageDriver
+from temporalio.converter import (
+    DataConverter,
+    ExternalStorage,
+    PayloadCodec,
+    StorageDriver,
+    WorkflowSerializationContext,
+)
 
 from mulligan.client.converter import REFUSED, RETRY, data_converter, refused
 from mulligan.client.encryption import EncryptionCodec
@@ -224,6 +230,24 @@ UNREADABLE: list[tuple[str, Payload, Exception | None, bytes]] = [
     ("MULLIGAN_EXTERNAL_STORAGE is not set", Payload(metadata=OLD_FORM, data=b"{}"), None, NOT_HERE),
     ("No codec has written it", Payload(metadata={"encoding": REFUSED, RETRY: b"1"}, data=b"wait"), None, b""),
 ]
+
+
+def of_workflow_tasks(codec: PayloadCodec | None = None) -> DataConverter:
+    """The data converter of a worker's workflow tasks."""
+    worker: Any = SimpleNamespace(
+        _workflow_worker=SimpleNamespace(_data_converter=replace(data_converter, payload_codec=codec))
+    )
+    decode_without_errors(worker)
+    converter = worker._workflow_worker._data_converter
+    assert isinstance(converter, DataConverter)
+    return converter
+
+
+def test_only_a_converter_with_a_part_that_depends_on_the_context_is_copied_for_it() -> None:
+    context = WorkflowSerializationContext(namespace="n", workflow_id="w")
+    plain, encrypting = of_workflow_tasks(), of_workflow_tasks(CODEC)
+    assert plain.with_context(context) is plain
+    assert encrypting.with_context(context) is not encrypting
 
 
 async def read_for_workflow(

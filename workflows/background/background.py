@@ -178,7 +178,7 @@ class Background(Feature):
     async def _read(self, response: OpenResponse, call: ModelCall) -> ResponseState:
         assert response.id is not None
         # A worker that has the conversation in its cache needs no messages; they would be in history for each poll.
-        fields = dict(call.model_copy(update={"new": None, "cached_messages": None}))
+        fields = dict(call.model_copy(update={"new": None, "uncached": None}))
         read = ReadResponse(
             **fields, id=response.id, attempt=response.attempts, started=response.started, cursor=response.cursor
         )

@@ -172,7 +172,7 @@ class Batch(Feature):
 
     async def _read(self, wait: BatchWait, request: PrepareBatchCall, answered: BatchAnswer) -> BatchOutcome:
         # A worker that has the conversation in its cache needs no messages; others query the run for them.
-        fields = dict(request.model_copy(update={"new": None, "cached_messages": None}))
+        fields = dict(request.model_copy(update={"new": None, "uncached": None}))
         read = ReadBatchAnswer(**fields, answer=answered, started=wait.started)
         return await self._schedule(READ_BATCH_ANSWER, read, BatchOutcome)
 

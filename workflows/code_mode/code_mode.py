@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import BaseModel
 from temporalio import workflow
-from temporalio.common import RetryPolicy
 
-from mulligan.wire.agent_facts import AGENT_NOT_SERVED
 from mulligan.wire.code_mode import (
     RUN_CODE,
     RUN_SCRIPT,
@@ -45,7 +43,7 @@ class CodeMode(Feature):
     facts_type = CodeFacts
     schedules: ClassVar = {
         # A part of a script has no effect: it is tried until it succeeds.
-        RUN_SCRIPT: Schedule(has_heartbeat=True, retry=RetryPolicy(non_retryable_error_types=[AGENT_NOT_SERVED]))
+        RUN_SCRIPT: Schedule(has_heartbeat=True)
     }
     waits: ClassVar = (ScriptWait,)
 

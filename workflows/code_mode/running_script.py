@@ -13,7 +13,7 @@ from temporalio.exceptions import FailureError
 from mulligan.values import ToolCall, ToolMessage, Usage
 from mulligan.wire.code_mode import RUN_SCRIPT, CallResult, RunScript, ScriptFacts, ScriptPart
 from mulligan.wire.model_call import GuardContext
-from mulligan.wire.tool_call import ToolOutcome
+from mulligan.wire.tool_call import ToolOutcome, without_arguments
 from mulligan.workflows import limits
 from mulligan.workflows.finish_despite_cancellation import finish_despite_cancellation
 from mulligan.workflows.scheduling import Schedule
@@ -212,7 +212,7 @@ class RunningScript:
         copies = 2 if turn.facts.tools_by_function else 1
         return ScriptFacts(
             where=agent.context,
-            call=call.call.model_copy(update={"arguments": ""}),
+            call=without_arguments(call.call),
             step=turn.result.steps,
             digest=call.digest,
             started=call.record.started,

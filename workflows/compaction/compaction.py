@@ -93,6 +93,7 @@ class Compaction(Feature):
 
     def _request(self, pinned: CompactionFacts, cut: int) -> CompactConversation:
         agent, facts, conversation = self.agent, self.agent.facts, self.agent.conversation
+        whole = conversation.ref()
         return CompactConversation(
             where=agent.context,
             model=pinned.model or agent.turn.model,
@@ -100,9 +101,9 @@ class Compaction(Feature):
             step=agent.turn.next_step,
             cut=cut - conversation.view_offset,
             compact_at=pinned.at,
-            cached_messages=agent.cached_messages,
+            uncached=whole.count - agent.cached_messages,
             new=conversation.new_since(agent.cached_messages, limits.INLINE_BYTES),
-            conversation=conversation.ref(),
+            conversation=whole,
             patience=min(facts.model_patience, limits.COMPACTION_PATIENCE),
             timeout=facts.model_timeout,
             attempts=facts.model_attempts,

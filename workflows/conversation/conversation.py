@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pydantic import JsonValue, TypeAdapter
@@ -37,6 +38,7 @@ from mulligan.wire.updates import EarlierDecision
 from mulligan.workflows import limits
 from mulligan.workflows.conversation.event_log import EventLog
 from mulligan.workflows.conversation.records import (
+    STEP_RECORDS,
     CallRecord,
     ConversationSummary,
     EarlierPart,
@@ -212,7 +214,9 @@ class Conversation:
         """Add the model's answer, and a step that begins with it."""
         record = StepRecord(at=len(self.messages), usage=usage, compaction=self.pending_compaction, model=model)
         self.pending_compaction = None
-        record.calls = [CallRecord(arguments=each.arguments, raw=each.raw, repairs=each.repairs) for each in prepared]
+        record.calls = [
+            CallRecord(arguments=each.arguments, raw=each.raw, repairs=each.repairs or ()) for each in prepared
+        ]
         share_field_sets(record)
         self.append(message)
         self.steps.append(record)
@@ -221,7 +225,7 @@ class Conversation:
 
     def add_inner_call(self, of: int, call: ToolCall, prepared: PreparedCall) -> int:
         """Add a call that call number `of` of the newest step makes. Returns its index."""
-        record = CallRecord(arguments=prepared.arguments, raw=prepared.raw, repairs=prepared.repairs)
+        record = CallRecord(arguments=prepared.arguments, raw=prepared.raw, repairs=prepared.repairs or ())
         step, inner = self.steps[-1], InnerCall(of=of, call=call, record=record, prepared=prepared)
         share_field_sets(inner)
         step.inner.append(inner)
@@ -365,10 +369,10 @@ class Conversation:
         `run_id`: this run's, which the next run names as the holder of the rest.
         """
         steps = [record for record in self.steps if record.at >= self.cut]
-        moved = [record.model_copy(update={"at": record.at - self.cut}) for record in steps]
+        moved = [replace(record, at=record.at - self.cut) for record in steps]
         state = {
             "messages": _MESSAGES.dump_python(self.messages[self.cut :], mode="json"),
-            "steps": [record.model_dump(mode="json", exclude_defaults=True) for record in moved],
+            "steps": STEP_RECORDS.dump_python(moved, mode="json", exclude_defaults=True),
             "request_span": [*self.request_span],
             "compact_again_at": self.compact_again_at,
             "events": self.event_log.dump(self.first_step + len(self.steps) - len(steps) + 1),
@@ -392,7 +396,7 @@ class Conversation:
         return state
 
     def _load_records(self, state: dict[str, Any]) -> None:
-        self.steps = [StepRecord.model_validate(record) for record in state["steps"]]
+        self.steps = STEP_RECORDS.validate_python(state["steps"])
         share_field_sets(self.steps)
         if "compaction" in state:
             self.pending_compaction = StepCompaction.model_validate(state["compaction"])

@@ -1,16 +1,20 @@
 """What a conversation stores beside its messages: records of its steps and calls, and of parts that it no longer has.
 
-Continue-as-new carries all of it, so the field names are part of Temporal's history.
+Continue-as-new carries all of it, so the field names are part of Temporal's history. An open run keeps the records of all of
+its steps: those of steps and calls have slots, as the dicts of models with so many fields are larger than what is in them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field, TypeAdapter
+from pydantic.dataclasses import dataclass
 
 from mulligan.content import Part, Text
 from mulligan.schema.optional_field import optional_field
+from mulligan.schema.shared_field_sets import Slotted
 from mulligan.values import (
     AnsweredQuestion,
     Citation,
@@ -28,7 +32,8 @@ from mulligan.values import (
 from mulligan.wire.model_call import ModelAnswer, PreparedCall
 
 
-class CallRecord(BaseModel):
+@dataclass(slots=True, kw_only=True)
+class CallRecord(Slotted):
     """What a step shows of a call and no message contains. `run`: the sub-agent's run, if the call started one.
     `recorded`: its result is that of an equal call of the run that this one was forked from.
 
@@ -37,7 +42,7 @@ class CallRecord(BaseModel):
 
     arguments: Any = None
     raw: str | None = optional_field()
-    repairs: list[Repair] = []
+    repairs: Sequence[Repair] = ()
     attempts: int = 0
     run: SubRun | None = None
     decision: Decision | None = None
@@ -73,7 +78,8 @@ class InnerCall(BaseModel):
     result: ToolMessage | None = optional_field()
 
 
-class StepRecord(BaseModel):
+@dataclass(slots=True, kw_only=True)
+class StepRecord(Slotted):
     """What is recorded of a step. `at`: the index of its assistant message in `Conversation.messages`.
 
     The calls of its answer have the indexes from 0, and the inner calls those after them, in the order of their beginning.
@@ -81,22 +87,25 @@ class StepRecord(BaseModel):
 
     at: int
     usage: Usage
-    calls: list[CallRecord] = []
+    calls: list[CallRecord] = Field(default_factory=list)
     inner: list[InnerCall] = optional_field([])
     error: ErrorInfo | None = None
     compaction: StepCompaction | None = None
     model: str
     agent: str = optional_field("")
-    hosted_calls: list[HostedCall] = optional_field([])
-    citations: list[Citation] = optional_field([])
+    hosted_calls: Sequence[HostedCall] = optional_field(())
+    citations: Sequence[Citation] = optional_field(())
     context_tokens: int | None = optional_field()
     """The tokens of the conversation up to the answer, as the provider has counted them; None: those of `usage`."""
 
     def take(self, answer: ModelAnswer, agent: str) -> None:
         """Record what the answer has beside its message and its usage. `agent`: who has given it."""
         self.agent = agent
-        self.hosted_calls, self.citations = answer.hosted_calls, answer.citations
+        self.hosted_calls, self.citations = answer.hosted_calls or (), answer.citations or ()
         self.context_tokens = answer.context_tokens
+
+
+STEP_RECORDS: TypeAdapter[list[StepRecord]] = TypeAdapter(list[StepRecord])
 
 
 class ConversationSummary(BaseModel):

@@ -13,7 +13,7 @@ from temporalio.exceptions import ActivityError
 
 from mulligan.wire.deferred import CANCEL_DEFERRED, SETTLE_DEFERRED, DeferredEnd, SettleDeferred
 from mulligan.wire.times import iso
-from mulligan.wire.tool_call import ToolOutcome
+from mulligan.wire.tool_call import ToolOutcome, without_arguments
 from mulligan.wire.ui_summary import ui_summary
 from mulligan.workflows import limits
 from mulligan.workflows.clean_up import clean_up, is_run_cancelled
@@ -88,7 +88,7 @@ class Deferred(Feature):
         assert call.facts is not None
         return DeferredWait(
             key=call.call.id,
-            call=call.call.model_copy(update={"arguments": ""}),
+            call=without_arguments(call.call),
             trace_id=self.agent.context.trace.split("-")[1],
             started=workflow.time(),
             timeout=call.facts.deferred_timeout,

@@ -70,7 +70,7 @@ class Guardrails(Feature):
             if count and (conversation.summary or count >= conversation.ref().count):
                 is_checked = True
             elif count:
-                update = {"conversation": conversation.ref(count), "new": None, "cached_messages": 0}
+                update = {"conversation": conversation.ref(count), "new": None, "uncached": count}
                 yield agent.model_request().model_copy(update=update)
         if is_checked:
             yield agent.model_request()

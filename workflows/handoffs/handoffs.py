@@ -14,7 +14,7 @@ from mulligan.wire.agent_facts import AgentFacts
 from mulligan.wire.checked_result import MOST_INT
 from mulligan.wire.handoffs import HAND_OVER, HandoffOutcome, HandOver
 from mulligan.wire.model_call import ModelAnswer
-from mulligan.wire.tool_call import ToolOutcome
+from mulligan.wire.tool_call import ToolOutcome, without_arguments
 from mulligan.workflows import limits
 from mulligan.workflows.agent_route import is_declined
 from mulligan.workflows.feature import Feature
@@ -93,7 +93,7 @@ class Handoffs(Feature):
         agent, started = self.agent, workflow.time()
         request = HandOver(
             where=agent.context.model_copy(update={"input": None}),
-            call=call.call.model_copy(update={"arguments": ""}),
+            call=without_arguments(call.call),
             arguments=call.record.arguments,
             repaired_by=call.repaired_by,
             step=agent.turn.result.steps,

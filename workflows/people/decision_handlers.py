@@ -10,7 +10,7 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 from mulligan.errors import UpdateRefusedError
 from mulligan.schema.json_limits import MOST_DEPTH, is_deeper
 from mulligan.wire.questions import CHECK_ANSWER, CheckAnswer, CheckedAnswer, Question
-from mulligan.wire.tool_call import digest_of_call
+from mulligan.wire.tool_call import digest_of_call, without_arguments
 from mulligan.wire.updates import ANSWER, CHECK_EDIT, DECIDE, FORM_BYTES, Answer, CheckedEdit, CheckEdit, Decide
 from mulligan.workflows.people.inbox import Inbox
 from mulligan.workflows.people.parse_update import check_size, parse_update
@@ -155,7 +155,7 @@ class DecisionHandlers:
         """Have a worker of the agent check arguments that a person has edited. Refused if no worker can check them."""
         request = CheckEdit(
             where=agent.context,
-            call=pending.call.model_copy(update={"arguments": ""}),
+            call=without_arguments(pending.call),
             arguments=arguments,
             step=pending.step,
             definition=agent.facts.digest,

@@ -7,11 +7,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from temporalio.common import RetryPolicy
-
 from mulligan.run_input import ForkedFrom
 from mulligan.schema.cut_text import cut_text
-from mulligan.wire.agent_facts import AGENT_NOT_SERVED
 from mulligan.wire.model_call import ModelAnswer, write_arguments
 from mulligan.wire.recorded_outcome import RecordedOutcome, digest_of_arguments
 from mulligan.wire.recorded_tools import FIND_RECORD, FindRecord, FoundRecord, RecordSource
@@ -36,7 +33,6 @@ class RecordedTools(Feature):
             timeout=timedelta(minutes=2),
             total=timedelta(hours=1),
             has_heartbeat=True,
-            retry=RetryPolicy(non_retryable_error_types=[AGENT_NOT_SERVED]),
         )
     }
 

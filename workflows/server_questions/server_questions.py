@@ -19,7 +19,7 @@ from mulligan.errors import UpdateRefusedError
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import AnsweredQuestion
 from mulligan.wire.questions import ASK_PERSON, TOO_MANY_ASK, AskPerson, Question, QuestionReply, Questions, Replies
-from mulligan.wire.tool_call import ToolOutcome
+from mulligan.wire.tool_call import ToolOutcome, without_arguments
 from mulligan.wire.updates import RECORD_DECISION, RecordDecision, RecordedDecision
 from mulligan.workflows import limits
 from mulligan.workflows.feature import Feature
@@ -169,7 +169,7 @@ class ServerQuestions(Feature):
         if wait is None:
             wait = PersonWait(
                 key=call.call.id,
-                call=call.call.model_copy(update={"arguments": ""}),
+                call=without_arguments(call.call),
                 index=call.index,
                 reason="question",
                 arguments=call.record.arguments,

@@ -39,7 +39,7 @@ class ToolSearch(Feature):
     """
 
     facts_type = ToolSearchFacts
-    schedules: ClassVar = {FIND_TOOLS: Schedule(timeout=limits.CHECK_EDIT_TIMEOUT, retry=limits.CHECK_EDIT_RETRY)}
+    schedules: ClassVar = {FIND_TOOLS: Schedule(timeout=limits.CHECK_EDIT_TIMEOUT)}
 
     def __init__(self, agent: RunningAgent) -> None:
         super().__init__(agent)

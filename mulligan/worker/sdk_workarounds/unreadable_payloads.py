@@ -20,17 +20,18 @@ import dataclasses
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from datetime import timedelta
+from functools import cached_property
 from threading import Lock
 from time import monotonic
-from typing import Any
+from typing import Any, Self
 
 from google.protobuf.message import DecodeError
 from temporalio.api.common.v1 import Payload
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation, WorkflowActivationJob
-from temporalio.converter import DataConverter
+from temporalio.converter import DataConverter, SerializationContext, WithSerializationContext
 from temporalio.worker import Worker
 
-from mulligan.client.converter import REFUSED, RETRY, refused
+from mulligan.client.converter import REFUSED, RETRY, PayloadConverter, refused
 from mulligan.client.stored_files import LostError
 from mulligan.errors import DeclarationError, truncated
 from mulligan.schema.error_text import error_text, type_name
@@ -77,6 +78,16 @@ def decode_without_errors(worker: Worker) -> None:
 @dataclasses.dataclass(frozen=True)
 class _RefusingConverter(DataConverter):
     """A data converter whose three steps of decoding refuse payloads and raise no errors."""
+
+    @cached_property
+    def _depends_on_context(self) -> bool:
+        parts = (self.payload_codec, self.failure_converter, self.external_storage)
+        has_own = self.payload_converter_class is not PayloadConverter
+        return has_own or any(isinstance(each, WithSerializationContext) for each in parts)
+
+    def with_context(self, context: SerializationContext) -> Self:
+        """The converter for a context. The SDK asks for it twenty times a step, which is slow."""
+        return super().with_context(context) if self._depends_on_context else self
 
     async def _decode_reference_payload_sequence(self, payloads: Sequence[Payload]) -> list[Payload]:
         # Nobody but this converter may say that a payload is to be waited for.

@@ -19,7 +19,7 @@ from mulligan.devserver import DevServer, temporal_server
 from mulligan.observe.telemetry import Telemetry
 from mulligan.run_input import RunInput
 from mulligan.worker.loading import LoadedModules, load
-from mulligan.worker.options import deployment
+from mulligan.worker.options import build
 from mulligan.worker.wiring import AgentActivities, running_worker, sandbox
 from mulligan.workflows.agent_workflow import AgentWorkflow
 from tests.live.conftest import DONE, Lab, call
@@ -70,14 +70,14 @@ async def separate_workers(
             activities=recording,  # local ones
             workflow_runner=sandbox(loaded),
             no_remote_activities=True,
-            deployment_config=deployment(settings()),
+            **build(settings()),
             max_cached_workflows=0,
         )
         await stack.enter_async_context(runs)
         for _ in range(2):
             activities = await stack.enter_async_context(AgentActivities(loaded, telemetry).opened())
             client = await connect(address)
-            serving = Worker(client, task_queue=queue, activities=activities, deployment_config=deployment(settings()))
+            serving = Worker(client, task_queue=queue, activities=activities, **build(settings()))
             await stack.enter_async_context(serving)
         yield
 
