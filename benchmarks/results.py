@@ -31,11 +31,11 @@ class Job:
 
 
 class Results:
-    """The measurements so far, in the files `measurements.jsonl` and `machine.json` of a folder."""
+    """The measurements so far, in a file of a folder; `machine.json` is beside `measurements.jsonl`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, name: str = "measurements.jsonl") -> None:
         self.folder = folder
-        self._file = folder / "measurements.jsonl"
+        self._file = folder / name
         text = self._file.read_text() if self._file.exists() else ""
         self.lines: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines() if line.strip()]
 
