@@ -23,6 +23,8 @@ UNTIL_COUNTED = 2.5
 """Seconds until the server's metrics have what has happened; it reports them once a second."""
 _LINE = re.compile(r"(action|service_requests|persistence_requests)\{(.*)\} (\S+)$")
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
+_OF_THE_SERVER = frozenset({"GetTaskQueueUserData"})
+"""What it reads again from time to time, whatever runs do."""
 _WAITS_FOR_A_RESULT = frozenset({"PollWorkflowExecutionHistory", "GetWorkflowExecutionHistory"})
 """What the benchmark itself asks until a run has ended."""
 
@@ -43,7 +45,7 @@ class Counts:
             if (match := _LINE.match(line)) is None:
                 continue
             labels, value = dict(_LABEL.findall(match[2])), int(float(match[3]))
-            if labels["namespace"] != "default":
+            if labels["namespace"] != "default" or labels["operation"] in _OF_THE_SERVER:
                 continue
             if match[1] == "persistence_requests":
                 counts.database[labels["operation"]] += value

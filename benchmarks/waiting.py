@@ -96,18 +96,23 @@ async def _until_it_waits(handle: WorkflowHandle[Any, Any]) -> None:
         await asyncio.sleep(0.1)
 
 
+async def end_wait(client: Client, kind: str, run_id: str) -> None:
+    """End the wait of a run, and wait until the run has ended."""
+    handle = client.get_workflow_handle(run_id)
+    update, argument = _ENDS_THE_WAIT[kind]
+    await handle.execute_update(update, argument)
+    result = await handle.result()
+    assert result["status"] == "completed", result
+
+
 async def wake(client: Client, kind: str, pid: int, ids: Sequence[str]) -> dict[str, Any]:
     """Wake the runs one after the other; the seconds until each one has ended."""
     seconds = []
     before = Usage.of(pid)
     for run_id in ids:
-        handle = client.get_workflow_handle(run_id)
         began = time.perf_counter()
-        update, argument = _ENDS_THE_WAIT[kind]
-        await handle.execute_update(update, argument)
-        result = await handle.result()
+        await end_wait(client, kind, run_id)
         seconds.append(time.perf_counter() - began)
-        assert result["status"] == "completed", result
     return {
         "runs": len(ids),
         "seconds_p50": round(median(seconds), 3),
