@@ -2,8 +2,9 @@
 
 Counted from real runs, by Temporal's server itself: events, bytes of history, requests, actions as Temporal Cloud bills
 them, requests to the database; and the CPU time and memory of the processes. Raw numbers: benchmarks/results/capacity.jsonl.
-What is there is not counted again: an interrupted command continues. From them `docs/capacity.md` is written; `--page` writes
-it alone. With another load than the page's (`--load steps_a_day=200,peak=10`) the page is printed, and nothing is written.
+What is there is not counted again: an interrupted command continues. From them `docs/capacity.md` is written; `--page`
+writes it alone. With another load than the page's (`--load steps_a_day=200,peak=10`) the page is printed, and nothing is
+written.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
+import subprocess
 import sys
 import time
 import uuid
@@ -37,7 +39,7 @@ from benchmarks.stage import prepare, stage
 from benchmarks.waiting import KINDS, end_wait, start_waiting
 from benchmarks.watchers import serve_process
 from mulligan.cli.app import run_and_exit
-from mulligan.devserver import DevServer
+from mulligan.devserver import DevServer, find_temporal
 from tests.support.temporal import environment_of
 from tests.support.worker_process import worker_process
 
@@ -253,10 +255,16 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
+def version(program: Path) -> str:
+    """What Temporal's program says of its versions."""
+    return subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.strip()
+
+
 async def count(to_do: Sequence[Job], results: Results) -> int:
     """Count all of them; one that fails is reported and skipped. Return how many failed."""
     for kind in kinds([job.contender for job in to_do if job.contender in ALL]):
         prepare(kind)
+    results.about["server"] = version(await find_temporal(say))
     failed = 0
     for number, job in enumerate(to_do, 1):
         say(f"[{number}/{len(to_do)}] {job} (load {os.getloadavg()[0]:.1f})")

@@ -12,9 +12,11 @@ from benchmarks.contenders import ALL
 from benchmarks.load_model import (
     CACHED,
     CLOUD_APS,
+    CLOUD_LOOKS,
     CLOUD_RPS,
     DATABASE_QPS,
     FRONTENDS_RPS,
+    IDLE,
     PARTITION_RPS,
     PARTITIONS,
     SHARDS,
@@ -141,27 +143,19 @@ def _steps(counted: Counted) -> str:
 
 def _waits(counted: Counted) -> str:
     rows = []
+    titles = {"until it waits": "until it waits", "end": "from the end of the wait to that of the run"}
     for kind in KINDS:
         line = counted.line("wait", kind)
-        for name in ("until it waits", "end"):
+        for name, title in titles.items():
             phase = line["phases"][name]
-            counts = (total(phase[of], *_OWN) / line["size"] for of in ("actions", "requests", "database"))
+            counts = (total(phase[of], *IDLE) / line["size"] for of in ("actions", "requests", "database"))
             cells = (_number(line["events"][name]), *(_number(value) for value in counts), f"{line['bytes'][name]:,}")
             ms = line["cpu"][name]["worker"] * 1000 / line["size"]
-            rows.append(
-                (
-                    f"{kind}: {name.replace('end', 'from the end of the wait to the end of the run')}",
-                    *cells,
-                    _number(ms),
-                )
-            )
+            rows.append((f"{kind}: {title}", *cells, _number(ms)))
         waiting = line["phases"]["waiting"]
-        of_runs = total(waiting["requests"], *_OWN, "PollWorkflowTaskQueue")
+        of_runs = total(waiting["requests"], *IDLE, "PollWorkflowTaskQueue")
         rows.append((f"{kind}: while it waits", "0", str(total(waiting["actions"])), str(of_runs), "0", "0", "0"))
     return table(("one run", "events", "actions", "requests", "database", "bytes", "worker's CPU ms"), rows)
-
-
-_OWN = ("DescribeTaskQueue", "RecordWorkerHeartbeat", "PollActivityTaskQueue")
 
 
 def _live(counted: Counted) -> str:
@@ -174,7 +168,7 @@ def _live(counted: Counted) -> str:
     rows = []
     for name, title in named.items():
         line = counted.line("live", name)
-        looks = counted.looks(name) if line["watchers"] else 0.0
+        looks = (CLOUD_LOOKS if "Cloud" in name else counted.looks(name)) if line["watchers"] else 0.0
         rows.append((title, *(_number(each) for each in (counted.heartbeats(name), looks, counted.queries(name)))))
     rows.append(("a call runs and writes nothing", _number(counted.silent()), "0", "0"))
     return table(
@@ -206,9 +200,7 @@ def _open(counted: Counted, read: Reading) -> str:
 
 def _sizes(counted: Counted, load: Load) -> str:
     demands = [Demand(size, load, counted) for size in SIZES]
-    step = counted.run("mulligan", 160).bytes / 160
     rivals = {name: counted.run(name, 40).bytes / counted.run("mulligan", 40).bytes for name in NAMES[3:]}
-    dearest, times = max(rivals.items(), key=lambda each: each[1])
 
     def row(name: str, values: Sequence[float], unit: str = "") -> tuple[str, ...]:
         return (name, *(f"{_number(value)}{unit}" for value in values))
@@ -236,12 +228,14 @@ def _sizes(counted: Counted, load: Load) -> str:
         row("replicas of `mulligan serve`", [d.replicas for d in demands]),
     ]
     events = counted.step("mulligan", 160).events * load.steps_a_day + counted.waits().events * load.waits_a_day
+    bytes_of = {name: counted.run(name, 40).bytes / 1000 for name in (NAMES[1], *NAMES[3:])}
+    least, most = min(rivals.values()), max(rivals.values())
     told = (
-        f"A run has {events:,.0f} events a day: it continues as new about every {4_000 / events:,.0f} days (at 4,000 events) and "
-        f"never meets the 51,200 events at which the server ends a run. {step / 1000:.1f} KB a step are Mulligan's; a run of 40 "
-        f"steps has {min(rivals.values()):.0f} to {times:.0f} times as many bytes with the rivals, and the storage of a million "
-        f"such runs is {counted.run('mulligan', 40).bytes / 1e3:,.0f} GB, and {counted.run(dearest, 40).bytes / 1e3:,.0f} GB with "
-        f"{ALL[dearest].title}."
+        f"A run has {events:,.0f} events a day: it continues as new about every {4_000 / events:,.0f} days (at 4,000 "
+        f"events) and never meets the 51,200 at which the server ends a run. A run of 40 steps of 1 KB has {least:.0f} to "
+        f"{most:.0f} times as many bytes with the rivals: a million of them are {bytes_of['mulligan']:,.0f} GB, with "
+        + ", ".join(f"{ALL[name].title} {bytes_of[name]:,.0f} GB" for name in NAMES[3:])
+        + "."
     )
     return table(("in the busiest second", *(f"{size:,} open runs" for size in SIZES)), rows) + "\n\n" + told
 

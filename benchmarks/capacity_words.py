@@ -15,10 +15,10 @@ IN_SHORT = """\
 
 - A step costs {actions} actions and {requests} requests, whatever its number: the first and the 10,000th.
 - A run that waits costs nothing, however long.
-- What is expensive is time in which something runs: a model that writes sends {heartbeats} heartbeats a second on a server of
-  your own and {cloud_heartbeats} on Temporal Cloud, also if nobody watches.
-- With [this load](#many-open-runs), the first limit on Temporal Cloud ({cloud}) is met at {cloud_at} open runs, and that of a
-  server with default settings ({own}) at {own_at}."""
+- What is expensive is time in which something runs: a model that writes sends {heartbeats} heartbeats a second on a server
+  of your own and {cloud_heartbeats} on Temporal Cloud, also if nobody watches.
+- With [this load](#many-open-runs), the first limit on Temporal Cloud ({cloud}) is met at {cloud_at} open runs, and that of
+  a server with default settings ({own}) at {own_at}."""
 
 COUNTED = """\
 ## What is counted

@@ -10,6 +10,7 @@ from typing import Any
 
 from benchmarks.contenders import ROOT
 from benchmarks.results import Results
+from mulligan.client import follow_events
 from mulligan.client.live_pace import FASTEST, MOST_PER_SECOND, SLOWEST
 
 A_DAY = 86_400
@@ -20,6 +21,8 @@ WATCHERS = 1_000
 SHARDS = 512
 FRONTENDS_RPS, DATABASE_QPS, PARTITIONS, PARTITION_RPS = 2_400, 9_000, 4, 1_000
 CLOUD_APS, CLOUD_RPS = 500, 1_500
+CLOUD_LOOKS = 1 / follow_events._PACE.slowest
+"""Looks of `mulligan serve` in a second at what a model writes, on Temporal Cloud."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,7 @@ def total(counted: dict[str, int], *without: str) -> int:
     return sum(count for name, count in counted.items() if name not in without)
 
 
-_IDLE = ("DescribeTaskQueue", "RecordWorkerHeartbeat", "PollActivityTaskQueue")
+IDLE = ("DescribeTaskQueue", "RecordWorkerHeartbeat", "PollActivityTaskQueue")
 """Requests of a worker that it sends from time to time, whatever runs do."""
 
 
@@ -111,7 +114,7 @@ class Counted:
         line = self.line("wait", kind)
         phases = [line["phases"][name] for name in ("until it waits", "end")]
         kinds = ("actions", "requests", "database")
-        counts = (sum(total(each[of], *_IDLE) for each in phases) / line["size"] for of in kinds)
+        counts = (sum(total(each[of], *IDLE) for each in phases) / line["size"] for of in kinds)
         ms = sum(line["cpu"][name]["worker"] for name in ("until it waits", "end")) * 1000 / line["size"]
         whole = Cost(sum(line["events"].values()), 0, *counts, ms)
         extra = whole + (self.run("mulligan", 0) + self.step("mulligan", 160)) * -1
@@ -239,7 +242,7 @@ class Demand:
     def cloud_requests(self) -> float:
         """Requests in that second, at that pace."""
         cloud = "watched, Temporal Cloud"
-        text = self.live * self.counted.heartbeats(cloud) + self.watchers * self.counted.looks(cloud)
+        text = self.live * self.counted.heartbeats(cloud) + self.watchers * CLOUD_LOOKS
         return self.work.requests + self.silent + text + self.processes * self.counted.idle()
 
     @property

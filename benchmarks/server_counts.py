@@ -23,7 +23,7 @@ UNTIL_COUNTED = 2.5
 """Seconds until the server's metrics have what has happened; it reports them once a second."""
 _LINE = re.compile(r"(action|service_requests|persistence_requests)\{(.*)\} (\S+)$")
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
-_OF_THE_SERVER = frozenset({"GetTaskQueueUserData"})
+_OF_THE_SERVER = frozenset({"GetTaskQueueUserData", "GetTaskQueue", "UpdateTaskQueue"})
 """What it reads again from time to time, whatever runs do."""
 _WAITS_FOR_A_RESULT = frozenset({"PollWorkflowExecutionHistory", "GetWorkflowExecutionHistory"})
 """What the benchmark itself asks until a run has ended."""
