@@ -14,12 +14,16 @@ from benchmarks.load_model import (
     CLOUD_APS,
     CLOUD_LOOKS,
     CLOUD_RPS,
+    CONTINUES_AFTER,
+    CPU_SHARE,
     DATABASE_QPS,
     FRONTENDS_RPS,
     IDLE,
     PARTITION_RPS,
     PARTITIONS,
     SHARDS,
+    SLOTS,
+    WATCHERS,
     Counted,
     Demand,
     Limit,
@@ -50,14 +54,16 @@ LIMITS = (
         "your server: tasks a second of a task queue",
         PARTITIONS * PARTITION_RPS, lambda d: d.tasks, "config", "queues",
     ),
-    Limit("two worker processes", 2, lambda d: d.processes, "page", "workers"),
-    Limit("two replicas of `mulligan serve`", 2, lambda d: d.replicas, "page", "serve"),
+    Limit("two worker processes: runs in memory", 2 * CACHED, lambda d: d.runs, "page", "cache"),
+    Limit("two worker processes: calls that are open", 2 * SLOTS, lambda d: d.calls, "page", "workers"),
+    Limit("two worker processes: cores", 2 * CPU_SHARE, lambda d: d.cores_with(2), "page", "workers"),
+    Limit("two replicas of `mulligan serve`: watchers", 2 * WATCHERS, lambda d: d.watchers, "page", "serve"),
 )  # fmt: skip
 
 
 def render(results: Results, measured: Results, load: Load) -> str:
     """The page's text. `measured`: the results of `make bench`, for memory."""
-    counted = Counted(results)
+    counted = Counted(results, measured)
     waiting = _json_lines(results.folder / "waiting.jsonl")
     sections = [
         words.HEAD,
@@ -112,9 +118,9 @@ def _in_short(counted: Counted, load: Load) -> dict[str, str]:
     return {
         "actions": _number(step.actions),
         "requests": _number(step.requests),
-        "cloud": cloud.name,
+        "cloud": cloud.name.partition(": ")[2],
         "cloud_at": f"{cloud.met_at(load, counted):,}",
-        "own": own.name,
+        "own": own.name.partition(": ")[2],
         "own_at": f"{own.met_at(load, counted):,}",
         "heartbeats": _number(counted.heartbeats()),
         "cloud_heartbeats": _number(counted.heartbeats("watched, Temporal Cloud")),
@@ -209,7 +215,8 @@ def _sizes(counted: Counted, load: Load) -> str:
         row("steps a second", [d.steps for d in demands]),
         row("waits that end, a second", [d.waits for d in demands]),
         row("calls that are open", [d.calls for d in demands]),
-        row("models that write; watchers", [d.live for d in demands]),
+        row("models that write", [d.live for d in demands]),
+        row("watchers", [d.watchers for d in demands]),
         row("actions a second, on Temporal Cloud", [d.actions for d in demands]),
         row("actions on a day, in millions", [d.actions / load.peak * 86_400 / 1e6 for d in demands]),
         row("requests a second, on Temporal Cloud", [d.cloud_requests for d in demands]),
@@ -223,19 +230,22 @@ def _sizes(counted: Counted, load: Load) -> str:
             [d.bytes_a_day * load.days_open / 1e9 for d in demands],
             " GB",
         ),
-        row("cores of workers", [d.cores for d in demands]),
         row("worker processes", [d.processes for d in demands]),
+        row("their cores", [d.cores for d in demands]),
+        row("of these for replays", [d.cores - d.work.worker_ms / 1000 for d in demands]),
         row("replicas of `mulligan serve`", [d.replicas for d in demands]),
     ]
-    events = counted.step("mulligan", 160).events * load.steps_a_day + counted.waits().events * load.waits_a_day
+    events = demands[0].events_a_day
     bytes_of = {name: counted.run(name, 40).bytes / 1000 for name in (NAMES[1], *NAMES[3:])}
     least, most = min(rivals.values()), max(rivals.values())
     told = (
-        f"A run has {events:,.0f} events a day: it continues as new about every {4_000 / events:,.0f} days (at 4,000 "
-        f"events) and never meets the 51,200 at which the server ends a run. A run of 40 steps of 1 KB has {least:.0f} to "
-        f"{most:.0f} times as many bytes with the rivals: a million of them are {bytes_of['mulligan']:,.0f} GB, with "
+        f"A run has {events:,.0f} events a day: it continues as new about every {CONTINUES_AFTER / events:,.0f} days (at "
+        f"{CONTINUES_AFTER:,} events) and never meets the 51,200 at which the server ends a run. A run of 40 steps "
+        f"of 1 KB has {least:.0f} to {most:.0f} times as many bytes with the rivals: a million of "
+        f"them are {bytes_of['mulligan']:,.0f} GB, with "
         + ", ".join(f"{ALL[name].title} {bytes_of[name]:,.0f} GB" for name in NAMES[3:])
-        + "."
+        + f". To replay a run of this load takes {demands[0].replay:.2f} s of CPU time in the mean: half of its history, at "
+        f"{counted.replayed:,.0f} events a second ([measured](benchmarks.md#replay))."
     )
     return table(("in the busiest second", *(f"{size:,} open runs" for size in SIZES)), rows) + "\n\n" + told
 
@@ -246,14 +256,15 @@ def _limits(counted: Counted, load: Load) -> str:
         shares = (limit.needed(Demand(size, load, counted)) / limit.most for size in SIZES)
         rows.append(
             (
-                f"{limit.name}: {limit.most:,} ({words.SOURCES[limit.source]})",
+                f"{limit.name}: {limit.most:,.0f} ({words.SOURCES[limit.source]})",
                 f"{limit.met_at(load, counted):,}",
                 *(f"{share:.2g}" if share < 10 else f"{share:,.0f}" for share in shares),
                 words.REMEDIES[limit.then],
             )
         )
     head = ("limit, by default", "met at so many open runs", *(f"times the limit: {size:,}" for size in SIZES), "then")
-    return table(head, rows)
+    lines = table(head, rows).splitlines()
+    return "\n".join([lines[0], lines[1].removesuffix("---: |") + "--- |", *lines[2:]])
 
 
 def _checked(counted: Counted, waiting: Sequence[dict[str, Any]]) -> str:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from statistics import mean
 from typing import Any
 
 from benchmarks.contenders import ROOT
+from benchmarks.reading import Reading
 from benchmarks.results import Results
 from mulligan.client import follow_events
 from mulligan.client.live_pace import FASTEST, MOST_PER_SECOND, SLOWEST
@@ -19,6 +21,8 @@ SLOTS, CACHED, CPU_SHARE = 500, 1_000, 0.5
 WATCHERS = 1_000
 """Of a replica of `mulligan serve`: as many as were measured on two cores."""
 SHARDS = 512
+CONTINUES_AFTER = 4_000
+"""Events after which a run continues as new."""
 FRONTENDS_RPS, DATABASE_QPS, PARTITIONS, PARTITION_RPS = 2_400, 9_000, 4, 1_000
 CLOUD_APS, CLOUD_RPS = 500, 1_500
 CLOUD_LOOKS = 1 / follow_events._PACE.slowest
@@ -92,8 +96,13 @@ IDLE = ("DescribeTaskQueue", "RecordWorkerHeartbeat", "PollActivityTaskQueue")
 class Counted:
     """Costs, from what `benchmarks.capacity` has counted."""
 
-    def __init__(self, results: Results) -> None:
+    def __init__(self, results: Results, measured: Results) -> None:
+        """`measured`: the results of `make bench`, for the speed of a replay."""
         self.results = results
+        replayed = Reading(measured).replay("mulligan", 1_000)
+        assert replayed is not None
+        self.replayed = replayed[1].median
+        """Events that a worker replays in a second of CPU time."""
 
     def line(self, figure: str, name: str, size: int | None = None) -> dict[str, Any]:
         """What was counted once."""
@@ -207,14 +216,36 @@ class Demand:
         return self.steps * self.load.silent_seconds * self.counted.silent()
 
     @property
-    def cores(self) -> float:
-        """Cores of workers."""
-        return self.work.worker_ms / 1000
+    def events_a_day(self) -> float:
+        """Events of a run on a day."""
+        load, counted = self.load, self.counted
+        step, wait = counted.step("mulligan", 160).events, counted.waits().events
+        return step * load.steps_a_day + wait * load.waits_a_day
 
     @property
+    def replay(self) -> float:
+        """Seconds of CPU time to replay a run: half of the history that it has at its end, or when it continues as new."""
+        return min(CONTINUES_AFTER, self.events_a_day * self.load.days_open) / 2 / self.counted.replayed
+
+    def cores_with(self, processes: float) -> float:
+        """Cores of workers, if there are so many processes: runs that none has in memory are replayed when they go on."""
+        absent = max(0.0, 1 - CACHED * processes / self.runs)
+        return self.work.worker_ms / 1000 + self.waits * absent * self.replay
+
+    @cached_property
     def processes(self) -> float:
-        """Worker processes: as many as their cores, or the calls that are open, need; two at least."""
-        return max(2.0, -(-self.cores // CPU_SHARE), -(-self.calls // SLOTS))
+        """Worker processes: as many as their CPU time, or the calls that are open, need; two at least."""
+        low, high = 2, 1 << 40
+        while low < high:
+            middle = (low + high) // 2
+            is_enough = self.cores_with(middle) <= middle * CPU_SHARE and self.calls <= middle * SLOTS
+            low, high = (low, middle) if is_enough else (middle + 1, high)
+        return low
+
+    @property
+    def cores(self) -> float:
+        """Cores of these."""
+        return self.cores_with(self.processes)
 
     @property
     def replicas(self) -> float:

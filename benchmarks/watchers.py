@@ -172,7 +172,7 @@ async def _measure_runs(
     watchers = [Watcher(written[number % len(written)].run_id) for number in range(count)]
     connected, opened = asyncio.Semaphore(CONNECTED_TOGETHER), [asyncio.Event() for _ in watchers]
     tasks = [
-        asyncio.create_task(each.watch("127.0.0.1", _port_of(number, served, written), connected, is_open))
+        asyncio.create_task(each.watch("127.0.0.1", port_of(number, served, written), connected, is_open))
         for number, (each, is_open) in enumerate(zip(watchers, opened, strict=True))
     ]
     await asyncio.gather(*(each.wait() for each in opened))
@@ -202,7 +202,7 @@ async def _measure_runs(
     }
 
 
-def _port_of(watcher: int, served: Sequence[tuple[int, int]], written: Sequence[Writing]) -> int:
+def port_of(watcher: int, served: Sequence[tuple[int, int]], written: Sequence[Writing]) -> int:
     """The watchers of each run are at different replicas."""
     return served[(watcher // len(written) + watcher % len(written)) % len(served)][1]
 
