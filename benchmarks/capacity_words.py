@@ -31,8 +31,8 @@ COUNTED = """\
   each of its retries, the local activities of a workflow task (one for all), a heartbeat that reaches the server, a
   timer, a signal, a query, an update, a change of search attributes. The server's own metric `action` counts them, in
   self-hosted servers too ([Temporal's page](https://docs.temporal.io/cloud/migrate/estimate-actions)); these are its
-  numbers. It also counts a changed memo, which the list does not have: two or three of a run that waits, one of a run
-  that does not. On Temporal Cloud the number may be smaller by these.
+  numbers. It also counts a changed memo, which the list does not have: one for each run, and two more
+  if it waits. On Temporal Cloud the number may be smaller by these.
 - **Requests** to the server's frontend: those of workers, polls too, and of `mulligan serve`; not those of the
   benchmark.
 - **Database**: requests of the server to its database, without those that it makes from time to time, whatever runs
@@ -74,11 +74,10 @@ watch a run. Where few models write in a process, each is sent 12 times a second
 down to once a second. On Temporal Cloud, where a heartbeat is billed, it is once a second from the beginning."""
 
 LIVE_AFTER = """\
-A heartbeat is a request, an action, and a write to the database. An activity that writes nothing sends one every 3 s,
-from its third second on, so that a lost worker is noticed within 8 s: a tool that runs for a minute costs as many
-actions as ten steps. Let it wait as a [deferred tool](deferred-tools.md), or a model in [background
-mode](background.md), where a call takes minutes. `MULLIGAN_LIVE_TEXT_SECONDS=1` sends text once a second on every
-server, and `0` never."""
+A heartbeat is a request, an action, and a write to the database. An activity that writes nothing sends one after 2 s
+and then every 3 s, so that a lost worker is noticed within 8 s: a tool that runs for a minute costs as many actions
+as ten steps. Let it wait as a [deferred tool](deferred-tools.md), or a model in [background mode](background.md),
+where a call takes minutes. `MULLIGAN_LIVE_TEXT_SECONDS=1` sends text once a second on every server, and `0` never."""
 
 OPEN = """\
 ## An open run, and what is there without runs
@@ -138,9 +137,9 @@ What has no limit by number, and what bounds it:
 - **One history**: 51,200 events or 50 MB. Runs continue as new long before
   ([long-runs.md](long-runs.md#continue-as-new)).
 - **Open runs**: rows of the database. Temporal's
-  [shards](https://docs.temporal.io/temporal-service/temporal-server#history-shard) have tens of thousands of runs
-  each; a million runs are 2,000 for each of 512. `system.shardRPSWarnLimit` (50) warns of a shard with more requests
-  to the database a second. Where histories are large, `MULLIGAN_EXTERNAL_STORAGE` takes payloads of 512 KiB and more,
+  [shards](https://docs.temporal.io/temporal-service/temporal-server#history-shard) serve tens of thousands of runs
+  each, as its docs say; a million runs are 2,000 for each of 512. `system.shardRPSWarnLimit` (50) warns of a shard
+  with more requests to the database a second. Where histories are large, `MULLIGAN_EXTERNAL_STORAGE` takes payloads of 512 KiB and more,
   and `MULLIGAN_CONTENT_DIR` files and images, out of the database ([long-runs.md](long-runs.md#external-storage),
   [content.md](content.md)).
 - **Lists of runs**: reads of the visibility store are limited apart, to 30 a second for a namespace on [Temporal
