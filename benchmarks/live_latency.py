@@ -15,7 +15,6 @@ import argparse
 import asyncio
 import json
 import os
-import re
 import time
 import uuid
 from collections import defaultdict
@@ -28,8 +27,8 @@ import httpx2
 from aiohttp import web
 
 from benchmarks.process import cpu_of
+from benchmarks.server_counts import counted_server
 from benchmarks.watchers import percentiles, serve_process
-from mulligan.devserver import dev_server, temporal_server
 from tests.support.ports import free_ports
 from tests.support.temporal import environment_of
 from tests.support.worker_process import worker_process
@@ -127,16 +126,6 @@ async def follow(http: httpx2.AsyncClient, ids: list[str], model: Model) -> dict
     return late
 
 
-async def requests_of(http: httpx2.AsyncClient, port: int) -> dict[str, float]:
-    """How many requests of each kind the server has got."""
-    counted: dict[str, float] = dict.fromkeys(OPERATIONS, 0.0)
-    for line in (await http.get(f"http://127.0.0.1:{port}/metrics")).text.splitlines():
-        operation = re.match(r'service_requests\{.*operation="(\w+)".*service_name="frontend".*\} (\S+)', line)
-        if operation and operation[1] in counted:
-            counted[operation[1]] += float(operation[2])
-    return counted
-
-
 def pid_of(address: str) -> int:
     """The process of the dev server."""
     port = address.rpartition(":")[2].encode()
@@ -149,10 +138,8 @@ def pid_of(address: str) -> int:
 
 async def measure(runs: int, seconds: float) -> dict[str, Any]:
     """The figures for so many runs at once, each of which writes for about so many seconds."""
-    model, metrics = Model(seconds), free_ports(1)[0]
-    command = dev_server._command
-    dev_server._command = lambda *given: [*command(*given), "--metrics-port", str(metrics)]
-    async with model.served() as endpoint, temporal_server() as temporal:
+    model = Model(seconds)
+    async with model.served() as endpoint, counted_server() as (temporal, counts):
         environment = {**environment_of(temporal), **endpoint}
         os.environ.update(environment)
         limits = httpx2.Limits(max_connections=2 * runs + 10)
@@ -165,19 +152,20 @@ async def measure(runs: int, seconds: float) -> dict[str, Any]:
             pids = {"worker": worker.pid, "serve": serve_pid, "server": pid_of(temporal.address)}
             await follow(http, [f"first-{uuid.uuid4().hex[:8]}"], model)  # it loads what later runs find loaded
             ids = [f"live-{uuid.uuid4().hex[:8]}" for _ in range(runs)]
-            before, requests = {name: cpu_of(pid) for name, pid in pids.items()}, await requests_of(http, metrics)
+            before, counted = {name: cpu_of(pid) for name, pid in pids.items()}, await counts.now()
             began = time.monotonic()
             late = await follow(http, ids, model)
             took = time.monotonic() - began
-            after = await requests_of(http, metrics)
+            cpu = {name: round((cpu_of(pid) - before[name]) / took, 3) for name, pid in pids.items()}
+            requests = (await counts.now()).since(counted)["requests"]
             return {
                 "runs": runs,
                 "pieces": len(late["text"]) + len(late["input"]),
                 "seconds": {
                     kind: _middle(each) for kind, each in [*late.items(), ("all", late["text"] + late["input"])]
                 },
-                "requests_per_second": {name: round((after[name] - requests[name]) / took, 1) for name in OPERATIONS},
-                "cpu": {name: round((cpu_of(pid) - before[name]) / took, 3) for name, pid in pids.items()},
+                "requests_per_second": {name: round(requests.get(name, 0) / took, 1) for name in OPERATIONS},
+                "cpu": cpu,
             }
 
 

@@ -31,11 +31,13 @@ class Job:
 
 
 class Results:
-    """The measurements so far, in the files `measurements.jsonl` and `machine.json` of a folder."""
+    """The measurements so far, in a file of a folder; `machine.json` is beside `measurements.jsonl`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, name: str = "measurements.jsonl") -> None:
         self.folder = folder
-        self._file = folder / "measurements.jsonl"
+        self._file = folder / name
+        self.about: dict[str, str] = {}
+        """What each measurement says as well, such as the version of the server."""
         text = self._file.read_text() if self._file.exists() else ""
         self.lines: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines() if line.strip()]
 
@@ -60,6 +62,7 @@ class Results:
             "size": job.size,
             "repeat": repeat,
             **values,
+            **self.about,
             "load": round(os.getloadavg()[0], 2),
             "at": datetime.now(UTC).isoformat(timespec="seconds"),
             "commit": commit(),

@@ -26,6 +26,7 @@ from mulligan.devserver import find_temporal
 # From the dev server: starts a process that ends with this one, however that ends. The tests start Jaeger with it too.
 from mulligan.devserver._process import process_group
 from mulligan.devserver.dev_server import DYNAMIC_CONFIG
+from mulligan.wire.search_attributes import SEARCH_ATTRIBUTES
 
 _SECONDS_TO_START = 90
 _LAST_WORDS = 20
@@ -58,6 +59,8 @@ class Stage:
     endpoint_url: str
     processes: dict[str, Process]
     http: aiohttp.ClientSession
+    metrics_port: int
+    """Of the server's own metrics."""
 
     async def start(self, name: str, steps: int, *, hold: bool = False) -> WorkflowHandle[Any, Any]:
         """Start a run of a contender. The endpoint counts by the run's id."""
@@ -90,7 +93,7 @@ class Stage:
 
 @asynccontextmanager
 async def stage(
-    contenders: Sequence[str], *, stock: bool = False, settings: Sequence[str] = ()
+    contenders: Sequence[str], *, stock: bool = False, settings: Sequence[str] = (), listed: bool = False
 ) -> AsyncIterator[Stage]:
     """Start the processes for these contenders. Each worker has served a run of three steps before the block begins.
 
@@ -98,8 +101,9 @@ async def stage(
         contenders: names in `contenders.ALL`.
         stock: Temporal's dev server with its default settings, instead of those of `mulligan dev`.
         settings: more dynamic settings of the server.
+        listed: whether the server has the search attributes of a deployment, which runs then set.
     """
-    port, model_port = _free_port(), _free_port()
+    port, model_port, metrics_port = (_free_port() for _ in range(3))
     program = await find_temporal(print)
     server: list[str | Path] = [
         program,
@@ -111,7 +115,9 @@ async def stage(
         "--log-level",
         "error",
     ]
-    server += ["--port", str(port)]
+    server += ["--port", str(port), "--metrics-port", str(metrics_port)]
+    for attribute in SEARCH_ATTRIBUTES if listed else ():
+        server += ["--search-attribute", f"{attribute.name}=Keyword"]
     for setting in (*(() if stock else DYNAMIC_CONFIG), *settings):
         server += ["--dynamic-config-value", setting]
     url = f"http://127.0.0.1:{model_port}"
@@ -127,7 +133,7 @@ async def stage(
         endpoint: list[str | Path] = [sys.executable, "-m", "benchmarks.endpoint", str(model_port)]
         processes["endpoint"] = await stack.enter_async_context(running("endpoint", endpoint, common))
         http = await stack.enter_async_context(aiohttp.ClientSession())
-        made = Stage(await _connected(port), url, processes, http)
+        made = Stage(await _connected(port), url, processes, http, metrics_port)
         for kind in kinds(contenders):
             command = kind.command(kind.name)
             entered = await stack.enter_async_context(running(kind.name, command, common | kind.environment))

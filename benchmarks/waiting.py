@@ -1,5 +1,8 @@
 """What thousands of waiting runs need: `uv run python -m benchmarks.waiting [--runs 10000] [--kind person] [--keep]`.
 
+Without `--kind`, all three kinds are measured, one after the other. With `--keep`, a kind that was kept for this commit,
+with at least as many runs, is not measured again: a command that was interrupted continues.
+
 A dev server, whose database is in its memory, and one worker are processes of their own. The runs have made one step and
 wait for a person, a callback or a timer; the worker's cache keeps the newest of them. Then some are woken, one after the
 other. Printed as JSON: memory of worker and server; the time and the worker's CPU time from the update that wakes a run
@@ -18,6 +21,7 @@ import re
 import sys
 import time
 import uuid
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -34,7 +38,7 @@ from mulligan.devserver import temporal_server
 
 KINDS = ("person", "callback", "timer")
 KEPT = Path(__file__).parent / "results" / "waiting.jsonl"
-_STARTED_TOGETHER = 200
+_STARTED_TOGETHER, _MOST_UNDER_WAY = 20, 100
 _TICKS = os.sysconf("SC_CLK_TCK")
 _ENDS_THE_WAIT: dict[str, tuple[str, dict[str, Any]]] = {
     "person": ("decide", {"call_id": "wait", "decision": "approve"}),
@@ -60,21 +64,27 @@ class Usage:
         return cls(kilobytes["VmRSS"] << 10, kilobytes["VmHWM"] << 10, (int(fields[11]) + int(fields[12])) / _TICKS)
 
 
-async def _start(client: Client, kind: str, queue: str, ids: Sequence[str], longest: float = inf) -> list[str]:
-    """Start the runs, and return their ids when all of them wait. After `longest` seconds no more are started."""
-    together, began = asyncio.Semaphore(_STARTED_TOGETHER), time.monotonic()
+async def start_waiting(client: Client, kind: str, queue: str, ids: Sequence[str], longest: float = inf) -> list[str]:
+    """Start the runs, and return their ids when all of them wait. After `longest` seconds no more are started.
 
-    async def start(run_id: str) -> str | None:
-        async with together:
-            if time.monotonic() - began > longest:
-                return None
-            run_input = {"agent": kind, "prompt": "Go."}
-            handle = await client.start_workflow("AgentWorkflow", run_input, id=run_id, task_queue=queue)
-            await _until_it_waits(handle)
-            return run_id
-
-    started = await asyncio.gather(*(start(run_id) for run_id in ids))
-    return [run_id for run_id in started if run_id]
+    Only the oldest of those under way is looked at, so that about one look is needed for each run: the looks of all of them
+    at once, twice a second, took the server more time than the runs.
+    """
+    began, started = time.monotonic(), []
+    under_way: deque[WorkflowHandle[Any, Any]] = deque()
+    for first in range(0, len(ids), _STARTED_TOGETHER):
+        if time.monotonic() - began > longest:
+            break
+        group = ids[first : first + _STARTED_TOGETHER]
+        run_input = {"agent": kind, "prompt": "Go."}
+        starts = (client.start_workflow("AgentWorkflow", run_input, id=each, task_queue=queue) for each in group)
+        under_way.extend(await asyncio.gather(*starts))
+        started += group
+        while len(under_way) > _MOST_UNDER_WAY:
+            await _until_it_waits(under_way.popleft())
+    for handle in under_way:
+        await _until_it_waits(handle)
+    return started
 
 
 async def _until_it_waits(handle: WorkflowHandle[Any, Any]) -> None:
@@ -83,21 +93,26 @@ async def _until_it_waits(handle: WorkflowHandle[Any, Any]) -> None:
         raw = (await handle.describe()).raw_description
         if not raw.pending_activities and not raw.HasField("pending_workflow_task"):
             return
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.1)
 
 
-async def _wake(client: Client, kind: str, pid: int, ids: Sequence[str]) -> dict[str, Any]:
+async def end_wait(client: Client, kind: str, run_id: str) -> None:
+    """End the wait of a run, and wait until the run has ended."""
+    handle = client.get_workflow_handle(run_id)
+    update, argument = _ENDS_THE_WAIT[kind]
+    await handle.execute_update(update, argument)
+    result = await handle.result()
+    assert result["status"] == "completed", result
+
+
+async def wake(client: Client, kind: str, pid: int, ids: Sequence[str]) -> dict[str, Any]:
     """Wake the runs one after the other; the seconds until each one has ended."""
     seconds = []
     before = Usage.of(pid)
     for run_id in ids:
-        handle = client.get_workflow_handle(run_id)
         began = time.perf_counter()
-        update, argument = _ENDS_THE_WAIT[kind]
-        await handle.execute_update(update, argument)
-        result = await handle.result()
+        await end_wait(client, kind, run_id)
         seconds.append(time.perf_counter() - began)
-        assert result["status"] == "completed", result
     return {
         "runs": len(ids),
         "seconds_p50": round(median(seconds), 3),
@@ -134,11 +149,11 @@ async def measure(kind: str, runs: int, cached: int, woken: int, longest: float)
         try:
             client = await mulligan.connect(temporal.address)
             warm = [f"warm-{number}" for number in range(20)]
-            await _start(client, kind, queue, warm)
-            await _wake(client, kind, worker.pid, warm)
+            await start_waiting(client, kind, queue, warm)
+            await wake(client, kind, worker.pid, warm)
             idle_worker, idle_server = Usage.of(worker.pid), Usage.of(server)
             began = time.perf_counter()
-            ids = await _start(client, kind, queue, [f"waiting-{number:06d}" for number in range(runs)], longest)
+            ids = await start_waiting(client, kind, queue, [f"waiting-{number:06d}" for number in range(runs)], longest)
             took = time.perf_counter() - began
             runs = len(ids)
             held_worker, held_server = Usage.of(worker.pid), Usage.of(server)
@@ -152,13 +167,13 @@ async def measure(kind: str, runs: int, cached: int, woken: int, longest: float)
                 "worker_idle_mb": round(idle_worker.memory / 1e6, 1),
                 "worker_waiting_mb": round(held_worker.memory / 1e6, 1),
                 "server_kb_per_run": round((held_server.memory - idle_server.memory) / runs / 1e3, 1),
-                "woken_from_cache": await _wake(
+                "woken_from_cache": await wake(
                     client, kind, worker.pid, chosen.sample(newest, min(woken, len(newest)))
                 ),
             }
             if len(evicted) > 1:
                 returned = chosen.sample(evicted, min(woken, len(evicted)))
-                figures["woken_after_eviction"] = await _wake(client, kind, worker.pid, returned)
+                figures["woken_after_eviction"] = await wake(client, kind, worker.pid, returned)
             return {
                 **figures,
                 "worker_most_mb": round(Usage.of(worker.pid).most_memory / 1e6, 1),
@@ -172,21 +187,31 @@ async def measure(kind: str, runs: int, cached: int, woken: int, longest: float)
                 await worker.wait()
 
 
+def is_kept(kind: str, runs: int, file: Path = KEPT) -> bool:
+    """Whether so many runs of that kind were measured on this commit."""
+    lines = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    return any(line["kind"] == kind and line["runs"] >= runs and line["commit"] == commit() for line in lines)
+
+
 def main() -> None:
     """Measure, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=10_000)
-    parser.add_argument("--kind", choices=KINDS, default="person")
+    parser.add_argument("--kind", choices=KINDS, action="append", help="may be given more than once; all by default")
     parser.add_argument("--cached", type=int, default=1_000, help="MULLIGAN_MAX_CACHED_WORKFLOWS of the worker")
     parser.add_argument("--woken", type=int, default=300)
     parser.add_argument("--longest", type=float, default=3_600, help="no run is started after so many seconds")
     parser.add_argument("--keep", action="store_true", help="add the figures to benchmarks/results/waiting.jsonl")
     given = parser.parse_args()
-    figures = asyncio.run(measure(given.kind, given.runs, given.cached, given.woken, given.longest))
-    print(json.dumps(figures, indent=2))
-    if given.keep:
-        with KEPT.open("a") as file:
-            file.write(json.dumps(figures) + "\n")
+    for kind in given.kind or KINDS:
+        if given.keep and is_kept(kind, given.runs):
+            print(f"{kind}: kept for commit {commit()}", file=sys.stderr)
+            continue
+        figures = asyncio.run(measure(kind, given.runs, given.cached, given.woken, given.longest))
+        print(json.dumps(figures, indent=2), flush=True)
+        if given.keep:
+            with KEPT.open("a") as file:
+                file.write(json.dumps(figures) + "\n")
 
 
 if __name__ == "__main__":

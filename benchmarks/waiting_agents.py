@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from benchmarks.passage import A_DAY
 from mulligan import Agent, Call, Say, Script, tool
 from mulligan.tools import wait_until
-
-AN_HOUR = 3_600.0
 
 
 @tool(needs_approval=True)
@@ -25,4 +24,4 @@ callback = Agent(name="callback", model="scripted:callback", tools=[order_report
 timer = Agent(name="timer", model="scripted:timer", tools=[wait_until])
 ask_person = Script("person", [Say(calls=[Call("refund", {"order_id": 7}, id="wait")]), Say("Done.")])
 ask_service = Script("callback", [Say(calls=[Call("order_report", {"year": 2026}, id="wait")]), Say("Done.")])
-ask_clock = Script("timer", [Say(calls=[Call("wait_until", {"seconds": AN_HOUR}, id="wait")]), Say("Done.")])
+ask_clock = Script("timer", [Say(calls=[Call("wait_until", {"seconds": A_DAY}, id="wait")]), Say("Done.")])

@@ -1,8 +1,11 @@
-"""How `mulligan serve` carries many watchers: `uv run python -m benchmarks.watchers [--runs 100] [--watchers 1000]`.
+"""How `mulligan serve` carries many watchers: `uv run python -m benchmarks.watchers [--replicas 3] [--watchers 1000]`.
 
-A dev server, a worker and `mulligan serve` are processes of their own; this one has the model and the watchers. Each run
-writes a text while its watchers read the stream. Printed as JSON: the way of a delta from the worker's heartbeat (Temporal's
-time of it) to the watcher, the memory of the server for a watcher, and whether each watcher got every event in order.
+A dev server, a worker and each replica of `mulligan serve` are processes of their own; this one has the model and the
+watchers. The watchers of each run are divided among the replicas. When all of them are connected, the runs begin to write,
+one after the other within `--spread` seconds. Printed as JSON: the seconds from the moment in which a model has written its
+first piece of text until a watcher has it (`first_text`); the way of each text from the worker's heartbeat (Temporal's time
+of it) to the watcher (`delta`); the memory of the replicas for a watcher; whether each watcher got every event in order; the
+load of the machine.
 """
 
 from __future__ import annotations
@@ -15,8 +18,8 @@ import re
 import sys
 import time
 import uuid
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -25,6 +28,7 @@ from typing import Any
 
 import httpx2
 
+from benchmarks.results import commit
 from mulligan.devserver import temporal_server
 from tests.support.openai_server import OpenAIServer
 from tests.support.openai_turn import Turn
@@ -45,6 +49,8 @@ class Watcher:
     text: str = ""
     seconds: list[float] = field(default_factory=list)
     end: str = ""
+    first_at: float = 0.0
+    """When the first text arrived, in seconds of the monotonic clock."""
 
     async def watch(self, host: str, port: int, connected: asyncio.Semaphore, open_: asyncio.Event) -> None:
         """Read the stream to its end."""
@@ -65,6 +71,8 @@ class Watcher:
         writer.close()
 
     def _take(self, event: dict[str, Any]) -> None:
+        if not self.first_at and event["type"] in ("text_delta", "answered"):
+            self.first_at = time.monotonic()
         if "offset" in event:
             self.offsets.append(event["offset"])
         if event["type"] == "text_delta":
@@ -113,54 +121,90 @@ def memory(pid: int) -> int:
     return int(found[1]) * 1024
 
 
-async def measure(runs: int, watchers: int, seconds: float) -> dict[str, Any]:
+@dataclass
+class Writing:
+    """A run whose model begins to write when it is told."""
+
+    run_id: str
+    begins: asyncio.Event = field(default_factory=asyncio.Event)
+    began_at: float = 0.0
+
+    def turn(self, seconds: float) -> Turn:
+        """The answer: it is written for about so many seconds."""
+        pieces = max(10, int(seconds / 0.1))
+        # The piece before the first text says who writes.
+        return Turn((SENTENCE * pieces)[: pieces * 20], pace=0.1, gates={1: self.begins})
+
+    def begin(self) -> None:
+        """Write the first piece of text."""
+        self.began_at = time.monotonic()
+        self.begins.set()
+
+
+async def measure(runs: int, watchers: int, seconds: float, replicas: int = 1, spread: float = 5.0) -> dict[str, Any]:
     """The figures for so many runs, each of which writes for about so many seconds."""
-    pieces = max(10, int(seconds / 0.1))
-    async with OpenAIServer() as model, temporal_server() as temporal:
+    async with AsyncExitStack() as stack:
+        model = await stack.enter_async_context(OpenAIServer())
+        temporal = await stack.enter_async_context(temporal_server())
         environment = {**environment_of(temporal), **model.environment()}
         os.environ.update(environment)
-        async with (
-            worker_process("tests.support.shop_agents", "agents", temporal),
-            serve_process(environment) as served,
-        ):
-            pid, port = served
-            ids = [f"watched-{uuid.uuid4().hex[:8]}" for _ in range(runs)]
-            for run_id in ids:
-                text = SENTENCE * pieces
-                model.script(run_id, [Turn(text[: pieces * 20], pace=0.1)])
-            return await _measure_runs(pid, port, ids, watchers)
+        await stack.enter_async_context(worker_process("tests.support.shop_agents", "agents", temporal))
+        served = [await stack.enter_async_context(serve_process(environment)) for _ in range(replicas)]
+        written = [Writing(f"watched-{uuid.uuid4().hex[:8]}") for _ in range(runs)]
+        for each in written:
+            model.script(each.run_id, [each.turn(seconds)])
+        await _start(served[0][1], written)
+        await model.wait_for_requests(runs)
+        return await _measure_runs(served, written, watchers, spread)
 
 
-async def _measure_runs(pid: int, port: int, ids: list[str], count: int) -> dict[str, Any]:
+async def _start(port: int, written: Sequence[Writing]) -> None:
     async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
-        for run_id in ids:
-            body = {"id": run_id, "agent": "shop", "prompt": "Go.", "model": f"openai-chat:{run_id}"}
+        for each in written:
+            body = {"id": each.run_id, "agent": "shop", "prompt": "Go.", "model": f"openai-chat:{each.run_id}"}
             assert (await http.post("/api/runs", json=body)).status_code == 201
-    before = memory(pid)
-    watchers = [Watcher(ids[number % len(ids)]) for number in range(count)]
+
+
+async def _measure_runs(
+    served: Sequence[tuple[int, int]], written: Sequence[Writing], count: int, spread: float
+) -> dict[str, Any]:
+    before = sum(memory(pid) for pid, _ in served)
+    watchers = [Watcher(written[number % len(written)].run_id) for number in range(count)]
     connected, opened = asyncio.Semaphore(CONNECTED_TOGETHER), [asyncio.Event() for _ in watchers]
     tasks = [
-        asyncio.create_task(each.watch("127.0.0.1", port, connected, is_open))
-        for each, is_open in zip(watchers, opened, strict=True)
+        asyncio.create_task(each.watch("127.0.0.1", port_of(number, served, written), connected, is_open))
+        for number, (each, is_open) in enumerate(zip(watchers, opened, strict=True))
     ]
     await asyncio.gather(*(each.wait() for each in opened))
-    with_watchers, before_all = memory(pid), [len(each.seconds) for each in watchers]
+    with_watchers = sum(memory(pid) for pid, _ in served)
+    for each in written:
+        each.begin()
+        await asyncio.sleep(spread / len(written))
     await asyncio.gather(*tasks)
-    settled = [value for each, first in zip(watchers, before_all, strict=True) for value in each.seconds[first:]]
-    seconds = sorted(value for each in watchers for value in each.seconds)
-    cuts, later = percentiles(seconds), percentiles(settled)
+    began = {each.run_id: each.began_at for each in written}
+    first = percentiles([each.first_at - began[each.run_id] for each in watchers])
+    deltas = [value for each in watchers for value in each.seconds]
+    later = percentiles(deltas)
     return {
-        "runs": len(ids),
+        "replicas": len(served),
+        "runs": len(written),
         "watchers": count,
         "right": sum(each.is_right for each in watchers),
-        "deltas": len(seconds),
-        "seconds_p50": round(cuts[49], 3),
-        "seconds_p99": round(cuts[98], 3),
-        "all_connected_p50": round(later[49], 3),
-        "all_connected_p99": round(later[98], 3),
+        "first_text_p50": round(first[49], 3),
+        "first_text_p99": round(first[98], 3),
+        "deltas": len(deltas),
+        "delta_p50": round(later[49], 3),
+        "delta_p99": round(later[98], 3),
         "kb_per_watcher": round((with_watchers - before) / count / 1024, 1),
-        "server_mb": round(memory(pid) / 1e6, 1),
+        "servers_mb": [round(memory(pid) / 1e6, 1) for pid, _ in served],
+        "load": round(os.getloadavg()[0], 2),
+        "commit": commit(),
     }
+
+
+def port_of(watcher: int, served: Sequence[tuple[int, int]], written: Sequence[Writing]) -> int:
+    """The watchers of each run are at different replicas."""
+    return served[(watcher // len(written) + watcher % len(written)) % len(served)][1]
 
 
 def main() -> None:
@@ -169,8 +213,12 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--watchers", type=int, default=1_000)
     parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--replicas", type=int, default=1)
+    parser.add_argument("--spread", type=float, default=5, help="the runs begin to write within so many seconds")
     given = parser.parse_args()
-    print(json.dumps(asyncio.run(measure(given.runs, given.watchers, given.seconds)), indent=2))
+    commit()  # which remembers the code as it is now
+    figures = measure(given.runs, given.watchers, given.seconds, given.replicas, given.spread)
+    print(json.dumps(asyncio.run(figures), indent=2))
 
 
 if __name__ == "__main__":
