@@ -237,9 +237,7 @@ def tool_retry(attempts: int) -> RetryPolicy:
     """Retries of tool calls: at most `attempts` starts in all; 1, the default, means at most once."""
     if attempts == 1:
         return RetryPolicy(maximum_attempts=1)  # without intervals: they would be in the history of each step
-    return RetryPolicy(
-        initial_interval=RETRY_FIRST, maximum_interval=TOOL_RETRY_LONGEST, maximum_attempts=attempts
-    )
+    return RetryPolicy(initial_interval=RETRY_FIRST, maximum_interval=TOOL_RETRY_LONGEST, maximum_attempts=attempts)
 
 
 def share_of_results(calls: int, *, local: bool) -> int | None:

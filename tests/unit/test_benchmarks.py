@@ -142,7 +142,10 @@ def test_goals_are_compared_with_the_measured_figures(read: Reading) -> None:
 def test_the_page_prints_the_measured_figures(read: Reading) -> None:
     page = render(read, FACTS, ["history.svg"])
     assert "| Mulligan | 30,000 | 110,000 | 400,000 | 2,667 → 2,417 |" in page
-    assert "| Strands Agents, 160 steps | 37.5 (37.5–37.5, of 3) | 3.00 (3.00–3.00, of 3) | 3.16 (3.16–3.16, of 3) |" in page
+    assert (
+        "| Strands Agents, 160 steps | 37.5 (37.5–37.5, of 3) | 3.00 (3.00–3.00, of 3) | 3.16 (3.16–3.16, of 3) |"
+        in page
+    )
     assert "| Mulligan, 160 steps | 13.1 (13.1–13.1) |" in page
     assert "| Mulligan | 9,000 | TerminatedError: too / long | 2 |" in page
     assert "![](benchmarks/history.svg)" in page
