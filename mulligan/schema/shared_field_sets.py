@@ -13,7 +13,7 @@ _OF_TYPE: dict[type[BaseModel], set[str]] = {}
 class Slotted:
     """The base of a dataclass with slots whose fields have models in them."""
 
-    __slots__ = ()
+    __slots__: tuple[str, ...] = ()
 
 
 def share_field_sets(stored: Any) -> None:

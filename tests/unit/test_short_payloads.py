@@ -28,7 +28,7 @@ def sent(value: BaseModel) -> dict[str, Any]:
 def test_a_call_has_no_text_of_arguments_beside_their_value() -> None:
     request = CallTool(where=WHERE, call=without_arguments(CALL), step=1, arguments={"number": 1}, digest="d")
     assert sent(request)["call"] == {"id": "c", "name": "look"}
-    with_text = CallTool(where=WHERE, call=CALL, step=1, arguments=None, digest="d")  # type: ignore[arg-type]
+    with_text = CallTool(where=WHERE, call=CALL, step=1, arguments=None, digest="d")
     assert sent(with_text)["call"] == CALL.model_dump()
 
 
