@@ -23,8 +23,6 @@ from mulligan.wire.shorten import shorten
 
 FIRST_AFTER, INTERVAL = 1.5, 1.5
 """Seconds until the first heartbeat, and between two. The workflow's heartbeat timeout is 5 seconds."""
-RESET_WITHIN = timedelta(seconds=2)
-"""For the call that lets the server forget which worker has a run in its cache."""
 DETAILS_BYTES = 100_000
 """Bytes of the details of a heartbeat. Temporal ends an attempt whose heartbeat has more than 2 MB."""
 
@@ -55,14 +53,12 @@ async def heartbeating() -> AsyncIterator[Heartbeat]:
 
 
 async def _leave_lost_worker() -> None:
-    """Let any worker get the run's queries and its next task. As a rule the lost one had the run in its cache, and the
-    server would wait for it until the sticky timeout.
-    """
+    """Let any worker get the run's queries and its next task, as the lost one, for which they wait, had it in its cache."""
     info, client = activity.info(), activity.client()
-    execution = WorkflowExecution(workflow_id=info.workflow_id or "", run_id=info.workflow_run_id or "")
-    request = ResetStickyTaskQueueRequest(namespace=client.namespace, execution=execution)
-    with suppress(RPCError):  # then they wait
-        await client.workflow_service.reset_sticky_task_queue(request, timeout=RESET_WITHIN)
+    run = WorkflowExecution(workflow_id=info.workflow_id or "", run_id=info.workflow_run_id or "")
+    request = ResetStickyTaskQueueRequest(namespace=client.namespace, execution=run)
+    with suppress(RPCError):  # then they wait, for as long as this call
+        await client.workflow_service.reset_sticky_task_queue(request, timeout=timedelta(seconds=2))
 
 
 def lost_attempts() -> range:

@@ -11,9 +11,8 @@ from temporalio.common import RetryPolicy
 # Activities
 
 HEARTBEAT_TIMEOUT = timedelta(seconds=5)
-"""A lost worker is noticed within 6 s (README.md). An activity sends a heartbeat every 1.5 s (activities/heartbeat.py,
-mulligan/worker/options.py); the server needs some time of its own. What a shorter timeout would cost:
-docs/decisions/2026-11-27-lost-workers.md."""
+"""A lost worker is noticed within 6 s (tutorial.md). An activity sends a heartbeat every 1.5 s (mulligan/worker/options.py,
+activities/heartbeat.py); the server needs some time of its own. The cost: docs/decisions/2026-11-27-lost-workers.md."""
 
 MODEL_ATTEMPT_MARGIN = timedelta(seconds=120)
 """Added to the model's timeout: the same attempt runs fixers, a second model and the guard on the answer (100 s in all)."""
@@ -43,9 +42,8 @@ RECORD_TIMEOUT = timedelta(seconds=10)
 RECORD_RETRY = RetryPolicy(maximum_attempts=3)
 """For the local activities that write spans. A local activity that hangs blocks queries, so the time is short."""
 
-RETRY_FIRST, TOOL_RETRY_LONGEST = timedelta(milliseconds=500), timedelta(seconds=30)
-"""Intervals between attempts of a model call, and of a tool that allows several. The first is short, as a lost worker needs
-no back-off."""
+TOOL_RETRY_FIRST, TOOL_RETRY_LONGEST = timedelta(milliseconds=500), timedelta(seconds=30)
+"""Intervals between attempts of a tool that allows several. The first is short, as a lost worker needs no back-off."""
 
 COMPACTION_PATIENCE = 300.0
 """Seconds for which a compaction retries an endpoint that is down. It is short: the run can continue without a summary."""
@@ -218,11 +216,9 @@ feedback on a call that equals an older one has no result."""
 
 
 def model_retry(attempts: int | None) -> RetryPolicy:
-    """Retries of model calls. The activity sets each delay (Retry-After, jitter) and gives up when patience ends: the policy
-    is for lost workers.
-    """
+    """Retries of model calls. The activity sets each delay (Retry-After, jitter) and gives up when patience ends."""
     return RetryPolicy(
-        initial_interval=RETRY_FIRST,
+        initial_interval=timedelta(seconds=1),
         maximum_interval=timedelta(seconds=60),
         maximum_attempts=attempts or 0,
     )
@@ -237,7 +233,9 @@ def tool_retry(attempts: int) -> RetryPolicy:
     """Retries of tool calls: at most `attempts` starts in all; 1, the default, means at most once."""
     if attempts == 1:
         return RetryPolicy(maximum_attempts=1)  # without intervals: they would be in the history of each step
-    return RetryPolicy(initial_interval=RETRY_FIRST, maximum_interval=TOOL_RETRY_LONGEST, maximum_attempts=attempts)
+    return RetryPolicy(
+        initial_interval=TOOL_RETRY_FIRST, maximum_interval=TOOL_RETRY_LONGEST, maximum_attempts=attempts
+    )
 
 
 def share_of_results(calls: int, *, local: bool) -> int | None:

@@ -24,8 +24,7 @@ TOO_MANY_REQUESTS = 429
 MAX_DELAY = 60.0
 """Seconds between two attempts at most, unless the endpoint asks for more by Retry-After."""
 DELAY_GROWTH = 1.5
-"""Each delay is so many times the one before. With 2, a call waited three times as long for an endpoint that came back and
-failed again, and made hardly fewer attempts (docs/decisions/2026-11-27-lost-workers.md)."""
+"""Each delay is so many times the one before. Why not 2: docs/decisions/2026-11-27-lost-workers.md."""
 
 
 class RetryBudget:

@@ -38,8 +38,7 @@ DYNAMIC_CONFIG = (
     "history.timerProcessorMaxPollRPS=10000",
     # 1 s: a timer, and so each retry of an activity, is 906 ms late instead of 14.
     'history.timerProcessorMaxTimeShift="50ms"',
-    # 1 min and 10 s: so long tasks go to the open polls of a lost machine, each until its timeout. Now for 3 s, less than a
-    # heartbeat timeout (docs/decisions/2026-11-27-lost-workers.md).
+    # 1 min and 10 s: so long tasks go to the open polls of a lost machine (docs/decisions/2026-11-27-lost-workers.md).
     'frontend.keepAliveTime="1s"',
     'frontend.keepAliveTimeout="2s"',
 )

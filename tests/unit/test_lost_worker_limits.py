@@ -29,9 +29,8 @@ def test_a_heartbeat_may_be_late_by_more_than_two_intervals() -> None:
 
 def test_a_lost_worker_is_noticed_within_6_s() -> None:
     """An attempt's timeout, and the interval until the next one; a workflow task that the worker had in its cache."""
-    assert timedelta(seconds=6) >= limits.HEARTBEAT_TIMEOUT + limits.RETRY_FIRST
-    policy = limits.model_retry(None), limits.tool_retry(3)
-    assert {each.initial_interval for each in policy} == {limits.RETRY_FIRST}
+    intervals = [limits.model_retry(None).initial_interval, limits.tool_retry(3).initial_interval]
+    assert timedelta(seconds=6) >= limits.HEARTBEAT_TIMEOUT + max(intervals)
     assert STICKY_TIMEOUT < limits.HEARTBEAT_TIMEOUT
 
 
