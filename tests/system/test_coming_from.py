@@ -98,7 +98,8 @@ async def python_of(title: str) -> Path:
 async def program(python: Path, file: Path, server: OpenAIServer) -> AsyncIterator[asyncio.subprocess.Process]:
     """A program, which is ended if it has not ended by itself."""
     kept = {name: value for name, value in os.environ.items() if name not in {"VIRTUAL_ENV", "PYTHONPATH"}}
-    settings = {"OPENAI_AGENTS_DISABLE_TRACING": "1", **server.environment()}
+    # Their imports in the sandbox take more than 2 s on a busy machine: without this, the SDK tries such a task for ever.
+    settings = {"OPENAI_AGENTS_DISABLE_TRACING": "1", "TEMPORAL_DEBUG": "1", **server.environment()}
     with (file.parent / "stderr").open("wb") as err:
         process = await asyncio.create_subprocess_exec(
             str(python), str(file), env=kept | settings, cwd=file.parent, stdout=asyncio.subprocess.PIPE, stderr=err
