@@ -71,7 +71,8 @@ async def count_steps(job: Job, results: Results) -> None:
     async with stage([job.contender], listed=True) as made:
         counts = ServerCounts(made.metrics_port)
         pids = {"worker": made.worker(job.contender).pid, "server": made.processes["server"].pid}
-        before, cpu = await counts.now(), {name: cpu_of(pid) for name, pid in pids.items()}
+        before = await counts.now()
+        cpu = {name: cpu_of(pid) for name, pid in pids.items()}
         handle = await made.start(job.contender, job.size)
         await handle.result()
         cpu = {name: round(cpu_of(pid) - cpu[name], 2) for name, pid in pids.items()}

@@ -111,8 +111,8 @@ class Counted:
     def run(self, name: str, steps: int) -> Cost:
         """A run of so many steps."""
         line = self.line("steps", name, steps)
-        counts = (total(line[kind]) for kind in ("actions", "requests", "database"))
-        return Cost(line["events"], line["bytes"], *counts, line["cpu"]["worker"] * 1000)
+        actions, requests, database = (total(line[kind], *IDLE) for kind in ("actions", "requests", "database"))
+        return Cost(line["events"], line["bytes"], actions, requests, database, line["cpu"]["worker"] * 1000)
 
     def step(self, name: str, steps: int) -> Cost:
         """A step, as the mean of a run of so many."""
@@ -123,9 +123,9 @@ class Counted:
         line = self.line("wait", kind)
         phases = [line["phases"][name] for name in ("until it waits", "end")]
         kinds = ("actions", "requests", "database")
-        counts = (sum(total(each[of], *IDLE) for each in phases) / line["size"] for of in kinds)
+        actions, requests, database = (sum(total(each[of], *IDLE) for each in phases) / line["size"] for of in kinds)
         ms = sum(line["cpu"][name]["worker"] for name in ("until it waits", "end")) * 1000 / line["size"]
-        whole = Cost(sum(line["events"].values()), 0, *counts, ms)
+        whole = Cost(sum(line["events"].values()), 0, actions, requests, database, ms)
         extra = whole + (self.run("mulligan", 0) + self.step("mulligan", 160)) * -1
         recorded = json.loads((ROOT / "tests" / "live" / "step_costs.json").read_text())
         case = "approvals" if kind == "person" else "deferred"
@@ -314,4 +314,4 @@ class Limit:
             middle = (low + high) // 2
             low, high = (low, middle) if self.needed(Demand(middle, load, counted)) > self.most else (middle + 1, high)
         digits = max(0, len(str(low)) - 2)
-        return low // 10**digits * 10**digits
+        return int(low // 10**digits * 10**digits)
