@@ -132,7 +132,13 @@ class Counted:
         size = recorded[case]["history: bytes"] - recorded["no feature"]["history: bytes"]
         return Cost(extra.events, size, extra.actions, extra.requests, extra.database, max(0, extra.worker_ms))
 
-    def waits(self) -> Cost:
+    @cached_property
+    def each_step(self) -> Cost:
+        """A step of Mulligan, at any length."""
+        return self.step("mulligan", 160)
+
+    @cached_property
+    def each_wait(self) -> Cost:
         """A wait, as the mean of the three kinds."""
         costs = [self.wait(kind) for kind in ("person", "callback", "timer")]
         return Cost(*(mean(values) for values in zip(*(asdict(each).values() for each in costs), strict=True)))
@@ -205,10 +211,10 @@ class Demand:
         """Watchers in that second."""
         return self.live * self.load.watched
 
-    @property
+    @cached_property
     def work(self) -> Cost:
         """Steps and waits of that second."""
-        return self.counted.step("mulligan", 160) * self.steps + self.counted.waits() * self.waits
+        return self.counted.each_step * self.steps + self.counted.each_wait * self.waits
 
     @property
     def silent(self) -> float:
@@ -219,10 +225,10 @@ class Demand:
     def events_a_day(self) -> float:
         """Events of a run on a day."""
         load, counted = self.load, self.counted
-        step, wait = counted.step("mulligan", 160).events, counted.waits().events
+        step, wait = counted.each_step.events, counted.each_wait.events
         return step * load.steps_a_day + wait * load.waits_a_day
 
-    @property
+    @cached_property
     def replay(self) -> float:
         """Seconds of CPU time to replay a run: half of the history that it has at its end, or when it continues as new."""
         return min(CONTINUES_AFTER, self.events_a_day * self.load.days_open) / 2 / self.counted.replayed
