@@ -14,7 +14,7 @@ IN_SHORT = """\
 ## In short
 
 - A step costs {actions} actions and {requests} requests, whatever its number: the first and the 10,000th.
-- A run that waits costs nothing, however long.
+- A run that waits costs no action and no request, however long.
 - What is expensive is time in which something runs: a model that writes sends {heartbeats} heartbeats a second on a
   server of your own and {cloud_heartbeats} on Temporal Cloud, also if nobody watches.
 - With [this load](#many-open-runs), the first limit that is met is the workers' memory, at 2,000 open runs with two
