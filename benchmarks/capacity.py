@@ -71,7 +71,8 @@ async def count_steps(job: Job, results: Results) -> None:
     async with stage([job.contender], listed=True) as made:
         counts = ServerCounts(made.metrics_port)
         pids = {"worker": made.worker(job.contender).pid, "server": made.processes["server"].pid}
-        before, cpu = await counts.now(), {name: cpu_of(pid) for name, pid in pids.items()}
+        before = await counts.now()
+        cpu = {name: cpu_of(pid) for name, pid in pids.items()}
         handle = await made.start(job.contender, job.size)
         await handle.result()
         cpu = {name: round(cpu_of(pid) - cpu[name], 2) for name, pid in pids.items()}
@@ -285,6 +286,10 @@ def main(
     load: Annotated[str, typer.Option(help=f"Of an open run, in place of the page's: {Load()}.")] = "",
 ) -> None:
     """Count what runs cost, and write docs/capacity.md."""
+    try:
+        expected = Load.parse(load)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--load") from None
     kept = Results(HERE / "results", FILE)
     figures, names = ([each for each in given.split(",") if each] for given in (only, contenders))
     to_do = [
@@ -300,7 +305,7 @@ def main(
     if missing := [str(job) for job in jobs() if kept.missing(job)]:
         say(f"the page needs: {', '.join(missing)}; count them with: {shlex.join(sys.argv)}")
         raise typer.Exit(1)
-    text = render(kept, Results(HERE / "results"), Load.parse(load))
+    text = render(kept, Results(HERE / "results"), expected)
     if not load:
         (ROOT / "docs" / "capacity.md").write_text(text)
         say("page: docs/capacity.md")

@@ -14,7 +14,7 @@ IN_SHORT = """\
 ## In short
 
 - A step costs {actions} actions and {requests} requests, whatever its number: the first and the 10,000th.
-- A run that waits costs nothing, however long.
+- A run that waits costs no action and no request, however long.
 - What is expensive is time in which something runs: a model that writes sends {heartbeats} heartbeats a second on a
   server of your own and {cloud_heartbeats} on Temporal Cloud, also if nobody watches.
 - With [this load](#many-open-runs), the first limit that is met is the workers' memory, at 2,000 open runs with two
@@ -47,10 +47,11 @@ A model call over HTTP and a call of a tool whose result has 1 KB. A run's first
 numbers (they are those of a run of 0 steps)."""
 
 STEP_AFTER = """\
-Actions and requests of all are nearly the same: two activities are two actions, however they are called. What differs
-is the history. Mulligan's and the floor's step costs the same at any length; with the rivals each model call has the
-whole conversation in its input, so that a step costs more bytes the later it is, and the worker encodes them. A tool
-with `@tool(local=True)` needs half of the requests and, as its marker is billed, as many actions."""
+Two activities are two actions, whoever calls them; pydantic-ai's model activity sends a heartbeat as well, which is a
+third. What differs is the history. Mulligan's and the floor's step costs the same at any length; with the rivals each
+model call has the whole conversation in its input, so that a step costs more bytes the later it is, and the worker
+encodes them. A tool with `@tool(local=True)` needs half of the requests and, as its marker is billed, as many
+actions."""
 
 WAIT = """\
 ## A day of waiting
@@ -139,9 +140,9 @@ What has no limit by number, and what bounds it:
 - **Open runs**: rows of the database. Temporal's
   [shards](https://docs.temporal.io/temporal-service/temporal-server#history-shard) serve tens of thousands of runs
   each, as its docs say; a million runs are 2,000 for each of 512. `system.shardRPSWarnLimit` (50) warns of a shard
-  with more requests to the database a second. Where histories are large, `MULLIGAN_EXTERNAL_STORAGE` takes payloads of 512 KiB and more,
-  and `MULLIGAN_CONTENT_DIR` files and images, out of the database ([long-runs.md](long-runs.md#external-storage),
-  [content.md](content.md)).
+  with more requests to the database a second. Where histories are large, `MULLIGAN_EXTERNAL_STORAGE` takes payloads
+  of 512 KiB and more, and `MULLIGAN_CONTENT_DIR` files and images, out of the database
+  ([long-runs.md](long-runs.md#external-storage), [content.md](content.md)).
 - **Lists of runs**: reads of the visibility store are limited apart, to 30 a second for a namespace on [Temporal
   Cloud](https://docs.temporal.io/evaluate/cloud/limits) and 10 for each frontend of [a server of your
   own](https://github.com/temporalio/temporal/blob/main/common/dynamicconfig/constants.go)

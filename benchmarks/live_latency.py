@@ -152,7 +152,8 @@ async def measure(runs: int, seconds: float) -> dict[str, Any]:
             pids = {"worker": worker.pid, "serve": serve_pid, "server": pid_of(temporal.address)}
             await follow(http, [f"first-{uuid.uuid4().hex[:8]}"], model)  # it loads what later runs find loaded
             ids = [f"live-{uuid.uuid4().hex[:8]}" for _ in range(runs)]
-            before, counted = {name: cpu_of(pid) for name, pid in pids.items()}, await counts.now()
+            counted = await counts.now()
+            before = {name: cpu_of(pid) for name, pid in pids.items()}
             began = time.monotonic()
             late = await follow(http, ids, model)
             took = time.monotonic() - began

@@ -111,8 +111,8 @@ class Counted:
     def run(self, name: str, steps: int) -> Cost:
         """A run of so many steps."""
         line = self.line("steps", name, steps)
-        counts = (total(line[kind]) for kind in ("actions", "requests", "database"))
-        return Cost(line["events"], line["bytes"], *counts, line["cpu"]["worker"] * 1000)
+        actions, requests, database = (total(line[kind], *IDLE) for kind in ("actions", "requests", "database"))
+        return Cost(line["events"], line["bytes"], actions, requests, database, line["cpu"]["worker"] * 1000)
 
     def step(self, name: str, steps: int) -> Cost:
         """A step, as the mean of a run of so many."""
@@ -123,16 +123,22 @@ class Counted:
         line = self.line("wait", kind)
         phases = [line["phases"][name] for name in ("until it waits", "end")]
         kinds = ("actions", "requests", "database")
-        counts = (sum(total(each[of], *IDLE) for each in phases) / line["size"] for of in kinds)
+        actions, requests, database = (sum(total(each[of], *IDLE) for each in phases) / line["size"] for of in kinds)
         ms = sum(line["cpu"][name]["worker"] for name in ("until it waits", "end")) * 1000 / line["size"]
-        whole = Cost(sum(line["events"].values()), 0, *counts, ms)
+        whole = Cost(sum(line["events"].values()), 0, actions, requests, database, ms)
         extra = whole + (self.run("mulligan", 0) + self.step("mulligan", 160)) * -1
         recorded = json.loads((ROOT / "tests" / "live" / "step_costs.json").read_text())
         case = "approvals" if kind == "person" else "deferred"
         size = recorded[case]["history: bytes"] - recorded["no feature"]["history: bytes"]
         return Cost(extra.events, size, extra.actions, extra.requests, extra.database, max(0, extra.worker_ms))
 
-    def waits(self) -> Cost:
+    @cached_property
+    def each_step(self) -> Cost:
+        """A step of Mulligan, at any length."""
+        return self.step("mulligan", 160)
+
+    @cached_property
+    def each_wait(self) -> Cost:
         """A wait, as the mean of the three kinds."""
         costs = [self.wait(kind) for kind in ("person", "callback", "timer")]
         return Cost(*(mean(values) for values in zip(*(asdict(each).values() for each in costs), strict=True)))
@@ -205,10 +211,10 @@ class Demand:
         """Watchers in that second."""
         return self.live * self.load.watched
 
-    @property
+    @cached_property
     def work(self) -> Cost:
         """Steps and waits of that second."""
-        return self.counted.step("mulligan", 160) * self.steps + self.counted.waits() * self.waits
+        return self.counted.each_step * self.steps + self.counted.each_wait * self.waits
 
     @property
     def silent(self) -> float:
@@ -219,10 +225,10 @@ class Demand:
     def events_a_day(self) -> float:
         """Events of a run on a day."""
         load, counted = self.load, self.counted
-        step, wait = counted.step("mulligan", 160).events, counted.waits().events
+        step, wait = counted.each_step.events, counted.each_wait.events
         return step * load.steps_a_day + wait * load.waits_a_day
 
-    @property
+    @cached_property
     def replay(self) -> float:
         """Seconds of CPU time to replay a run: half of the history that it has at its end, or when it continues as new."""
         return min(CONTINUES_AFTER, self.events_a_day * self.load.days_open) / 2 / self.counted.replayed
@@ -314,4 +320,4 @@ class Limit:
             middle = (low + high) // 2
             low, high = (low, middle) if self.needed(Demand(middle, load, counted)) > self.most else (middle + 1, high)
         digits = max(0, len(str(low)) - 2)
-        return low // 10**digits * 10**digits
+        return int(low // 10**digits * 10**digits)

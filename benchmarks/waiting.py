@@ -70,7 +70,8 @@ async def start_waiting(client: Client, kind: str, queue: str, ids: Sequence[str
     Only the oldest of those under way is looked at, so that about one look is needed for each run: the looks of all of them
     at once, twice a second, took the server more time than the runs.
     """
-    began, started = time.monotonic(), []
+    began = time.monotonic()
+    started: list[str] = []
     under_way: deque[WorkflowHandle[Any, Any]] = deque()
     for first in range(0, len(ids), _STARTED_TOGETHER):
         if time.monotonic() - began > longest:
