@@ -76,7 +76,7 @@ class ToolContext:
     resources: Any = None
     """What `resources()` of the loaded module yields; None without it."""
     pinned: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """For tools that a feature adds: what was pinned for the feature when the run opened."""
+    """Set for a tool that a feature adds: what was pinned for the feature when the run opened."""
     _heartbeat: Callable[..., None] = field(default=lambda *_: None, repr=False)
     _ask: Any = field(default=None, repr=False)
     """For tools of MCP servers: the function that asks a person, and what people replied before (wire/questions.py)."""
@@ -176,11 +176,11 @@ class Tool:
     undo_attempts: int = 1
     strict: bool = False
     feature: str | None = None
-    """The name of the feature that adds it to an agent."""
+    """Set for a tool that a feature adds to an agent: the name of the feature."""
     mcp_server: str | None = None
-    """The name of the MCP server that serves it; None for a tool of this process."""
+    """Set for a tool of an MCP server: the name of the server; None for a tool of this process."""
     asks: bool = False
-    """Whether its MCP server may ask a person during a call."""
+    """Set for a tool of an MCP server: whether the server may ask a person during a call."""
 
     @staticmethod
     def from_schema(

@@ -100,8 +100,11 @@ class Entry:
         """The object as a section of a page: its head, its text, its parameters and fields, then its methods."""
         parts = [f"### {self.name}", _head(self.target, self.name), *_described(self.target)]
         if isinstance(self.target, griffe.Class):
-            fields = "\n".join(self._fields())
-            parts += ["Fields:", fields] if fields else []
+            fields = list(self._fields())
+            internal = [field for field in fields if INTERNAL.search(field)]
+            for title, listed in (("Fields:", fields), ("Mulligan sets these, not you:", internal)):
+                own = [field for field in listed if (field in internal) == (listed is internal)]
+                parts += [title, "\n".join(own)] if own else []
         for method in (member for member in self.members if isinstance(member, griffe.Function)):
             parts += [f"#### {self.name}.{method.name}", _head(method, method.name), *_described(method)]
         return "\n\n".join(part for part in parts if part)
@@ -232,6 +235,10 @@ def _is_constant(member: griffe.Object) -> bool:
     return (
         isinstance(member, griffe.Attribute) and re.fullmatch(r"Literal\[[^,]+\]", str(member.annotation)) is not None
     )
+
+
+INTERNAL = re.compile(r"\\\n  Set (by|for) ")
+"""Of the text of a field: its docstring says that Mulligan sets it."""
 
 
 def _listed(declared: str, description: str) -> str:

@@ -57,7 +57,7 @@ def _print_message(index: int, message: Message, marks: list[str]) -> None:
     content: Any = getattr(message, "content", None) or message.text
     name = f" {message.name}" if message.role == "tool" else ""
     mark = "".join(f" [{each}]" for each in marks)
-    out.print(printable(f"{index + 1}. {message.role}{name}{mark}"), style="cyan", markup=False, soft_wrap=True)
+    out.print(printable(f"{index + 1}. {message.role}{name}{mark}"), style="cyan", soft_wrap=True)
     if text := described(content):
         _text(text)
     if message.role == "assistant":
@@ -66,10 +66,10 @@ def _print_message(index: int, message: Message, marks: list[str]) -> None:
 
 
 def _heading(text: str) -> None:
-    out.print(printable(text), style="bold", markup=False, soft_wrap=True)
+    out.print(printable(text), style="bold", soft_wrap=True)
 
 
 def _text(text: str, style: str = "") -> None:
     # Indented, so that no line of a text looks like one of ours.
     lines = "    " + printable_lines(text).replace("\n", "\n    ")
-    out.print(lines, style=style, markup=False, highlight=False, soft_wrap=True)
+    out.print(lines, style=style, soft_wrap=True)

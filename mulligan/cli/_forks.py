@@ -47,25 +47,16 @@ async def fork_and_report(
     run_id: str, options: dict[str, Any], *, new_id: str | None, yes: bool, wait: bool, as_json: bool
 ) -> int:
     """Fork a run, and print the new run's id. `options`: those of a fork. Returns the exit code."""
-    from temporalio.exceptions import WorkflowAlreadyStartedError
-
     from mulligan.client.fork_run import parse_fork, start_fork
-    from mulligan.client.run_state import ResumeError
-    from mulligan.errors import InvalidRunInputError
 
-    try:
-        fork = parse_fork({name: value for name, value in options.items() if value is not None})
-        client = await connect_or_fail()
-        if fork.version is not None:
-            await check_versions(client, [fork.version], await agents_of_runs(client, [run_id]))
-        if fork.may_run_tools and not yes and not await _confirmed(client, run_id, fork):
-            print_progress("nothing was started.")
-            return NOT_COMPLETED
-        started = await start_fork(client, run_id, fork, new_id=new_id)
-    except (ResumeError, InvalidRunInputError) as error:
-        fail(str(error))
-    except WorkflowAlreadyStartedError:
-        fail(f"there is another run {new_id!r} already; choose another --id.")
+    fork = parse_fork({name: value for name, value in options.items() if value is not None})
+    client = await connect_or_fail()
+    if fork.version is not None:
+        await check_versions(client, [fork.version], await agents_of_runs(client, [run_id]))
+    if fork.may_run_tools and not yes and not await _confirmed(client, run_id, fork):
+        print_progress("nothing was started.")
+        return NOT_COMPLETED
+    started = await start_fork(client, run_id, fork, new_id=new_id)
     return await report_start(client, started.handle, wait=wait, as_json=as_json)
 
 
@@ -83,9 +74,7 @@ async def _confirmed(client: Client, run_id: str, fork: Fork) -> bool:
     else:
         return True
     for call in calls[:_MOST_LISTED]:
-        err.print(
-            f"  step {call['step']}: {short(call['name'], 100)} {short(call['raw_arguments'], 200)}", markup=False
-        )
+        err.print(f"  step {call['step']}: {short(call['name'], 100)} {short(call['raw_arguments'], 200)}")
     if (more := len(calls) - _MOST_LISTED) > 0:
         err.print(f"  and {more} more")
     return confirmed()

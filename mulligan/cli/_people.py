@@ -58,20 +58,17 @@ async def read_pending_calls(client: Client, run_id: str) -> list[dict[str, Any]
     return pending.calls
 
 
-async def select_call(
-    client: Client,
-    run_id: str,
-    call_id: str | None,
-    kind: str,
-    conversation: str | None,
-    *,
-    or_question: bool = False,
-) -> dict[str, Any]:
-    """The waiting call of a kind (`approval`, `question`) with that id, or the only one. Anything else is an error.
+async def find_call(
+    run_id: str, call_id: str | None, kind: str, conversation: str | None, *, or_question: bool = False
+) -> tuple[Client, dict[str, Any]]:
+    """A client, and the waiting call of a kind (`approval`, `question`) of an open run: the call with that id, or the only
+    one that waits. Anything else is an error.
 
     The calls of sub-agents' runs are among them. A call id that is given means the run's own call, if it has one.
     `or_question`: also a question that can be denied.
     """
+    client = await connect_or_fail()
+    await find_open_run(client, run_id)
     calls = await read_pending_calls(client, run_id)
     waiting = [call for call in calls if call["kind"] == kind or (or_question and call.get("can_deny"))]
     if any("conversation" in call for call in waiting):
@@ -95,16 +92,7 @@ async def select_call(
         fail(f"no call of {run_id!r} {waits}; see `mulligan pending`.")
     if not matching:
         fail(f"no call {call_id!r} of {run_id!r} {waits}; waiting calls: {listed}.")
-    return matching[0]
-
-
-async def find_call(
-    run_id: str, call_id: str | None, kind: str, conversation: str | None, *, or_question: bool = False
-) -> tuple[Client, dict[str, Any]]:
-    """A client, and the waiting call of an open run, as in `select_call`."""
-    client = await connect_or_fail()
-    await find_open_run(client, run_id)
-    return client, await select_call(client, run_id, call_id, kind, conversation, or_question=or_question)
+    return client, matching[0]
 
 
 async def reply_to(

@@ -30,10 +30,13 @@ _COLOUR = re.compile(rf"(\x1b\[(?:{_STYLE}(?:;{_STYLE})*+)?m)", re.ASCII)
 
 
 class SafeConsole(Console):
-    """A console whose only control sequences are those of its styles: those in the texts that it prints become visible."""
+    """A console whose only control sequences are those of its styles: those in the texts that it prints become visible.
+
+    Square brackets in a text are text, as in `uv add 'mulligan[mcp]'`.
+    """
 
     def __init__(self, *, stderr: bool = False) -> None:
-        super().__init__(stderr=stderr, highlight=False, emoji=False)
+        super().__init__(stderr=stderr, highlight=False, emoji=False, markup=False)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Each segment of the output, with its text escaped."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from importlib.metadata import distribution
 from importlib.resources import files
 from pathlib import Path
@@ -30,6 +31,8 @@ FILES = {
     )
 }
 """The files of the project, and the files in new_project/ that they are made from. The skill is that of the repository."""
+MUST_BE_NEW, ASSISTANTS = ("agents.py", "test_agents.py"), "AGENTS.md"
+"""Files that a project must not have; and the file for coding assistants, to which a section may be added."""
 
 
 def new(
@@ -40,26 +43,54 @@ def new(
     """Create a working project: an agent with two tools, a test that needs no server and no API key, and what a coding
     assistant should know (`AGENTS.md`, and a skill).
 
-    Example: `mulligan new shop`
+    In a project that exists, `mulligan new .` adds the files that it lacks and a section to its `AGENTS.md`, and prints
+    what to add to its `pyproject.toml`. No file is overwritten.
 
-    Exit code: 2 if a file of the project exists already; then nothing is written.
+    Examples: `mulligan new shop`, `mulligan new .`
+
+    Exit code: 2 if the folder has an `agents.py` or a `test_agents.py` already; then nothing is written.
     """
-    existing = [name for name in FILES if (path / name).exists()]
-    if existing:
-        fail(f"{path} has {', '.join(existing)} already; nothing was written. Choose another folder.")
+    if existing := [name for name in MUST_BE_NEW if (path / name).exists()]:
+        fail(
+            f"{path} has {' and '.join(existing)} already; nothing was written. Choose another folder, or rename that file."
+        )
+    kept = [name for name in FILES if (path / name).exists()]
     values = {"name": _project_name(path), "mulligan": requirement()}
     try:
         for name, source in FILES.items():
             text = (files("mulligan.cli") / "new_project" / source).read_text(encoding="utf-8")
-            (path / name).parent.mkdir(parents=True, exist_ok=True)
-            with (path / name).open("x", encoding="utf-8") as file:
-                file.write(Template(text).substitute(values) if source.endswith(".txt") else text)
+            text = Template(text).substitute(values) if source.endswith(".txt") else text
+            if name not in kept:
+                (path / name).parent.mkdir(parents=True, exist_ok=True)
+                with (path / name).open("x", encoding="utf-8") as file:
+                    file.write(text)
+            elif name == ASSISTANTS:
+                with (path / name).open("a", encoding="utf-8") as file:
+                    file.write(_as_section(text))
     except OSError as error:
         fail(f"{error.filename or path} cannot be written: {error.strerror}.")
-    print_line(
-        f"{path}: {', '.join(name for name in FILES if not name.startswith('.agents'))}, .agents/skills/mulligan"
-    )
-    print_progress(f"Next: cd {path} && uv sync && uv run pytest")
+    written = [name for name in FILES if name not in kept and not name.startswith(".agents")]
+    print_line(f"{path}: {', '.join(written)}, .agents/skills/mulligan")
+    _print_next(path, kept)
+
+
+def _as_section(page: str) -> str:
+    """A page in Markdown as a section of another page: its title and those of its sections are one level lower."""
+    _, _, body = page.partition("\n")
+    return "\n## Agents with Mulligan\n" + body.replace("\n## ", "\n### ")
+
+
+def _print_next(path: Path, kept: list[str]) -> None:
+    """Print what to do in the project. `kept`: its files that were there before."""
+    for name in kept:
+        print_progress(f"{name}: a section was added" if name == ASSISTANTS else f"{name}: was there, and is as it was")
+    if ".gitignore" in kept:
+        print_progress("Add `.env` to .gitignore, if it is not there: keys are in it.")
+    if "pyproject.toml" in kept:
+        print_progress('Add to pyproject.toml, below [tool.pytest.ini_options]: asyncio_mode = "auto"')
+    install = f"uv add {shlex.quote(requirement())} && uv add --dev pytest pytest-asyncio"
+    enter = "" if path == Path() else f"cd {shlex.quote(str(path))} && "
+    print_progress(f"Next: {enter}{install if 'pyproject.toml' in kept else 'uv sync'} && uv run pytest")
 
 
 def requirement() -> str:

@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from mulligan.values import WaitingFor
 
 MOST_FORKS, SECONDS_FOR_FORKS = 20, 10.0
+_NO_WORKER = (
+    "only a worker of the run's task queue can tell the steps of an open run, and none answers. Start one, and they are "
+    "shown; until then, --trace shows the calls from Temporal's history"
+)
 
 
 async def show(
@@ -154,12 +158,12 @@ async def _read_state(client: Client, handle: WorkflowHandle[Any, Any], *, deep:
     query_error = ""
     try:
         if is_without_worker(waiting):
-            query_error = "none of the run's workers answers"
+            query_error = _NO_WORKER
         else:
             progress = await query_run(handle, "progress")
             agents = await _read_agents(client, handle, progress)
     except RPCError as error:
-        query_error = f"none of the run's workers answers ({error.message})"
+        query_error = f"{_NO_WORKER} ({error.message})"
     except WorkflowQueryFailedError as error:
         query_error = f"the workflow does not answer the query for them ({error.message})"
     description = await handle.describe()

@@ -11,7 +11,6 @@ from mulligan.cli._terminal import (
     OK,
     AsJson,
     connect_or_fail,
-    fail,
     print_json,
     print_line,
     print_progress,
@@ -52,21 +51,16 @@ async def undo(
 
     Exit code: 0 all is undone that can be, 1 something failed or was not reached, 2 the run cannot be undone.
     """
-    from mulligan.client.run_state import ResumeError
     from mulligan.client.undo.undo import open_continuation, read_result, start_undo
     from mulligan.wire.undo import UndoOptions
 
     client = await connect_or_fail()
     options = UndoOptions(from_step=from_step, go_on=go_on, lost=lost)
-    try:
-        handle = await start_undo(client, run_id, options, yes=yes)
-        if (goes_on := await open_continuation(client, run_id)) is not None:
-            print_progress(f"the run {goes_on} is open, and goes on from {run_id} although that is undone; stop it.")
-        print_progress(f"undoing {run_id} in {handle.id}; it goes on when this command is ended.")
-        undone = await read_result(client, handle)
-    except ResumeError as error:
-        fail(str(error))
-    return _report(undone, as_json=as_json)
+    handle = await start_undo(client, run_id, options, yes=yes)
+    if (goes_on := await open_continuation(client, run_id)) is not None:
+        print_progress(f"the run {goes_on} is open, and goes on from {run_id} although that is undone; stop it.")
+    print_progress(f"undoing {run_id} in {handle.id}; it goes on when this command is ended.")
+    return _report(await read_result(client, handle), as_json=as_json)
 
 
 def _report(undone: Undone, *, as_json: bool) -> int:

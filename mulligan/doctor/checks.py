@@ -38,7 +38,8 @@ async def run_checks(loaded: LoadedModules | None, task_queue: str) -> list[Find
         check_otlp(),
         check_jaeger(),
     )
-    return [*_check_versions(), *_check_setting_names(os.environ), *(finding for group in results for finding in group)]
+    of_process = [*_check_versions(), *_check_setting_names(os.environ), *_check_modules(loaded)]
+    return [*of_process, *(finding for group in results for finding in group)]
 
 
 async def check_agent_files(folder: AgentFolder) -> list[Finding]:
@@ -78,6 +79,15 @@ def _task_queues(loaded: LoadedModules | None, task_queue: str) -> list[str]:
         tools = [tool for agent in loaded.registry.agents.values() for tool in agent.listed_tools]
         queues += sorted({tool.task_queue for tool in tools if tool.task_queue})
     return list(dict.fromkeys(queues))
+
+
+def _check_modules(loaded: LoadedModules | None) -> list[Finding]:
+    """The agents of the named modules, and what is probably a mistake in them."""
+    if loaded is None:
+        return []
+    names = ", ".join(sorted(loaded.registry.agents))
+    warnings = [Finding("agents", "warning", warning.rstrip(".")) for warning in loaded.warnings]
+    return [*([Finding("agents", "ok", names)] if names else []), *warnings]
 
 
 def _check_versions() -> list[Finding]:

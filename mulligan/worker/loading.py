@@ -116,8 +116,8 @@ def load(
     """
     if (here := os.getcwd()) not in sys.path:
         sys.path.append(here)  # last, so that a module in the current folder does not hide an installed one
-    names, agents = list(dict.fromkeys(map(_module_name, modules))), list(agents)
-    imported = [_import(name) for name in names]
+    agents, given = list(agents), {_module_name(each): each for each in modules}
+    imported = [_import(name, where) for name, where in given.items()]
     values = [value for module in imported for value in vars(module).values()]
     all_agents = {id(agent): agent for agent in [*_of_type(Agent, values), *agents]}
     all_scripts = {id(script): script for script in [*_of_type(Script, values), *scripts]}
@@ -247,9 +247,15 @@ def _module_name(name: str) -> str:
     return ".".join(path.parts)
 
 
-def _import(name: str) -> ModuleType:
+def _import(name: str, given: str) -> ModuleType:
+    """Import the module of this dotted name. `given`: the user's name of it, which may be a path."""
     try:
-        return importlib.import_module(name)
+        module = importlib.import_module(name)
+        if given.endswith(".py") and module.__file__ and not os.path.samefile(module.__file__, given):
+            raise DeclarationError(
+                f"the file {given} is hidden by {module.__file__}: Python finds {name!r} there; rename the file."
+            )
+        return module
     except DeclarationError:
         raise
     except ModuleNotFoundError as error:
@@ -260,7 +266,7 @@ def _import(name: str) -> ModuleType:
             ) from None
         raise DeclarationError(f"module {name!r} imports {error.name!r}, which is not installed.") from error
     except SyntaxError as error:
-        raise DeclarationError(f"{error.filename}, line {error.lineno}: {error.msg}.") from error
+        raise DeclarationError(f"{error.filename}, line {error.lineno}: {error.msg.rstrip('?')}.") from error
     except (Exception, SystemExit) as error:
         line = _user_line(error)
         raise DeclarationError(

@@ -20,6 +20,8 @@ JAEGER, KUSTOMIZE, COMPOSE, KEDA = "2.13", "v5.7.1", "v2.16.2", "v2.21.0"
 ACTIONLINT, KUBECONFORM = "v1.7.12", "v0.8.0"
 TEMPORAL = "v1.32.0"
 """The server of deploy/compose.yaml."""
+PROMETHEUS = "v0.309.1"
+"""The Go module of the Prometheus of deploy/compose.yaml, 3.9.1."""
 _JAEGER_SOURCE = Path(__file__).parent / "jaeger"
 OTEL, CONVENTIONS = "v1.44.0", "v1.41.0"
 """The version of the Go module, and that of the conventions in it: the one that mulligan/observe/semconv.py states."""
@@ -41,6 +43,7 @@ MADE = {
     "conventions": _cached("conventions", OTEL),
     "actionlint_program": _cached("actionlint", ACTIONLINT),
     "kubeconform_program": _cached("kubeconform", KUBECONFORM),
+    "promtool_program": _cached("promtool", PROMETHEUS),
     "temporal_server": _cached("server", TEMPORAL),
     "temporal_sql_tool": _cached("sql", TEMPORAL),
     "temporal_schema": _cached("schema", TEMPORAL),
@@ -54,6 +57,7 @@ OF_TESTS = (
         "kustomize_program",
         "compose_program",
         "keda_schemas",
+        "promtool_program",
     ),
     "jaeger_program",
 )
@@ -112,14 +116,25 @@ async def _kubeconform(scratch: Path, say: Say) -> Path:
     return scratch / "kubeconform"
 
 
+async def _promtool(scratch: Path, say: Say) -> Path:
+    """Prometheus' checker of rules, without what finds targets in clouds: its SDKs are most of the build. From a copy of the
+    source, as its `go.mod` has lines that `go install` refuses.
+    """
+    source = await _source(f"github.com/prometheus/prometheus@{PROMETHEUS}", scratch, say)
+    shutil.copytree(source, scratch / "prometheus", copy_function=shutil.copyfile)
+    _make_writable(scratch / "prometheus")
+    (scratch / "prometheus/plugins/plugins.go").unlink()  # `minimum.go`, beside it, has those for files and HTTP
+    command = ("build", "-C", "prometheus", "-v", "-ldflags", "-s -w", "-o", "../promtool", "./cmd/promtool")
+    await _go(f"promtool {PROMETHEUS}", command, scratch, say)
+    return scratch / "promtool"
+
+
 async def _keda(scratch: Path, say: Say) -> Path:
     """The part of KEDA's source with the schemas of its resources and scalers."""
     source = await _source(f"github.com/kedacore/keda/v2@{KEDA}", scratch, say)
     for name in _OF_KEDA:
         shutil.copytree(source / name, scratch / "keda" / name, copy_function=shutil.copyfile)
-    for copied in (scratch / "keda").rglob("*/"):
-        # Go's module cache is read-only, and could not be removed otherwise.
-        copied.chmod(0o755)
+    _make_writable(scratch / "keda")
     return scratch / "keda"
 
 
@@ -139,8 +154,7 @@ async def _temporal_schema(scratch: Path, say: Say) -> Path:
     """The schemas for PostgreSQL, in the folders `temporal` and `visibility`."""
     source = await _source(f"{_SERVER}@{TEMPORAL}", scratch, say)
     shutil.copytree(source / "schema/postgresql/v12", scratch / "schema", copy_function=shutil.copyfile)
-    for copied in (scratch / "schema").rglob("*/"):
-        copied.chmod(0o755)  # Go's module cache is read-only
+    _make_writable(scratch / "schema")
     return scratch / "schema"
 
 
@@ -165,6 +179,12 @@ async def _source(module: str, scratch: Path, say: Say) -> Path:
     return Path(json.loads(out)["Dir"])
 
 
+def _make_writable(copied: Path) -> None:
+    """Go's module cache is read-only, and a copy of it could not be removed."""
+    for folder in (copied, *copied.rglob("*/")):
+        folder.chmod(0o755)
+
+
 async def _go(what: str, command: tuple[str, ...], scratch: Path, say: Say) -> None:
     go, env = await find_go(scratch, say)
     await run_with_progress(
@@ -184,6 +204,7 @@ _MAKERS: dict[str, Callable[[Path, Say], Awaitable[Path]]] = {
     "conventions": _conventions,
     "actionlint_program": _actionlint,
     "kubeconform_program": _kubeconform,
+    "promtool_program": _promtool,
     "temporal_server": _temporal_server,
     "temporal_sql_tool": _temporal_sql_tool,
     "temporal_schema": _temporal_schema,

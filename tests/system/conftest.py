@@ -44,6 +44,7 @@ FIRST = (
 LAST = (
     "test_traces",
     "test_dashboard",
+    "test_alerts",
     "test_kubernetes",
     "test_compose",
     "test_show_trace_jaeger",
@@ -141,6 +142,12 @@ async def kustomize_program() -> Path:
 async def kubeconform_program() -> Path:
     """The validator of Kubernetes' manifests."""
     return await make("kubeconform_program", say_on_stderr)
+
+
+@pytest.fixture(scope="session")
+async def promtool_program() -> Path:
+    """Prometheus' checker of rules."""
+    return await make("promtool_program", say_on_stderr)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,5 @@
-"""Queries of the dashboard and the alerts match the metrics that a collector and a server expose.
+"""Queries of the dashboard and the alerts match the metrics that a collector and a server expose, and no metric of Mulligan is
+without a query.
 
 The metrics come from real runs on a real Temporal server, from worker processes, through the collector configuration of
 deploy/. So a metric or label that is renamed here, by the SDK or by the collector, fails a test.
@@ -23,6 +24,8 @@ import httpx2
 import promql_parser
 import pytest
 import yaml
+from opentelemetry.metrics import Instrument
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from promql_parser import MatchOp
 from temporalio import workflow
 from temporalio.client import Client, WorkflowFailureError
@@ -30,6 +33,7 @@ from temporalio.client import Client, WorkflowFailureError
 from mulligan import connect
 from mulligan.client.served_agents import without_tag
 from mulligan.devserver import find_temporal
+from mulligan.observe.metrics import Metrics
 from tests.support.jaeger_server import JaegerServer
 from tests.support.openai_server import OpenAIServer
 from tests.support.openai_turn import Failure, Turn
@@ -94,6 +98,9 @@ async def run_all_kinds(client: Client, model: OpenAIServer) -> None:
             await client.execute_workflow("AgentWorkflow", given, id=agent, task_queue="agents")
         except WorkflowFailureError:
             assert agent == "strict"
+    await client.execute_workflow(
+        "AgentWorkflow", {"agent": "nested", "prompt": "Go."}, id="nested", task_queue="agents"
+    )
     # One after the other: each worker gets its own 429, and holds back the calls after it. Both count as failed
     # attempts.
     model.script("limited", [Turn(failure=Failure(status=429, headers={"Retry-After": "50"}))])
@@ -144,8 +151,9 @@ async def exposed(
             process(jaeger_program, "--config", ROOT / "deploy/collector.yaml", **collector)
         )
         client = await connected(settings["TEMPORAL_ADDRESS"])
+        of_agents = (*worker, "tests.support.shop_agents", "--load", "tests.support.sub_agent_teams")
         for _ in range(2):
-            await stack.enter_async_context(process(*worker, "tests.support.shop_agents", **settings))
+            await stack.enter_async_context(process(*of_agents, **settings))
         drifting = (*worker, "tests.system.test_dashboard", "--task-queue", "drift")
         await stack.enter_async_context(process(*drifting, **settings, MULLIGAN_MAX_CACHED_WORKFLOWS="0"))
         await run_all_kinds(client, model)
@@ -216,6 +224,45 @@ async def test_each_query_of_the_dashboard_and_alerts_finds_a_series(exposed: Se
                 assert set(node.modifier.labels) <= {label for found in matching(exposed, selector) for label in found}
 
 
+NAMES = {selector.name for query in QUERIES.values() for selector in selectors(query) if selector.name}
+"""The metrics of all queries, as Prometheus names them."""
+
+
+def test_each_metric_of_mulligan_is_in_a_panel_or_an_alert_and_in_the_docs() -> None:
+    """All instruments are created in one place, `Metrics`; the collector changes dots, and appends the unit and the kind."""
+    metrics = Metrics(InMemoryMetricReader(), exports=False)
+    created = {str(getattr(value, "name", "")) for value in vars(metrics).values() if isinstance(value, Instrument)}
+    assert len(created) > 10
+    page = (ROOT / "docs/traces.md").read_text()
+    for name in created:
+        exposed = rf"{name.replace('.', '_')}(_seconds|_bytes|_USD)?(_total|_count|_sum|_bucket)?"
+        assert any(re.fullmatch(exposed, asked) for asked in NAMES), f"no panel and no alert shows {name}"
+        assert f"`{name}`" in page, f"docs/traces.md does not have {name}"
+
+
+def test_instruments_are_created_in_one_place_and_by_workers_only() -> None:
+    """So the test above sees all of them, and docs/traces.md is right that `serve` and the supervisor send none."""
+    sources = {
+        file: file.read_text()
+        for room in ("mulligan", "workflows", "activities", "tools")
+        for file in sorted((ROOT / room).rglob("*.py"))
+    }
+    create = re.compile(r"create_(observable_)?(counter|histogram|gauge|up_down_counter)\(|get_meter\(")
+    assert [str(file.relative_to(ROOT)) for file, text in sources.items() if create.search(text)] == [
+        "mulligan/observe/metrics.py"
+    ]
+    sends = re.compile(r"\b(Telemetry|Metrics|temporal_runtime)\(")
+    doors = [file for file in sources if file.relative_to(ROOT).parts[1] in {"serve", "supervisor"}]
+    assert doors
+    assert not [file for file in doors if sends.search(sources[file])]
+
+
+async def test_each_metric_that_the_runs_emitted_is_in_a_query(exposed: Series) -> None:
+    ours = {found["__name__"] for found in exposed if found["__name__"].startswith(("mulligan_", "gen_ai_"))}
+    stems = {re.sub(r"_(bucket|count|sum)$", "", name) for name in NAMES}
+    assert {re.sub(r"_(bucket|count|sum)$", "", name) for name in ours} <= stems
+
+
 async def test_the_dashboard_variables_offer_namespaces_and_queues_of_workers_only(exposed: Series) -> None:
     """Not those of Temporal's internal workers. A worker with agents also has a queue of its own, whose name has a tag."""
     offered = {}
@@ -226,8 +273,8 @@ async def test_the_dashboard_variables_offer_namespaces_and_queues_of_workers_on
     assert offered == {
         "namespace": {"default"},
         "task_queue": {"agents", "drift"},
-        "agent": {"counted", "strict"},
-        "model": {"good", "bad", "limited"},
+        "agent": {"counted", "strict", "nested"},
+        "model": {"good", "bad", "limited", "nested"},
     }
 
 

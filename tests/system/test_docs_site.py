@@ -173,3 +173,16 @@ def test_faults_fail_the_build(tmp_path: Path) -> None:
         "mulligan show: ID has no help text",
     ):
         assert warning in built.stderr
+
+
+def test_the_reference_separates_what_mulligan_sets_from_what_its_users_set() -> None:
+    """By the docstring of the field: it begins with "Set by" or "Set for"."""
+    page = (ROOT / "docs/reference/python.md").read_text()
+    section = page[page.index("\n### RunInput\n") : page.index("\n### RunResult\n")]
+    theirs, ours = section.split("\nMulligan sets these, not you:\n")
+    for field in ("agent", "prompt", "max_cost", "user"):
+        assert f"- `{field}:" in theirs
+    for field in ("resumed_from", "forked_from", "foreign_results", "output_schema"):
+        assert f"- `{field}:" not in theirs
+        assert f"- `{field}:" in ours
+    assert "for_opening" not in section

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from typing import Any
 
 import pytest
 import yaml
+
+from tests.system.features.test_new import uv
 
 ROOT = Path(__file__).parents[2]
 RELEASE = ROOT / ".github/workflows/release.yml"
@@ -120,6 +123,25 @@ def test_what_is_published_was_built_and_attested_first(jobs: dict[str, Any]) ->
         {"subject-path": "packages/*"},
         {"subject-path": "packages/*", "sbom-path": "sbom/mulligan.cdx.json"},
     ]
+
+
+def test_a_tag_that_is_not_the_version_is_not_published(jobs: dict[str, Any], tmp_path: Path) -> None:
+    """The step before anything is built fails, also for a tag of the release while the tree is still on the way to it."""
+    names = [step.get("name") for step in jobs["build"]["steps"]]
+    compare = jobs["build"]["steps"][names.index("Compare the tag with the version")]["run"]
+    assert names.index("Compare the tag with the version") < [step.get("run") for step in jobs["build"]["steps"]].index(
+        "make dist sbom"
+    )
+
+    def accepts(version: str, tag: str) -> bool:
+        (tmp_path / "pyproject.toml").write_text(f'[project]\nname = "mulligan"\nversion = "{version}"\n')
+        env = {**os.environ, "GITHUB_REF_NAME": tag, "PATH": f"{Path(uv()).parent}:{os.environ['PATH']}"}
+        return subprocess.run(["bash", "-e", "-c", compare], cwd=tmp_path, env=env, check=False).returncode == 0
+
+    assert accepts("0.1.0", "v0.1.0")
+    assert not accepts("0.1.0", "v0.1.1")
+    assert not accepts("0.1.0", "0.1.0")
+    assert not accepts("0.1.0.dev0", "v0.1.0")
 
 
 MAKEFILE = set(re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))

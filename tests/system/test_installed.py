@@ -105,7 +105,8 @@ async def run(python: Path, *words: str, cwd: Path, **env: str) -> Outcome:
 
 def test_the_wheel_has_one_package_and_one_command(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
-    assert {name.split("/")[0] for name in names} == {"mulligan", "mulligan-0.1.0.dist-info"}
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert {name.split("/")[0] for name in names} == {"mulligan", f"mulligan-{version}.dist-info"}
     tracked = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard", "mulligan", "workflows", "activities", "tools"],
         cwd=ROOT, check=True, capture_output=True, text=True,

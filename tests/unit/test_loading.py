@@ -292,6 +292,16 @@ def test_a_module_from_which_nothing_is_served_is_a_warning() -> None:
     )
 
 
+def test_a_file_that_an_installed_module_hides_is_not_replaced_by_that_module() -> None:
+    """By its dotted name the installed module is meant, by its path the file."""
+    write(colorsys=AGENT.format(name="a"), t_mine=AGENT.format(name="b"))
+    assert list(load(["t_mine.py", "./t_mine.py", os.path.abspath("t_mine.py")]).registry.agents) == ["b"]
+    with pytest.raises(
+        DeclarationError, match=r"the file colorsys\.py is hidden by .*colorsys\.py: .* rename the file\."
+    ):
+        load(["colorsys.py"])
+
+
 def test_an_async_generator_is_refused_as_a_tool() -> None:
     write(t_bad="from mulligan import tool\n\n@tool\nasync def rows(limit: int):\n    '''List.'''\n    yield limit\n")
     with pytest.raises(DeclarationError, match=r"t_bad\.py: tool 'rows': it is an async generator function"):

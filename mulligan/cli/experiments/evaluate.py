@@ -58,16 +58,15 @@ async def evaluate(
     Exit code: 0 it has ended, 1 a mean is below --at-least, it was cancelled, or you did not confirm, 2 it cannot start.
     """
     from mulligan.client.experiments.read_cases import read_cases
-    from mulligan.errors import DeclarationError, InvalidRunInputError
     from mulligan.model_name import check_model
     from mulligan.wire.case import CaseError
 
+    if model is not None:
+        check_model(model, "--model cannot be used")
     try:
-        if model is not None:
-            check_model(model, "--model cannot be used")
         content = read_cases(cases, agent)
-    except (CaseError, InvalidRunInputError, DeclarationError) as error:
-        fail(error.message if isinstance(error, InvalidRunInputError) else str(error))
+    except CaseError as error:
+        fail(str(error))
     content = content.model_copy(update={"model": model, "repeat": repeat})
     agents = await _served(agent)
     if content.lines and not yes and not _confirmed(content, agent, agents):
@@ -120,5 +119,5 @@ def _confirmed(content: ExperimentContent, agent: str, agents: Mapping[str, Mapp
     if not tools:
         return True
     runs = counted(len(content.lines) * content.repeat, "run")
-    err.print(f"Tools run, in {runs} of {agent}: {', '.join(tools)}.", markup=False)
+    err.print(f"Tools run, in {runs} of {agent}: {', '.join(tools)}.")
     return confirmed()

@@ -59,7 +59,7 @@ async def whatif(
 
     Exit code: 0 it has ended, 1 a mean is below --at-least, or it was cancelled, 2 it cannot be started.
     """
-    from mulligan.client.fork_run import ForkError, parse_fork
+    from mulligan.client.fork_run import parse_fork
     from mulligan.wire.experiments import ExperimentContent
 
     given = list(dict.fromkeys([*(runs or ()), *(more or ())]))
@@ -70,10 +70,7 @@ async def whatif(
     options: dict[str, Any] = {"edits": edits, "unrecorded": unrecorded}
     if (step := _step(at)) is not None:
         options["at"] = step
-    try:
-        fork = parse_fork(options)
-    except ForkError as error:
-        fail(str(error))
+    fork = parse_fork(options)
     _check_price(fork, max_cost)
     client = await connect_or_fail()
     agents = await agents_of_runs(client, given) if given else {str(agent)}

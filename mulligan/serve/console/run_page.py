@@ -32,7 +32,10 @@ from mulligan.wire.run_status import status_in_temporal
 SECONDS_FOR_PROGRESS, SECONDS_FOR_PART = 3.0, 15.0
 """How long a page waits for a run's workers."""
 MOST_FORKS, SECONDS_FOR_FORKS = 10, 5.0
-_NO_WORKER = "No worker of the run answers now, so its steps cannot be read. Start one: this page then shows them."
+_NO_WORKER = (
+    "No worker of the run answers now, and only a worker of its task queue can tell its steps. Start one (mulligan worker): "
+    "this page then shows them. Nothing is lost: the run is in Temporal, and goes on."
+)
 _NO_FORKS = "The forks of this run could not be listed now."
 _Part = TypeVar("_Part")
 

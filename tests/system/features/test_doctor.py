@@ -48,6 +48,7 @@ async def test_all_is_well_beside_a_worker_with_the_same_modules(mulligan: Run, 
     assert {name: state for name, state in states.items() if state != "ok"} == {"openai-chat:nobody": "problem"}
     assert {
         "versions",
+        "agents",
         "server",
         "namespace",
         "search",
@@ -82,6 +83,8 @@ async def test_each_fault_is_one_line_that_says_what_to_do(
         "warning",
         "MULLIGAN_TASK_QEUE is not a setting and has no effect; did you mean MULLIGAN_TASK_QUEUE?",
     )
+    assert found["agents"][0] == "warning"
+    assert "tool 'embed' has no description" in found["agents"][1]
     assert found["queue acceptance"][0] == "warning"
     assert "none of its workers serves exactly shop" in found["queue acceptance"][1]
     assert found["queue doctors-gpu"][0] == "problem"
@@ -126,6 +129,39 @@ async def test_without_a_server_or_with_a_wrong_key_the_other_checks_are_made_al
         assert found["openai"] == ("ok", "its endpoint answers; it has no list of models, so the name was not checked")
     finally:
         await runner.cleanup()
+
+
+AGENT = "from mulligan import Agent\n"
+WRONG = {
+    "syntax": (AGENT + "a = Agent(name='a' model='scripted:x')\n", "wrong_syntax.py, line 2: invalid syntax"),
+    "package": ("import no_such_package\n", "module 'wrong_package' imports 'no_such_package', which is not installed."),
+    "name": ("from mulligan import Agnet\n", "wrong_name.py, line 1): ImportError: cannot import name 'Agnet'"),
+    "setting": ("import os\nos.environ['NO_SUCH_KEY']\n", "wrong_setting.py, line 2): KeyError: 'NO_SUCH_KEY'"),
+    "twice": (AGENT + "a = Agent(name='a', model='scripted:x')\nb = Agent(name='a', model='scripted:x')\n",
+              "wrong_twice.py: two agents are named 'a'; give one another name."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", WRONG)
+async def test_a_module_that_cannot_be_loaded_is_one_sentence_with_its_line(
+    mulligan: Run, tmp_path: Path, fault: str
+) -> None:
+    source, sentence = WRONG[fault]
+    (tmp_path / f"wrong_{fault}.py").write_text(source)
+    ran = await mulligan("doctor", "--load", f"wrong_{fault}", PYTHONPATH=str(tmp_path))
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("error: ")
+    assert sentence in " ".join(ran.err.split())
+    assert "Traceback" not in ran.err
+
+
+async def test_a_module_without_an_agent_is_a_warning(mulligan: Run, tmp_path: Path) -> None:
+    (tmp_path / "wrong_empty.py").write_text(AGENT + "def build() -> Agent: ...\n")
+    ran = await mulligan(
+        "doctor", "--load", "wrong_empty", "--json", PYTHONPATH=str(tmp_path), TEMPORAL_ADDRESS=NOWHERE
+    )
+    assert states(ran)["agents"][0] == "warning"
+    assert "wrong_empty.py: the module has no agent" in states(ran)["agents"][1]
 
 
 @pytest.mark.parametrize("shift", [0, 60, -60])

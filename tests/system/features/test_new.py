@@ -16,7 +16,7 @@ import pytest
 import typer.main
 
 from mulligan.cli.app import app
-from mulligan.cli.new import FILES, requirement
+from mulligan.cli.new import FILES, MUST_BE_NEW, requirement
 from mulligan.devserver import DevServer
 from tests.acceptance.conftest import ROOT, Outcome, Run, command
 from tests.support.temporal import environment_of
@@ -103,16 +103,47 @@ async def serve_until_cancelled(folder: Path, line: str, env: dict[str, str]) ->
         await process.wait()
 
 
-@pytest.mark.parametrize("name", FILES)
-async def test_new_overwrites_no_file(mulligan: Run, tmp_path: Path, name: str) -> None:
-    """If one of its files exists, nothing is written."""
-    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+@pytest.mark.parametrize("name", MUST_BE_NEW)
+async def test_new_replaces_no_agents_and_no_tests(mulligan: Run, tmp_path: Path, name: str) -> None:
+    """Then nothing is written."""
     (tmp_path / name).write_text("theirs")
     done = await mulligan("new", str(tmp_path))
     assert done.code == 2
     assert f"has {name} already; nothing was written" in " ".join(done.err.split())
     there = [(str(path.relative_to(tmp_path)), path.read_text()) for path in tmp_path.rglob("*") if path.is_file()]
     assert there == [(name, "theirs")]
+
+
+async def test_new_adds_agents_to_a_project_that_exists_and_overwrites_no_file(mulligan: Run, tmp_path: Path) -> None:
+    """`uv init`, `mulligan new .`, and then what the command prints: the tests of the agent pass in that project."""
+    folder = tmp_path / "shop"
+    assert (await in_project(tmp_path, "uv init --bare --no-workspace shop")).code == 0
+    theirs = {"README.md": "# Theirs\n", ".gitignore": ".venv/\n", "AGENTS.md": "# Rules\n\nBe brief.\n"}
+    for name, text in theirs.items():
+        (folder / name).write_text(text)
+    project = (folder / "pyproject.toml").read_text()
+    made = await mulligan("new", str(folder))
+    assert made.code == 0, made.err
+    assert {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()} == {*FILES}
+    assert (folder / "pyproject.toml").read_text() == project
+    assert {name: (folder / name).read_text() for name in ("README.md", ".gitignore")}.items() <= theirs.items()
+    page = (folder / "AGENTS.md").read_text()
+    assert page.startswith(theirs["AGENTS.md"] + "\n## Agents with Mulligan\n")
+    assert re.findall(r"^#+ .+$", page, re.MULTILINE) == ["# Rules", "## Agents with Mulligan", "### Rules"]
+    said = made.err.splitlines()
+    assert "README.md: was there, and is as it was" in said
+    assert "AGENTS.md: a section was added" in said
+    assert "Add `.env` to .gitignore, if it is not there: keys are in it." in said
+    assert 'Add to pyproject.toml, below [tool.pytest.ini_options]: asyncio_mode = "auto"' in said
+    (folder / "pyproject.toml").write_text(project + '\n[tool.pytest.ini_options]\nasyncio_mode = "auto"\n')
+    [following] = [line.removeprefix("Next: ") for line in said if line.startswith("Next: ")]
+    enter, *lines = following.split(" && ")
+    assert enter == f"cd {folder}"
+    assert [line.split()[:2] for line in lines] == [["uv", "add"], ["uv", "add"], ["uv", "run"]]
+    for line in lines:
+        done = await in_project(folder, line)
+        assert done.code == 0, done.out + done.err
+    assert "2 passed" in done.out
 
 
 async def test_new_reports_a_folder_that_cannot_be_created(mulligan: Run, tmp_path: Path) -> None:

@@ -403,7 +403,8 @@ async def test_without_tokens_forms_are_still_bound_to_the_browser(lab: Lab) -> 
         answer = await alone.http.post("/api/runs", json={"agent": "shop", "prompt": "Go.", "id": run_id})
         assert answer.status_code == 201
         shown = await one.page(f"/console/runs/{run_id}")
-        assert "No worker of the run answers now" in shown
+        assert "only a worker of its task queue can tell its steps. Start one (mulligan worker)" in shown
+        assert "no worker polls task queue &#39;nobody-polls&#39;; start one" in shown
         assert f'src="/console/runs/{run_id}/live"' in shown  # as soon as one does, the page shows its steps
         answer = await alone.http.post(f"/console/runs/{run_id}/cancel", data={"csrf": one.csrf})
         assert (answer.status_code, "was%20cancelled" in answer.headers["set-cookie"]) == (303, True)

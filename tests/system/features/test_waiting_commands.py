@@ -85,6 +85,14 @@ async def test_a_queue_without_workers_is_reported_at_once_and_ctrl_c_leaves_the
     )
     state = json.loads(shown.out)
     assert (state["status"], state["waiting_for"]["kind"]) == ("running", "worker")
+    said = " ".join(shown.err.split())
+    assert (
+        "only a worker of the run's task queue can tell the steps of an open run, and none answers. Start one" in said
+    )
+    read = await mulligan("show", "alone")
+    assert "start one: mulligan worker --task-queue nobody --load …" in " ".join(read.out.split())
+    traced = await mulligan("show", "alone", "--trace")
+    assert (traced.code, "has no trace yet: no worker has opened the run" in traced.err) == (0, True)
     assert {run["id"]: run for run in json.loads(listed.out)}["alone"]["waiting_for"]["kind"] == "worker"
 
 
