@@ -11,7 +11,8 @@ from typing import Any
 from pydantic_core import from_json
 from temporalio import activity
 from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.workflowservice.v1 import ResetStickyTaskQueueRequest
+from temporalio.api.enums.v1 import TimeoutType
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest, ResetStickyTaskQueueRequest
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
@@ -35,12 +36,15 @@ async def heartbeating() -> AsyncIterator[Heartbeat]:
         yield heartbeat
         return
     heartbeat.start()
+    is_begun = False
     try:
         if lost_attempts():
-            await _leave_lost_worker()
+            await _forget_lost_worker()
+        is_begun = True
         yield heartbeat
     except BaseException as error:
-        heartbeat.send_ended()
+        if is_begun:
+            heartbeat.send_ended()
         if not isinstance(error, asyncio.CancelledError):
             raise
         details = activity.cancellation_details()
@@ -52,13 +56,21 @@ async def heartbeating() -> AsyncIterator[Heartbeat]:
         heartbeat.stop()
 
 
-async def _leave_lost_worker() -> None:
-    """Let any worker get the run's queries and its next task, as the lost one, for which they wait, had it in its cache."""
-    info, client = activity.info(), activity.client()
+async def _forget_lost_worker() -> None:
+    """Let any worker get the run's queries and its next task, if the last attempt ended by its heartbeat timeout.
+
+    As a rule its worker had the run in its cache, and the server would wait for it until the sticky timeout. What a
+    supervisor reports as lost is another failure: it has done this where it was needed. Living workers keep their caches.
+    """
+    info, client, seconds = activity.info(), activity.client(), timedelta(seconds=2)
     run = WorkflowExecution(workflow_id=info.workflow_id or "", run_id=info.workflow_run_id or "")
-    request = ResetStickyTaskQueueRequest(namespace=client.namespace, execution=run)
-    with suppress(RPCError):  # then they wait, for as long as this call
-        await client.workflow_service.reset_sticky_task_queue(request, timeout=timedelta(seconds=2))
+    describe = DescribeWorkflowExecutionRequest(namespace=client.namespace, execution=run)
+    reset = ResetStickyTaskQueueRequest(namespace=client.namespace, execution=run)
+    with suppress(RPCError):  # then they wait, for as long as these calls
+        described = await client.workflow_service.describe_workflow_execution(describe, timeout=seconds)
+        failures = [each.last_failure for each in described.pending_activities if each.activity_id == info.activity_id]
+        if any(each.timeout_failure_info.timeout_type == TimeoutType.TIMEOUT_TYPE_HEARTBEAT for each in failures):
+            await client.workflow_service.reset_sticky_task_queue(reset, timeout=seconds)
 
 
 def lost_attempts() -> range:

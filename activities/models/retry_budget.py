@@ -23,8 +23,9 @@ from mulligan.wire.model_call import ModelRequest
 TOO_MANY_REQUESTS = 429
 MAX_DELAY = 60.0
 """Seconds between two attempts at most, unless the endpoint asks for more by Retry-After."""
-DELAY_GROWTH = 1.5
-"""Each delay is so many times the one before. Why not 2: docs/decisions/2026-11-27-lost-workers.md."""
+DELAY_GROWTH, GROWTH_OF_FEW = 1.5, 2.0
+"""Each delay is so many times the one before; the second where `model_attempts` limits the attempts, so that a few of them
+outlast a restart. Why not 2 for all: docs/decisions/2026-11-27-lost-workers.md."""
 
 
 class RetryBudget:
@@ -106,7 +107,7 @@ class RetryBudget:
         message = truncated(
             str(error) if isinstance(error, Unavailable) else f"{type_name(error)}: {error_text(error)}"
         )
-        delay = self._retry_delay(request.model, error, failures, self._limits.now() if sent is None else sent)
+        delay = self._retry_delay(request, error, failures, self._limits.now() if sent is None else sent)
         is_out_of_time = now + delay - first > request.patience
         is_out_of_attempts = request.attempts is not None and activity.info().attempt >= request.attempts
         if is_out_of_time or is_out_of_attempts:
@@ -119,15 +120,16 @@ class RetryBudget:
             next_retry_delay=timedelta(seconds=delay),
         )
 
-    def _retry_delay(self, model: str, error: Exception, failures: int, sent: float) -> float:
+    def _retry_delay(self, request: ModelRequest, error: Exception, failures: int, sent: float) -> float:
         """Seconds until the next attempt."""
+        model, growth = request.model, DELAY_GROWTH if request.attempts is None else GROWTH_OF_FEW
         retry_after = error.retry_after if isinstance(error, Unavailable) else None
         if retry_after is not None:
             # Jitter upwards only: never before the time that the endpoint asked for.
             delay = retry_after * random.uniform(1, 1.25)  # noqa: S311 - not for secrets
         else:
             # Each delay has a range as long as itself, so that runs that failed together spread out.
-            delay = min(MAX_DELAY, DELAY_GROWTH ** min(failures, 20)) * random.uniform(0.5, 1.5)  # noqa: S311
+            delay = min(MAX_DELAY, growth ** min(failures, 20)) * random.uniform(0.5, 1.5)  # noqa: S311
         if _is_rate_limit(error):
             self._limits.record_limit(model, sent=sent, retry_after=retry_after)
             delay = self._limits.schedule_return(model, delay)

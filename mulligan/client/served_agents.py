@@ -21,7 +21,8 @@ from mulligan.client.pollers import recent_pollers
 MOST_SETS = 5
 """The maximum number of other sets of agents that are looked at on one task queue."""
 REQUEST_TIMEOUT = timedelta(seconds=3)
-_TAG = re.compile(r"#[a-z2-7]{5}(-models)?$")
+_TAG = re.compile(r"#~[a-z2-7]{4}(-models)?$")
+"""With two characters that nobody writes side by side, so that it is in no name of a user's."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,8 @@ class ServedAgents:
         if not self.names:
             return ""
         digest = hashlib.sha256(chr(31).join(sorted(self.names)).encode()).digest()
-        # Short, as it is ten times in the history of each step: one of 33 million.
-        return f"#{base64.b32encode(digest)[:5].decode().lower()}"
+        # Short, as it is ten times in the history of each step: one of a million, and few sets share a task queue.
+        return f"#~{base64.b32encode(digest)[:4].decode().lower()}"
 
     @property
     def queue(self) -> str:

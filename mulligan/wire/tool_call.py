@@ -46,7 +46,7 @@ def tool_message(call: ToolCall, text: str, error: ErrorInfo | None, content: li
     return ToolMessage(role="tool", call_id=call.id, name=call.name, text=text, error=error, content=content)
 
 
-class SentCall(ToolCall):
+class CompactCall(ToolCall):
     """A call in the input of an activity, without arguments where the activity needs none, or gets them as a value."""
 
     model_config = ConfigDict(from_attributes=True)
@@ -54,16 +54,16 @@ class SentCall(ToolCall):
     arguments: WellFormedText = optional_field("")
 
 
-def without_arguments(call: ToolCall) -> SentCall:
+def without_arguments(call: ToolCall) -> CompactCall:
     """The call by its id and its tool."""
-    return SentCall(id=call.id, name=call.name)
+    return CompactCall(id=call.id, name=call.name)
 
 
 class CallRequest(BaseModel):
     """What the inputs of activities that work for a call have in common. `decision`: a person's on the call, if any."""
 
     where: RunContext
-    call: SentCall
+    call: CompactCall
     step: int
     repaired_by: list[str] = optional_field([])
     decision: Decision | None = optional_field()

@@ -17,7 +17,7 @@ from mulligan.schema.optional_field import optional_field
 from mulligan.schema.well_formed import WellFormedText
 from mulligan.values import Decision
 from mulligan.wire.run_context import RunContext
-from mulligan.wire.tool_call import CallRequest, RecordedCall, SentCall
+from mulligan.wire.tool_call import CallRequest, CompactCall, RecordedCall
 
 SEND_MESSAGE, DECIDE, ANSWER, STOP, PENDING = "send_message", "decide", "answer", "stop", "pending"
 """Temporal's names of the updates (`stop` is a signal too) and of the query."""
@@ -189,7 +189,7 @@ class CheckEdit(BaseModel):
     """Input of `check_edit`: validate edited arguments as a model's, and call the guard."""
 
     where: RunContext
-    call: SentCall
+    call: CompactCall
     arguments: dict[str, JsonValue]
     step: int
     definition: str

@@ -83,7 +83,8 @@ def longest_heartbeat_interval(chosen: Settings, server: str) -> timedelta:
 def build(chosen: Settings) -> dict[str, Any]:
     """The options for the build of this worker. With Worker Versioning, a run stays on the build that it started on."""
     if not chosen.build_id:
-        # Else the SDK hashes every loaded module at start, which takes a second. A deployment's name would be in each step.
+        # Else the SDK hashes every loaded module at start, which takes a second. It advises `deployment_config`, whose
+        # name would be in the history of each step, though nothing reads it without Worker Versioning.
         return {"build_id": version("mulligan")}
     deployment = WorkerDeploymentConfig(
         version=WorkerDeploymentVersion(chosen.deployment_name, chosen.build_id),

@@ -12,6 +12,7 @@ import pytest
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
+from temporalio.api.enums.v1 import TimeoutType
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import ActivityEnvironment
@@ -65,6 +66,14 @@ async def test_after_a_lost_attempt_any_worker_may_get_the_runs_next_task() -> N
     assert asked.runs == []
     await attempt(2, client=asked)
     assert asked.runs == ["test"]
+
+
+@pytest.mark.parametrize("timed_out", [None, TimeoutType.TIMEOUT_TYPE_START_TO_CLOSE])
+async def test_a_worker_that_lives_keeps_its_cache(timed_out: TimeoutType.ValueType | None) -> None:
+    """A supervisor fails the attempts of a dead process; an attempt that was too slow has a worker."""
+    asked = ResetRequests(timed_out=timed_out)
+    await attempt(2, client=asked)
+    assert asked.runs == []
 
 
 async def test_attempts_that_were_lost_before_they_wrote_any_span_are_all_written_by_the_next_one() -> None:
@@ -129,7 +138,7 @@ async def test_a_model_call_that_fails_before_its_request_has_a_span() -> None:
     )
     where = RunContext(agent="a", trace=f"00-{'1' * 32}-{'2' * 16}-01")
     request = ModelCall.model_validate(
-        {"where": where, "step": 1, "model": "scripted:s", "definition": "unknown", "cached_messages": 0,
+        {"where": where, "step": 1, "model": "scripted:s", "definition": "unknown", "uncached": 1,
          "conversation": {"count": 1, "digest": "x"}}
     )  # fmt: skip
     with pytest.raises(RuntimeError):  # the definition is queried, and this environment has no client

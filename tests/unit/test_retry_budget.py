@@ -16,19 +16,19 @@ from mulligan.observe.metrics import Metrics
 from mulligan.wire.model_call import ModelCall
 
 CALL = ModelCall.model_validate(
-    {"where": {"agent": "a", "trace": "t"}, "step": 1, "model": "openai:m", "definition": "d", "cached_messages": 0,
+    {"where": {"agent": "a", "trace": "t"}, "step": 1, "model": "openai:m", "definition": "d", "uncached": 1,
      "conversation": {"count": 1, "digest": "x"}, "patience": 3_600}
 )  # fmt: skip
 
 
-async def delay_after(failures: int) -> float:
+async def delay_after(failures: int, call: ModelCall = CALL) -> float:
     """The seconds until the next attempt of a call that failed so many times before."""
     environment = ActivityEnvironment()
     environment.info = replace(environment.info, heartbeat_details=(time.time(), failures))
 
     async def activity() -> float:
         async with heartbeating() as heartbeat:
-            error = RetryBudget(Metrics()).error_to_raise(CALL, Unavailable("no connection"), heartbeat)
+            error = RetryBudget(Metrics()).error_to_raise(call, Unavailable("no connection"), heartbeat)
             assert error.next_retry_delay is not None
             return error.next_retry_delay.total_seconds()
 
@@ -42,3 +42,11 @@ async def test_each_delay_is_half_as_long_again_as_the_one_before(monkeypatch: p
     assert delays[:4] == [1, 1.5, 2.25, 3.375]
     assert delays[11:] == [MAX_DELAY] * 3
     assert await delay_after(10_000) == MAX_DELAY
+
+
+async def test_few_attempts_last_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With `model_attempts`, each delay is twice the one before: five attempts outlast 15 s."""
+    monkeypatch.setattr(random, "uniform", lambda *_: 1.0)
+    few = CALL.model_copy(update={"attempts": 9})
+    delays = [await delay_after(failures, few) for failures in range(4)]
+    assert delays == [1, 2, 4, 8]

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from pydantic import BaseModel
+from temporalio.api.common.v1 import RetryPolicy as RetryPolicyMessage
 
 from mulligan import AssistantMessage, ToolCall, Usage
 from mulligan.wire.conversation_ref import ConversationRef
@@ -52,8 +53,13 @@ def test_a_request_says_how_much_of_the_conversation_is_not_cached_unless_it_is_
     assert [request(uncached).cached_messages for uncached in (None, 0, 1, 9)] == [None, 9, 8, 0]
 
 
-def test_a_first_attempt_is_not_counted_and_its_policy_has_no_intervals() -> None:
+def test_a_first_attempt_is_not_counted_and_its_policy_is_short() -> None:
     assert sent(ToolOutcome(text="done")) == {"text": "done"}
     assert [sent(ToolOutcome(attempts=attempts))["attempts"] for attempts in (0, 2)] == [0, 2]
-    assert limits.tool_retry(1).maximum_interval is None
     assert limits.tool_retry(2).maximum_interval == limits.TOOL_RETRY_LONGEST
+    sizes = []
+    for attempts in (1, 2):
+        policy = RetryPolicyMessage()
+        limits.tool_retry(attempts).apply_to_proto(policy)
+        sizes.append(policy.ByteSize())
+    assert sizes[0] < sizes[1]
