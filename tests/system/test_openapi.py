@@ -19,6 +19,8 @@ ROOT = Path(__file__).parents[2]
 SCHEMATHESIS, VALIDATOR = "4.32.5", "0.9.0"
 """Versions on PyPI (MIT; Apache-2.0)."""
 EXAMPLES = 10
+SECONDS_TO_ANSWER = 120
+"""Schemathesis takes a late answer for a failure. What is tested is what is answered: beside other tests that can take long."""
 CHECKS = (
     "not_a_server_error",
     "status_code_conformance",
@@ -91,7 +93,7 @@ async def test_the_document_is_valid_and_says_what_the_server_does(lab: Lab, tmp
             python, installed / "bin/st", "run", f"{door.url}/api/openapi.json",
             "-H", "Authorization: Bearer token-of-ada", "--checks", ",".join(CHECKS),
             "--phases", "examples,coverage,fuzzing", "--max-examples", str(EXAMPLES), "--generation-deterministic",
-            "--request-timeout", "20", "--suppress-health-check", "all", "--warnings", "off", "--continue-on-failure",
+            "--request-timeout", str(SECONDS_TO_ANSWER), "--suppress-health-check", "all", "--warnings", "off", "--continue-on-failure",
         )  # fmt: skip
         ran = await asyncio.gather(*(_run(tmp_path, *schemathesis, *part) for part in PARTS))
         for code, told in ran:
