@@ -22,7 +22,7 @@ from mulligan.schema.json_limits import is_deeper
 from mulligan.wire.event_types import ATTEMPT_ENDED, LIVE_TEXT, TOOL_PROGRESS, ProgressMark
 from mulligan.wire.shorten import shorten
 
-FIRST_AFTER, INTERVAL = 1.5, 1.5
+INTERVAL = 1.5
 """Seconds until the first heartbeat, and between two. The workflow's heartbeat timeout is 5 seconds."""
 DETAILS_BYTES = 100_000
 """Bytes of the details of a heartbeat. Temporal ends an attempt whose heartbeat has more than 2 MB."""
@@ -144,7 +144,7 @@ class Heartbeat:
         if self._attempt > 1 or self._next is not None:
             # None at the start of a first attempt: each is a call to the server, and most attempts are short.
             self._send()
-        self._next = self._loop.call_later(FIRST_AFTER if self._next is None else INTERVAL, self.start)
+        self._next = self._loop.call_later(INTERVAL, self.start)
 
     def call_later(self, seconds: float, send: Callable[[], None]) -> asyncio.TimerHandle:
         """Call what sends a heartbeat after some seconds, unless the attempt ends before. Only one such call waits."""

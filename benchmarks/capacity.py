@@ -32,6 +32,7 @@ from benchmarks.contenders import ALL, ROOT, kinds
 from benchmarks.endurance import chain
 from benchmarks.live_latency import Model, pid_of, watch
 from benchmarks.load_model import Load
+from benchmarks.model_endpoint import model_endpoint
 from benchmarks.process import cpu_of, usage_of
 from benchmarks.results import Job, Results
 from benchmarks.server_counts import ServerCounts, counted_server
@@ -67,7 +68,7 @@ def jobs() -> list[Job]:
 
 
 async def count_steps(job: Job, results: Results) -> None:
-    """Count a run of so many steps, each with a call whose result has 1 KB."""
+    """Count a run of `job.size` steps. Each step has one call, whose result has 1 KB."""
     async with stage([job.contender], listed=True) as made:
         counts = ServerCounts(made.metrics_port)
         pids = {"worker": made.worker(job.contender).pid, "server": made.processes["server"].pid}
@@ -81,7 +82,7 @@ async def count_steps(job: Job, results: Results) -> None:
 
 
 async def count_call(job: Job, results: Results) -> None:
-    """Count a call of a tool that runs on, for so many seconds."""
+    """Count a tool call that is still running, for `job.size` seconds."""
     async with stage([job.contender], listed=True) as made:
         counts = ServerCounts(made.metrics_port)
         handle = await made.start(job.contender, 0, hold=True)
@@ -181,11 +182,14 @@ async def open_timers(client: Client, run_id: str) -> list[float]:
 
 
 async def count_live(job: Job, results: Results) -> None:
-    """Count a run that writes a text and the arguments of a call for so many seconds, while somebody watches or nobody."""
+    """Count a run whose model writes a text and arguments of a call for `job.size` seconds, with and without a watcher."""
     watchers, every = LIVE[job.contender]
     model = Model(job.size)
     settings = {} if every is None else {"MULLIGAN_LIVE_TEXT_SECONDS": every}
-    async with model.served() as endpoint, parts("tests.support.shop_agents", **endpoint, **settings) as made:
+    async with (
+        model_endpoint(model.answer) as endpoint,
+        parts("tests.support.shop_agents", **endpoint, **settings) as made,
+    ):
         environment = environment_of(made.server) | endpoint | settings
         async with (
             serve_process(environment) as (_, port),
@@ -209,7 +213,7 @@ async def _written(made: Parts, http: httpx2.AsyncClient, model: Model, watchers
 
 
 async def count_idle(job: Job, results: Results) -> None:
-    """Count a worker without runs, or that beside a `mulligan serve` without requests, for so many seconds."""
+    """Count for `job.size` seconds a worker without runs, alone or beside a `mulligan serve` without requests."""
     async with parts("benchmarks.waiting_agents") as made:
         await start_waiting(made.client, "person", made.queue, ["warm"])
         async with serve_if(job.contender == "serve", made.server):
@@ -232,7 +236,7 @@ async def serve_if(wanted: bool, server: DevServer) -> AsyncIterator[None]:
 
 
 async def count_list(job: Job, results: Results) -> None:
-    """Count so many requests for the list of runs."""
+    """Count `job.size` requests for the list of runs."""
     async with parts("benchmarks.waiting_agents") as made:
         await start_waiting(made.client, "person", made.queue, ["listed"])
         async with (
@@ -257,7 +261,7 @@ def say(line: str) -> None:
 
 
 def version(program: Path) -> str:
-    """What Temporal's program says of its versions."""
+    """The versions that Temporal's program prints."""
     return subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout.strip()
 
 

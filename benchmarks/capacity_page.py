@@ -262,7 +262,12 @@ def _limits(counted: Counted, load: Load) -> str:
                 words.REMEDIES[limit.then],
             )
         )
-    head = ("limit, by default", "met at so many open runs", *(f"times the limit: {size:,}" for size in SIZES), "then")
+    head = (
+        "limit, by default",
+        "open runs at which it is met",
+        *(f"times the limit: {size:,}" for size in SIZES),
+        "then",
+    )
     lines = table(head, rows).splitlines()
     return "\n".join([lines[0], lines[1].removesuffix("---: |") + "--- |", *lines[2:]])
 

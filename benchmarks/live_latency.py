@@ -18,18 +18,16 @@ import os
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx2
 from aiohttp import web
 
+from benchmarks.model_endpoint import model_endpoint
 from benchmarks.process import cpu_of
 from benchmarks.server_counts import counted_server
 from benchmarks.watchers import percentiles, serve_process
-from tests.support.ports import free_ports
 from tests.support.temporal import environment_of
 from tests.support.worker_process import worker_process
 
@@ -46,20 +44,8 @@ class Model:
         self.written: dict[tuple[str, str], list[float]] = defaultdict(list)
         """When each piece was written, by the model and `text` or `input`."""
 
-    @asynccontextmanager
-    async def served(self) -> AsyncIterator[dict[str, str]]:
-        """Serve it; yields the environment of processes that use it."""
-        app = web.Application()
-        app.router.add_post("/v1/chat/completions", self._answer)
-        runner, port = web.AppRunner(app), free_ports(1)[0]
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", port).start()
-        try:
-            yield {"OPENAI_BASE_URL": f"http://127.0.0.1:{port}/v1", "OPENAI_API_KEY": "test-key"}
-        finally:
-            await runner.cleanup()
-
-    async def _answer(self, request: web.Request) -> web.StreamResponse:
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """Write the text in pieces, and note when each was written."""
         asked = await request.json()
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
@@ -139,7 +125,7 @@ def pid_of(address: str) -> int:
 async def measure(runs: int, seconds: float) -> dict[str, Any]:
     """The figures for so many runs at once, each of which writes for about so many seconds."""
     model = Model(seconds)
-    async with model.served() as endpoint, counted_server() as (temporal, counts):
+    async with model_endpoint(model.answer) as endpoint, counted_server() as (temporal, counts):
         environment = {**environment_of(temporal), **endpoint}
         os.environ.update(environment)
         limits = httpx2.Limits(max_connections=2 * runs + 10)

@@ -180,7 +180,7 @@ def paced(live: float, processes: float) -> float:
 
 @dataclass(frozen=True)
 class Demand:
-    """What so many open runs need in the busiest second, and on a day."""
+    """What a number of open runs needs in the busiest second, and on a day."""
 
     runs: int
     load: Load

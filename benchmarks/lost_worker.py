@@ -36,6 +36,7 @@ from temporalio.client import Client, RPCTimeoutOrCancelledError, WorkflowHandle
 from temporalio.service import RPCError
 
 from benchmarks.lost_worker_agents import HANG, LEDGER, starts
+from benchmarks.model_endpoint import model_endpoint
 from benchmarks.process import usage_of
 from mulligan.devserver import DevServer, dev_server, temporal_server
 from tests.support.command_server import ROOT
@@ -56,20 +57,8 @@ class Model:
     requests: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     """When requests arrived, by the name of the run."""
 
-    @asynccontextmanager
-    async def served(self) -> AsyncIterator[dict[str, str]]:
-        """Serve it; yields the environment of processes that use it."""
-        app, port = web.Application(), free_ports(1)[0]
-        app.router.add_post("/v1/chat/completions", self._answer)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", port).start()
-        try:
-            yield {"OPENAI_BASE_URL": f"http://127.0.0.1:{port}/v1", "OPENAI_API_KEY": "test-key"}
-        finally:
-            await runner.cleanup()
-
-    async def _answer(self, request: web.Request) -> web.StreamResponse:
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """Note when the request arrived, and answer it as its prompt says."""
         messages = (await request.json())["messages"]
         prompt = json.loads(next(each["content"] for each in messages if each["role"] == "user"))
         arrived = self.requests[prompt["run"]]
@@ -351,7 +340,10 @@ async def main() -> None:
         ledger = Path(folder) / "ledger"
         ledger.touch()
         os.environ[LEDGER] = str(ledger)
-        async with model.served() as endpoint, _server(metrics, stock=given.stock, settings=given.setting) as server:
+        async with (
+            model_endpoint(model.answer) as endpoint,
+            _server(metrics, stock=given.stock, settings=given.setting) as server,
+        ):
             quiet = {"OTEL_TRACES_EXPORTER": "none", "OTEL_METRICS_EXPORTER": "none"}
             environment = {**os.environ, **environment_of(server), **endpoint, **quiet}
             office = Office(await connect_to(server), model, environment)

@@ -232,9 +232,8 @@ def model_attempt_timeout(timeout: float) -> timedelta:
 def tool_retry(attempts: int) -> RetryPolicy:
     """Retries of tool calls: at most `attempts` starts in all; 1, the default, means at most once."""
     if attempts == 1:
-        return RetryPolicy(
-            maximum_attempts=1
-        )  # its default intervals are four bytes shorter, in the history of each step
+        # The default intervals, which one attempt does not need, take four bytes less in the history of each step.
+        return RetryPolicy(maximum_attempts=1)
     return RetryPolicy(
         initial_interval=TOOL_RETRY_FIRST, maximum_interval=TOOL_RETRY_LONGEST, maximum_attempts=attempts
     )

@@ -16,7 +16,7 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from mulligan.activities.heartbeat import FIRST_AFTER
+from mulligan.activities.heartbeat import INTERVAL
 from mulligan.activities.models.estimated_usage import estimated_usage
 from mulligan.activities.models.protocol import Request
 from mulligan.activities.spending import Spending, attempt_key
@@ -212,7 +212,7 @@ async def _with_heartbeats(answer: Coroutine[Any, Any, Spent]) -> Spent:
     """
     info, task = activity.info(), asyncio.ensure_future(answer)
     try:
-        while not (await asyncio.wait([task], timeout=FIRST_AFTER))[0]:
+        while not (await asyncio.wait([task], timeout=INTERVAL))[0]:
             if not info.is_local:
                 activity.heartbeat(*info.heartbeat_details)
         return task.result()

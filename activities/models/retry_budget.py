@@ -23,9 +23,9 @@ from mulligan.wire.model_call import ModelRequest
 TOO_MANY_REQUESTS = 429
 MAX_DELAY = 60.0
 """Seconds between two attempts at most, unless the endpoint asks for more by Retry-After."""
-DELAY_GROWTH, GROWTH_OF_FEW = 1.5, 2.0
-"""Each delay is so many times the one before; the second where `model_attempts` limits the attempts, so that a few of them
-outlast a restart. Why not 2 for all: docs/decisions/2026-11-27-lost-workers.md."""
+DELAY_GROWTH, LIMITED_DELAY_GROWTH = 1.5, 2.0
+"""The ratio of each delay to the previous one: without `model_attempts`, and with it, so that a few attempts outlast a
+restart of the endpoint. Why the first is not 2: docs/decisions/2026-11-27-lost-workers.md."""
 
 
 class RetryBudget:
@@ -122,7 +122,7 @@ class RetryBudget:
 
     def _retry_delay(self, request: ModelRequest, error: Exception, failures: int, sent: float) -> float:
         """Seconds until the next attempt."""
-        model, growth = request.model, DELAY_GROWTH if request.attempts is None else GROWTH_OF_FEW
+        model, growth = request.model, DELAY_GROWTH if request.attempts is None else LIMITED_DELAY_GROWTH
         retry_after = error.retry_after if isinstance(error, Unavailable) else None
         if retry_after is not None:
             # Jitter upwards only: never before the time that the endpoint asked for.

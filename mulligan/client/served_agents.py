@@ -22,7 +22,7 @@ MOST_SETS = 5
 """The maximum number of other sets of agents that are looked at on one task queue."""
 REQUEST_TIMEOUT = timedelta(seconds=3)
 _TAG = re.compile(r"#~[a-z2-7]{4}(-models)?$")
-"""With two characters that nobody writes side by side, so that it is in no name of a user's."""
+"""It begins with `#~`, so that the end of a user's own name, such as `pod#prod7`, is not taken for a tag."""
 
 
 @dataclass(frozen=True)

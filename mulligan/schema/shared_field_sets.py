@@ -11,15 +11,14 @@ _OF_TYPE: dict[type[BaseModel], set[str]] = {}
 
 
 class Slotted:
-    """The base of a dataclass with slots whose fields have models in them."""
+    """The base of a dataclass with slots whose fields have models in them. Only the slots of its own class are read."""
 
     __slots__: tuple[str, ...] = ()
 
 
 def share_field_sets(stored: Any) -> None:
-    """Let a model, and the models in its fields and lists, use one set per type as its set of given fields.
-
-    The models in the fields of a `Slotted` object too.
+    """Let a model, and the models in its fields and lists, use one set per type as its set of given fields. The models in
+    the fields of a `Slotted` object do so too.
 
     Pydantic keeps a set for each instance, of 216 or 728 bytes: more than the fields of most messages. Here it has no use:
     JSON leaves out fields by their value (optional_field.py), not because they were not given. The shared set has all
@@ -37,9 +36,8 @@ def share_field_sets(stored: Any) -> None:
     else:
         values = stored if isinstance(stored, list) else ()
     for value in values:
-        if isinstance(
-            value, BaseModel | list | Slotted
-        ):  # most are neither, and a call for each would be what a step costs
+        # Most values are none of these. A call for each would be a large part of what a step costs.
+        if isinstance(value, BaseModel | list | Slotted):
             share_field_sets(value)
 
 

@@ -178,7 +178,7 @@ def patch() -> Iterator[pytest.MonkeyPatch]:
         patch.setenv("MULLIGAN_LIVE_TEXT_SECONDS", str(LONG))
         # It is in each task's event: the counts are the same on the way to a release and with it.
         patch.setattr("mulligan.worker.options.version", lambda _: "0.1.0")
-        patch.setattr(heartbeat, "FIRST_AFTER", LONG)
+        patch.setattr(heartbeat, "INTERVAL", LONG)
         patch.setattr(live_text, "FIRST_AFTER", LONG)
         patch.setattr(limits, "POLL_FIRST", 0.1)
         yield patch

@@ -90,7 +90,7 @@ async def test_a_question_that_takes_long_sends_heartbeats(monkeypatch: pytest.M
         await asyncio.sleep(0.1)
         return Spent(day=date(2026, 11, 23))
 
-    monkeypatch.setattr(tenant_budgets, "FIRST_AFTER", 0.01)
+    monkeypatch.setattr(tenant_budgets, "INTERVAL", 0.01)
     monkeypatch.setattr(tenant_budgets, "_spent_today", slow)
     environment = ActivityEnvironment()
     environment.info = replace(environment.info, heartbeat_details=["kept"])

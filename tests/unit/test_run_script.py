@@ -28,7 +28,7 @@ async def test_a_slow_query_for_the_facts_of_a_script_is_no_lost_worker(monkeypa
         during_query.extend(sent)
         raise _QueryFailed
 
-    monkeypatch.setattr(heartbeat, "FIRST_AFTER", 0.01)
+    monkeypatch.setattr(heartbeat, "INTERVAL", 0.01)
     monkeypatch.setattr(run_script, "_read_page", slow_query)
     environment = ActivityEnvironment()
     environment.on_heartbeat = lambda *details: sent.append(details)

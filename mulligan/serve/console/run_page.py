@@ -34,7 +34,7 @@ SECONDS_FOR_PROGRESS, SECONDS_FOR_PART = 3.0, 15.0
 MOST_FORKS, SECONDS_FOR_FORKS = 10, 5.0
 _NO_WORKER = (
     "No worker of the run answers now, and only a worker of its task queue can tell its steps. Start one (mulligan worker): "
-    "this page then shows them. Nothing is lost: the run is in Temporal, and goes on."
+    "this page then shows them. Nothing is lost: Temporal has the run, which continues when a worker serves it."
 )
 _NO_FORKS = "The forks of this run could not be listed now."
 _Part = TypeVar("_Part")
