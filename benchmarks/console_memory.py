@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import sys
 import time
 from typing import Any
@@ -90,9 +89,8 @@ async def measure(minutes: float) -> list[dict[str, Any]]:
     program = await install_chromium()
     async with temporal_server() as temporal:
         environment = environment_of(temporal)
-        os.environ.update(environment)
         async with (
-            worker_process("tests.support.console_agents", "agents", temporal),
+            worker_process("tests.support.console_agents", "agents", temporal, **environment),
             serve_process(environment) as (_, port),
             httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http,
             browser(program) as running,

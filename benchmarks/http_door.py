@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import time
 import uuid
 from collections.abc import AsyncGenerator
@@ -128,10 +127,9 @@ async def measure(requests: int, steps: int) -> dict[str, Any]:
     """The figures for so many requests each way, and for a run of so many steps."""
     async with OpenAIServer() as model, temporal_server() as temporal:
         environment = {**environment_of(temporal), **model.environment()}
-        os.environ.update(environment)
         model.script(MODEL, answer(steps))
         async with (
-            worker_process("tests.support.shop_agents", "agents", temporal),
+            worker_process("tests.support.shop_agents", "agents", temporal, **environment),
             serve_process(environment) as (_, port),
             httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", headers=KEY, timeout=120) as http,
         ):

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import time
 import uuid
 from collections import defaultdict
@@ -127,10 +126,9 @@ async def measure(runs: int, seconds: float) -> dict[str, Any]:
     model = Model(seconds)
     async with model_endpoint(model.answer) as endpoint, counted_server() as (temporal, counts):
         environment = {**environment_of(temporal), **endpoint}
-        os.environ.update(environment)
         limits = httpx2.Limits(max_connections=2 * runs + 10)
         async with (
-            worker_process("tests.support.shop_agents", "agents", temporal) as worker,
+            worker_process("tests.support.shop_agents", "agents", temporal, **environment) as worker,
             serve_process(environment) as (serve_pid, port),
             httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=120, limits=limits) as http,
         ):

@@ -147,8 +147,7 @@ async def measure(runs: int, watchers: int, seconds: float, replicas: int = 1, s
         model = await stack.enter_async_context(OpenAIServer())
         temporal = await stack.enter_async_context(temporal_server())
         environment = {**environment_of(temporal), **model.environment()}
-        os.environ.update(environment)
-        await stack.enter_async_context(worker_process("tests.support.shop_agents", "agents", temporal))
+        await stack.enter_async_context(worker_process("tests.support.shop_agents", "agents", temporal, **environment))
         served = [await stack.enter_async_context(serve_process(environment)) for _ in range(replicas)]
         written = [Writing(f"watched-{uuid.uuid4().hex[:8]}") for _ in range(runs)]
         for each in written:

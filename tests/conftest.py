@@ -15,6 +15,7 @@ import pytest
 
 from mulligan.devserver import DevServer, find_temporal, temporal_server
 from tests.support.command_server import COMMAND_SERVER
+from tests.support.kept_environment import KeptEnvironment
 from tests.support.progress import Progress
 from tests.support.schedule import MORE_THAN_CORES, in_order, make_scheduler
 from tests.support.temporal import SharedServer, allow_slow_workflows, own_namespace
@@ -34,6 +35,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 SHARED: pytest.StashKey[DevServer] = pytest.StashKey()
+ENVIRONMENT = KeptEnvironment()
 allow_slow_workflows()
 gc.disable()  # until all tests are collected
 
@@ -50,6 +52,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Start the servers for all processes, before they start: output of those processes is not printed."""
     config.pluginmanager.register(TimeLimits())
+    config.pluginmanager.register(ENVIRONMENT)
     if is_shared(config):
         given: dict[str, str] = config.workerinput  # type: ignore[attr-defined]
         COMMAND_SERVER.path = given["command_server"]
@@ -135,7 +138,7 @@ async def model() -> AsyncIterator[OpenAIServer]:
     from tests.support.openai_server import OpenAIServer
 
     async with OpenAIServer() as server:
-        os.environ.update(server.environment())
+        ENVIRONMENT.set_for_session(server.environment())
         yield server
 
 
@@ -145,5 +148,5 @@ async def otlp() -> AsyncIterator[OtlpReceiver]:
     from tests.support.otlp_receiver import OtlpReceiver
 
     async with OtlpReceiver() as receiver:
-        os.environ.update(receiver.environment())
+        ENVIRONMENT.set_for_session(receiver.environment())
         yield receiver
