@@ -90,7 +90,9 @@ def _print_next(path: Path, kept: list[str]) -> None:
     if ".gitignore" in kept:
         print_progress("Add `.env` to .gitignore, if it is not there: keys are in it.")
     if "pyproject.toml" in kept:
-        print_progress(f"Add to pyproject.toml, before the tests run (if it has the first line, below that):\n{PYTEST}")
+        print_progress("Add to pyproject.toml, before the tests run (if it has the first line, below that):")
+        for line in PYTEST.splitlines():
+            print_progress(line)
     install = "uv add --dev pytest pytest-asyncio"
     if not _depends_on_mulligan(path / "pyproject.toml"):
         install = f"uv add {shlex.quote(requirement())} && {install}"
