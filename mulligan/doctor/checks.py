@@ -45,11 +45,7 @@ async def run_checks(loaded: LoadedModules | None, task_queue: str) -> list[Find
 async def check_agent_files(folder: AgentFolder) -> list[Finding]:
     """Read the folder of agents, as a worker does; a problem for each file that is wrong."""
     await folder.load()
-    rest = " by a worker that starts now; one that has served it serves the version before"
-    faults = [
-        Finding("agent files", "problem", problem.rstrip(".") + (rest if problem.endswith("is not served.") else ""))
-        for problem in folder.problems
-    ]
+    faults = [Finding("agent files", "problem", problem.rstrip(".")) for problem in folder.problems]
     names = ", ".join(sorted(folder.served)) or "none"
     return faults or [Finding("agent files", "ok", f"{folder.path}: {names}")]
 
