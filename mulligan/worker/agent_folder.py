@@ -106,6 +106,8 @@ class AgentFolder:
         for problem in problems:
             if problem not in self.problems:
                 self._say(f"warning: {problem}")
+        if self.problems and not problems:
+            self._say(f"{self.path}: nothing is wrong any more.")
         self.problems = problems
 
     async def versions(self) -> list[dict[str, Any]]:

@@ -89,6 +89,9 @@ async def test_what_is_wrong_is_said_and_the_worker_stays_ready(
         (agents / "support.md").write_text(FILE)
         while await readiness(url) != (200, ["ok"]):
             await asyncio.sleep(0.1)
+        # A supervisor passes on what is wrong, and not that nothing is.
+        while not processes and f"{agents}: nothing is wrong any more." not in lines:
+            await asyncio.sleep(0.1)
 
 
 async def test_the_doctor_reads_the_folder(mulligan: Run, agents: Path) -> None:
