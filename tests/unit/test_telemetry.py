@@ -393,7 +393,7 @@ async def test_the_spans_of_a_step_are_children_of_its_hundred() -> None:
     run = int(WHERE.trace.split("-")[2], 16)
     assert group.parent is not None
     assert group.parent.span_id == run
-    assert group.attributes == {"mulligan.step": 101, "mulligan.step.last": 200}
+    assert group.attributes == {"mulligan.step": 101, "mulligan.last_step": 200}
     parents = [span.parent.span_id if span.parent else None for span in others]
     assert parents == [run, run, *[group.context.span_id] * 4]
     tracing.shutdown()
