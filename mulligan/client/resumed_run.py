@@ -81,7 +81,8 @@ class ResumedRun:
         try:
             memo = await description.memo() if description.workflow_type == AGENT_WORKFLOW else {}
             tenant = memo.get(TENANT_MEMO)
-            resumed_from = ResumedFrom.model_validate(memo[RESUMED_FROM_MEMO]) if RESUMED_FROM_MEMO in memo else None
+            listed = memo.get(RESUMED_FROM_MEMO)
+            resumed_from = ResumedFrom.of_identity(listed) if isinstance(listed, dict) else None
         except ValidationError:
             pass
         except Exception as error:

@@ -74,7 +74,11 @@ FALLBACK = "mulligan.fallback"
 HOSTED_CALLS = "mulligan.hosted_calls"
 """The calls that the provider carried out itself: the name and the status of each."""
 REFUSAL_REASON = "mulligan.refusal.reason"
-DECISION_KIND, DECISION, DECISION_REASON = "mulligan.decision.kind", "mulligan.decision.result", "mulligan.decision.reason"
+DECISION_KIND, DECISION, DECISION_REASON = (
+    "mulligan.decision.kind",
+    "mulligan.decision.result",
+    "mulligan.decision.reason",
+)
 DECIDED_BY, DECIDED_AT, EDITED = "mulligan.decision.by", "mulligan.decision.at", "mulligan.decision.edited"
 RULE = "mulligan.decision.rule"
 STATUS = "mulligan.status"
