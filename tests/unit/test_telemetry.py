@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcess
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from mulligan.observe import otlp, span_export
+from mulligan.observe import otlp, semconv, span_export
 from mulligan.observe.otlp import captures_content, is_configured
 from mulligan.observe.span_export import DelayedSpanProcessor
 from mulligan.observe.spans import (
@@ -89,6 +89,12 @@ def test_the_exporter_uses_the_configured_protocol(
 )
 def test_content_is_captured_only_if_enabled(wish: str, captures: bool) -> None:
     assert captures_content({"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": wish}) is captures
+
+
+def test_no_attribute_is_the_namespace_of_another() -> None:
+    """Backends that store attributes as objects refuse a span that has both `a` and `a.b`."""
+    names = {each for each in vars(semconv).values() if isinstance(each, str) and each.startswith("mulligan.")}
+    assert [(short, long) for short in names for long in names if long.startswith(f"{short}.")] == []
 
 
 def test_derived_ids_are_equal_for_equal_parts_only() -> None:
