@@ -88,6 +88,9 @@ class ResumedFrom(_Origin):
     def of_identity(cls, identity: Mapping[str, Any]) -> ResumedFrom:
         """What the memo of a run says; a later version may say more.
 
+        Args:
+            identity: As of the property of that name.
+
         Raises:
             ValidationError: it is not an identity.
         """
