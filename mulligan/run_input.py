@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -83,18 +83,6 @@ class ResumedFrom(_Origin):
         """What the memo of the run has: by it, others see whether this is the run that they would start."""
         key = {"key": self.key} if self.key else {}
         return {"id": self.workflow_id, "run_id": self.run_id, "request": self.request, **key}
-
-    @classmethod
-    def of_identity(cls, identity: Mapping[str, Any]) -> ResumedFrom:
-        """What the memo of a run says; a later version may say more.
-
-        Args:
-            identity: As of the property of that name.
-
-        Raises:
-            ValidationError: it is not an identity.
-        """
-        return cls.model_validate({**identity, "workflow_id": identity.get("id")}, extra="ignore")
 
 
 class ForkedFrom(_Origin):

@@ -11,7 +11,7 @@ from functools import partial
 from random import Random
 from types import SimpleNamespace
 from typing import Any, Literal
-from unittest.mock import patch
+from unittest.mock import AsyncMock, patch
 
 import pytest
 from hypothesis import given, settings
@@ -26,9 +26,10 @@ from mulligan.cli.list_runs import _cells
 from mulligan.client.event_position import START as START_POSITION
 from mulligan.client.query_answers import check_answer
 from mulligan.client.read_run import RunEnd
+from mulligan.client.resumed_run import ResumedRun
 from mulligan.client.watch_run import WatchedEvent
 from mulligan.errors import InvalidRunInputError, UpdateRefusedError
-from mulligan.run_input import ResumedFrom, parse_run_input
+from mulligan.run_input import parse_run_input
 from mulligan.run_view.run_view import RunView
 from mulligan.schema.printable import printable
 from mulligan.serve import ag_ui, ai_sdk
@@ -237,8 +238,11 @@ def test_what_others_have_written_may_have_fields_of_a_later_version() -> None:
     read = ModelAnswer.model_validate({"message": answer, "usage": {}, **later})
     assert read.message.provider_data == later
     assert ModelFacts.model_validate({"model": "a", "prices": {"a": {"input": 1, "output": 2, **later}}}).prices
-    identity = {"id": "r", "run_id": "1", "request": "d", **later}
-    assert ResumedFrom.of_identity(identity).identity == {"id": "r", "run_id": "1", "request": "d"}
+    identity = {"id": "r", "run_id": "1", "request": "d"}
+    memo = AsyncMock(return_value={"resumed_from": {**identity, **later}})
+    described: Any = SimpleNamespace(workflow_type="AgentWorkflow", memo=memo)
+    resumed_from = asyncio.run(ResumedRun.of(described)).resumed_from
+    assert resumed_from is not None and resumed_from.identity == identity
     assert Row.model_validate({"id": "r", "outcome": "later"}).outcome == "later"
 
 
