@@ -242,7 +242,8 @@ def test_what_others_have_written_may_have_fields_of_a_later_version() -> None:
     memo = AsyncMock(return_value={"resumed_from": {**identity, **later}})
     described: Any = SimpleNamespace(workflow_type="AgentWorkflow", memo=memo)
     resumed_from = asyncio.run(ResumedRun.of(described)).resumed_from
-    assert resumed_from is not None and resumed_from.identity == identity
+    assert resumed_from is not None
+    assert resumed_from.identity == identity
     assert Row.model_validate({"id": "r", "outcome": "later"}).outcome == "later"
 
 
