@@ -17,9 +17,10 @@ from pydantic import (
     AliasChoices,
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
+    TypeAdapter,
     ValidationError,
+    WrapValidator,
     field_validator,
     model_validator,
 )
@@ -47,8 +48,6 @@ class ContentError(Exception):
 class Text(BaseModel):
     """A part that is text."""
 
-    model_config = ConfigDict(extra="forbid")
-
     type: Literal["text"] = Field(default_factory=lambda: "text")
     text: WellFormedText
     """The text."""
@@ -62,8 +61,6 @@ class Text(BaseModel):
 
 class Media(BaseModel):
     """A part with content of a media type, by one of `url`, `data` and `ref`. Use `Image`, `File` or `Audio`."""
-
-    model_config = ConfigDict(extra="forbid")
 
     type: str
     """`image`, `file` or `audio`."""
@@ -247,6 +244,9 @@ def _with_texts(value: object) -> object:
 
 Parts = Annotated[list[Part], Field(min_length=1, max_length=MAX_PARTS), BeforeValidator(_with_texts)]
 """Several parts. In Python, a text may stand for a `Text`."""
+_PARTS: TypeAdapter[list[Part]] = TypeAdapter(Parts)
+GivenParts = Annotated[Parts, WrapValidator(lambda value, _: _PARTS.validate_python(value, extra="forbid"))]
+"""Parts in a request, whose unknown fields are refused. Whoever reads parts leaves out what a later version has added."""
 
 
 def text_of(parts: Iterable[Text | Media]) -> str:

@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from mulligan.errors import DeclarationError
 from mulligan.model_name import ModelName
@@ -31,8 +31,6 @@ class Price(BaseModel):
     part, or the multiple, at each of the provider's other service tiers. A tool that a provider runs has a price as
     `provider:NAME`, of its `calls`.
     """
-
-    model_config = ConfigDict(extra="forbid")
 
     input: _Usd
     output: _Usd
@@ -59,8 +57,6 @@ class Price(BaseModel):
 
 
 class _Table(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
     source: str = ""
     date: str = ""
     models: dict[str, Price]
@@ -164,7 +160,7 @@ def _is_version(name: str, key: str) -> bool:
 
 def _read(file: str) -> dict[str, Price]:
     try:
-        return _Table.model_validate_json(Path(file).read_bytes()).models
+        return _Table.model_validate_json(Path(file).read_bytes(), extra="forbid").models
     except OSError as error:
         raise DeclarationError(f"MULLIGAN_PRICES names {file}, which cannot be read: {error.strerror}.") from None
     except ValidationError as error:

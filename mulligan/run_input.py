@@ -25,7 +25,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from mulligan.content import Part, Parts
+from mulligan.content import GivenParts, Part
 from mulligan.endpoint_model import Model
 from mulligan.errors import InvalidRunInputError
 from mulligan.foreign_results import ForeignResults
@@ -43,7 +43,7 @@ CLIENT_INSTRUCTIONS_CHARS, INSTRUCTIONS_CHARS = 100_000, 1_000_000
 _ROLES = ("user", "assistant", "tool")
 _PARTS = ("text", "image", "file", "audio")
 Prompt = Annotated[
-    Annotated[WellFormedText, Tag("text")] | Annotated[Parts, Tag("parts")],
+    Annotated[WellFormedText, Tag("text")] | Annotated[GivenParts, Tag("parts")],
     Discriminator(lambda value: "parts" if isinstance(value, (list, tuple)) else "text"),
 ]
 """A user's message: a text, or parts (`mulligan.content`)."""
@@ -82,7 +82,7 @@ class ResumedFrom(_Origin):
     def identity(self) -> dict[str, str]:
         """What the memo of the run has: by it, others see whether this is the run that they would start."""
         key = {"key": self.key} if self.key else {}
-        return {"workflow_id": self.workflow_id, "run_id": self.run_id, "request": self.request, **key}
+        return {"id": self.workflow_id, "run_id": self.run_id, "request": self.request, **key}
 
 
 class ForkedFrom(_Origin):
@@ -249,7 +249,7 @@ def parse_run_input(data: bytes) -> RunInput:
     if not data:
         raise InvalidRunInputError(f"The run was started without an input; give it one JSON object: {_EXAMPLE}.")
     try:
-        run_input = RunInput.model_validate_json(data)
+        run_input = RunInput.model_validate_json(data, extra="forbid")
     except ValidationError as error:
         raise InvalidRunInputError(_fault_text(error)) from None
     if run_input.prompt is None and not run_input.messages:

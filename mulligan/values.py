@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Generic, Literal
 
-from pydantic import BaseModel, ConfigDict, FailFast, Field, JsonValue, model_validator
+from pydantic import BaseModel, FailFast, Field, JsonValue, model_validator
 from pydantic_core import PydanticCustomError
 from typing_extensions import TypeVar
 
@@ -91,8 +91,6 @@ def _agree(message: Any) -> Any:
 class UserMessage(BaseModel):
     """A message to the model from a person, or from the program that started the run."""
 
-    model_config = ConfigDict(extra="forbid")
-
     role: Literal["user"]
     text: WellFormedText = ""
     """The text of the message; of its content, the text alone."""
@@ -110,8 +108,6 @@ class UserMessage(BaseModel):
 class AssistantMessage(BaseModel):
     """An answer of the model: text, calls, or both. `provider_data`: data to send back to that provider unchanged."""
 
-    model_config = ConfigDict(extra="forbid")
-
     role: Literal["assistant"]
     text: WellFormedText = ""
     """What the model wrote; empty if it only made calls."""
@@ -122,8 +118,6 @@ class AssistantMessage(BaseModel):
 
 class ToolMessage(BaseModel):
     """The result of one call, as the model gets it."""
-
-    model_config = ConfigDict(extra="forbid")
 
     role: Literal["tool"]
     call_id: str

@@ -27,6 +27,7 @@ SHORT_NAMES = {
     "Short": "str",
     "Handle": "WorkflowHandle",
     "Parts": "list[Part]",
+    "GivenParts": "list[Part]",
     "Prompt": "str | list[Part]",
     "TextPart": "Text",
 }

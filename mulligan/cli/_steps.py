@@ -151,7 +151,7 @@ def end_view(end: RunEnd) -> RenderableType:
         else:  # a workflow of a user's own
             lines.append(Text(end.status, style=f"bold {colour}"))
     elif end.error is not None:
-        text = f": {end.error['type']}: {end.error['message']}"
+        text = f": {end.error['kind']}: {end.error['message']}"
         lines.append(
             Text.assemble((end.status, f"bold {colour}"), printable_lines(text).replace("\n", "\n    "))
         )  # no line of it looks like ours

@@ -48,4 +48,4 @@ async def resume(
         )
     except PromptNeededError as error:
         fail(f'{error} Example: mulligan resume {run_id} "Go on."')
-    return await report_start(client, handle, wait=wait, as_json=as_json, resumed_from=run_id)
+    return await report_start(client, handle, wait=wait, as_json=as_json, resumed_from={"id": run_id})

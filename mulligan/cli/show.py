@@ -94,7 +94,7 @@ class _RunState:
     sub_runs: list[SubRun]
     size: ChainSize
     origin: dict[str, Any]
-    """The run that it continues (`resumed_from`: its id), or was forked from (`forked_from`: `id`, `run_id`, `step`)."""
+    """The run that it continues (`resumed_from`: `id`, `run_id`), or was forked from (`forked_from`: also `step`)."""
     forks: list[dict[str, Any]]
     """The newest runs that were forked from it, at most `MOST_FORKS`: `id`, `step`, `status`."""
     start: dict[str, Any]
@@ -241,8 +241,8 @@ def _print_origin(state: _RunState) -> None:
 
     for name, value in state.start.items():
         out.print(f"{name}: {short(value)}", style="dim", soft_wrap=True)
-    if before := state.origin["resumed_from"]:
-        out.print(f"resumed from {printable(before)}", style="dim", soft_wrap=True)
+    if before := state.origin.get("resumed_from"):
+        out.print(f"resumed from {printable(before['id'])}", style="dim", soft_wrap=True)
     if forked := state.origin.get("forked_from"):
         out.print(f"forked from {printable(forked['id'])} at step {forked['step']}", style="dim", soft_wrap=True)
     for fork in state.forks:
@@ -304,7 +304,10 @@ async def _origin(description: Any) -> dict[str, Any]:
     from mulligan.run_input import RESUMED_FROM_MEMO
 
     memo = await memo_of(description)
-    return {"resumed_from": (memo.get(RESUMED_FROM_MEMO) or {}).get("workflow_id"), **origin_of(memo)}
+    before = memo.get(RESUMED_FROM_MEMO, {})
+    is_whole = isinstance(before.get("id"), str)
+    resumed = {"resumed_from": {name: before.get(name) for name in ("id", "run_id")}} if is_whole else {}
+    return {**resumed, **origin_of(memo)}
 
 
 async def _forks(client: Client, run_id: str) -> tuple[list[dict[str, Any]], str]:

@@ -18,7 +18,7 @@ from mulligan.client.connect import explain_unreadable_data
 from mulligan.client.read_run import UNDECODABLE
 from mulligan.client.registered_attributes import RegisteredAttributes
 from mulligan.features import parts
-from mulligan.run_input import FORKED_FROM_MEMO, USER_CHARS
+from mulligan.run_input import FORKED_FROM_MEMO, RESUMED_FROM_MEMO, USER_CHARS
 from mulligan.schema.cut_text import beginning
 from mulligan.values import Status
 from mulligan.wire.agent_list import AGENTS_WORKFLOW
@@ -40,7 +40,7 @@ _LISTED_STATUSES = {*get_args(OpenStatus), *get_args(Status)}
 """The statuses that runs have as a search attribute, and not or not only as Temporal's status."""
 _MEMO_TYPES: dict[str, type] = {
     **dict.fromkeys(("agent", TENANT_MEMO, STATUS_MEMO, PROMPT_MEMO, USER_MEMO), str),
-    **{PENDING_MEMO: int, VERSION_MEMO: dict, FORKED_FROM_MEMO: dict},
+    **{PENDING_MEMO: int, VERSION_MEMO: dict, RESUMED_FROM_MEMO: dict, FORKED_FROM_MEMO: dict},
 }
 SCHEDULED_BY = SearchAttributeKey.for_keyword("TemporalScheduledById")
 """The schedule that started a workflow: Temporal sets it."""

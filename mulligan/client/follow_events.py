@@ -282,7 +282,7 @@ class EventFollower:
         """The event `run_ended` for a run that stored none: it was terminated, timed out, or failed before it began."""
         end = await wait_for_end(self._handle)
         status = status_in_temporal(run.status.name) if run.status else "failed"
-        error = ErrorInfo(kind=end.error["type"], message=end.error["message"]) if end.error else None
+        error = ErrorInfo(kind=end.error["kind"], message=end.error["message"]) if end.error else None
         result = RunResult.model_validate(end.result) if end.result and "usage" in end.result else None
         fields = {"at": run.close_time or run.start_time, "offset": self.total, "turn": 1}
         end_event = RunEnded(**fields, status=status, error=error, result=result)

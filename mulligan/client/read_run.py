@@ -54,6 +54,7 @@ class RunEnd:
     status: str
     result: dict[str, Any] | None = None
     error: dict[str, Any] | None = None
+    """{`kind`, `message`}, as of an `ErrorInfo`."""
 
     @property
     def completed(self) -> bool:
@@ -71,9 +72,9 @@ async def wait_for_end(handle: Handle) -> RunEnd:
             return RunEnd(status)
         typed = error_of(failure)
         if typed is not None:
-            return RunEnd(status, error={"type": typed.type, "message": typed.message})
+            return RunEnd(status, error={"kind": typed.type, "message": typed.message})
         message = cause.message if isinstance(cause, FailureError) else str(cause)
-        return RunEnd(status, error={"type": type(cause).__name__, "message": message})
+        return RunEnd(status, error={"kind": type(cause).__name__, "message": message})
     except UNDECODABLE as error:
         if explain_unreadable_data(error):
             raise

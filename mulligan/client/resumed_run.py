@@ -81,7 +81,9 @@ class ResumedRun:
         try:
             memo = await description.memo() if description.workflow_type == AGENT_WORKFLOW else {}
             tenant = memo.get(TENANT_MEMO)
-            resumed_from = ResumedFrom.model_validate(memo[RESUMED_FROM_MEMO]) if RESUMED_FROM_MEMO in memo else None
+            if isinstance(listed := memo.get(RESUMED_FROM_MEMO), dict):
+                given = {**listed, "workflow_id": listed.get("id")}
+                resumed_from = ResumedFrom.model_validate(given, extra="ignore")  # a later version may say more
         except ValidationError:
             pass
         except Exception as error:

@@ -125,4 +125,4 @@ async def _read(client: Client, workflow_id: str, tenant: str | None) -> list[Sh
             raise
         return []
     source = {"scope": "run", "run": workflow_id} if tenant is None else {"scope": "tenant", "tenant": tenant}
-    return [ShownRule.model_validate({**each, **source}) for each in rules]
+    return [ShownRule.model_validate({**each, **source}, extra="ignore") for each in rules]

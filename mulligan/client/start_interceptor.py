@@ -97,7 +97,7 @@ async def _with_stored_content(run_input: Any) -> Any:
     parsed = run_input
     if isinstance(run_input, Mapping) and _has_parts(run_input):
         try:
-            parsed = RunInput.model_validate(run_input)
+            parsed = RunInput.model_validate(run_input, extra="forbid")
         except ValidationError:
             return run_input
     return await store_content(parsed) if isinstance(parsed, RunInput) else run_input

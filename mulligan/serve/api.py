@@ -18,10 +18,9 @@ from starlette.responses import JSONResponse
 from mulligan.client.find_runs import RunQuery
 from mulligan.client.fork_run import Fork
 from mulligan.client.watch_run import WatchedEvent
-from mulligan.content import Parts
 from mulligan.context_view.model_context import ModelContext
 from mulligan.foreign_results import ForeignResults
-from mulligan.run_input import ForkedFrom, ResumedFrom, RunInput
+from mulligan.run_input import ForkedFrom, Prompt, ResumedFrom, RunInput
 from mulligan.serve.api_answers import (
     Accepted,
     EventPage,
@@ -87,7 +86,7 @@ class Resume(BaseModel):
 
     model_config = {"extra": "forbid"}
 
-    prompt: str | Parts | None = None
+    prompt: Prompt | None = None
     id: str | None = None
     max_steps: Annotated[int | None, Field(ge=1)] = None
     model: str | None = None

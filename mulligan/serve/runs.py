@@ -343,7 +343,7 @@ class Runs:
         end = await wait_for_end(handle)
         info.status, info.result = end.status, end.result
         if end.error is not None:
-            info.error = _cleaned({"kind": str(end.error["type"]), "message": str(end.error["message"])})
+            info.error = _cleaned({"kind": str(end.error["kind"]), "message": str(end.error["message"])})
         if progress_beside_result or end.result is None:
             info.progress = await _progress_or_none(handle)
         return info

@@ -26,7 +26,7 @@ ADD_RULE, FORGET_RULE = "add_rule", "forget_rule"
 """Temporal's names of the updates. A run has the second one as well."""
 FIND_TENANT_RULES, ADD_TENANT_RULE = "find_tenant_rules", "add_tenant_rule"
 """Temporal's activity types."""
-RULES_MEMO = "rules"
+RULES_MEMO = "mulligan_rules"
 """The key, in the memo of a run, of the number of its own rules."""
 RULE_BYTES = 10_000
 """UTF-8 bytes of the arguments of a rule as JSON: what a person sees at once."""

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import BaseModel, Field, JsonValue, ValidationError
 
 from mulligan.run_input import ForkedFrom, RunInput
 from mulligan.schema.fault_text import required_form
@@ -48,8 +48,6 @@ class CaseSettings(BaseModel):
 
 class Case(BaseModel):
     """A run that has ended. `mulligan export` writes it; `load_case` reads it."""
-
-    model_config = ConfigDict(extra="forbid")
 
     version: Literal[1]
     """The version of this form."""

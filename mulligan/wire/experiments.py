@@ -83,7 +83,7 @@ class Row(BaseModel):
     id: str
     run_id: str | None = None
     """The id of the new run; None: none was begun."""
-    outcome: Outcome
+    outcome: Outcome | str
     step: int | None = optional_field()
     """The first step with other calls, or the step that diverged."""
     score: ScoreValue | None = optional_field()

@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 
 
 def iso(at: float | datetime | str) -> str:
-    """A time as ISO 8601, in UTC. A number is seconds since the epoch; a text is one already."""
+    """A time as ISO 8601, in UTC and with `Z`, as in events. A number is seconds since the epoch; a text is one already."""
     if isinstance(at, str):
         return at
     at = at.astimezone(UTC) if isinstance(at, datetime) else datetime.fromtimestamp(at, UTC)
-    return at.isoformat(timespec="milliseconds")
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def clock(at: float) -> str:

@@ -119,7 +119,7 @@ class CallToUndo(ExecutedCall):
 
     run: str
     run_id: str
-    state: CallState = "not_reached"
+    state: CallState | str = "not_reached"
     error: ErrorInfo | None = optional_field()
     root_step: int | None = optional_field()
     root_call: str | None = optional_field()

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticCustomError
 
-from mulligan.content import Parts
+from mulligan.content import GivenParts
 from mulligan.foreign_results import ForeignResult
 from mulligan.schema.optional_field import optional_field
 from mulligan.schema.well_formed import WellFormedText
@@ -53,7 +53,7 @@ class SendMessage(_PersonUpdate):
     text: WellFormedText = optional_field("")
     """The message: at most 1,000,000 bytes of UTF-8; of its content, the text alone."""
     id: Key | None = None
-    content: Parts | None = optional_field()
+    content: GivenParts | None = optional_field()
     """Its parts, if it has others than a text; together at most 1,000,000 bytes as JSON."""
 
     @model_validator(mode="after")

@@ -188,7 +188,7 @@ async def test_commands_exit_with_1_and_the_typed_error_when_the_run_failed(mull
     """In `start --wait`, `show` and `tail`."""
     ran = await mulligan("start", "slow", "Go", "--model", "scripted:broken", "--id", "f-1", "--wait", "--json")
     answer = json.loads(ran.out)
-    assert (ran.code, answer["status"], answer["error"]["type"]) == (1, "failed", "UnknownToolError")
+    assert (ran.code, answer["status"], answer["error"]["kind"]) == (1, "failed", "UnknownToolError")
     show, tail = await asyncio.gather(mulligan("show", "f-1"), mulligan("tail", "f-1"))
     for seen in (show, tail):
         assert seen.code == 1

@@ -216,7 +216,7 @@ async def test_a_run_is_stopped_and_resumed_by_commands(in_process: Run, clerk_c
     shown = await in_process("show", "o-2")
     assert shown.out.startswith("agent: clerk\nmodel: scripted:clerk\nprompt: Help.\nby: ")
     ran = await in_process("resume", "o-2", "Go on.", "--max-steps", "1", "--json")
-    assert json.loads(ran.out).items() >= {"id": "o-2-resumed", "resumed_from": "o-2"}.items()
+    assert json.loads(ran.out).items() >= {"id": "o-2-resumed", "resumed_from": {"id": "o-2"}}.items()
     await wait_for_call(clerk_client.get_workflow_handle("o-2-resumed"), "call_2")
     again, shown = await in_process("resume", "o-2"), await in_process("show", "o-2-resumed")
     assert (again.code, "continued before, with another prompt or other options: as 'o-2-resumed'" in again.err) == (

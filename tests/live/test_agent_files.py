@@ -287,7 +287,7 @@ async def test_a_label_with_a_share_is_that_of_the_conversation(
             assert instructions_of(ran) == [texts[nth]]
             [root] = ran.spans_of("invoke_agent support")
             assert root.attributes["gen_ai.agent.version"] == ran.steps[0]["version"] == digests[nth]
-            assert root.attributes["mulligan.label"] == chosen[ran.id]
+            assert root.attributes["mulligan.label.name"] == chosen[ran.id]
             assert root.attributes.get("mulligan.label.share") == (None, "50%")[nth]
         candidate = next(ran for ran in runs if chosen[ran.id] == "candidate")
         listed = await find_runs(desk.at.client, RunQuery(id_prefix=candidate.id), limit=5)

@@ -304,7 +304,8 @@ async def test_no_client_can_say_that_its_run_continues_another_one(lab: Lab, do
 def forged(run: dict[str, str], tenant: str | None) -> tuple[str, Any, dict[str, Any]]:
     """Type, input and memo of a run that says that it continues another one."""
     given = {"agent": "shop", "prompt": "FOREIGN", "resumed_from": run, **({"tenant": tenant} if tenant else {})}
-    return "AgentWorkflow", given, {"agent": "shop", "resumed_from": run, **({"tenant": tenant} if tenant else {})}
+    memo = {"agent": "shop", "resumed_from": {"id": run["workflow_id"], "run_id": run["run_id"]}}
+    return "AgentWorkflow", given, {**memo, **({"tenant": tenant} if tenant else {})}
 
 
 SQUATTERS: dict[str, Any] = {

@@ -144,7 +144,7 @@ async def test_what_a_sub_agent_has_read_counts_and_its_calls_are_guarded_too(ba
     trust = [
         span.attributes.get("mulligan.trust")
         for span in ran.spans_of("ai.toolCall")
-        if "mulligan.sub_run" in span.attributes
+        if "mulligan.sub_run.id" in span.attributes
     ]
     assert trust == ["untrusted"]
     ran = await bank.run([MAIL, call("payer", '{"prompt": "Pay."}', "y1"), DONE], agent="office")

@@ -456,7 +456,7 @@ async def test_a_run_that_resumes_one_that_did_not_complete_knows_its_calls(bank
     assert kinds(resumed) == ["duplicate_call"]
     assert "receipt 1" in resumed.calls[0]["result"]["text"]
     memo = await (await resumed.handle.describe()).memo()
-    assert set(memo["resumed_from"]) == {"workflow_id", "run_id", "request"}
+    assert set(memo["resumed_from"]) == {"id", "run_id", "request"}
     again = await bank.look(await resume_run(bank.client, resumed.id, "Once more."))
     assert kinds(again) == [None, "duplicate_call"]
     assert [each["tool"] for each in executions(ledger)] == ["pay", "greet", "pay"]

@@ -76,7 +76,7 @@ async def test_a_run_out_of_steps_is_resumed_with_new_steps_and_a_link_to_the_ol
     assert root.attributes["mulligan.resumed_from.run_id"] == ran.handle.first_execution_run_id
     assert root.attributes["mulligan.metadata.team"] == "a"
     memo = await (await new.handle.describe()).memo()
-    assert memo["resumed_from"]["workflow_id"] == ran.id
+    assert memo["resumed_from"]["id"] == ran.id
     with pytest.raises(AlreadyResumedError, match=f"continued before, .*: as '{new.id}'") as refused:
         await resume_run(lab.client, ran.id)
     assert refused.value.workflow_id == new.id
@@ -366,7 +366,7 @@ async def test_an_encrypted_run_in_external_storage_is_resumed_with_the_workers_
         new = await resume_to_end(at, ran.id)
         assert new.result["status"] == "completed"
         memo = await (await new.handle.describe()).memo()
-        assert memo["resumed_from"]["workflow_id"] == ran.id
+        assert memo["resumed_from"]["id"] == ran.id
         monkeypatch.delenv("MULLIGAN_ENCRYPTION_KEYS")
         with pytest.raises(Exception) as raised:
             await resume_run(await connect_to(temporal), ran.id, id="never")

@@ -107,7 +107,7 @@ async def test_each_sub_agent_call_is_a_child_workflow_and_usage_is_added_up(tea
         if span.attributes["ai.toolCall.name"] == "researcher"
     }
     assert {span.status for span in spans.values()} == {"UNSET"}
-    assert spans["call_1"].attributes["mulligan.sub_run"] == children[0]["id"]
+    assert spans["call_1"].attributes["mulligan.sub_run.id"] == children[0]["id"]
     roots = {span.attributes["gen_ai.tool.call.id"]: span for span in ran.spans_of("invoke_agent researcher")}
     assert roots["call_1"].attributes["temporal.workflow_id"] == children[0]["id"]
     [top] = ran.spans_of("invoke_agent lead")

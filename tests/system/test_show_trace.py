@@ -188,8 +188,8 @@ RUNS: dict[str, tuple[Any, dict[str, Any]]] = {
 }
 KNOWN = ("mulligan.step", "ai.toolCall.name", "ai.toolCall.id", "mulligan.attempt", "mulligan.recovered", "error.type",
          "mulligan.status", "gen_ai.agent.name", "temporal.run_id",
-         "mulligan.compaction", "mulligan.decision.kind", "mulligan.decision", "mulligan.decision.by", "mulligan.fallback", "mulligan.cost",
-         "mulligan.sub_run", "gen_ai.request.model", "mulligan.metadata.team", "mulligan.step.last", "temporal.workflow_type")  # fmt: skip
+         "mulligan.compaction", "mulligan.decision.kind", "mulligan.decision.result", "mulligan.decision.by", "mulligan.fallback", "mulligan.cost",
+         "mulligan.sub_run.id", "gen_ai.request.model", "mulligan.metadata.team", "mulligan.last_step", "temporal.workflow_type")  # fmt: skip
 
 
 def facts(span: Any, parent_id: str, is_error: bool) -> tuple[Any, ...]:

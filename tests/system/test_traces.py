@@ -229,7 +229,7 @@ async def test_from_step_101_on_each_hundred_steps_have_a_span_of_their_own(
     assert_whole(spans)
     [root] = [span for span in spans if span["name"] == "invoke_agent shop"]
     groups = {span["spanId"]: attributes(span) for span in spans if span["name"] == "agent.steps"}
-    assert sorted((each["mulligan.step"], each["mulligan.step.last"]) for each in groups.values()) == [
+    assert sorted((each["mulligan.step"], each["mulligan.last_step"]) for each in groups.values()) == [
         (101, 200),
         (201, 300),
     ]

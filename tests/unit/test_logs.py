@@ -61,7 +61,7 @@ def test_a_json_line_has_the_same_fields() -> None:
     text = JsonFormatter().format(record("two\nlines", created=0.5, **FIELDS))
     assert "\n" not in text
     assert json.loads(text) == {
-        "time": "1970-01-01T00:00:00.500+00:00", "level": "WARNING", "logger": "shop", "message": "two\nlines", **FIELDS,
+        "time": "1970-01-01T00:00:00.500Z", "level": "WARNING", "logger": "shop", "message": "two\nlines", **FIELDS,
     }  # fmt: skip
 
 

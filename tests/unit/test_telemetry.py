@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcess
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from mulligan.observe import otlp, span_export
+from mulligan.observe import otlp, semconv, span_export
 from mulligan.observe.otlp import captures_content, is_configured
 from mulligan.observe.span_export import DelayedSpanProcessor
 from mulligan.observe.spans import (
@@ -89,6 +89,13 @@ def test_the_exporter_uses_the_configured_protocol(
 )
 def test_content_is_captured_only_if_enabled(wish: str, captures: bool) -> None:
     assert captures_content({"OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT": wish}) is captures
+
+
+def test_no_attribute_is_the_namespace_of_another() -> None:
+    """Backends that store attributes as objects refuse a span that has both `a` and `a.b`."""
+    values = (value for name, value in vars(semconv).items() if name.isupper())
+    names = {value for value in values if isinstance(value, str) and value.startswith("mulligan.")}
+    assert [(short, long) for short in names for long in names if long.startswith(f"{short}.")] == []
 
 
 def test_derived_ids_are_equal_for_equal_parts_only() -> None:
@@ -393,7 +400,7 @@ async def test_the_spans_of_a_step_are_children_of_its_hundred() -> None:
     run = int(WHERE.trace.split("-")[2], 16)
     assert group.parent is not None
     assert group.parent.span_id == run
-    assert group.attributes == {"mulligan.step": 101, "mulligan.step.last": 200}
+    assert group.attributes == {"mulligan.step": 101, "mulligan.last_step": 200}
     parents = [span.parent.span_id if span.parent else None for span in others]
     assert parents == [run, run, *[group.context.span_id] * 4]
     tracing.shutdown()

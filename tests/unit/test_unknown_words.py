@@ -1,4 +1,4 @@
-"""Statuses, kinds and events of a later version: each door and each reader shows them, and none raises."""
+"""Statuses, kinds, events and fields of a later version: each door and each reader takes them, and none raises."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from functools import partial
 from random import Random
 from types import SimpleNamespace
 from typing import Any, Literal
-from unittest.mock import patch
+from unittest.mock import AsyncMock, patch
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
@@ -25,7 +26,10 @@ from mulligan.cli.list_runs import _cells
 from mulligan.client.event_position import START as START_POSITION
 from mulligan.client.query_answers import check_answer
 from mulligan.client.read_run import RunEnd
+from mulligan.client.resumed_run import ResumedRun
 from mulligan.client.watch_run import WatchedEvent
+from mulligan.errors import InvalidRunInputError, UpdateRefusedError
+from mulligan.run_input import parse_run_input
 from mulligan.run_view.run_view import RunView
 from mulligan.schema.printable import printable
 from mulligan.serve import ag_ui, ai_sdk
@@ -42,7 +46,12 @@ from mulligan.serve.openai_api.response_events import ResponseEvents, ResponseHe
 from mulligan.serve.runs import RunInfo
 from mulligan.trace_view.history import ChainSize
 from mulligan.values import Progress, Step, SubRun, WaitingFor
+from mulligan.wire.agent_facts import ModelFacts
 from mulligan.wire.event_types import EVENT, Event
+from mulligan.wire.experiments import Row
+from mulligan.wire.model_call import ModelAnswer
+from mulligan.wire.updates import SendMessage
+from mulligan.workflows.people.parse_update import parse_update
 from tests.support.random_run_events import START, RandomRun
 
 WORD_FIELDS = {"status", "kind", "decision", "by"}
@@ -217,6 +226,38 @@ def test_commands_and_answers_show_what_queries_return(words: Words, is_open: bo
         assert outcome.is_error is True
 
 
+def test_what_others_have_written_may_have_fields_of_a_later_version() -> None:
+    later: dict[str, Any] = {"later": 1}
+    image = {"type": "image", "url": "https://example.com/a.png", **later}
+    user = {"role": "user", "content": [{"type": "text", "text": "Hi.", **later}, image], **later}
+    answer = {"role": "assistant", "text": "Hello.", "provider_data": later, **later}
+    result = {"role": "tool", "call_id": "c", "name": "find", "content": [image], **later}
+    check_answer("messages", {"messages": [user, answer, result], "next": None, "total": 3, **later})
+    event = {"type": "message", "at": START.isoformat(), "offset": 0, "text": "Hi.", "content": user["content"]}
+    assert "later" not in EVENT.validate_python(event).model_dump_json()
+    read = ModelAnswer.model_validate({"message": answer, "usage": {}, **later})
+    assert read.message.provider_data == later
+    assert ModelFacts.model_validate({"model": "a", "prices": {"a": {"input": 1, "output": 2, **later}}}).prices
+    identity = {"id": "r", "run_id": "1", "request": "d"}
+    memo = AsyncMock(return_value={"resumed_from": {**identity, **later}})
+    described: Any = SimpleNamespace(workflow_type="AgentWorkflow", memo=memo)
+    resumed_from = asyncio.run(ResumedRun.of(described)).resumed_from
+    assert resumed_from is not None
+    assert resumed_from.identity == identity
+    assert Row.model_validate({"id": "r", "outcome": "later"}).outcome == "later"
+
+
+@pytest.mark.parametrize(
+    "message", [{"content": [{"type": "text", "text": "Hi.", "later": 1}]}, {"text": "Hi.", "later": 1}]
+)
+def test_a_request_with_an_unknown_field_is_refused(message: dict[str, Any]) -> None:
+    with pytest.raises(UpdateRefusedError, match="later"):
+        parse_update(SendMessage, message)
+    given = {"agent": "a", "messages": [{"role": "user", **message}]}
+    with pytest.raises(InvalidRunInputError, match="later"):
+        parse_run_input(json.dumps(given).encode())
+
+
 def printed(answers: dict[str, Any], *, is_open: bool) -> str:
     """What `mulligan show` prints."""
     steps = [Step.model_validate(answers["step"]).model_dump(mode="json")]
@@ -233,7 +274,7 @@ def printed(answers: dict[str, Any], *, is_open: bool) -> str:
         end,
         [],
         ChainSize(1, 2, 3),
-        {"resumed_from": None},
+        {},
         [],
         {"agent": "a"},
         "",

@@ -9,6 +9,7 @@ import pytest
 
 from mulligan.client.wait_reader import PendingCall, merge, merge_sub_runs, no_worker
 from mulligan.values import WaitingFor
+from mulligan.wire.times import iso
 
 SINCE = datetime.now(UTC).replace(hour=12, minute=4, second=0, microsecond=0)
 MODEL = WaitingFor(kind="model", since=SINCE.isoformat(), detail="waiting for `openai:m`", retried_for=3600)
@@ -30,7 +31,7 @@ def test_a_failed_model_call_is_shown_with_its_failure_and_its_times() -> None:
         "waiting for `openai:m`; attempt 4; last failure: the endpoint answered 503: busy; "
         "next attempt at 12:04:30 UTC; retried until 13:04:01 UTC"
     )
-    assert merged.next_attempt == (SINCE + timedelta(seconds=30)).isoformat(timespec="milliseconds")
+    assert merged.next_attempt == iso(SINCE + timedelta(seconds=30))
     assert (merged.attempt, merged.last_failure) == (4, "the endpoint answered 503: busy.")
 
 
@@ -55,7 +56,7 @@ def test_a_call_that_no_worker_has_taken_yet_says_so() -> None:
 
 def test_a_queue_without_workers_is_named_with_the_command_to_start_one() -> None:
     never = no_worker("agents", [], SINCE)
-    assert (never.kind, never.since) == ("worker", SINCE.isoformat(timespec="milliseconds"))
+    assert (never.kind, never.since) == ("worker", iso(SINCE))
     assert never.detail == "no worker polls task queue 'agents'; start one: mulligan worker --load …"
     today = datetime.now(UTC)
     long_ago = today - timedelta(days=400)

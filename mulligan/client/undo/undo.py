@@ -90,7 +90,7 @@ class Undone:
         fields = {"run", "call_id", "name", "agent", "step", "error"}
         for call in self.calls:
             shown = call.model_dump(mode="json", include=fields)
-            listed[call.state].append({**shown, "error": shown.get("error")})
+            listed.setdefault(call.state, []).append({**shown, "error": shown.get("error")})
         return {"id": self.id, "status": status, **listed, "problem": self.failure}
 
 
