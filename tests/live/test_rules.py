@@ -240,7 +240,7 @@ async def test_rules_over_http_are_the_tenants_own(bank: Lab) -> None:
         assert await names("other", f"?run={run_id}") == 404
         for who, query in (("other", ""), ("narrow", "")):
             refusal = await door.http.delete(f"/api/rules/{name}{query}", headers=door.by(who))
-            assert (refusal.status_code, refusal.json()["code"]) == (404, "no_such_rule")
+            assert (refusal.status_code, refusal.json()["code"]) == (404, "rule_not_found")
         deleted = await door.http.delete(f"/api/rules/{name}", headers=door.by("shop"))
         assert (deleted.status_code, deleted.json()) == (200, {"accepted": True})
         assert await names("shop") == []

@@ -142,7 +142,7 @@ async def test_the_agents_are_those_that_the_workers_serve(
     assert "customer" in listed["shop"]["tools"][0]["parameters"]["properties"]
     assert all("source" not in agent for agent in listed.values())  # a path of the worker's machine
     refused = await door.http.post("/api/runs", json={"agent": "shopp", "prompt": "Go."})
-    assert (refused.status_code, refused.json()["code"]) == (404, "unknown_agent")
+    assert (refused.status_code, refused.json()["code"]) == (404, "agent_not_found")
     assert "desk" in refused.json()["detail"]
     monkeypatch.setattr(read_agents, "WORKER_TIMEOUT", timedelta(seconds=1))
     async with http_server(lab.client, task_queue="nobody-polls") as alone:

@@ -75,7 +75,7 @@ REFUSED: list[tuple[str, str, str, dict[str, Any], int, str, str]] = [
     ("a text as call id", "POST", "/api/runs/x/decisions", {"json": {"call_id": 7, "decision": "approve"}}, 422, "invalid_input", "it must be a string"),
     ("bad status", "GET", "/api/runs?status=odd", {}, 422, "invalid_input", '"status" is \'odd\''),
     ("bad cursor", "GET", "/api/runs?cursor=odd", {}, 422, "invalid_input", '"cursor" is \'odd\''),
-    ("no such path", "GET", "/api/none", {}, 404, "no_such_path", "/api/none"),
+    ("no such path", "GET", "/api/none", {}, 404, "path_not_found", "/api/none"),
     ("wrong method", "DELETE", "/api/runs", {}, 405, "wrong_method", "DELETE"),
     ("Temporal is away", "GET", "/api/runs", {}, 503, "unavailable", "Try again"),
     ("Temporal is away", "POST", "/api/runs", {"json": {"agent": "a", "prompt": "x"}}, 503, "unavailable", "Try again"),
