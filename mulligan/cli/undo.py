@@ -56,7 +56,7 @@ async def undo(
 
     client = await connect_or_fail()
     options = UndoOptions(from_step=from_step, go_on=go_on, lost=lost)
-    handle = await start_undo(client, run_id, options, yes=yes)
+    handle = await start_undo(client, run_id, options, although_continued=yes)
     if (goes_on := await open_continuation(client, run_id)) is not None:
         print_progress(f"the run {goes_on} is open, and goes on from {run_id} although that is undone; stop it.")
     print_progress(f"undoing {run_id} in {handle.id}; it goes on when this command is ended.")

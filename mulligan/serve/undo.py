@@ -82,7 +82,7 @@ class Undo(BaseModel):
     """Whether the others are undone after an undo that has failed."""
     lost: bool = False
     """Whether calls are undone of which nobody knows whether they have done their work (`tool_lost`, `tool_timeout`)."""
-    yes: bool = False
+    although_continued: bool = False
     """Whether the run is undone although another run has continued its conversation."""
 
     @property
@@ -129,7 +129,7 @@ async def show(run_id: str, request: Request, runs: Serving, session: Counted) -
 async def send(run_id: str, request: Request, runs: Serving, session: Viewing, form: Form) -> Response:
     """Undo a run, and show what became of it."""
     response = redirect(request, f"{CONSOLE}/runs/{quote(run_id)}/undo-it")
-    chosen = {name: bool(form.get(name)) for name in ("continue", "lost", "yes")}
+    chosen = {name: bool(form.get(name)) for name in ("continue", "lost", "although_continued")}
     try:
         await _start(runs, session.caller, run_id, Undo(**chosen), wait=10)
     except Problem as problem:
@@ -140,7 +140,7 @@ async def send(run_id: str, request: Request, runs: Serving, session: Viewing, f
 async def _start(runs: Runs, caller: Caller, run_id: str, how: Undo, wait: float) -> Undone:
     try:
         await _check_may_undo(runs, caller, run_id, how.options)
-        handle = await start_undo(runs.client, run_id, how.options, yes=how.yes)
+        handle = await start_undo(runs.client, run_id, how.options, although_continued=how.although_continued)
         try:
             async with asyncio.timeout(wait):
                 return await read_result(runs.client, handle)

@@ -148,15 +148,16 @@ class UndoOptions(BaseModel):
 
 
 class UndoRun(UndoOptions):
-    """Input of the workflow, and of `plan_undo`. `number`: of this undo among those of the run, from 1. `yes`: whether it is
-    undone although another run goes on from it.
+    """Input of the workflow, and of `plan_undo`. `number`: of this undo among those of the run, from 1.
+
+    `although_continued`: whether it is undone although another run goes on from it.
     """
 
     workflow_id: str
     run_id: str
     first_run_id: str
     number: int
-    yes: bool = optional_field(False)
+    although_continued: bool = optional_field(False)
 
 
 class UndoList(CheckedResult):

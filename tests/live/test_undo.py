@@ -46,8 +46,10 @@ async def at(lab: Lab) -> AsyncIterator[Lab]:
         yield desk
 
 
-async def undo(at: Lab, run_id: str, *, yes: bool = False, **options: Any) -> Undone:
-    return await read_result(at.client, await start_undo(at.client, run_id, UndoOptions(**options), yes=yes))
+async def undo(at: Lab, run_id: str, *, although_continued: bool = False, **options: Any) -> Undone:
+    return await read_result(
+        at.client, await start_undo(at.client, run_id, UndoOptions(**options), although_continued=although_continued)
+    )
 
 
 def states(undone: Undone) -> list[tuple[str, str]]:
@@ -268,7 +270,7 @@ async def test_what_is_undone_between_a_check_and_a_start_is_seen_when_the_run_o
         more: dict[str, Any] = {"prompt": "Once more."} if module == "resume_run" else {"at": 2, "tools": "live"}
 
         async def late(*args: Any, ran: Any = ran, begin_run: Any = begin_run, **given: Any) -> Any:
-            await undo(at, ran.id, yes=True)
+            await undo(at, ran.id, although_continued=True)
             return await begin_run(*args, **given)
 
         monkeypatch.setattr(f"mulligan.client.{module}.begin_run", late)

@@ -107,7 +107,7 @@ async def test_over_http_an_open_and_a_continued_run_are_refused(at: Lab, ledger
     refused = await door.http.post(path, headers=by("s-2"))
     assert (refused.status_code, refused.json()["code"]) == (409, "already_resumed")
     assert again in refused.json()["detail"]
-    assert (await door.http.post(path, json={"yes": True}, headers=by("s-2"))).status_code == 200
+    assert (await door.http.post(path, json={"although_continued": True}, headers=by("s-2"))).status_code == 200
     opened = await at.start([call("order", '{"room": "x"}')], **of(ledger, tenant="ada"))
     while (await opened.query("progress"))["status"] != "waiting":
         await asyncio.sleep(0.05)
@@ -155,7 +155,7 @@ async def test_whoever_undoes_a_run_is_told_of_an_open_continuation(
     model = f"open-{ran.id}"
     at.model.script(model, [DONE, DONE, call("order", '{"room": "x"}'), DONE])
     resumed = await resume_run(at.client, ran.id, "More.", model=f"openai-chat:{model}")
-    said = await door.http.post(f"/api/runs/{ran.id}/undo", json={"yes": True}, headers=by("s-2"))
+    said = await door.http.post(f"/api/runs/{ran.id}/undo", json={"although_continued": True}, headers=by("s-2"))
     assert (said.status_code, said.json()["open_continuation"]) == (200, resumed.id)
     code, _, err = await command("undo", ran.id, "--yes")
     assert (code, f"the run {resumed.id} is open, and goes on from {ran.id}" in " ".join(err.split())) == (0, True)

@@ -94,14 +94,16 @@ class Undone:
         return {"id": self.id, "status": status, **listed, "problem": self.failure}
 
 
-async def start_undo(client: Client, workflow_id: str, options: UndoOptions, *, yes: bool = False) -> Handle:
+async def start_undo(
+    client: Client, workflow_id: str, options: UndoOptions, *, although_continued: bool = False
+) -> Handle:
     """Undo the calls of a run that has ended, and of its sub-agents' runs. Where an equal undo goes on, this returns it.
 
     Args:
         client: A client of the server that has the run.
         workflow_id: The run.
         options: Which calls are undone, and whether a failed one ends the undo.
-        yes: Whether it is undone although another run has continued its conversation.
+        although_continued: Whether it is undone although another run has continued its conversation.
 
     Raises:
         ResumeError: there is no such run (RunNotFoundError), it is open (RunOpenError), was continued (GoneOnError), is that
@@ -110,7 +112,7 @@ async def start_undo(client: Client, workflow_id: str, options: UndoOptions, *, 
     """
     described = await _describe_ended(client, workflow_id)
     run = await ResumedRun.of(described)
-    if not yes and (continuation := await _gone_on(client, run)) is not None:
+    if not although_continued and (continuation := await _gone_on(client, run)) is not None:
         raise GoneOnError(workflow_id, continuation)
     first_run = first_run_id(described)
     for _ in range(2):  # somebody may start one at the same time
@@ -126,7 +128,7 @@ async def start_undo(client: Client, workflow_id: str, options: UndoOptions, *, 
         try:
             return await client.start_workflow(
                 UNDO_WORKFLOW,
-                _request(described, options, number + 1).model_copy(update={"yes": yes}),
+                _request(described, options, number + 1).model_copy(update={"although_continued": although_continued}),
                 id=undo_id(workflow_id, first_run, number + 1),
                 task_queue=described.task_queue,
                 id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
@@ -315,13 +317,13 @@ async def _is_undone(client: Client, described: WorkflowExecutionDescription) ->
 
 
 async def check_not_gone_on(client: Client, request: UndoRun) -> None:
-    """Check again, when an undo begins, that no run goes on from what it is to undo, unless it says `yes`.
+    """Check again, when an undo begins, that no run goes on from what it is to undo, unless it says `although_continued`.
 
     Raises:
         ResumeError: one does (GoneOnError), or no worker answers (NoWorkerError).
         RPCError: Temporal does not answer.
     """
-    run = None if request.yes else await ResumedRun.read(client, request.workflow_id, request.run_id)
+    run = None if request.although_continued else await ResumedRun.read(client, request.workflow_id, request.run_id)
     if run is not None and (continuation := await _gone_on(client, run)) is not None:
         raise GoneOnError(request.workflow_id, continuation)
 

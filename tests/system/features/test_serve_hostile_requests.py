@@ -87,7 +87,7 @@ BODIES: dict[str, Any] = {
         "at": 1, "edits": {"prompt": PARTS, "message": "Go.", "results": {"c": 1}}, "tools": "recorded", "unrecorded": "error",
         "max_steps": 1, "conversation": "0", "pinned": True, "id": "x",
     },
-    "/api/runs/{run_id:path}/undo": {"from_step": 1, "continue": True, "lost": True, "yes": True},
+    "/api/runs/{run_id:path}/undo": {"from_step": 1, "continue": True, "lost": True, "although_continued": True},
     "/api/callbacks/{token}": {"result": {"a": 1}},
     "/api/webhooks/openai": {"type": "response.completed", "data": {"id": "resp_1"}},
     "/v1/responses": {
@@ -149,7 +149,7 @@ FORMS = {
         "tools": "diverge",
         "id": "",
     },
-    "/console/runs/{run_id:path}/undo": {"continue": "1", "lost": "1", "yes": "1"},
+    "/console/runs/{run_id:path}/undo": {"continue": "1", "lost": "1", "although_continued": "1"},
     "/console/runs/{run_id:path}/{action}": {"text": "Go.", "reason": "", "message_id": "m"},
 }
 MACHINE = re.compile(
