@@ -75,11 +75,11 @@ def _report(undone: Undone, *, as_json: bool) -> int:
                 print_line(
                     printable(f"{title}: step {call['step']} {call['name']} {call['call_id']} of {call['run']}{why}")
                 )
-        if undone.failure:
-            print_progress(f"nothing was undone: {undone.failure}" if not undone.calls else undone.failure)
+        if undone.error:
+            print_progress(f"{'' if undone.calls else 'nothing was undone: '}{undone.error.message}")
         elif not undone.calls:
             print_progress("the run has executed no calls.")
-    return NOT_COMPLETED if undone.failure or listed["failed"] or listed["not_reached"] else OK
+    return NOT_COMPLETED if undone.error or listed["failed"] or listed["not_reached"] else OK
 
 
 COMMANDS = (undo,)

@@ -59,13 +59,13 @@ class UndoneRun(BaseModel):
     id: str | None
     """The workflow id of the newest undo; null: there is none."""
     status: str
-    """`not_started`, `running`, `ended`, or `failed` if the run could not be read."""
+    """`not_started`, `running`, `completed`, or `failed` if the run could not be read."""
     undone: list[UndoneCall]
     failed: list[UndoneCall]
     not_reached: list[UndoneCall]
     no_undo: list[UndoneCall]
     """The calls of tools that have no undo."""
-    problem: str | None
+    error: ErrorInfo | None
     """Why the undo has failed as a whole."""
     open_continuation: str | None = None
     """The run that is open and goes on from this one, although it is undone."""
@@ -192,9 +192,9 @@ def _problem(error: ResumeError) -> Problem:
 
 def _cleaned(undone: Undone) -> dict[str, Any]:
     """The list without folders of the server's machine, which texts of exceptions may name."""
-    for call in undone.calls:
-        if call.error is not None:
-            call.error.message = without_folders(call.error.message)
+    for error in (undone.error, *(call.error for call in undone.calls)):
+        if error is not None:
+            error.message = without_folders(error.message)
     return undone.to_json()
 
 

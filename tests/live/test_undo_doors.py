@@ -57,7 +57,7 @@ async def test_the_command_lists_what_became_of_each_call(at: Lab, ledger: Path,
     assert (code, ids(json.loads(out))) == (0, {"undone": ["f1"]})
     code, out, _ = await command("undo", ran.id, "--continue", "--lost", "--json")
     listed = json.loads(out)
-    assert (code, listed["status"], listed["problem"]) == (0, "ended", None)
+    assert (code, listed["status"], listed["error"]) == (0, "completed", None)
     assert ids(listed) == {"undone": ["f1", "b1"], "no_undo": ["m1"]}
     assert listed["undone"][0] == {
         "run": ran.id, "call_id": "f1", "name": "fragile", "agent": "desk", "step": 3, "error": None,
@@ -89,7 +89,7 @@ async def test_over_http(at: Lab, ledger: Path, door: Door) -> None:
     done = await door.http.post(path, json={"continue": True}, headers=by("s-2"))
     assert (done.status_code, ids(done.json())) == (200, {"undone": ["f1", "b1"], "no_undo": ["m1"]})
     after = (await door.http.get(path, headers=by("s-2"))).json()
-    assert (after["status"], after["id"], ids(after)) == ("ended", done.json()["id"], ids(done.json()))
+    assert (after["status"], after["id"], ids(after)) == ("completed", done.json()["id"], ids(done.json()))
     document = (await door.http.get("/api/openapi.json")).json()
     assert {*document["paths"]["/api/runs/{run_id}/undo"]} == {"get", "post"}
 
