@@ -460,9 +460,9 @@ class Runs:
         self._places.take(caller.tenant)
 
     async def events(self, caller: Caller, run_id: str, since: str = "", limit: int = 100) -> dict[str, Any]:
-        """A page of the stored events after the one with the token `since`: {`events`, `next`, `ended`}.
+        """A page of the stored events after the one with the token `since`: {`events`, `next`, `complete`}.
 
-        `next`: the `since` of the next page. `ended`: no more events will come.
+        `next`: the `since` of the next page. `complete`: no more events will come.
         """
         await self.describe(caller, run_id)
         _check_token(since)
@@ -470,7 +470,7 @@ class Runs:
         return {
             "events": [event.model_dump(mode="json") for event in page.events],
             "next": page.next,
-            "ended": page.is_ended,
+            "complete": page.is_ended,
         }
 
     async def stored_events(self, caller: Caller, run_id: str, end: int = NO_END) -> AsyncIterator[Event]:

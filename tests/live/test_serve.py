@@ -72,7 +72,7 @@ async def test_each_id_of_a_stream_is_unique_and_resumes_right_after_its_event(l
     page = (await door.http.get(f"/api/runs/{run['id']}/events?limit=3")).json()
     rest = (await door.http.get(f"/api/runs/{run['id']}/events?since={page['next']}")).json()
     assert [*page["events"], *rest["events"]] == [event.model_dump(mode="json") for event in stored]
-    assert (len(page["events"]), page["ended"], rest["ended"]) == (3, False, True)
+    assert (len(page["events"]), page["complete"], rest["complete"]) == (3, False, True)
 
 
 async def test_people_reach_a_run_over_http(lab: Lab, door: Door) -> None:
