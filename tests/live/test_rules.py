@@ -377,7 +377,7 @@ async def test_a_tenants_rules_that_nobody_answers_for_are_not_taken_for_none(
             assert f"{handle.id} may have rules" in refusal.json()["detail"]
             listed = (await door.http.get("/api/rules", headers=door.by(tenant))).json()
             assert (listed["rules"], list(listed["unread"])) == ([], [handle.id])
-            assert (listed["encrypted"], listed["is_complete"]) == (0, True)
+            assert (listed["encrypted"], listed["complete"]) == (0, True)
             assert (await door.http.delete("/api/rules/x?run=no-run", headers=door.by(tenant))).status_code == 404
     finally:
         await handle.terminate()
@@ -398,7 +398,7 @@ async def test_the_list_says_what_it_has_not_looked_at(bank: Lab, monkeypatch: p
     assert (tenant, None) in found
     monkeypatch.setattr(tenant_and_run_rules, "MOST_OPEN_RUNS", 0)
     of_tenants = await read_rules(bank.client)
-    assert (of_tenants.is_complete, tenant in {each.tenant for each in of_tenants.rules}) == (False, True)
+    assert (of_tenants.complete, tenant in {each.tenant for each in of_tenants.rules}) == (False, True)
     monkeypatch.setattr(tenant_and_run_rules, "MOST_OPEN_RUNS", 10_000)
     monkeypatch.setattr(tenant_and_run_rules, "readable_memo", AsyncMock(return_value=None))
     encrypted = await read_rules(bank.client)
