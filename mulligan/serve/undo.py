@@ -20,7 +20,7 @@ from mulligan.serve.console.sessions import leave_note
 from mulligan.serve.console.signed_in import PREFIX as CONSOLE
 from mulligan.serve.console.signed_in import Form, Viewing, redirect
 from mulligan.serve.console.waiting_counts import Counted
-from mulligan.serve.http_protocol import Calling, Protocol, Serving, problems, refuse_by_rfc_9457
+from mulligan.serve.http_protocol import Calling, Protocol, RunId, Serving, problems, refuse_by_rfc_9457
 from mulligan.serve.json_body import JsonRoute
 from mulligan.serve.problems import Problem, problem_of_state
 from mulligan.serve.runs import Runs
@@ -92,12 +92,12 @@ class Undo(BaseModel):
 
 
 @api.post(
-    "/{run_id:path}/undo",
+    "/{id:path}/undo",
     response_model=UndoneRun,
     responses={202: {"model": UndoneRun, "description": "The undo goes on."}, **problems(403, 404, 409)},
 )
 async def undo(
-    run_id: str,
+    run_id: RunId,
     runs: Serving,
     caller: Calling,
     how: Annotated[Undo | None, Body()] = None,
@@ -112,8 +112,8 @@ async def undo(
     return JSONResponse({**_cleaned(undone), "open_continuation": goes_on}, 202 if undone.is_open else 200)
 
 
-@api.get("/{run_id:path}/undo", response_model=UndoneRun, responses=problems(404, 409))
-async def read(run_id: str, runs: Serving, caller: Calling) -> Response:
+@api.get("/{id:path}/undo", response_model=UndoneRun, responses=problems(404, 409))
+async def read(run_id: RunId, runs: Serving, caller: Calling) -> Response:
     """What is undone of an ended run, what can be, and which calls have no undo."""
     return JSONResponse(_cleaned(await _read(runs, caller, run_id)))
 

@@ -91,7 +91,7 @@ async def test_over_http(at: Lab, ledger: Path, door: Door) -> None:
     after = (await door.http.get(path, headers=by("s-2"))).json()
     assert (after["status"], after["id"], ids(after)) == ("completed", done.json()["id"], ids(done.json()))
     document = (await door.http.get("/api/openapi.json")).json()
-    assert {*document["paths"]["/api/runs/{run_id}/undo"]} == {"get", "post"}
+    assert {*document["paths"]["/api/runs/{id}/undo"]} == {"get", "post"}
 
 
 async def test_over_http_an_open_and_a_continued_run_are_refused(at: Lab, ledger: Path, door: Door) -> None:

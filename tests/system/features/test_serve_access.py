@@ -135,4 +135,4 @@ async def test_pages_of_allowed_origins_may_call_and_read_refusals(door: Door) -
 async def test_named_hosts_are_served_and_the_api_describes_itself_to_everybody(door: Door) -> None:
     answer = await door.http.get("/api/openapi.json", headers={"Host": "agents.example.com:443"})
     assert answer.status_code == 200
-    assert {"/api/runs", "/api/runs/{run_id}/events", "/api/agents"} <= set(answer.json()["paths"])
+    assert {"/api/runs", "/api/runs/{id}/events", "/api/agents"} <= set(answer.json()["paths"])
