@@ -54,13 +54,13 @@ class UndoSchedule(BaseModel):
 class ExecutedCall(BaseModel):
     """A call that a run has executed itself.
 
-    `offset`: of the event with which it settled, or of its start if it has no result. `at`: that event's time, in
-    milliseconds since 1970. `lost`: why it is not known whether it has done its work: the error's kind, such as `tool_lost`.
+    `offset`: of the event with which it settled, or of its start if it has no result. `at`: that event's time,
+    in ISO 8601. `lost`: why it is not known whether it has done its work: the error's kind, such as `tool_lost`.
     `schedule`: how it is undone; None: its tool has no undo. `role`: that a person needs to decide on such calls.
     """
 
     offset: int
-    at: int
+    at: str
     call_id: str
     name: str
     agent: str
