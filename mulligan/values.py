@@ -296,12 +296,12 @@ class Decision(BaseModel):
     """What was decided, or what ended the waiting."""
     since: str
     at: str
-    by: str | None = None
+    by: str | None = optional_field()
     """Who decided; None where nobody was named."""
-    reason: str | None = None
+    reason: str | None = optional_field()
     """Why, in the words of the person."""
-    edited: bool = False
-    before: Any = None
+    edited: bool = optional_field(False)
+    before: Any = optional_field()
     rule: RuleUse | None = optional_field()
     """The rule that has approved the call, in place of a person."""
 

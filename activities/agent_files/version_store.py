@@ -22,10 +22,10 @@ _OWNER = "the versions of the file of an agent, by which runs begin and continue
 
 @dataclass(frozen=True)
 class ListedVersion:
-    """A version in the list of an agent. `served`: when it began to be served the last time, in ISO 8601."""
+    """A version in the list of an agent. `since`: when it began to be served the last time, in ISO 8601."""
 
     digest: str
-    served: str
+    since: str
 
 
 class VersionStore:
@@ -70,7 +70,7 @@ class VersionStore:
         data = None
         with suppress(ChangedContentError):
             data = await contents.get_named("list") if contents is not None else None
-        return [ListedVersion(each["digest"], each["served"]) for each in json.loads(data)] if data else []
+        return [ListedVersion(each["digest"], each["since"]) for each in json.loads(data)] if data else []
 
     async def serve(self, agent: str, text: str, digest: str) -> None:
         """Store a version that is served from now on, as the newest of the list.

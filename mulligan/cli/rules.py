@@ -64,7 +64,7 @@ def _print_gaps(all_rules: RuleList) -> None:
     if all_rules.encrypted:
         may_have = f"{counted(all_rules.encrypted, 'open run')} may have rules"
         print_progress(f"{may_have}: encrypted with keys that MULLIGAN_ENCRYPTION_KEYS does not have.")
-    if not all_rules.is_complete:
+    if not all_rules.complete:
         print_progress("there are more open workflows than are asked for their rules; name a run or a tenant.")
 
 

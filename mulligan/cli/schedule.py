@@ -114,7 +114,9 @@ async def list_all(as_json: AsJson = False) -> int:
         print_json(schedules)
         return OK
     for each in sorted(schedules, key=lambda entry: str(entry["name"])):
-        following = "paused" if each["paused"] else f"next {each['next'][0]}" if each["next"] else "no next run"
+        following = (
+            "paused" if each["paused"] else f"next {each['next_times'][0]}" if each["next_times"] else "no next run"
+        )
         print_line(printable(f"{each['name']}  {each['agent']}  {each['timing']}  {following}"))
     return OK
 

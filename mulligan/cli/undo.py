@@ -56,7 +56,7 @@ async def undo(
 
     client = await connect_or_fail()
     options = UndoOptions(from_step=from_step, go_on=go_on, lost=lost)
-    handle = await start_undo(client, run_id, options, yes=yes)
+    handle = await start_undo(client, run_id, options, although_continued=yes)
     if (goes_on := await open_continuation(client, run_id)) is not None:
         print_progress(f"the run {goes_on} is open, and goes on from {run_id} although that is undone; stop it.")
     print_progress(f"undoing {run_id} in {handle.id}; it goes on when this command is ended.")
@@ -75,11 +75,11 @@ def _report(undone: Undone, *, as_json: bool) -> int:
                 print_line(
                     printable(f"{title}: step {call['step']} {call['name']} {call['call_id']} of {call['run']}{why}")
                 )
-        if undone.failure:
-            print_progress(f"nothing was undone: {undone.failure}" if not undone.calls else undone.failure)
+        if undone.error:
+            print_progress(f"{'' if undone.calls else 'nothing was undone: '}{undone.error.message}")
         elif not undone.calls:
             print_progress("the run has executed no calls.")
-    return NOT_COMPLETED if undone.failure or listed["failed"] or listed["not_reached"] else OK
+    return NOT_COMPLETED if undone.error or listed["failed"] or listed["not_reached"] else OK
 
 
 COMMANDS = (undo,)

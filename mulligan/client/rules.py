@@ -32,18 +32,18 @@ _UNREADABLE = (RPCError, WorkflowQueryFailedError, *UNDECODABLE)
 
 class RuleList(BaseModel):
     """Rules, the oldest first. `unread`: why workflows that may have some did not answer, by their ids. `encrypted`: how
-    many open runs may have some, and cannot be decrypted. `is_complete`: whether all tenants and open runs were looked at.
+    many open runs may have some, and cannot be decrypted. `complete`: whether all tenants and open runs were looked at.
     """
 
     rules: list[ShownRule] = []
     unread: dict[str, str] = {}
     encrypted: int = 0
-    is_complete: bool = True
+    complete: bool = True
 
     @property
     def may_have_others(self) -> bool:
         """Whether there may be rules that could not be read."""
-        return bool(self.unread or self.encrypted or not self.is_complete)
+        return bool(self.unread or self.encrypted or not self.complete)
 
 
 async def read_rules(client: Client, *, tenant: str | None = None, run_id: str | None = None) -> RuleList:
@@ -96,7 +96,7 @@ async def _find_tenants(client: Client, sources: dict[str, str | None], all_rule
     """Add the workflows of tenants' rules, with the tenant."""
     async for execution in client.list_workflows(f'ExecutionStatus = "Running" AND WorkflowType = "{TENANT_RULES}"'):
         if len(sources) >= MOST_WORKFLOWS:
-            all_rules.is_complete = False
+            all_rules.complete = False
             return
         sources[execution.id] = execution.id.removeprefix(RULES_PREFIX)
 
@@ -107,7 +107,7 @@ async def _find_runs(client: Client, sources: dict[str, str | None], all_rules: 
     async for execution in client.list_workflows(f'ExecutionStatus = "Running" AND WorkflowType != "{TENANT_RULES}"'):
         seen += 1
         if seen > MOST_OPEN_RUNS or len(sources) >= MOST_WORKFLOWS:
-            all_rules.is_complete = False
+            all_rules.complete = False
             return
         memo = await readable_memo(execution)
         if memo is None:

@@ -160,6 +160,8 @@ def _summary(schedule: ScheduleDescription | ScheduleListDescription, about: dic
         **{field: about.get(field) for field in ("agent", "timing", "prompt", "tenant")},
         "paused": state.paused,
         "note": state.note or None,
-        "next": [at.isoformat(timespec="seconds").replace("+00:00", "Z") for at in schedule.info.next_action_times[:5]],
+        "next_times": [
+            at.isoformat(timespec="seconds").replace("+00:00", "Z") for at in schedule.info.next_action_times[:5]
+        ],
         "recent": recent[-5:],
     }

@@ -76,7 +76,7 @@ class Metrics:
             "mulligan.prefix_cache.size", "By", "Estimated memory of conversations and results."
         )
         self._abandoned_threads = meter.create_up_down_counter(
-            "mulligan.abandoned_threads",
+            "mulligan.threads.abandoned",
             "{thread}",
             "Threads of functions that still run after their limits, or block an event loop.",
         )

@@ -40,6 +40,7 @@ from mulligan.serve.http_protocol import (
     Calling,
     EventStream,
     Protocol,
+    RunId,
     Serving,
     frame,
     problems,
@@ -176,21 +177,21 @@ async def list_runs(runs: Serving, caller: Calling, given: Annotated[RunFilter, 
     return JSONResponse({"runs": page.runs, "next": page.next})
 
 
-@router.get("/runs/{run_id:path}/steps", response_model=StepPage, responses=OF_RUN)
-async def steps(run_id: str, runs: Serving, caller: Calling, since: Since = 0, limit: Limit = 100) -> Response:
+@router.get("/runs/{id:path}/steps", response_model=StepPage, responses=OF_RUN)
+async def steps(run_id: RunId, runs: Serving, caller: Calling, since: Since = 0, limit: Limit = 100) -> Response:
     """A page of the run's steps: {`steps`, `next`, `total`}."""
     return JSONResponse(await runs.steps(caller, run_id, since, limit))
 
 
-@router.get("/runs/{run_id:path}/messages", response_model=MessagePage, responses=OF_RUN)
-async def messages(run_id: str, runs: Serving, caller: Calling, since: Since = 0, limit: Limit = 100) -> Response:
+@router.get("/runs/{id:path}/messages", response_model=MessagePage, responses=OF_RUN)
+async def messages(run_id: RunId, runs: Serving, caller: Calling, since: Since = 0, limit: Limit = 100) -> Response:
     """A page of the conversation: {`messages`, `next`, `total`}."""
     return JSONResponse(await runs.messages(caller, run_id, since, limit))
 
 
-@router.get("/runs/{run_id:path}/context", response_model=ModelContext, responses=OF_RUN)
+@router.get("/runs/{id:path}/context", response_model=ModelContext, responses=OF_RUN)
 async def context(
-    run_id: str,
+    run_id: RunId,
     runs: Serving,
     caller: Calling,
     step: Annotated[int, Query(ge=1, le=MOST_INT, description="The number of the step.")],
@@ -203,15 +204,15 @@ async def context(
     return JSONResponse(read.model_dump(mode="json"))
 
 
-@router.get("/runs/{run_id:path}/pending", response_model=list[PendingCall], responses=OF_RUN)
-async def pending(run_id: str, runs: Serving, caller: Calling) -> Response:
+@router.get("/runs/{id:path}/pending", response_model=list[PendingCall], responses=OF_RUN)
+async def pending(run_id: RunId, runs: Serving, caller: Calling) -> Response:
     """The calls that wait for a person."""
     return JSONResponse(await runs.pending(caller, run_id))
 
 
-@router.get("/runs/{run_id:path}/events", response_model=EventPage, responses={**STREAM, **ENDED, **OF_RUN})
+@router.get("/runs/{id:path}/events", response_model=EventPage, responses={**STREAM, **ENDED, **OF_RUN})
 async def events(
-    run_id: str,
+    run_id: RunId,
     request: Request,
     runs: Serving,
     caller: Calling,
@@ -229,51 +230,53 @@ async def events(
     return EventStream(_frames(watched))
 
 
-@router.post("/runs/{run_id:path}/messages", responses=OF_RUN, openapi_extra=KEYED)
-async def send_message(run_id: str, request: Request, message: SendMessage, runs: Serving, caller: Calling) -> Accepted:
+@router.post("/runs/{id:path}/messages", responses=OF_RUN, openapi_extra=KEYED)
+async def send_message(
+    run_id: RunId, request: Request, message: SendMessage, runs: Serving, caller: Calling
+) -> Accepted:
     """Send a message to the agent, which reads it before its next step."""
     update_id = read_update_id(request, caller, message.model_dump(mode="json"))
     return Accepted(**await runs.send_message(caller, run_id, message.model_dump(), update_id))
 
 
-@router.post("/runs/{run_id:path}/decisions", responses=OF_RUN, openapi_extra=KEYED)
-async def decide(run_id: str, request: Request, decision: Decide, runs: Serving, caller: Calling) -> Accepted:
+@router.post("/runs/{id:path}/decisions", responses=OF_RUN, openapi_extra=KEYED)
+async def decide(run_id: RunId, request: Request, decision: Decide, runs: Serving, caller: Calling) -> Accepted:
     """Approve or deny a call. `by` is the name of the token."""
     update_id = read_update_id(request, caller, decision.model_dump(mode="json"))
     return Accepted(**await runs.decide(caller, run_id, decision.model_dump(), update_id))
 
 
-@router.post("/runs/{run_id:path}/answers", responses=OF_RUN, openapi_extra=KEYED)
-async def answer(run_id: str, request: Request, answered: Answer, runs: Serving, caller: Calling) -> Accepted:
+@router.post("/runs/{id:path}/answers", responses=OF_RUN, openapi_extra=KEYED)
+async def answer(run_id: RunId, request: Request, answered: Answer, runs: Serving, caller: Calling) -> Accepted:
     """Answer a question of the agent. `by` is the name of the token."""
     update_id = read_update_id(request, caller, answered.model_dump(mode="json"))
     return Accepted(**await runs.answer(caller, run_id, answered.model_dump(), update_id))
 
 
-@router.post("/runs/{run_id:path}/stop", responses=OF_RUN, openapi_extra=KEYED)
+@router.post("/runs/{id:path}/stop", responses=OF_RUN, openapi_extra=KEYED)
 async def stop(
-    run_id: str, request: Request, runs: Serving, caller: Calling, stopping: Annotated[Stop | None, Body()] = None
+    run_id: RunId, request: Request, runs: Serving, caller: Calling, stopping: Annotated[Stop | None, Body()] = None
 ) -> Accepted:
     """Let the running calls finish, then end the run."""
     fields = stopping.model_dump() if stopping else {}
     return Accepted(**await runs.stop(caller, run_id, fields, read_update_id(request, caller, fields)))
 
 
-@router.post("/runs/{run_id:path}/cancel", responses=OF_RUN)
-async def cancel(run_id: str, runs: Serving, caller: Calling) -> Accepted:
+@router.post("/runs/{id:path}/cancel", responses=OF_RUN)
+async def cancel(run_id: RunId, runs: Serving, caller: Calling) -> Accepted:
     """Cancel the run: its calls are cancelled at once."""
     return Accepted(**await runs.cancel(caller, run_id))
 
 
 @router.post(
-    "/runs/{run_id:path}/resume",
+    "/runs/{id:path}/resume",
     status_code=201,
     response_model=StartedRun,
     responses=STARTED,
     openapi_extra=KEYED,
 )
 async def resume(
-    run_id: str, request: Request, runs: Serving, caller: Calling, how: Annotated[Resume | None, Body()] = None
+    run_id: RunId, request: Request, runs: Serving, caller: Calling, how: Annotated[Resume | None, Body()] = None
 ) -> Response:
     """Continue an ended run in a new one, with its conversation. The same request again is the same run."""
     options = how.model_dump(exclude_none=True) if how else {}
@@ -283,14 +286,14 @@ async def resume(
 
 
 @router.post(
-    "/runs/{run_id:path}/fork",
+    "/runs/{id:path}/fork",
     status_code=201,
     response_model=StartedFork,
     responses=_started_responses(StartedFork),
     openapi_extra=KEYED,
 )
 async def fork(
-    run_id: str, request: Request, runs: Serving, caller: Calling, how: Annotated[NewFork | None, Body()] = None
+    run_id: RunId, request: Request, runs: Serving, caller: Calling, how: Annotated[NewFork | None, Body()] = None
 ) -> Response:
     """Start a run with the messages that a run had before a step. The same request with an `id` again is the same run."""
     options = how.model_dump(exclude_unset=True) if how else {}
@@ -302,9 +305,9 @@ async def fork(
 
 
 # Last, as an id may contain slashes: a sub-agent's is `my-run/call_1`.
-@router.get("/runs/{run_id:path}", response_model=ReadRun, responses=problems(404))
+@router.get("/runs/{id:path}", response_model=ReadRun, responses=problems(404))
 async def read(
-    run_id: str,
+    run_id: RunId,
     runs: Serving,
     caller: Calling,
     wait: Annotated[float, Query(ge=0, le=MOST_WAIT_SECONDS, description="Wait so long for its end.")] = 0,

@@ -134,7 +134,7 @@ class EventPage(BaseModel):
     events: list[Event]
     next: str
     """The `since` of the next page."""
-    ended: bool
+    complete: bool
     """Whether there will be no more events."""
 
 

@@ -207,7 +207,7 @@ def _problem_of_http(request: Request, error: HTTPException) -> Problem:
     path = path_of(request.scope)[:200]
     match error.status_code:
         case 404:
-            return Problem(404, "no_such_path", f"There is nothing at {path}; see /api/openapi.json.", headers)
+            return Problem(404, "path_not_found", f"There is nothing at {path}; see /api/openapi.json.", headers)
         case 405:
             allowed = headers.get("Allow", headers.get("allow", "another method"))
             return Problem(405, "wrong_method", f"{path} does not take {request.method}; use {allowed}.", headers)

@@ -48,7 +48,7 @@ async def complete(token: str, request: Request) -> dict[str, Any]:
     runs = await runs_of(request)
     call = await runs.callback_tokens.open(token)
     if call is None:
-        raise Problem(404, "unknown_callback", "No call has this token; send it as the tool got it.")
+        raise Problem(404, "callback_not_found", "No call has this token; send it as the tool got it.")
     # Not before: everybody can reach this route.
     body = await parse_body(request, json_object, most_values=MOST_RESULT_VALUES, most_names=MOST_RESULT_VALUES)
     unknown = [name for name in body if name not in ("result", "error")]

@@ -42,7 +42,7 @@ async def show_experiment(name: str, request: Request, runs: Serving, session: C
     except ExperimentError as error:
         raise Problem(409, "unreadable_experiment", str(error)) from None
     if experiment is None:
-        raise Problem(404, "no_such_path", f"There is no experiment {name[:100]!r}.")
+        raise Problem(404, "path_not_found", f"There is no experiment {name[:100]!r}.")
     rows = [Row.model_validate(row) for row in experiment["rows"]]
     of_versions = means_by_version(rows)
     values: dict[str, Any] = {

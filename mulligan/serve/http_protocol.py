@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends, Path, Request
 from pydantic import BaseModel
 from sse_starlette import EventSourceResponse
 from sse_starlette.sse import SendTimeoutError
@@ -157,7 +157,8 @@ def caller_of(request: Request) -> Caller:
 
 Serving = Annotated[Runs, Depends(runs_of)]
 Calling = Annotated[Caller, Depends(caller_of)]
-"""The parameters of a route: `runs: Serving` and `caller: Calling`."""
+RunId = Annotated[str, Path(alias="id")]
+"""The parameters of a route: `runs: Serving`, `caller: Calling`, and `run_id: RunId` where its path has `{id:path}`."""
 
 
 def kept(make: Callable[[], T]) -> Callable[[Request], T]:

@@ -105,7 +105,7 @@ async def _delete(caller: Caller, runs: Runs, name: str, run_id: str | None, ten
         )
     if not named:
         more = " Not all could be looked at: name the run, or the tenant." if seen.may_have_others else ""
-        raise Problem(404, "no_such_rule", f"There is no rule {name[:80]!r}, or this caller may not see it.{more}")
+        raise Problem(404, "rule_not_found", f"There is no rule {name[:80]!r}, or this caller may not see it.{more}")
     if len(named) > 1:
         raise Problem(409, "several_rules", f"Several have a rule {name[:80]!r}; name the run, or the tenant.")
     await delete_rule(runs.client, named[0], caller.name or None)

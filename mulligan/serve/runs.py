@@ -391,7 +391,7 @@ class Runs:
         try:
             return await read_model_context(self.client, run_id, step, conversation)
         except NoSuchStepError as error:
-            raise Problem(404, "no_such_step", str(error)) from None
+            raise Problem(404, "step_not_found", str(error)) from None
         except ResumeError as error:
             raise problem_of_state(error, 409, "context_unreadable") from None
 
@@ -411,7 +411,7 @@ class Runs:
             agents = await self._agents.read(valid_seconds=RECENT_SECONDS)
         if not caller.may_use(name) or (agents is not None and name not in agents):
             known = [each for each in agents or caller.agents or () if caller.may_use(each)]
-            raise Problem(404, "unknown_agent", unknown_agent(name, known))
+            raise Problem(404, "agent_not_found", unknown_agent(name, known))
         return agents[name] if agents else {"name": name}
 
     async def check_agent(self, caller: Caller, run_id: str) -> None:
@@ -427,7 +427,7 @@ class Runs:
         if caller.agents is None:
             return {}
         raise Problem(
-            404, "unknown_agent",
+            404, "agent_not_found",
             f"The workflow {described.id[:80]!r} has no single agent, and this token is for certain agents only; use one "
             "for all agents.",
         )  # fmt: skip
@@ -460,9 +460,9 @@ class Runs:
         self._places.take(caller.tenant)
 
     async def events(self, caller: Caller, run_id: str, since: str = "", limit: int = 100) -> dict[str, Any]:
-        """A page of the stored events after the one with the token `since`: {`events`, `next`, `ended`}.
+        """A page of the stored events after the one with the token `since`: {`events`, `next`, `complete`}.
 
-        `next`: the `since` of the next page. `ended`: no more events will come.
+        `next`: the `since` of the next page. `complete`: no more events will come.
         """
         await self.describe(caller, run_id)
         _check_token(since)
@@ -470,7 +470,7 @@ class Runs:
         return {
             "events": [event.model_dump(mode="json") for event in page.events],
             "next": page.next,
-            "ended": page.is_ended,
+            "complete": page.is_ended,
         }
 
     async def stored_events(self, caller: Caller, run_id: str, end: int = NO_END) -> AsyncIterator[Event]:

@@ -118,7 +118,7 @@ class Thread:
                 f"it must be 1 to {MOST_ID_CHARS} characters.",
             )  # fmt: skip
         if len(agent) > MOST_ID_CHARS:
-            raise Problem(404, "unknown_agent", f"There is no agent {agent[:80]!r}.")
+            raise Problem(404, "agent_not_found", f"There is no agent {agent[:80]!r}.")
         self._runs, self._caller, self._agent, self._id = runs, caller, agent, thread_id
         named = json.dumps([caller.tenant, agent, thread_id])
         digest = hashlib.sha256(named.encode()).hexdigest()[:32]

@@ -20,7 +20,7 @@ from mulligan.serve.console.sessions import leave_note
 from mulligan.serve.console.signed_in import PREFIX as CONSOLE
 from mulligan.serve.console.signed_in import Form, Viewing, redirect
 from mulligan.serve.console.waiting_counts import Counted
-from mulligan.serve.http_protocol import Calling, Protocol, Serving, problems, refuse_by_rfc_9457
+from mulligan.serve.http_protocol import Calling, Protocol, RunId, Serving, problems, refuse_by_rfc_9457
 from mulligan.serve.json_body import JsonRoute
 from mulligan.serve.problems import Problem, problem_of_state
 from mulligan.serve.runs import Runs
@@ -59,13 +59,13 @@ class UndoneRun(BaseModel):
     id: str | None
     """The workflow id of the newest undo; null: there is none."""
     status: str
-    """`not_started`, `running`, `ended`, or `failed` if the run could not be read."""
+    """`not_started`, `running`, `completed`, or `failed` if the run could not be read."""
     undone: list[UndoneCall]
     failed: list[UndoneCall]
     not_reached: list[UndoneCall]
     no_undo: list[UndoneCall]
     """The calls of tools that have no undo."""
-    problem: str | None
+    error: ErrorInfo | None
     """Why the undo has failed as a whole."""
     open_continuation: str | None = None
     """The run that is open and goes on from this one, although it is undone."""
@@ -82,7 +82,7 @@ class Undo(BaseModel):
     """Whether the others are undone after an undo that has failed."""
     lost: bool = False
     """Whether calls are undone of which nobody knows whether they have done their work (`tool_lost`, `tool_timeout`)."""
-    yes: bool = False
+    although_continued: bool = False
     """Whether the run is undone although another run has continued its conversation."""
 
     @property
@@ -92,12 +92,12 @@ class Undo(BaseModel):
 
 
 @api.post(
-    "/{run_id:path}/undo",
+    "/{id:path}/undo",
     response_model=UndoneRun,
     responses={202: {"model": UndoneRun, "description": "The undo goes on."}, **problems(403, 404, 409)},
 )
 async def undo(
-    run_id: str,
+    run_id: RunId,
     runs: Serving,
     caller: Calling,
     how: Annotated[Undo | None, Body()] = None,
@@ -112,8 +112,8 @@ async def undo(
     return JSONResponse({**_cleaned(undone), "open_continuation": goes_on}, 202 if undone.is_open else 200)
 
 
-@api.get("/{run_id:path}/undo", response_model=UndoneRun, responses=problems(404, 409))
-async def read(run_id: str, runs: Serving, caller: Calling) -> Response:
+@api.get("/{id:path}/undo", response_model=UndoneRun, responses=problems(404, 409))
+async def read(run_id: RunId, runs: Serving, caller: Calling) -> Response:
     """What is undone of an ended run, what can be, and which calls have no undo."""
     return JSONResponse(_cleaned(await _read(runs, caller, run_id)))
 
@@ -129,7 +129,7 @@ async def show(run_id: str, request: Request, runs: Serving, session: Counted) -
 async def send(run_id: str, request: Request, runs: Serving, session: Viewing, form: Form) -> Response:
     """Undo a run, and show what became of it."""
     response = redirect(request, f"{CONSOLE}/runs/{quote(run_id)}/undo-it")
-    chosen = {name: bool(form.get(name)) for name in ("continue", "lost", "yes")}
+    chosen = {name: bool(form.get(name)) for name in ("continue", "lost", "although_continued")}
     try:
         await _start(runs, session.caller, run_id, Undo(**chosen), wait=10)
     except Problem as problem:
@@ -140,7 +140,7 @@ async def send(run_id: str, request: Request, runs: Serving, session: Viewing, f
 async def _start(runs: Runs, caller: Caller, run_id: str, how: Undo, wait: float) -> Undone:
     try:
         await _check_may_undo(runs, caller, run_id, how.options)
-        handle = await start_undo(runs.client, run_id, how.options, yes=how.yes)
+        handle = await start_undo(runs.client, run_id, how.options, although_continued=how.although_continued)
         try:
             async with asyncio.timeout(wait):
                 return await read_result(runs.client, handle)
@@ -192,9 +192,9 @@ def _problem(error: ResumeError) -> Problem:
 
 def _cleaned(undone: Undone) -> dict[str, Any]:
     """The list without folders of the server's machine, which texts of exceptions may name."""
-    for call in undone.calls:
-        if call.error is not None:
-            call.error.message = without_folders(call.error.message)
+    for error in (undone.error, *(call.error for call in undone.calls)):
+        if error is not None:
+            error.message = without_folders(error.message)
     return undone.to_json()
 
 

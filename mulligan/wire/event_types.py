@@ -352,11 +352,11 @@ class Decided(_CallEvent):
     type: Literal["decided"] = "decided"
     decision: str
     """One of the five above."""
-    by: str | None = None
+    by: str | None = optional_field()
     """Who decided; None where nobody was named."""
-    reason: str | None = None
+    reason: str | None = optional_field()
     """Why, in the words of the person."""
-    edited: bool = False
+    edited: bool = optional_field(False)
     rule: RuleUse | None = optional_field()
     """The rule that has approved the call, which then did not wait."""
 

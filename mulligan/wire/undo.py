@@ -54,13 +54,13 @@ class UndoSchedule(BaseModel):
 class ExecutedCall(BaseModel):
     """A call that a run has executed itself.
 
-    `offset`: of the event with which it settled, or of its start if it has no result. `at`: that event's time, in
-    milliseconds since 1970. `lost`: why it is not known whether it has done its work: the error's kind, such as `tool_lost`.
+    `offset`: of the event with which it settled, or of its start if it has no result. `at`: that event's time,
+    in ISO 8601. `lost`: why it is not known whether it has done its work: the error's kind, such as `tool_lost`.
     `schedule`: how it is undone; None: its tool has no undo. `role`: that a person needs to decide on such calls.
     """
 
     offset: int
-    at: int
+    at: str
     call_id: str
     name: str
     agent: str
@@ -148,15 +148,16 @@ class UndoOptions(BaseModel):
 
 
 class UndoRun(UndoOptions):
-    """Input of the workflow, and of `plan_undo`. `number`: of this undo among those of the run, from 1. `yes`: whether it is
-    undone although another run goes on from it.
+    """Input of the workflow, and of `plan_undo`. `number`: of this undo among those of the run, from 1.
+
+    `although_continued`: whether it is undone although another run goes on from it.
     """
 
     workflow_id: str
     run_id: str
     first_run_id: str
     number: int
-    yes: bool = optional_field(False)
+    although_continued: bool = optional_field(False)
 
 
 class UndoList(CheckedResult):

@@ -119,7 +119,7 @@ class AgentFolder:
         """
         files, rows = self._registry.files, list[dict[str, Any]]()
         for name, current in sorted(files.current.items()):
-            since = {each.digest: each.served for each in await self.store.listed(name)}
+            since = {each.digest: each.since for each in await self.store.listed(name)}
             labelled = [digest for agent, digest in files.labelled if agent == name]
             for digest in dict.fromkeys([current.file.digest, *reversed(since), *labelled]):
                 labels = [each.listed for each in files.labels.get(name, ()) if digest.startswith(each.version)]

@@ -222,4 +222,4 @@ async def test_a_workflow_without_a_single_agent_is_not_for_a_caller_of_some_age
     for refused in (runs.fork(caller, run_id, {}), runs.resume(caller, run_id, {})):
         with pytest.raises(Problem, match="has no single agent") as problem:
             await refused
-        assert (problem.value.status, problem.value.code) == (404, "unknown_agent")
+        assert (problem.value.status, problem.value.code) == (404, "agent_not_found")

@@ -74,7 +74,7 @@ async def test_an_approved_call_runs_as_approved_and_the_decision_is_recorded(la
     decision = made["decision"]
     assert (decision["decision"], decision["by"], decision["reason"]) == ("approve", "Ada", "a good customer")
     assert decision["since"] <= decision["at"]
-    assert not decision["edited"]
+    assert "edited" not in decision
     assert made["result"]["error"] is None
     (span,) = ran.spans_of("ai.toolCall")
     assert span.attributes["mulligan.decision.result"] == "approve"

@@ -161,7 +161,7 @@ class Conversation:
             if update == "decide":
                 decision = result["decision"]
                 assert (decision["decision"], decision["by"]) == (fields["decision"], fields["by"])
-                assert decision["edited"] == ("arguments" in fields)
+                assert ("edited" in decision) == ("arguments" in fields)
             else:
                 assert result["result"]["text"] == fields.get("text", fields.get("result"))
         approved = [fields for update, fields in accepted if update == "decide" and fields["decision"] == "approve"]

@@ -240,7 +240,7 @@ async def test_rules_over_http_are_the_tenants_own(bank: Lab) -> None:
         assert await names("other", f"?run={run_id}") == 404
         for who, query in (("other", ""), ("narrow", "")):
             refusal = await door.http.delete(f"/api/rules/{name}{query}", headers=door.by(who))
-            assert (refusal.status_code, refusal.json()["code"]) == (404, "no_such_rule")
+            assert (refusal.status_code, refusal.json()["code"]) == (404, "rule_not_found")
         deleted = await door.http.delete(f"/api/rules/{name}", headers=door.by("shop"))
         assert (deleted.status_code, deleted.json()) == (200, {"accepted": True})
         assert await names("shop") == []
@@ -377,7 +377,7 @@ async def test_a_tenants_rules_that_nobody_answers_for_are_not_taken_for_none(
             assert f"{handle.id} may have rules" in refusal.json()["detail"]
             listed = (await door.http.get("/api/rules", headers=door.by(tenant))).json()
             assert (listed["rules"], list(listed["unread"])) == ([], [handle.id])
-            assert (listed["encrypted"], listed["is_complete"]) == (0, True)
+            assert (listed["encrypted"], listed["complete"]) == (0, True)
             assert (await door.http.delete("/api/rules/x?run=no-run", headers=door.by(tenant))).status_code == 404
     finally:
         await handle.terminate()
@@ -398,7 +398,7 @@ async def test_the_list_says_what_it_has_not_looked_at(bank: Lab, monkeypatch: p
     assert (tenant, None) in found
     monkeypatch.setattr(tenant_and_run_rules, "MOST_OPEN_RUNS", 0)
     of_tenants = await read_rules(bank.client)
-    assert (of_tenants.is_complete, tenant in {each.tenant for each in of_tenants.rules}) == (False, True)
+    assert (of_tenants.complete, tenant in {each.tenant for each in of_tenants.rules}) == (False, True)
     monkeypatch.setattr(tenant_and_run_rules, "MOST_OPEN_RUNS", 10_000)
     monkeypatch.setattr(tenant_and_run_rules, "readable_memo", AsyncMock(return_value=None))
     encrypted = await read_rules(bank.client)

@@ -72,7 +72,7 @@ async def test_each_id_of_a_stream_is_unique_and_resumes_right_after_its_event(l
     page = (await door.http.get(f"/api/runs/{run['id']}/events?limit=3")).json()
     rest = (await door.http.get(f"/api/runs/{run['id']}/events?since={page['next']}")).json()
     assert [*page["events"], *rest["events"]] == [event.model_dump(mode="json") for event in stored]
-    assert (len(page["events"]), page["ended"], rest["ended"]) == (3, False, True)
+    assert (len(page["events"]), page["complete"], rest["complete"]) == (3, False, True)
 
 
 async def test_people_reach_a_run_over_http(lab: Lab, door: Door) -> None:
@@ -142,7 +142,7 @@ async def test_the_agents_are_those_that_the_workers_serve(
     assert "customer" in listed["shop"]["tools"][0]["parameters"]["properties"]
     assert all("source" not in agent for agent in listed.values())  # a path of the worker's machine
     refused = await door.http.post("/api/runs", json={"agent": "shopp", "prompt": "Go."})
-    assert (refused.status_code, refused.json()["code"]) == (404, "unknown_agent")
+    assert (refused.status_code, refused.json()["code"]) == (404, "agent_not_found")
     assert "desk" in refused.json()["detail"]
     monkeypatch.setattr(read_agents, "WORKER_TIMEOUT", timedelta(seconds=1))
     async with http_server(lab.client, task_queue="nobody-polls") as alone:

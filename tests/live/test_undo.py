@@ -46,8 +46,10 @@ async def at(lab: Lab) -> AsyncIterator[Lab]:
         yield desk
 
 
-async def undo(at: Lab, run_id: str, *, yes: bool = False, **options: Any) -> Undone:
-    return await read_result(at.client, await start_undo(at.client, run_id, UndoOptions(**options), yes=yes))
+async def undo(at: Lab, run_id: str, *, although_continued: bool = False, **options: Any) -> Undone:
+    return await read_result(
+        at.client, await start_undo(at.client, run_id, UndoOptions(**options), although_continued=although_continued)
+    )
 
 
 def states(undone: Undone) -> list[tuple[str, str]]:
@@ -268,7 +270,7 @@ async def test_what_is_undone_between_a_check_and_a_start_is_seen_when_the_run_o
         more: dict[str, Any] = {"prompt": "Once more."} if module == "resume_run" else {"at": 2, "tools": "live"}
 
         async def late(*args: Any, ran: Any = ran, begin_run: Any = begin_run, **given: Any) -> Any:
-            await undo(at, ran.id, yes=True)
+            await undo(at, ran.id, although_continued=True)
             return await begin_run(*args, **given)
 
         monkeypatch.setattr(f"mulligan.client.{module}.begin_run", late)
@@ -326,7 +328,7 @@ async def test_an_undo_looks_again_whether_another_run_goes_on(at: Lab, ledger: 
     late = await read_result(
         at.client, await at.client.start_workflow(UNDO_WORKFLOW, request, id=new_id, task_queue=queue)
     )
-    assert f"was continued as '{ran.id}-resumed'" in (late.failure or "")
+    assert f"was continued as '{ran.id}-resumed'" in str(late.error)
     assert undos(ledger) == []
 
 
@@ -350,7 +352,7 @@ async def test_a_run_with_more_calls_than_one_undo_takes(
     """Only what no undo has settled counts."""
     monkeypatch.setattr("mulligan.client.undo.undo.MOST_CALLS", 2)
     ran = await at.run([BOOK, MAIL, FRAGILE, DONE], **of(ledger))
-    assert "has executed 3 calls that no undo has settled yet" in ((await undo(at, ran.id)).failure or "")
+    assert "has executed 3 calls that no undo has settled yet" in str((await undo(at, ran.id)).error)
     assert states(await undo(at, ran.id, from_step=2)) == [("f1", "undone"), ("m1", "no_undo")]
     assert states(await undo(at, ran.id)) == [("b1", "undone")]
     assert undos(ledger) == ["f1", "b1"]
@@ -362,6 +364,8 @@ async def test_what_a_terminated_undo_was_calling_is_called_again_only_with_lost
     while lines(ledger)[-1]["what"] != "begin":
         await asyncio.sleep(0.05)
     await handle.terminate()
+    listed = (await read_undo(at.client, ran.id)).to_json()
+    assert (listed["status"], listed["error"]["kind"]) == ("failed", "terminated")
     undone = await undo(at, ran.id)
     assert states(undone) == [("l1", "failed"), ("b1", "undone")]
     assert undone.calls[0].error is not None

@@ -57,7 +57,7 @@ async def test_the_command_lists_what_became_of_each_call(at: Lab, ledger: Path,
     assert (code, ids(json.loads(out))) == (0, {"undone": ["f1"]})
     code, out, _ = await command("undo", ran.id, "--continue", "--lost", "--json")
     listed = json.loads(out)
-    assert (code, listed["status"], listed["problem"]) == (0, "ended", None)
+    assert (code, listed["status"], listed["error"]) == (0, "completed", None)
     assert ids(listed) == {"undone": ["f1", "b1"], "no_undo": ["m1"]}
     assert listed["undone"][0] == {
         "run": ran.id, "call_id": "f1", "name": "fragile", "agent": "desk", "step": 3, "error": None,
@@ -89,9 +89,9 @@ async def test_over_http(at: Lab, ledger: Path, door: Door) -> None:
     done = await door.http.post(path, json={"continue": True}, headers=by("s-2"))
     assert (done.status_code, ids(done.json())) == (200, {"undone": ["f1", "b1"], "no_undo": ["m1"]})
     after = (await door.http.get(path, headers=by("s-2"))).json()
-    assert (after["status"], after["id"], ids(after)) == ("ended", done.json()["id"], ids(done.json()))
+    assert (after["status"], after["id"], ids(after)) == ("completed", done.json()["id"], ids(done.json()))
     document = (await door.http.get("/api/openapi.json")).json()
-    assert {*document["paths"]["/api/runs/{run_id}/undo"]} == {"get", "post"}
+    assert {*document["paths"]["/api/runs/{id}/undo"]} == {"get", "post"}
 
 
 async def test_over_http_an_open_and_a_continued_run_are_refused(at: Lab, ledger: Path, door: Door) -> None:
@@ -107,7 +107,7 @@ async def test_over_http_an_open_and_a_continued_run_are_refused(at: Lab, ledger
     refused = await door.http.post(path, headers=by("s-2"))
     assert (refused.status_code, refused.json()["code"]) == (409, "already_resumed")
     assert again in refused.json()["detail"]
-    assert (await door.http.post(path, json={"yes": True}, headers=by("s-2"))).status_code == 200
+    assert (await door.http.post(path, json={"although_continued": True}, headers=by("s-2"))).status_code == 200
     opened = await at.start([call("order", '{"room": "x"}')], **of(ledger, tenant="ada"))
     while (await opened.query("progress"))["status"] != "waiting":
         await asyncio.sleep(0.05)
@@ -155,7 +155,7 @@ async def test_whoever_undoes_a_run_is_told_of_an_open_continuation(
     model = f"open-{ran.id}"
     at.model.script(model, [DONE, DONE, call("order", '{"room": "x"}'), DONE])
     resumed = await resume_run(at.client, ran.id, "More.", model=f"openai-chat:{model}")
-    said = await door.http.post(f"/api/runs/{ran.id}/undo", json={"yes": True}, headers=by("s-2"))
+    said = await door.http.post(f"/api/runs/{ran.id}/undo", json={"although_continued": True}, headers=by("s-2"))
     assert (said.status_code, said.json()["open_continuation"]) == (200, resumed.id)
     code, _, err = await command("undo", ran.id, "--yes")
     assert (code, f"the run {resumed.id} is open, and goes on from {ran.id}" in " ".join(err.split())) == (0, True)

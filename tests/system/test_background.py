@@ -271,7 +271,7 @@ async def test_a_token_of_a_response_completes_no_deferred_call(at: Lab, door: D
     token = stored.request["metadata"]["mulligan"]
     assert handle.id not in token
     answer = await door.http.post(f"/api/callbacks/{token}", json={"result": 1})
-    assert (answer.status_code, answer.json()["code"]) == (404, "unknown_callback")
+    assert (answer.status_code, answer.json()["code"]) == (404, "callback_not_found")
     await handle.cancel()
 
 

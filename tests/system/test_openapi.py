@@ -29,7 +29,7 @@ CHECKS = (
     "response_schema_conformance",
     "ignored_auth",
 )
-NEW_RUN, FORK = "/api/runs", "/api/runs/{run_id}/fork"
+NEW_RUN, FORK = "/api/runs", "/api/runs/{id}/fork"
 PARTS = (
     ["--include-method", "GET"],
     ["--exclude-method", "GET", "--include-path", NEW_RUN],
@@ -40,7 +40,7 @@ PARTS = (
 More than half of the requests that are not GET have the two large bodies."""
 CONFIG = """
 [parameters]
-run_id = "{run_id}"
+"path.id" = "{run_id}"
 agent = "support"
 wait = 0
 

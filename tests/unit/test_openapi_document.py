@@ -21,7 +21,7 @@ OPERATIONS = {
     for method, operation in methods.items()
 }
 PLACE = EarlierPart(messages=1, steps=1, run_id="r", workflow_id="w")
-WITHOUT_BODY = {"POST /api/runs/{run_id}/cancel"}
+WITHOUT_BODY = {"POST /api/runs/{id}/cancel"}
 WITHOUT_TOKEN = {"POST /api/callbacks/{token}", "POST /api/webhooks/openai"}
 STREAMED = {"POST /ag-ui/{agent}", "POST /ai-sdk/{agent}", "GET /ai-sdk/{agent}/{chat}/stream"}
 

@@ -105,6 +105,14 @@ def test_the_ids_of_undos_are_legal_and_unlike() -> None:
 )
 def test_a_plan_by_which_nothing_can_be_scheduled_is_not_used(schedule: dict[str, Any]) -> None:
     call = CallToUndo(
-        offset=1, at=1, call_id="c", name="n", agent="a", step=1, run="r", run_id="i", schedule=UndoSchedule(**schedule)
+        offset=1,
+        at="2026-11-21T12:00:00.000Z",
+        call_id="c",
+        name="n",
+        agent="a",
+        step=1,
+        run="r",
+        run_id="i",
+        schedule=UndoSchedule(**schedule),
     )
     assert UndoList(calls=[call]).fault() is not None

@@ -523,7 +523,7 @@ def _shortened_step(step: Step, max_bytes: int) -> Step:
             call[name] = shorten(call[name], share, _IN_MESSAGES)
         for repair in call["repairs"]:
             repair |= {name: shorten(repair[name], share // len(call["repairs"])) for name in ("before", "after")}
-        if call.get("decision"):
+        if "before" in (call.get("decision") or {}):
             call["decision"]["before"] = shorten(call["decision"]["before"], share, _IN_MESSAGES)
         for part in filter(None, (call["result"], (call["result"] or {}).get("error"))):
             part |= {name: shorten(part[name], share, _IN_MESSAGES) for name in ("text", "message") if name in part}

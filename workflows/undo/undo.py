@@ -11,6 +11,7 @@ from mulligan.once import call_digest
 from mulligan.values import AssistantMessage, ToolCall
 from mulligan.wire.agent_facts import ToolFacts
 from mulligan.wire.shorten import json_size
+from mulligan.wire.times import iso
 from mulligan.wire.undo import (
     EXECUTED_QUERY,
     CallValues,
@@ -132,7 +133,7 @@ class _ExecutedCalls:
                 return None
         return ExecutedCall(
             offset=offset,
-            at=entry.at,
+            at=iso(entry.at / 1000),
             call_id=call.id,
             name=call.name,
             agent=agent,

@@ -33,8 +33,10 @@ from mulligan.client.undo.undos_of_run import (
     without_undone,
 )
 from mulligan.client.unless_missing import unless_missing
+from mulligan.values import ErrorInfo
 from mulligan.wire.run_context import AGENT_WORKFLOW
 from mulligan.wire.run_priority import TENANT_MEMO
+from mulligan.wire.run_status import status_of_cause
 from mulligan.wire.undo import (
     EXECUTED_QUERY,
     UNDO_MEMO,
@@ -74,34 +76,36 @@ class GoneOnError(UndoError):
 class Undone:
     """What is, or will be, undone of a run.
 
-    `id`: of the newest undo; None: there is none. `is_open`: whether it goes on. `failure`: why it has undone nothing.
+    `id`: of the newest undo; None: there is none. `is_open`: whether it goes on. `error`: why it has undone nothing.
     `calls`: in the order in which they are undone.
     """
 
     id: str | None
     is_open: bool
     calls: list[CallToUndo]
-    failure: str | None = None
+    error: ErrorInfo | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The calls by what became of them, as the commands and the API show it."""
-        status = "failed" if self.failure else "running" if self.is_open else "ended" if self.id else "not_started"
+        status = "failed" if self.error else "running" if self.is_open else "completed" if self.id else "not_started"
         listed: dict[str, Any] = {state: [] for state in ("undone", "failed", "not_reached", "no_undo")}
         fields = {"run", "call_id", "name", "agent", "step", "error"}
         for call in self.calls:
             shown = call.model_dump(mode="json", include=fields)
             listed.setdefault(call.state, []).append({**shown, "error": shown.get("error")})
-        return {"id": self.id, "status": status, **listed, "problem": self.failure}
+        return {"id": self.id, "status": status, **listed, "error": self.error and self.error.model_dump()}
 
 
-async def start_undo(client: Client, workflow_id: str, options: UndoOptions, *, yes: bool = False) -> Handle:
+async def start_undo(
+    client: Client, workflow_id: str, options: UndoOptions, *, although_continued: bool = False
+) -> Handle:
     """Undo the calls of a run that has ended, and of its sub-agents' runs. Where an equal undo goes on, this returns it.
 
     Args:
         client: A client of the server that has the run.
         workflow_id: The run.
         options: Which calls are undone, and whether a failed one ends the undo.
-        yes: Whether it is undone although another run has continued its conversation.
+        although_continued: Whether it is undone although another run has continued its conversation.
 
     Raises:
         ResumeError: there is no such run (RunNotFoundError), it is open (RunOpenError), was continued (GoneOnError), is that
@@ -110,7 +114,7 @@ async def start_undo(client: Client, workflow_id: str, options: UndoOptions, *, 
     """
     described = await _describe_ended(client, workflow_id)
     run = await ResumedRun.of(described)
-    if not yes and (continuation := await _gone_on(client, run)) is not None:
+    if not although_continued and (continuation := await _gone_on(client, run)) is not None:
         raise GoneOnError(workflow_id, continuation)
     first_run = first_run_id(described)
     for _ in range(2):  # somebody may start one at the same time
@@ -126,7 +130,7 @@ async def start_undo(client: Client, workflow_id: str, options: UndoOptions, *, 
         try:
             return await client.start_workflow(
                 UNDO_WORKFLOW,
-                _request(described, options, number + 1).model_copy(update={"yes": yes}),
+                _request(described, options, number + 1).model_copy(update={"although_continued": although_continued}),
                 id=undo_id(workflow_id, first_run, number + 1),
                 task_queue=described.task_queue,
                 id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
@@ -154,10 +158,8 @@ async def read_undo(client: Client, workflow_id: str, options: UndoOptions | Non
     if is_open:
         return Undone(newest.id, True, (await list_of_undo(client, newest)).calls)
     calls = await calls_to_undo(client, _request(described, options, number + 1))
-    failure = None
-    if newest.status == WorkflowExecutionStatus.FAILED:
-        failure = await _failure_of(client, newest)
-    return Undone(newest.id, False, calls, failure)
+    error = None if newest.status == WorkflowExecutionStatus.COMPLETED else await _error_of(client, newest)
+    return Undone(newest.id, False, calls, error)
 
 
 async def read_result(client: Client, handle: Handle) -> Undone:
@@ -315,13 +317,13 @@ async def _is_undone(client: Client, described: WorkflowExecutionDescription) ->
 
 
 async def check_not_gone_on(client: Client, request: UndoRun) -> None:
-    """Check again, when an undo begins, that no run goes on from what it is to undo, unless it says `yes`.
+    """Check again, when an undo begins, that no run goes on from what it is to undo, unless it says `although_continued`.
 
     Raises:
         ResumeError: one does (GoneOnError), or no worker answers (NoWorkerError).
         RPCError: Temporal does not answer.
     """
-    run = None if request.yes else await ResumedRun.read(client, request.workflow_id, request.run_id)
+    run = None if request.although_continued else await ResumedRun.read(client, request.workflow_id, request.run_id)
     if run is not None and (continuation := await _gone_on(client, run)) is not None:
         raise GoneOnError(request.workflow_id, continuation)
 
@@ -361,17 +363,18 @@ async def _newest_undo(
     return number, newest
 
 
-async def _failure_of(client: Client, described: WorkflowExecutionDescription) -> str:
+async def _error_of(client: Client, described: WorkflowExecutionDescription) -> ErrorInfo | None:
     try:
         await client.get_workflow_handle(described.id, run_id=described.run_id).result()
     except Exception as error:  # noqa: BLE001 - it has failed, and this is why
         return _reason(error, described)
-    return ""
+    return None
 
 
-def _reason(error: Exception, described: WorkflowExecutionDescription) -> str:
+def _reason(error: Exception, described: WorkflowExecutionDescription) -> ErrorInfo:
     cause = getattr(error, "cause", None)
     message = getattr(cause, "message", None) or str(cause or error)
     if described.status == WorkflowExecutionStatus.FAILED:
-        return message[:1_000]
-    return f"The undo was ended: {described.status.name.lower() if described.status else 'unknown'}."
+        return ErrorInfo(kind=getattr(cause, "type", None) or type(cause or error).__name__, message=message[:1_000])
+    status = status_of_cause(cause)
+    return ErrorInfo(kind=status, message=f"The undo was ended: {status}.")

@@ -105,7 +105,7 @@ async def act(run_id: str, action: str, request: Request, runs: Serving, session
             case "cancel":
                 await runs.cancel(session.caller, run_id)
             case _:
-                raise Problem(404, "no_such_path", f"There is no action {action[:80]!r}.")
+                raise Problem(404, "path_not_found", f"There is no action {action[:80]!r}.")
     except KNOWN_ERRORS as error:
         return _to_run(request, run_id, problem=refusal_of(error).detail)
     return _to_run(request, run_id, done=_SENTENCES[action])

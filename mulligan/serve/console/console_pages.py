@@ -180,7 +180,7 @@ async def show_text(
     calls = list(viewed.calls.values()) if viewed else []
     text = viewed.text if viewed and not call else _text_of(calls[call - 1], part) if 0 < call <= len(calls) else None
     if text is None:
-        raise Problem(404, "no_such_path", f"Step {step} of this run has no such text.")
+        raise Problem(404, "path_not_found", f"Step {step} of this run has no such text.")
     return PlainTextResponse(text.encode("utf-8", "replace"), headers={**HEADERS, "Content-Security-Policy": "sandbox"})
 
 
@@ -209,7 +209,7 @@ async def show_first_failure(run_id: str, request: Request, runs: Serving, sessi
 async def confirm(run_id: str, action: str, request: Request, runs: Serving, session: Counted) -> Response:
     """The page that asks whether a run shall be stopped or cancelled."""
     if action not in ("stop", "cancel"):
-        raise Problem(404, "no_such_path", f"There is no action {action[:80]!r}.")
+        raise Problem(404, "path_not_found", f"There is no action {action[:80]!r}.")
     await runs.describe(session.caller, run_id)
     return page(request, session, "confirm.html", title=f"{action.title()} a run", run_id=run_id, action=action)
 
@@ -241,7 +241,7 @@ assets = APIRouter(prefix=f"{PREFIX}/assets", include_in_schema=False)
 async def send_asset(name: str) -> Response:
     """A file of the console: the stylesheet, a module, or the icon."""
     if name not in _assets:
-        raise Problem(404, "no_such_path", f"There is no file {name[:80]!r}.")
+        raise Problem(404, "path_not_found", f"There is no file {name[:80]!r}.")
     return Response(_assets[name], media_type=ASSET_TYPES[name.rpartition(".")[2]], headers=ASSET_HEADERS)
 
 

@@ -170,7 +170,7 @@ class _Call:
         try:
             return agent or await self.runs.agent(self.caller, tool)
         except Problem as problem:
-            if problem.code != "unknown_agent":
+            if problem.code != "agent_not_found":
                 raise
             known = ", ".join(each.name for each in tools_of(agents))
             text = f"There is no tool {tool[:80]!r}; there are: {known[:1_000]}."

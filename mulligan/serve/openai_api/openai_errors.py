@@ -9,7 +9,11 @@ from typing import Any
 from mulligan.serve.problems import Problem
 
 _FIELD = re.compile(r'"([^"]{1,200})" ')
-_CODES = {"unknown_agent": "model_not_found", "agent_not_allowed": "model_not_found", "unauthorized": "invalid_api_key"}
+_CODES = {
+    "agent_not_found": "model_not_found",
+    "agent_not_allowed": "model_not_found",
+    "unauthorized": "invalid_api_key",
+}
 """OpenAI's words for ours, where it has one."""
 
 

@@ -137,7 +137,7 @@ async def test_a_token_is_good_for_one_completion_and_says_nothing_of_the_run(of
     done: Any = {"json": {"result": {"rows": 1}}}
     changed = token[:9] + ("A" if token[9] != "A" else "B") + token[10:]
     for wrong in (changed, token[:-4], "x" * 9_000, "é", "a" * 64):
-        assert await answer(wrong, **done) == (404, "unknown_callback"), wrong
+        assert await answer(wrong, **done) == (404, "callback_not_found"), wrong
     for wrong_body in ({}, {"result": 1, "error": "x"}, {"call_id": "s", "result": 1}, {"error": 7}, {"error": ""}):
         assert (await answer(token, json=wrong_body))[0] == 422, wrong_body
     assert await answer(token, content=b"{") == (400, "invalid_json")

@@ -37,7 +37,7 @@ async def test_a_schedule_starts_runs_until_it_is_paused_and_deleted(
     shown = json.loads((await in_process("schedule", "show", name, "--json")).out)
     assert (shown["agent"], shown["tenant"], shown["timing"]) == ("clerk", "acme", "every 12:00:00")
     assert (shown["overlap"], shown["jitter_seconds"], shown["catchup_window_seconds"]) == ("allow-all", 1, 3600)
-    assert (shown["paused"], len(shown["next"])) == (False, 5)
+    assert (shown["paused"], len(shown["next_times"])) == (False, 5)
     while name not in (await in_process("schedule", "list")).out:  # lists may be late
         await asyncio.sleep(0.2)
     assert (await in_process("schedule", "pause", name, "--reason", "holiday")).code == 0
@@ -71,7 +71,7 @@ async def test_a_cron_expression_has_a_time_zone(in_process: Run, name: str) -> 
     words = ("schedule", "create", name, "clerk", "Help.", "--cron", "30 9 * * MON", "--timezone", "Asia/Kolkata")
     assert (await in_process(*words)).code == 0
     shown = json.loads((await in_process("schedule", "show", name, "--json")).out)
-    assert shown["next"][0].endswith("T04:00:00Z")
+    assert shown["next_times"][0].endswith("T04:00:00Z")
     assert (await in_process("schedule", "delete", name)).code == 0
 
 

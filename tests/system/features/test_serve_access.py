@@ -75,7 +75,7 @@ REFUSED: list[tuple[str, str, str, dict[str, Any], int, str, str]] = [
     ("a text as call id", "POST", "/api/runs/x/decisions", {"json": {"call_id": 7, "decision": "approve"}}, 422, "invalid_input", "it must be a string"),
     ("bad status", "GET", "/api/runs?status=odd", {}, 422, "invalid_input", '"status" is \'odd\''),
     ("bad cursor", "GET", "/api/runs?cursor=odd", {}, 422, "invalid_input", '"cursor" is \'odd\''),
-    ("no such path", "GET", "/api/none", {}, 404, "no_such_path", "/api/none"),
+    ("no such path", "GET", "/api/none", {}, 404, "path_not_found", "/api/none"),
     ("wrong method", "DELETE", "/api/runs", {}, 405, "wrong_method", "DELETE"),
     ("Temporal is away", "GET", "/api/runs", {}, 503, "unavailable", "Try again"),
     ("Temporal is away", "POST", "/api/runs", {"json": {"agent": "a", "prompt": "x"}}, 503, "unavailable", "Try again"),
@@ -135,4 +135,4 @@ async def test_pages_of_allowed_origins_may_call_and_read_refusals(door: Door) -
 async def test_named_hosts_are_served_and_the_api_describes_itself_to_everybody(door: Door) -> None:
     answer = await door.http.get("/api/openapi.json", headers={"Host": "agents.example.com:443"})
     assert answer.status_code == 200
-    assert {"/api/runs", "/api/runs/{run_id}/events", "/api/agents"} <= set(answer.json()["paths"])
+    assert {"/api/runs", "/api/runs/{id}/events", "/api/agents"} <= set(answer.json()["paths"])

@@ -77,17 +77,17 @@ BODIES: dict[str, Any] = {
         "agent": "policy_reader", "prompt": PARTS, "messages": [{"role": "user", "text": "Hi."}], "metadata": {"a": "b"}, "max_steps": 1,
         "model": "scripted:policy_reader", "max_cost": 1.0, "priority": 1, "tenant": "ada", "traceparent": "00", "id": None,
     },
-    "/api/runs/{run_id:path}/messages": {"text": "", "content": PARTS, "id": "m", "conversation": "0"},
-    "/api/runs/{run_id:path}/decisions": {"call_id": "c", "decision": "deny", "reason": "No.", "arguments": {"a": 1}},
-    "/api/runs/{run_id:path}/answers": {"call_id": "c", "text": "Yes."},
-    "/api/runs/{run_id:path}/stop": {"reason": "Late."},
-    "/api/runs/{run_id:path}/cancel": {},
-    "/api/runs/{run_id:path}/resume": {"prompt": PARTS, "id": "x", "max_steps": 1, "model": "scripted:policy_reader"},
-    "/api/runs/{run_id:path}/fork": {
+    "/api/runs/{id:path}/messages": {"text": "", "content": PARTS, "id": "m", "conversation": "0"},
+    "/api/runs/{id:path}/decisions": {"call_id": "c", "decision": "deny", "reason": "No.", "arguments": {"a": 1}},
+    "/api/runs/{id:path}/answers": {"call_id": "c", "text": "Yes."},
+    "/api/runs/{id:path}/stop": {"reason": "Late."},
+    "/api/runs/{id:path}/cancel": {},
+    "/api/runs/{id:path}/resume": {"prompt": PARTS, "id": "x", "max_steps": 1, "model": "scripted:policy_reader"},
+    "/api/runs/{id:path}/fork": {
         "at": 1, "edits": {"prompt": PARTS, "message": "Go.", "results": {"c": 1}}, "tools": "recorded", "unrecorded": "error",
         "max_steps": 1, "conversation": "0", "pinned": True, "id": "x",
     },
-    "/api/runs/{run_id:path}/undo": {"from_step": 1, "continue": True, "lost": True, "yes": True},
+    "/api/runs/{id:path}/undo": {"from_step": 1, "continue": True, "lost": True, "although_continued": True},
     "/api/callbacks/{token}": {"result": {"a": 1}},
     "/api/webhooks/openai": {"type": "response.completed", "data": {"id": "resp_1"}},
     "/v1/responses": {
@@ -149,7 +149,7 @@ FORMS = {
         "tools": "diverge",
         "id": "",
     },
-    "/console/runs/{run_id:path}/undo": {"continue": "1", "lost": "1", "yes": "1"},
+    "/console/runs/{run_id:path}/undo": {"continue": "1", "lost": "1", "although_continued": "1"},
     "/console/runs/{run_id:path}/{action}": {"text": "Go.", "reason": "", "message_id": "m"},
 }
 MACHINE = re.compile(
@@ -210,6 +210,7 @@ def path_of(route: APIRoute, values: dict[str, str]) -> str:
 def requests_of(method: str, route: APIRoute, run_id: str) -> Iterator[Sent]:
     """What is sent to a route. Bytes that are no UTF-8 are in the raw paths at the end."""
     known = {
+        "id": run_id,
         "run_id": run_id,
         "agent": "policy_reader",
         "name": "policy_reader",

@@ -479,7 +479,7 @@ async def test_what_is_refused_gets_one_sentence_in_openais_form(served: Served)
     assert (await served.door.http.post("/v1/responses", content=b"{", headers=by)).json()["error"][
         "code"
     ] == "invalid_json"
-    assert (await served.door.http.get("/v1/none", headers=by)).json()["error"]["code"] == "no_such_path"
+    assert (await served.door.http.get("/v1/none", headers=by)).json()["error"]["code"] == "path_not_found"
     wrong = await served.door.http.delete("/v1/models", headers=by)
     assert (wrong.status_code, wrong.json()["error"]["code"]) == (405, "wrong_method")
     mine = await served.client.responses.create(

@@ -67,7 +67,7 @@ async def run_of_workflow(lab: Lab, door: Door) -> AsyncIterator[str]:
     """The run of a `team_clerk` below a workflow that says nothing of a tenant. It waits for a person."""
     root = await lab.client.start_workflow("Nightly", id=f"nightly-{uuid.uuid4().hex[:8]}", task_queue=OTHER_QUEUE)
     found = f"{root.id}/clerk"
-    while "refund_7" not in (await read(door, "all", "/api/runs/{run_id:path}/pending", found))[1]:
+    while "refund_7" not in (await read(door, "all", "/api/runs/{id:path}/pending", found))[1]:
         await asyncio.sleep(0.05)
     yield await until_listed(door, found)
     await root.terminate()
@@ -106,7 +106,7 @@ async def test_a_run_below_another_agents_run_or_a_workflow_is_nowhere(
 
 async def test_who_sees_the_run_at_the_top_sees_those_below_it(door: Door, sub_run: str, run_of_workflow: str) -> None:
     """Where the workflow at the top says nothing of a tenant, who may use all agents sees the runs of the tenant."""
-    for route in ("/api/runs", "/api/runs/{run_id:path}", "/console/decide", "/", "/console/runs/{run_id:path}"):
+    for route in ("/api/runs", "/api/runs/{id:path}", "/console/decide", "/", "/console/runs/{run_id:path}"):
         for name, below in (("chief", sub_run), ("all", sub_run), ("all", run_of_workflow)):
             status, text = await read(door, name, route, below)
             assert (status, below in text) == (200, True), (route, name)

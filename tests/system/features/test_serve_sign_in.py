@@ -111,7 +111,7 @@ async def test_only_an_operator_names_a_tenant_and_a_user_and_agents_bound_the_o
     for who, fields, status, code in (
         ("ada", {"tenant": "bank"}, 403, "foreign_tenant"),
         ("ada", {"user": "u-2"}, 403, "foreign_user"),
-        ("cleo", {}, 404, "unknown_agent"),
+        ("cleo", {}, 404, "agent_not_found"),
     ):
         refused = await start(lab, door, who, **fields)
         assert (refused.status_code, refused.json()["code"]) == (status, code)

@@ -150,6 +150,6 @@ async def test_more_watchers_than_the_limit_are_refused(writing: Lab) -> None:
             break
         refused_now.set()
         async with asyncio.timeout(60):
-            while (await door.http.get(f"/api/runs/{handle.id}/events")).json()["ended"] is False:
+            while (await door.http.get(f"/api/runs/{handle.id}/events")).json()["complete"] is False:
                 await asyncio.sleep(0.1)
         assert_complete(await read(door, handle.id))

@@ -100,5 +100,5 @@ async def test_a_token_of_some_agents_sees_the_runs_of_their_sub_agents_but_cann
             assert (await served.http.get(f"/api/runs/{sub_run}", headers=served.by("ada"))).status_code == 200
             again = {"prompt": str(tmp_path)}
             refused = await served.http.post(f"/api/runs/{sub_run}/resume", json=again, headers=served.by("ada"))
-            assert (refused.status_code, refused.json().get("code")) == (404, "unknown_agent")
+            assert (refused.status_code, refused.json().get("code")) == (404, "agent_not_found")
     assert sub_runs

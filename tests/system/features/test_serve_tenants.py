@@ -93,7 +93,7 @@ async def test_the_tenant_is_the_fairness_key_of_the_run_and_its_activities_and_
 
 async def test_a_token_starts_runs_of_its_agents_in_its_tenant_only(lab: Lab, door: Door) -> None:
     status, refused, _ = await start(lab, door, "carl")
-    assert (status, refused["code"]) == (404, "unknown_agent")
+    assert (status, refused["code"]) == (404, "agent_not_found")
     assert "desk" in refused["detail"]
     assert "shop" not in refused["detail"].replace("'shop'", "")
     status, refused, _ = await start(lab, door, "bob", tenant="ada")
