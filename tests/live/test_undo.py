@@ -308,7 +308,7 @@ async def test_undos_of_all_runs_before_are_seen(
         await (await resume_run(at.client, second.id, "Once more.", model=model)).result()
     assert f"The run {second.id!r}, or one before it, was undone" in str(failure.value.cause)
     monkeypatch.undo()
-    handle = await start_undo(at.client, first.id, UndoOptions(), yes=True)
+    handle = await start_undo(at.client, first.id, UndoOptions(), although_continued=True)
     with pytest.raises(UndoOpenError, match=re.escape(f"The run {first.id!r} is being undone by {handle.id!r}")):
         await fork_run(at.client, second.id, at=1)
     ledger.with_suffix(".go").touch()
