@@ -314,11 +314,9 @@ def _load() -> float:
 
 @asynccontextmanager
 async def _server(metrics: int, *, stock: bool, settings: list[str]) -> AsyncIterator[DevServer]:
-    command = dev_server._command
-    dev_server._command = lambda *given: [*command(*given), "--metrics-port", str(metrics)]
     if stock:
         dev_server.DYNAMIC_CONFIG = ()  # type: ignore[assignment]
-    async with temporal_server(dynamic_config=settings) as server:
+    async with temporal_server(dynamic_config=settings, options=["--metrics-port", str(metrics)]) as server:
         yield server
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx2
 
-from mulligan.devserver import DevServer, dev_server, temporal_server
+from mulligan.devserver import DevServer, temporal_server
 from tests.support.ports import free_ports
 
 UNTIL_COUNTED = 2.5
@@ -84,10 +84,6 @@ class ServerCounts:
 @asynccontextmanager
 async def counted_server(**settings: Any) -> AsyncIterator[tuple[DevServer, ServerCounts]]:
     """A dev server that counts. `settings`: as of `temporal_server`."""
-    port, command = free_ports(1)[0], dev_server._command
-    dev_server._command = lambda *given: [*command(*given), "--metrics-port", str(port)]
-    try:
-        async with temporal_server(**settings) as server:
-            yield server, ServerCounts(port)
-    finally:
-        dev_server._command = command
+    port = free_ports(1)[0]
+    async with temporal_server(**settings, options=["--metrics-port", str(port)]) as server:
+        yield server, ServerCounts(port)

@@ -205,6 +205,8 @@ class RunResult(BaseModel, Generic[OutputT]):
     """Structured output: the name of its type, by which `output_of` finds a union's member."""
     cost: float | None = optional_field()
     """USD; None where the price of a model that was called is not known."""
+    counted: float = optional_field(0.0)
+    """USD that `max_cost` has counted, where `cost` is None."""
     reason: str | None = optional_field()
     """Why it was stopped, if a reason was given; why an answer was refused, in the word of the provider (`cyber`, `SAFETY`);
     where it diverged, the first call without a record.
@@ -247,6 +249,8 @@ class Consumption(BaseModel):
     """Tokens of all model calls."""
     cost: float | None = optional_field()
     """USD; None where the price of a model is not known."""
+    counted: float = optional_field(0.0)
+    """As in RunResult."""
     sub_runs: int = optional_field(0)
     """Runs of sub-agents below it."""
 

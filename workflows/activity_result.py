@@ -50,7 +50,7 @@ def can_be_added(used: RunResult | Consumption) -> bool:
     return (
         are_tokens(used.usage)
         and are_between(0, MOST_COUNT, [used.steps, used.sub_runs])
-        and (are_between(0, MOST_USD, [used.cost]))
+        and are_between(0, MOST_USD, [used.cost, used.counted])
     )
 
 

@@ -150,7 +150,8 @@ class Feature:
     def for_resume(self, state: ResumeState) -> None:
         """Add what another run needs that resumes this one, or with `state.fork`, that begins before that step.
 
-        What a fork's part of the feature is to `load` is added to `state.fork.features`.
+        What a fork's part of the feature is to `load` is added to `state.fork.features`; to `state.fork.edited` what it is
+        to load instead where results of the feature's tools were edited.
         """
 
     def dump(self) -> Any:

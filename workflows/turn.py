@@ -140,7 +140,9 @@ class Turn(BaseModel):
     def consumption(self) -> Consumption:
         """Steps, tokens, cost and sub-agents' runs so far: what the error of a failed run contains."""
         result = self.result
-        return Consumption(steps=result.steps, usage=result.usage, cost=result.cost, sub_runs=result.sub_runs)
+        return Consumption(
+            steps=result.steps, usage=result.usage, cost=result.cost, counted=result.counted, sub_runs=result.sub_runs
+        )
 
     @property
     def limit_reached(self) -> Status | None:
@@ -165,6 +167,7 @@ class Turn(BaseModel):
         result.usage = result.usage + usage
         self.spent = round_usd(self.spent + (counted if cost is None else cost))
         result.cost = None if cost is None or result.cost is None else self.spent
+        result.counted = self.spent if result.cost is None else 0.0
 
     def add_model_call(
         self, model: str, usage: Usage, others: Mapping[str, Usage] | None = None, hosted: Iterable[str] = ()

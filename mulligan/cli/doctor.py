@@ -51,8 +51,9 @@ async def doctor(
     names = modules_to_load(configured.load, load or [], with_shipped=False) if is_named else []
     loaded = load_modules(names, file_names=names_in_folder(agents)) if names else None
     files = agent_folder(agents, loaded.registry) if loaded else None
-    of_files = await check_agent_files(files) if files is not None else []
-    findings = [*await run_checks(loaded, task_queue or configured.task_queue), *of_files]
+    queue = task_queue or configured.task_queue
+    of_files = await check_agent_files(files, queue) if files is not None else []
+    findings = [*await run_checks(loaded, queue, files.elsewhere if files is not None else ()), *of_files]
     if as_json:
         print_json([vars(finding) for finding in findings])
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import tomllib
 from importlib.metadata import distribution
 from importlib.resources import files
 from pathlib import Path
@@ -31,6 +32,8 @@ FILES = {
     )
 }
 """The files of the project, and the files in new_project/ that they are made from. The skill is that of the repository."""
+PYTEST = '[tool.pytest.ini_options]\nasyncio_mode = "auto"\nasyncio_default_fixture_loop_scope = "function"'
+"""What the tests need in pyproject.toml."""
 MUST_BE_NEW, ASSISTANTS = ("agents.py", "test_agents.py"), "AGENTS.md"
 """Files that a project must not have; and the file for coding assistants, to which a section may be added."""
 
@@ -87,10 +90,23 @@ def _print_next(path: Path, kept: list[str]) -> None:
     if ".gitignore" in kept:
         print_progress("Add `.env` to .gitignore, if it is not there: keys are in it.")
     if "pyproject.toml" in kept:
-        print_progress('Add to pyproject.toml, below [tool.pytest.ini_options]: asyncio_mode = "auto"')
-    install = f"uv add {shlex.quote(requirement())} && uv add --dev pytest pytest-asyncio"
+        print_progress("Add to pyproject.toml, before the tests run (if it has the first line, below that):")
+        for line in PYTEST.splitlines():
+            print_progress(line)
+    install = "uv add --dev pytest pytest-asyncio"
+    if not _depends_on_mulligan(path / "pyproject.toml"):
+        install = f"uv add {shlex.quote(requirement())} && {install}"
     enter = "" if path == Path() else f"cd {shlex.quote(str(path))} && "
     print_progress(f"Next: {enter}{install if 'pyproject.toml' in kept else 'uv sync'} && uv run pytest")
+
+
+def _depends_on_mulligan(project: Path) -> bool:
+    """Whether a pyproject.toml has Mulligan as a dependency, as after `uv add`. It may be missing, or broken."""
+    try:
+        dependencies = tomllib.loads(project.read_text(encoding="utf-8"))["project"]["dependencies"]
+        return any(re.match(r"mulligan($|[^\w.-])", each) for each in dependencies)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
 
 
 def requirement() -> str:

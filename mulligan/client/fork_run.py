@@ -293,7 +293,7 @@ async def _read_input(
         cache_key=point.cache_key if fork.keeps_agent else "",
         safety_identifier=inherited_identifier(state.input, user) if fork.keeps_agent else "",
         facts=point.facts.model_dump(mode="json") if point.facts and fork.keeps_agent else None,
-        state=point.model_dump(mode="json", exclude={"facts"}),
+        state=point.model_dump(mode="json", exclude={"facts", "edited"}),
     )
     update = {
         "messages": messages,
@@ -354,8 +354,8 @@ async def _with_results(
     messages: Sequence[Message],
     results: Mapping[str, JsonValue],
 ) -> list[Message]:
-    """The messages with edited results. Features that add a tool with such a result lose their state: they read the edited
-    conversation instead.
+    """The messages with edited results. Features that add a tool with such a result lose their state, but for what they have
+    said is theirs then: they read the edited conversation instead.
 
     Raises:
         ForkError: a result is of no call before the step, or is not of its tool's type.
@@ -368,12 +368,14 @@ async def _with_results(
     await _check_types(client, description.task_queue or "", state.input.agent, calls, results)
     assert state.fork is not None
     tools, edited = state.fork.facts.tools if state.fork.facts else {}, [*messages]
+    of_features = {tools[name].feature for call_id in results if (name := calls[call_id]) in tools}
+    kept = {name: each for name, each in state.fork.features.items() if name not in of_features}
+    state.fork.features = kept | {name: each for name, each in state.fork.edited.items() if name in of_features}
     for index, each in enumerate(messages):
         if isinstance(each, ToolMessage) and each.call_id in results:
             value = results[each.call_id]
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
             edited[index] = each.model_copy(update={"text": text, "error": None, "content": None})
-            state.fork.features.pop((each.name in tools and tools[each.name].feature) or "", None)
     return edited
 
 

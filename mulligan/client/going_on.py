@@ -33,7 +33,7 @@ async def check_unchanged(client: Client, run_input: RunInput) -> None:
     """Check, when a run opens, that the run from which it goes on was not undone since its input was made.
 
     An undo looks for runs that resume it when it begins, and refuses without `--yes`. As each looks after it was started,
-    at least one of them sees the other. Of a conversation of several runs, this looks at the newest one.
+    at least one of them sees the other.
 
     Raises:
         InvalidRunInputError: it was undone, or is being undone.
@@ -51,8 +51,8 @@ async def check_unchanged(client: Client, run_input: RunInput) -> None:
         raise InvalidRunInputError(str(error)) from None
     if undos != origin.undos:
         raise InvalidRunInputError(
-            f"The run {origin.workflow_id!r} was undone while this one was started, so that it would go on from what is no "
-            "longer there; start it again (a fork whose id you chose: under another id)."
+            f"The run {origin.workflow_id!r}, or one before it, was undone while this one was started, so that it would "
+            "go on from what is no longer there; start it again (a fork whose id you chose: under another id)."
         )
 
 

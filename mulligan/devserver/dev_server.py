@@ -96,6 +96,7 @@ async def temporal_server(
     ui_port: int | None = None,
     db: Path | None = None,
     dynamic_config: Sequence[str] = (),
+    options: Sequence[str] = (),
     progress: Callable[[str], None] = _ignore,
 ) -> AsyncIterator[DevServer]:
     """Run a dev server while the block runs. It ends with this process, also after `kill -9`.
@@ -105,6 +106,7 @@ async def temporal_server(
         ui_port: the port of the web UI; a free port if None.
         db: a SQLite file that stores the runs; they are in memory only if None.
         dynamic_config: more settings of Temporal's dynamic configuration, each as `key=value`.
+        options: more options of `temporal server start-dev`.
         progress: gets a line every few seconds while the program is fetched.
 
     Raises:
@@ -118,7 +120,7 @@ async def temporal_server(
     program = await find_temporal(progress)
     port, ui_port = port or _free_port(), ui_port or _free_port()
     server = DevServer(f"{LOOPBACK}:{port}", NAMESPACE, f"http://{LOOPBACK}:{ui_port}")
-    async with process_group(*_command(program, port, ui_port, db, dynamic_config)) as process:
+    async with process_group(*_command(program, port, ui_port, db, dynamic_config), *options) as process:
         last_lines: deque[str] = deque(maxlen=_LAST_LINES)
         reading = asyncio.create_task(_read_output(process, last_lines))
         try:

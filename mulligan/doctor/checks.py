@@ -6,10 +6,14 @@ import asyncio
 import difflib
 import os
 import platform
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 
+from temporalio.service import RPCError
+
 from mulligan.client.connect import connect, explain_connection_error
+from mulligan.client.read_agents import AgentReader
 from mulligan.client.settings import Settings, settings
 from mulligan.doctor.finding import Finding
 from mulligan.doctor.model_endpoints import check_models
@@ -22,7 +26,7 @@ from mulligan.doctor.temporal_server import (
 )
 from mulligan.doctor.tracing import check_jaeger, check_otlp
 from mulligan.errors import DeclarationError
-from mulligan.worker.agent_folder import AgentFolder
+from mulligan.worker.agent_folder import AgentFolder, names_in_folder
 from mulligan.worker.loading import LoadedModules
 
 PACKAGES = ("mulligan", "temporalio", "pydantic", "openai", "opentelemetry-sdk")
@@ -30,10 +34,12 @@ PREFIX = "MULLIGAN_"
 SETTINGS_OF_TOOLS = ("MULLIGAN_WORKSPACE", "MULLIGAN_FETCH_ALLOW")
 
 
-async def run_checks(loaded: LoadedModules | None, task_queue: str) -> list[Finding]:
-    """All findings, in the order of the report. `loaded`: the user's modules; None: none were named."""
+async def run_checks(loaded: LoadedModules | None, task_queue: str, served: Iterable[str] = ()) -> list[Finding]:
+    """All findings, in the order of the report. `loaded`: the user's modules; None: none were named. `served`: agents that
+    workers serve beside those of the modules.
+    """
     results = await asyncio.gather(
-        _check_temporal(loaded, task_queue),
+        _check_temporal(loaded, task_queue, served),
         check_models(loaded),
         check_otlp(),
         check_jaeger(),
@@ -42,15 +48,21 @@ async def run_checks(loaded: LoadedModules | None, task_queue: str) -> list[Find
     return [*of_process, *(finding for group in results for finding in group)]
 
 
-async def check_agent_files(folder: AgentFolder) -> list[Finding]:
-    """Read the folder of agents, as a worker does; a problem for each file that is wrong."""
+async def check_agent_files(folder: AgentFolder, task_queue: str) -> list[Finding]:
+    """Read the folder of agents, as a worker does; a problem for each file that is wrong, with what workers serve."""
     await folder.load()
+    if folder.problems:
+        with suppress(DeclarationError, RPCError, RuntimeError, ValueError, OSError):  # else another check says so
+            served = await AgentReader(await connect(), task_queue).read() or {}
+            wrong = {*names_in_folder(str(folder.path))} & served.keys() - {*folder.served}
+            folder.elsewhere = {name: served[name]["version"] for name in wrong if "version" in served[name]}
+            await folder.load()
     faults = [Finding("agent files", "problem", problem.rstrip(".")) for problem in folder.problems]
     names = ", ".join(sorted(folder.served)) or "none"
     return faults or [Finding("agent files", "ok", f"{folder.path}: {names}")]
 
 
-async def _check_temporal(loaded: LoadedModules | None, task_queue: str) -> list[Finding]:
+async def _check_temporal(loaded: LoadedModules | None, task_queue: str, served: Iterable[str]) -> list[Finding]:
     try:
         client = await connect()
     except DeclarationError as error:
@@ -60,7 +72,7 @@ async def _check_temporal(loaded: LoadedModules | None, task_queue: str) -> list
     namespace = await check_namespace(client)
     if namespace[0].state == "problem":
         return [*await check_server(client), *namespace]
-    agents = sorted(loaded.registry.agents) if loaded else []
+    agents = sorted({*loaded.registry.agents, *served}) if loaded else []
     checks: list[Awaitable[Sequence[Finding]]] = [check_search_attributes(client), check_clock(client)]
     checks += [
         check_task_queue(client, queue, agents if queue == task_queue else [])

@@ -126,7 +126,10 @@ async def check_task_queue(client: Client, queue: str, agents: Sequence[str]) ->
     ]
     tag = ServedAgents(queue, frozenset(agents)).tag
     if agents and not any(identity.endswith(tag) for identity in identities):
-        text = f"none of its workers serves exactly {', '.join(agents)}; load the same modules there"
+        text = (
+            f"none of its workers serves exactly {', '.join(agents)}; give this command the --load and --agents of the "
+            "worker, or start a worker with those of this command"
+        )
         findings.append(Finding(name, "warning", text))
     return findings
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from mulligan.agent import Agent
 from mulligan.testing.recorded_model import CUT, WITHOUT_RESULT, RecordedModel, unified_diff
-from mulligan.testing.run import AgentRun, load_for_test, run_loaded
+from mulligan.testing.run import AgentRun, load_under_test, run_loaded
 from mulligan.values import AssistantMessage, UserMessage
 from mulligan.wire.agent_facts import ToolDefinition
 from mulligan.wire.case import Case, CaseError, parse_case
@@ -33,7 +34,14 @@ def load_case(path: str | Path) -> Case:
         raise CaseError(f"{path} cannot be read: {error.strerror}.") from None
 
 
-async def replay(case: Case, agent: Agent, *, others: Sequence[Agent] = (), resources: object = None) -> AgentRun:
+async def replay(
+    case: Case,
+    agent: Agent | str | PathLike[str],
+    *,
+    others: Sequence[Agent] = (),
+    load: Sequence[str] = (),
+    resources: object = None,
+) -> AgentRun:
     """Run an agent as it is declared now against the model's answers of a case, without a server and a model.
 
     No tool runs: the calls get their recorded results. Compared with the case are the agent's definition, the messages
@@ -41,8 +49,9 @@ async def replay(case: Case, agent: Agent, *, others: Sequence[Agent] = (), reso
 
     Args:
         case: The case, from `load_case`.
-        agent: The agent.
+        agent: The agent, or the path of its file.
         others: More agents that the worker has.
+        load: The modules that a worker loads: an agent that is a file names what they declare.
         resources: As for `run_agent`.
 
     Returns:
@@ -51,12 +60,12 @@ async def replay(case: Case, agent: Agent, *, others: Sequence[Agent] = (), reso
     Raises:
         AssertionError: the code now sends or does something else. The text is a unified diff of the first difference.
         CaseError: the case is of another agent, or cannot be replayed.
+        DeclarationError: the agents cannot be served together, or the agent's file is wrong.
     """
-    _check(case, agent)
+    under_test, loaded = await load_under_test(agent, others, [], None, resources, load)
+    _check(case, under_test)
     model = RecordedModel(case)
-    run = await run_loaded(
-        agent, case.run_input(), load_for_test([agent, *others], [], resources=resources), providers=model.providers
-    )
+    run = await run_loaded(under_test, case.run_input(), loaded, providers=model.providers)
     _compare("the instructions", case.instructions, run.instructions)
     _compare("the tools", _written(case.tools), _written(run.tools))
     if model.difference:

@@ -57,6 +57,7 @@ class ReadResponse(ModelCall):
     its text; None: it is not read before the response has ended.
     """
 
+    uncached: int | None = optional_field()
     id: str
     attempt: int
     started: float

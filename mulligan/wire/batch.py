@@ -89,6 +89,7 @@ class BatchAnswer(BaseModel):
 class ReadBatchAnswer(PrepareBatchCall):
     """Input of `read_batch_answer`. `started`: when the request was prepared, in seconds since the epoch."""
 
+    uncached: int | None = optional_field()
     answer: BatchAnswer
     started: float
 

@@ -22,8 +22,8 @@ class ForkState(BaseModel):
 
     `conversation`: in the form of `Conversation.dump`, without the messages. `key`: of the agent in its workflow. `steps`:
     how many of the steps before belong to its turn. `model`: that answered in `step`, or would be called. `cache_key`: for
-    prompt caches. `features`: by their names, what their `load` gets. `facts`: of the turn; None where it was not
-    opened.
+    prompt caches. `features`: by their names, what their `load` gets. `edited`: what it gets instead where results of a tool
+    that the feature adds were edited; not there: nothing. `facts`: of the turn; None where it was not opened.
     """
 
     step: int
@@ -33,6 +33,7 @@ class ForkState(BaseModel):
     model: str
     cache_key: str = ""
     features: dict[str, JsonValue] = optional_field({})
+    edited: dict[str, JsonValue] = optional_field({})
     facts: AgentFacts | None = None
 
 

@@ -63,6 +63,8 @@ class AgentFolder:
         if not path.is_dir():
             raise DeclarationError(f"The folder of agents {path} is not there; create it, or name another one.")
         self.path, self.problems = path, list[str]()
+        self.elsewhere: Mapping[str, str] = {}
+        """The versions of agents that are known to be served by other programs, by the agents' names."""
         self.store = VersionStore(configured_content_store())
         self._registry, self._endpoints, self._say = registry, endpoints, say
         self._seen: Look | None = None
@@ -104,6 +106,8 @@ class AgentFolder:
         for problem in problems:
             if problem not in self.problems:
                 self._say(f"warning: {problem}")
+        if self.problems and not problems:
+            self._say(f"{self.path}: nothing is wrong any more.")
         self.problems = problems
 
     async def versions(self) -> list[dict[str, Any]]:
@@ -359,7 +363,8 @@ class AgentFolder:
         if name in self._registry.declared:
             rest = ""
         elif version is None:
-            rest = f" The agent {name!r} is not served."
+            digest = self.elsewhere.get(name)
+            rest = f" Workers serve the version {digest[:12]}." if digest else f" The agent {name!r} is not served."
         else:
             rest = f" The version before ({version.file.digest[:12]}) is served."
         return f"{self.path / file}, line {fault.line}: {fault.text}.{rest}"

@@ -64,7 +64,7 @@ async def readiness(url: str) -> tuple[int, list[str]]:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("processes", [(), ("--processes", "2")], ids=["one", "several"])
 async def test_what_is_wrong_is_said_and_the_worker_stays_ready(
-    processes: tuple[str, ...], environment: dict[str, str], agents: Path
+    processes: tuple[str, ...], environment: dict[str, str], agents: Path, mulligan: Run
 ) -> None:
     async with worker(environment, *processes, MULLIGAN_AGENTS=str(agents)) as (url, lines):
         assert any("Serving clerk, support on" in line for line in lines)
@@ -81,8 +81,16 @@ async def test_what_is_wrong_is_said_and_the_worker_stays_ready(
         while sentence not in lines:
             await asyncio.sleep(0.1)
         assert lines.count(sentence) == 1
+        doctor = await mulligan("doctor", *PARTS, "--agents", str(agents), "--task-queue", "files", "--json")
+        findings = [(each["check"], each["state"], each["text"]) for each in json.loads(doctor.out)]
+        [(_, state, text)] = [each for each in findings if each[0] == "agent files"]
+        assert (state, "not served" in text, f"Workers serve the version {digest}" in text) == ("problem", False, True)
+        assert [state for check, state, _ in findings if check == "queue files"] == ["ok"], "it serves these agents"
         (agents / "support.md").write_text(FILE)
         while await readiness(url) != (200, ["ok"]):
+            await asyncio.sleep(0.1)
+        # A supervisor passes on what is wrong, and not that nothing is.
+        while not processes and f"{agents}: nothing is wrong any more." not in lines:
             await asyncio.sleep(0.1)
 
 

@@ -108,6 +108,23 @@ async def test_an_answer_at_a_tier_without_a_price_makes_the_cost_unknown_and_co
     assert (ran.result["status"], ran.result["steps"], ran.result.get("cost")) == ("max_cost", 2, None)
 
 
+@pytest.mark.parametrize("ends", ["completed", "failed"])
+async def test_a_sub_agent_at_a_tier_without_a_price_counts_for_the_limit(lab: Lab, priced: Priced, ends: str) -> None:
+    main, name = priced(MAIN, {"input": 2.0, "output": 10.0})
+    used = Turn(calls=[("weigh", '{"thing": "ham"}')], usage=Usage(1_000, 100), tier="scale")
+    last = (
+        Turn(text="2 kg", usage=Usage(1_000, 100), tier="scale")
+        if ends == "completed"
+        else Turn(failure=Failure(status=400))
+    )
+    lab.model.script(name, [used, last])
+    lab.model.script(main, [call("scales", '{"prompt": "Weigh it."}')] * 3)
+    scales = Agent(name="scales", model=f"openai:{name}", tools=[weigh], model_attempts=1)
+    ran = await run(lab, f"openai-chat:{main}", tools=[scales.as_tool(description="Weighs.")], max_cost=0.002)
+    assert (ran.result["status"], ran.result["steps"], ran.result.get("cost")) == ("max_cost", 1, None)
+    assert ran.result["counted"] >= 0.003
+
+
 async def test_fallback_and_repairing_models_are_counted_by_their_own_prices(lab: Lab, priced: Priced) -> None:
     """The model that refuses costs nothing."""
     first, second, mender = priced({"input": 1000.0, "output": 1000.0}, MAIN, OTHER)

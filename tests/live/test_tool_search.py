@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -80,3 +82,27 @@ async def test_what_was_found_is_still_there_after_continue_as_new(lab: Lab, cha
     tools = [[tool["function"]["name"] for tool in request["tools"]] for request in sent]
     assert tools == [["find_tools"], *[["find_tools", "close_book", "read_page"]] * 13]
     assert len(sent[-1]["messages"]) < len(sent)
+
+
+async def test_what_a_summary_has_of_searches_is_there_beside_an_edited_one(town: Lab) -> None:
+    """Of the search that is edited, the fork has what the edited result names."""
+    read = finding(6)
+
+    def script(body: dict[str, Any], nth: int) -> Turn:
+        if "PAGE 6" in json.dumps(body["messages"]) and not is_summing_up(body):
+            done = "second_find" in json.dumps(body["messages"])
+            return DONE if done else Turn(calls=[("find_tools", '{"query": "close the book"}', "second_find")])
+        return read(body, nth)
+
+    async with running_worker(
+        town.client, load(["tests.support.compaction_agents"]), town.telemetry, f"{town.task_queue}-pages"
+    ):
+        at = Lab(town.client, town.model, town.otlp, town.telemetry, f"{town.task_queue}-pages")
+        ran = await at.run(script, agent="page_finder", prompt=PROMPT)
+        assert any("compaction" in step for step in ran.steps)
+        edits = {"results": {ran.calls[-1]["id"]: "No tool fits."}}
+        await (await fork_run(at.client, ran.id, at=len(ran.steps), edits=edits)).result()
+    sent = at.model.requests_of(ran.id)[-1].json
+    assert "No tool fits." in json.dumps(sent)
+    assert "first_find" not in json.dumps(sent)
+    assert [tool["function"]["name"] for tool in sent["tools"]] == ["find_tools", "close_book", "read_page"]

@@ -120,7 +120,7 @@ async def test_show_and_the_console_show_a_run_whose_forks_are_not_listed(
     assert "No worker of the run answers now" not in page
 
 
-async def test_show_says_where_not_all_runs_were_looked_through_for_forks(
+async def test_show_and_the_console_say_where_not_all_runs_were_looked_through_for_forks(
     lab: Lab, command: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def cut(*_: Any, **__: Any) -> find_runs.RunPage:
@@ -131,3 +131,6 @@ async def test_show_says_where_not_all_runs_were_looked_through_for_forks(
     code, _, error = await command("show", ran.id)
     said = f"not all runs were looked through for forks: mulligan list --forked-from {ran.id}"
     assert (code, said in " ".join(error.split())) == (0, True)
+    monkeypatch.setattr("mulligan.serve.runs.find_runs", cut)
+    async with http_server(lab.client) as door:
+        assert "Not all runs were looked through for forks" in (await door.http.get(f"/console/runs/{ran.id}")).text

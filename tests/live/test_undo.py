@@ -277,11 +277,44 @@ async def test_what_is_undone_between_a_check_and_a_start_is_seen_when_the_run_o
         begun = await go_on(at.client, ran.id, **more)
         with pytest.raises(WorkflowFailureError) as failure:
             await begun.result()
-        assert f"The run {ran.id!r} was undone while this one was started" in str(failure.value.cause)
+        assert f"The run {ran.id!r}, or one before it, was undone while this one" in str(failure.value.cause)
         monkeypatch.undo()
         at.model.script(ran.id, [ONCE, DONE, DONE, AGAIN, DONE])
         await (await go_on(at.client, ran.id, **more)).result()
         assert "undone since" in told(at, ran.id)
+
+
+@pytest.mark.parametrize("between", ["resumed", "forked"])
+async def test_undos_of_all_runs_before_are_seen(
+    at: Lab, ledger: Path, monkeypatch: pytest.MonkeyPatch, between: str
+) -> None:
+    """Not those of the run alone that is gone on from: also of one that it has continued, or was forked from."""
+    first = await at.run([call("long_book", '{"room": "x"}', "l1"), ONCE, DONE], **of(ledger))
+    at.model.script("between", [DONE] * 6)
+    model = "openai-chat:between"
+    if between == "resumed":
+        second = await resume_run(at.client, first.id, "More.", model=model)
+    else:
+        second = await fork_run(at.client, first.id, at=3, edits={"model": model})
+    await second.result()
+    begin_run = importlib.import_module("mulligan.client.resume_run").begin_run
+
+    async def late(*args: Any, **given: Any) -> Any:
+        await undo(at, first.id, although_continued=True, from_step=2)
+        return await begin_run(*args, **given)
+
+    monkeypatch.setattr("mulligan.client.resume_run.begin_run", late)
+    with pytest.raises(WorkflowFailureError) as failure:
+        await (await resume_run(at.client, second.id, "Once more.", model=model)).result()
+    assert f"The run {second.id!r}, or one before it, was undone" in str(failure.value.cause)
+    monkeypatch.undo()
+    handle = await start_undo(at.client, first.id, UndoOptions(), although_continued=True)
+    with pytest.raises(UndoOpenError, match=re.escape(f"The run {first.id!r} is being undone by {handle.id!r}")):
+        await fork_run(at.client, second.id, at=1)
+    ledger.with_suffix(".go").touch()
+    await read_result(at.client, handle)
+    await (await resume_run(at.client, second.id, "Once more.", model=model)).result()
+    assert "`book_once` (b1)" in told(at, "between")
 
 
 async def test_an_undo_looks_again_whether_another_run_goes_on(at: Lab, ledger: Path) -> None:

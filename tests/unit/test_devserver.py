@@ -369,3 +369,10 @@ async def test_a_server_that_ends_at_once_is_reported_with_its_last_output(machi
     with pytest.raises(ServerStartError, match="ended while starting: the disk is full"):
         async with temporal_server():
             pass
+
+
+async def test_a_server_gets_more_options(machine):
+    machine.put_temporal(machine.bin / "temporal", 'echo "$*" >&2', "exit 1")
+    with pytest.raises(ServerStartError, match="--metrics-port 7"):
+        async with temporal_server(options=["--metrics-port", "7"]):
+            pass

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mulligan import Agent, Call, Compaction, RunInput, Say, ask_model, tool
-from mulligan.testing import Case, ScriptedModel, replay, run_agent
+from mulligan.testing import AgentRun, Case, ScriptedModel, replay, run_agent
 from mulligan.wire.case import CaseSettings, parse_case
 
 ROLLS: list[int] = []
@@ -31,13 +32,18 @@ async def case_of(agent: Agent, *turns: Say | str, scripts: Any = (), **given: A
     """The case of a run of an agent with a scripted model."""
     model = ScriptedModel(*turns, is_strict=False)
     run = await run_agent(agent, "Go.", model=model, scripts=scripts, **given)
+    return case_from(run, agent.name, **given)
+
+
+def case_from(run: AgentRun, agent: str, **given: Any) -> Case:
+    """The case of a run of the agent with that name."""
     assert run.result is not None
     case = Case(
         version=1,
         id="original",
         run_id="1",
-        agent=agent.name,
-        input=RunInput(agent=agent.name, prompt="Go.", **given),
+        agent=agent,
+        input=RunInput(agent=agent, prompt="Go.", **given),
         instructions=run.instructions,
         tools=run.tools,
         output=run.result.model_dump(mode="json")["output"],
@@ -120,3 +126,17 @@ async def test_a_run_that_was_compacted_is_compacted_again_with_its_summaries() 
 def read(page: int) -> str:
     """Read a page."""
     return f"PAGE {page}: " + f"line of page {page}. " * 80
+
+
+async def test_a_case_of_an_agent_that_is_a_file_is_replayed(tmp_path: Path) -> None:
+    """By its path, with the modules that its file needs; another sentence in the file is a difference."""
+    path = tmp_path / "support.md"
+    path.write_text("---\nmodel: openai:nobody\ntools: [look_up]\n---\nYou help.")
+    parts = ["tests.support.agent_file_parts"]
+    asks = Say(calls=[Call("look_up", {"order": 7})])
+    run = await run_agent(path, "Go.", model=ScriptedModel(asks, "Done."), load=parts)
+    case = case_from(run, "support")
+    assert (await replay(case, path, load=parts)).output == "Done."
+    path.write_text(path.read_text() + " Be brief.")
+    with pytest.raises(AssertionError, match=r"\+You help\. Be brief\."):
+        await replay(case, path, load=parts)

@@ -9,6 +9,8 @@ from pydantic import BaseModel
 from temporalio.api.common.v1 import RetryPolicy as RetryPolicyMessage
 
 from mulligan import AssistantMessage, ToolCall, Usage
+from mulligan.wire.background import ReadResponse
+from mulligan.wire.batch import BatchAnswer, ReadBatchAnswer
 from mulligan.wire.conversation_ref import ConversationRef
 from mulligan.wire.model_call import ModelAnswer, ModelCall, PreparedCall
 from mulligan.wire.run_context import RunContext
@@ -51,6 +53,15 @@ def test_a_request_says_how_much_of_the_conversation_is_not_cached_unless_it_is_
     assert "uncached" not in sent(request(1))
     assert [sent(request(uncached))["uncached"] for uncached in (None, 0, 2)] == [None, 0, 2]
     assert [request(uncached).cached_messages for uncached in (None, 0, 1, 9)] == [None, 9, 8, 0]
+
+
+def test_a_poll_does_not_say_that_nobody_knows_what_is_cached() -> None:
+    call = {"where": WHERE, "conversation": ConversationRef(count=9, digest="d"), "model": "m", "step": 1} | {
+        "definition": "d", "uncached": None, "started": 1.0,
+    }  # fmt: skip
+    for poll in (ReadResponse(**call, id="r", attempt=1), ReadBatchAnswer(**call, answer=BatchAnswer(key="k"))):
+        assert "uncached" not in sent(poll)
+        assert poll.cached_messages is None
 
 
 def test_a_first_attempt_is_not_counted_and_its_policy_is_short() -> None:

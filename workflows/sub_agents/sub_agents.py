@@ -355,7 +355,7 @@ def _take_result(call: _SubAgentCall, raw: RawValue | None) -> None:
         return
     run, call.untrusted = call.run, call.facts.untrusted if call.facts.quarantine else result.trust is not None
     run.status, run.steps, run.usage, run.cost = result.status, result.steps, result.usage, result.cost
-    call.turn.add_usage(result.usage, result.cost)
+    call.turn.add_usage(result.usage, result.cost, result.counted)
     _return_unused_runs(call, used=1 + result.sub_runs)
     if isinstance(result.output, str):
         call.text = result.output
@@ -378,7 +378,7 @@ def _take_failure(call: _SubAgentCall, error: ChildWorkflowError) -> None:
         consumed = None
     if consumed is not None:
         call.run.steps, call.run.usage, call.run.cost = consumed.steps, consumed.usage, consumed.cost
-        call.turn.add_usage(consumed.usage, consumed.cost)
+        call.turn.add_usage(consumed.usage, consumed.cost, consumed.counted)
         _return_unused_runs(call, used=1 + consumed.sub_runs)
     elif isinstance(typed, InvalidRunInputError):
         _return_unused_runs(call, used=1)

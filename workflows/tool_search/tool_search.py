@@ -91,7 +91,7 @@ class ToolSearch(Feature):
     def _known(self) -> list[str]:
         """The tools that were found; in a run that resumes or repeats another one, by its conversation."""
         if self._found is None:
-            self._found, tools = [], self.agent.facts.tools
+            self._found, tools = [name for _, names in self._finds for name in names], self.agent.facts.tools
             for message in self.agent.conversation.messages:
                 names = names_in(message) or []
                 if isinstance(message, AssistantMessage):
@@ -106,11 +106,14 @@ class ToolSearch(Feature):
         if state.fork is not None:
             finds: list[Any] = [[step, names] for step, names in self._finds if step < state.fork.step]
             if finds:
-                state.fork.features[self.name()] = finds
+                state.fork.features[self.name()], state.fork.edited[self.name()] = finds, {"finds": finds}
 
     def dump(self) -> list[Any] | None:
         """The names by steps, as JSON."""
-        return None if self._found is None else [[step, names] for step, names in self._finds]
+        if self._found is None and not self._finds:
+            return None
+        self._known()
+        return [[step, names] for step, names in self._finds]
 
     def load(self, state: Any) -> None:
         """Continue with what `dump` or a fork's state has.
@@ -118,5 +121,9 @@ class ToolSearch(Feature):
         Raises:
             ValidationError: it is nothing of that form.
         """
-        self._finds = _STATE.validate_python(state)
-        self._found = [name for _, names in self._finds for name in names]
+        edited = isinstance(state, dict)
+        self._finds = _STATE.validate_python(state["finds"] if edited else state)
+        self._found = None if edited else [name for _, names in self._finds for name in names]
+        if edited:  # what the conversation still has is read from it
+            summarized = self.agent.conversation.first_step or -1
+            self._finds = [each for each in self._finds if each[0] <= summarized]

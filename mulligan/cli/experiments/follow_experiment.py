@@ -119,7 +119,8 @@ async def run_experiment(content: ExperimentContent, options: dict[str, Any], wa
             f"the experiment {name!r} may have been started: Temporal did not answer ({error.message}). To see whether it "
             f"was: `mulligan experiments {name}`; with `--name {name}` the same command follows it."
         )
-    print_progress(f"started {name}: {content.number_of_rows(options['versions'])} runs")
+    number = content.number_of_rows(options["versions"])
+    print_progress(f"started {name}: {number} run{'' if number == 1 else 's'}")
     return _report(name, await _rows(handle, name), before, wanted)
 
 

@@ -15,7 +15,7 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError
 
-from mulligan.client.find_runs import memo_of
+from mulligan.client.find_runs import memo_of, origin_of
 from mulligan.client.read_run import NO_WORKER_STATUSES, query_run
 from mulligan.client.resumed_run import ResumedRun
 from mulligan.client.run_state import NoWorkerError, ResumeError, UndoOpenError, first_run_id
@@ -29,7 +29,7 @@ Answer = TypeVar("Answer", bound=BaseModel)
 MOST_UNDOS = 1_000
 """Undos of one run."""
 _MOST_RUNS_BEFORE = 20
-"""Runs whose conversation a run has continued, one after another, that are asked for undone calls."""
+"""Runs of one conversation, one after another, whose undos are looked at when another one goes on from the newest."""
 _MOST_NAMED = 20
 
 
@@ -87,17 +87,21 @@ async def list_of_undo(client: Client, described: WorkflowExecutionDescription) 
 
 
 async def check_not_being_undone(client: Client, described: WorkflowExecutionDescription) -> int:
-    """Check that no undo of a run, or of the run that it works for, goes on. Returns how many there were.
+    """Check that no undo of a run, of one that it continues or was forked from, or of the run that one of them works for,
+    goes on. Returns how many there were.
 
     Raises:
         UndoOpenError: one does.
         RPCError: Temporal does not answer.
     """
-    root, number = await _root(client, described), 0
-    async for number, undo in undos(client, root.id, first_run_id(root)):  # noqa: B007 - the last one is returned
-        if undo is not None and undo.status == WorkflowExecutionStatus.RUNNING:
-            raise UndoOpenError(root.id, undo.id)
-    return number
+    count = 0
+    async for run, _ in _run_and_those_before(client, described):
+        root = await _root(client, run)
+        async for _, undo in undos(client, root.id, first_run_id(root)):
+            count += 1
+            if undo is not None and undo.status == WorkflowExecutionStatus.RUNNING:
+                raise UndoOpenError(root.id, undo.id)
+    return count
 
 
 async def without_undone(
@@ -120,22 +124,37 @@ async def without_undone(
         ResumeError: an undo goes on (UndoOpenError), or cannot be read.
         RPCError: Temporal does not answer.
     """
-    added, run = list(messages), await ResumedRun.of(described)
-    for number in range(_MOST_RUNS_BEFORE):
-        calls = await _undone(client, run.description)
-        if number == 0 and before is not None:
-            calls = [call for call in calls if call.place_in_root[0] < before]
-        gone = {call.call_id if call.run == run.description.id else call.place_in_root[1] for call in calls}
+    added = list(messages)
+    async for run, step in _run_and_those_before(client, described, before):
+        calls = [call for call in await _undone(client, run) if step is None or call.place_in_root[0] < step]
+        gone = {call.call_id if call.run == run.id else call.place_in_root[1] for call in calls}
         once = [call for call in once if call.call_id not in gone]
         note = UserMessage(role="user", text=_note(calls))
         if calls and note not in added:
             added.append(note)
-        origin = run.resumed_from
-        earlier = await ResumedRun.read(client, origin.workflow_id, origin.run_id) if origin is not None else None
-        if earlier is None:
-            break
-        run = earlier
     return [*once], added
+
+
+async def _run_and_those_before(
+    client: Client, described: WorkflowExecutionDescription, before: int | None = None
+) -> AsyncIterator[tuple[WorkflowExecutionDescription, int | None]]:
+    """Yield a run, and those that it has continued or was forked from, as far as Temporal still has them; the newest first.
+
+    Each with the step before which the others have gone on from it; None: from all of it. `before`: that of the first.
+    """
+    run: ResumedRun | None = await ResumedRun.of(described)
+    for _ in range(_MOST_RUNS_BEFORE):
+        if run is None:
+            return
+        yield run.description, before
+        fork = origin_of(await memo_of(run.description)).get("forked_from")
+        if run.resumed_from is not None:
+            source, before = (run.resumed_from.workflow_id, run.resumed_from.run_id), None
+        elif fork is not None:
+            source, before = (fork["id"], fork["run_id"]), min(before or fork["step"], fork["step"])
+        else:
+            return
+        run = await ResumedRun.read(client, *source)
 
 
 async def _undone(client: Client, described: WorkflowExecutionDescription) -> list[CallToUndo]:

@@ -37,6 +37,7 @@ _NO_WORKER = (
     "this page then shows them. Nothing is lost: Temporal has the run, which continues when a worker serves it."
 )
 _NO_FORKS = "The forks of this run could not be listed now."
+_FORKS_OF_NEWEST = "Not all runs were looked through for forks of this one: `mulligan list --forked-from` does."
 _Part = TypeVar("_Part")
 
 
@@ -191,10 +192,13 @@ async def _read_forks(runs: Runs, caller: Caller, run_page: RunPage) -> list[dic
     """The newest forks. No worker is asked for them: that Temporal does not list them says nothing about workers."""
     try:
         async with asyncio.timeout(SECONDS_FOR_FORKS):
-            return (await runs.find(caller, RunQuery(forked_from=run_page.id), limit=MOST_FORKS)).runs
+            page = await runs.find(caller, RunQuery(forked_from=run_page.id), limit=MOST_FORKS)
     except (RPCError, TimeoutError):
         run_page.problems.append(_NO_FORKS)
         return []
+    if page.next is not None and len(page.runs) < MOST_FORKS:
+        run_page.problems.append(_FORKS_OF_NEWEST)
+    return page.runs
 
 
 async def _part(run_page: RunPage, reading: Awaitable[_Part]) -> _Part | None:

@@ -86,7 +86,7 @@ async def test_each_fault_is_one_line_that_says_what_to_do(
     assert found["agents"][0] == "warning"
     assert "tool 'embed' has no description" in found["agents"][1]
     assert found["queue acceptance"][0] == "warning"
-    assert "none of its workers serves exactly shop" in found["queue acceptance"][1]
+    assert "none of its workers serves exactly shop; give this command" in found["queue acceptance"][1]
     assert found["queue doctors-gpu"][0] == "problem"
     assert "`mulligan worker --load MODULE --task-queue doctors-gpu`" in found["queue doctors-gpu"][1]
     assert found["openai-chat:known"] == ("ok", "its endpoint answers and takes the key")

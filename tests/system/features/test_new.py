@@ -16,7 +16,7 @@ import pytest
 import typer.main
 
 from mulligan.cli.app import app
-from mulligan.cli.new import FILES, MUST_BE_NEW, requirement
+from mulligan.cli.new import FILES, MUST_BE_NEW, PYTEST, requirement
 from mulligan.devserver import DevServer
 from tests.acceptance.conftest import ROOT, Outcome, Run, command
 from tests.support.temporal import environment_of
@@ -134,8 +134,8 @@ async def test_new_adds_agents_to_a_project_that_exists_and_overwrites_no_file(m
     assert "README.md: was there, and is as it was" in said
     assert "AGENTS.md: a section was added" in said
     assert "Add `.env` to .gitignore, if it is not there: keys are in it." in said
-    assert 'Add to pyproject.toml, below [tool.pytest.ini_options]: asyncio_mode = "auto"' in said
-    (folder / "pyproject.toml").write_text(project + '\n[tool.pytest.ini_options]\nasyncio_mode = "auto"\n')
+    assert "Add to pyproject.toml, before the tests run (if it has the first line, below that):\n" + PYTEST in made.err
+    (folder / "pyproject.toml").write_text(f"{project}\n{PYTEST}\n")
     [following] = [line.removeprefix("Next: ") for line in said if line.startswith("Next: ")]
     enter, *lines = following.split(" && ")
     assert enter == f"cd {folder}"
@@ -144,6 +144,25 @@ async def test_new_adds_agents_to_a_project_that_exists_and_overwrites_no_file(m
         done = await in_project(folder, line)
         assert done.code == 0, done.out + done.err
     assert "2 passed" in done.out
+    assert "warning" not in done.out
+
+
+@pytest.mark.parametrize(
+    ("project", "adds"),
+    [
+        ('[project]\ndependencies = ["mulligan[serve]>=0.1"]', False),
+        ('[project]\ndependencies = ["mulligan"]', False),
+        ('[project]\ndependencies = ["mulligan-extra"]', True),
+        ("[project", True),
+    ],
+)
+async def test_new_adds_mulligan_to_a_project_that_does_not_depend_on_it(
+    mulligan: Run, tmp_path: Path, project: str, adds: bool
+) -> None:
+    (tmp_path / "pyproject.toml").write_text(project)
+    made = await mulligan("new", str(tmp_path))
+    assert made.code == 0, made.err
+    assert ("&& uv add mulligan" in made.err or "&& uv add 'mulligan" in made.err) is adds
 
 
 async def test_new_reports_a_folder_that_cannot_be_created(mulligan: Run, tmp_path: Path) -> None:
