@@ -301,7 +301,7 @@ class Decision(BaseModel):
     reason: str | None = optional_field()
     """Why, in the words of the person."""
     edited: bool = optional_field(False)
-    before: Any = optional_field()
+    before: Any = Field(default=None, exclude_if=lambda before: before is None)
     rule: RuleUse | None = optional_field()
     """The rule that has approved the call, in place of a person."""
 
