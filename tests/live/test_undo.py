@@ -300,7 +300,7 @@ async def test_undos_of_all_runs_before_are_seen(
     begin_run = importlib.import_module("mulligan.client.resume_run").begin_run
 
     async def late(*args: Any, **given: Any) -> Any:
-        await undo(at, first.id, yes=True, from_step=2)
+        await undo(at, first.id, although_continued=True, from_step=2)
         return await begin_run(*args, **given)
 
     monkeypatch.setattr("mulligan.client.resume_run.begin_run", late)
