@@ -34,7 +34,7 @@ async def doctor(
     """Check all that runs need: the server, its workers, the models' endpoints, where traces go, clocks, versions.
 
     Each check is one line; each `warning` and `problem` says what to do. Keys are used, never printed. With modules, the
-    models and task queues of their agents are checked; with a folder of agents, its files. Nothing is started.
+    models and task queues of their agents are checked; with a folder of agents, its files. No run is started.
 
     Example: `mulligan doctor --load shop`
 

@@ -72,8 +72,9 @@ async def what_still_holds(
         ResumeError: as `check_going_on`; or it cannot be read.
         RPCError: Temporal does not answer.
     """
-    undos = await check_going_on(client, described)
+    undos = 0
     for part in parts("client"):
         if hasattr(part, "WHAT_STILL_HOLDS"):
-            once, messages = await part.WHAT_STILL_HOLDS(client, described, once, messages, before)
+            once, messages, number = await part.WHAT_STILL_HOLDS(client, described, once, messages, before)
+            undos += number
     return [*once], [*messages], undos

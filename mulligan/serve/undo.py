@@ -59,7 +59,7 @@ class UndoneRun(BaseModel):
     id: str | None
     """The workflow id of the newest undo; null: there is none."""
     status: str
-    """`not_started`, `running`, `completed`, or `failed` if the run could not be read."""
+    """`not_started`, `running`, `completed`, or `failed`: then `error` says why."""
     undone: list[UndoneCall]
     failed: list[UndoneCall]
     not_reached: list[UndoneCall]

@@ -67,7 +67,7 @@ class GoneOnError(UndoError):
     def __init__(self, run: str, workflow_id: str) -> None:
         super().__init__(
             f"The run {run!r} was continued as {workflow_id!r}, which goes on from what this run has done; undo that one "
-            "first, or say that this one is to be undone all the same (--yes)."
+            "first, or say that this one is to be undone all the same (--yes; `although_continued` over HTTP)."
         )
         self.workflow_id = workflow_id
 

@@ -110,8 +110,9 @@ async def without_undone(
     once: Sequence[OnceCall],
     messages: Sequence[Message],
     before: int | None = None,
-) -> tuple[list[OnceCall], list[Message]]:
-    """What a run gets that goes on from a run, of whose calls some may be undone: they may be made again.
+) -> tuple[list[OnceCall], list[Message], int]:
+    """What a run gets that goes on from a run, of whose calls some may be undone: they may be made again. And how many
+    undos there were, as `check_not_being_undone` counts them.
 
     Args:
         client: A client of the server.
@@ -124,15 +125,17 @@ async def without_undone(
         ResumeError: an undo goes on (UndoOpenError), or cannot be read.
         RPCError: Temporal does not answer.
     """
-    added = list(messages)
+    added, count = list(messages), 0
     async for run, step in _run_and_those_before(client, described, before):
-        calls = [call for call in await _undone(client, run) if step is None or call.place_in_root[0] < step]
+        undone, number = await _undone(client, run)
+        count += number
+        calls = [call for call in undone if step is None or call.place_in_root[0] < step]
         gone = {call.call_id if call.run == run.id else call.place_in_root[1] for call in calls}
         once = [call for call in once if call.call_id not in gone]
         note = UserMessage(role="user", text=_note(calls))
         if calls and note not in added:
             added.append(note)
-    return [*once], added
+    return [*once], added, count
 
 
 async def _run_and_those_before(
@@ -157,16 +160,16 @@ async def _run_and_those_before(
         run = await ResumedRun.read(client, *source)
 
 
-async def _undone(client: Client, described: WorkflowExecutionDescription) -> list[CallToUndo]:
-    """The calls of a run, and of the runs below it, that are undone."""
-    root = await _root(client, described)
+async def _undone(client: Client, described: WorkflowExecutionDescription) -> tuple[list[CallToUndo], int]:
+    """The calls of a run, and of the runs below it, that are undone; and how many undos there were."""
+    root, number = await _root(client, described), 0
     calls: dict[tuple[str, int], CallToUndo] = {}
-    async for _, undo in undos(client, root.id, first_run_id(root)):
+    async for number, undo in undos(client, root.id, first_run_id(root)):  # noqa: B007 - the last one is returned
         if undo is not None and undo.status == WorkflowExecutionStatus.RUNNING:
             raise UndoOpenError(root.id, undo.id)
         listed = (await list_of_undo(client, undo)).calls if undo is not None else ()
         calls |= {call.key: call for call in listed if call.state == "undone"}
-    return [call for call in calls.values() if described.id in (root.id, call.run)]
+    return [call for call in calls.values() if described.id in (root.id, call.run)], number
 
 
 async def _root(client: Client, described: WorkflowExecutionDescription) -> WorkflowExecutionDescription:
