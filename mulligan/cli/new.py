@@ -90,7 +90,7 @@ def _print_next(path: Path, kept: list[str]) -> None:
     if ".gitignore" in kept:
         print_progress("Add `.env` to .gitignore, if it is not there: keys are in it.")
     if "pyproject.toml" in kept:
-        print_progress("Add to pyproject.toml, before the tests run (if it has the first line, below that):")
+        print_progress("Add these lines to pyproject.toml (if it has the first one, add the others below it):")
         for line in PYTEST.splitlines():
             print_progress(line)
     install = "uv add --dev pytest pytest-asyncio"

@@ -121,7 +121,7 @@ async def _answer_interrupts(thread: Thread, runs: Runs, caller: Caller, body: R
     newest = await thread.newest()
     if newest is None:
         raise Problem(
-            409, "no_such_thread", f"The thread {body.thread_id[:80]!r} has no interrupt: nobody has used it."
+            409, "thread_not_found", f"The thread {body.thread_id[:80]!r} has no interrupt: nobody has used it."
         )
     replies = [_reply(each) for each in body.resume or ()]
     since, decided = await send_replies(runs, caller, newest.run_id, replies)

@@ -36,9 +36,11 @@ NAMES = ["GIVEN", "MCP_TEST_PASSED", "MCP_TEST_KEPT"]
 
 @pytest.fixture(scope="module")
 async def mcp_lab(lab: Lab) -> AsyncIterator[Lab]:
-    os.environ.update(MCP_TEST_SECRET="given", MCP_TEST_PASSED="passed", MCP_TEST_KEPT="kept")
-    async with mcp_worker(lab, load(["tests.support.mcp_agents"])) as at:
-        yield at
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"MCP_TEST_SECRET": "given", "MCP_TEST_PASSED": "passed", "MCP_TEST_KEPT": "kept"}.items():
+            patch.setenv(name, value)
+        async with mcp_worker(lab, load(["tests.support.mcp_agents"])) as at:
+            yield at
 
 
 ROWS: dict[str, tuple[str, dict[str, Any], str | None, str]] = {

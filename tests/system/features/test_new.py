@@ -134,7 +134,9 @@ async def test_new_adds_agents_to_a_project_that_exists_and_overwrites_no_file(m
     assert "README.md: was there, and is as it was" in said
     assert "AGENTS.md: a section was added" in said
     assert "Add `.env` to .gitignore, if it is not there: keys are in it." in said
-    assert "Add to pyproject.toml, before the tests run (if it has the first line, below that):\n" + PYTEST in made.err
+    assert (
+        "Add these lines to pyproject.toml (if it has the first one, add the others below it):\n" + PYTEST in made.err
+    )
     (folder / "pyproject.toml").write_text(f"{project}\n{PYTEST}\n")
     [following] = [line.removeprefix("Next: ") for line in said if line.startswith("Next: ")]
     enter, *lines = following.split(" && ")
