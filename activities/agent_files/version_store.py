@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 
 from mulligan.activities.agent_files.labels import Label
 from mulligan.client.content_store import ChangedContentError, ContentStore, MissingContentError
+from mulligan.wire.times import iso
 
 MOST_LISTED = 1_000
 """Versions of an agent in its list; the oldest ones leave it."""
@@ -85,7 +86,7 @@ class VersionStore:
         await self.put(agent, text)
         listed = await self.listed(agent)
         if not listed or listed[-1].digest != digest:
-            now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+            now = iso(datetime.now(UTC), "seconds")
             listed = [*(each for each in listed if each.digest != digest), ListedVersion(digest, now)]
         await contents.put_named("list", _written(listed[-MOST_LISTED:]))
 

@@ -33,7 +33,7 @@ FILES = {
 }
 """The files of the project, and the files in new_project/ that they are made from. The skill is that of the repository."""
 PYTEST = '[tool.pytest.ini_options]\nasyncio_mode = "auto"\nasyncio_default_fixture_loop_scope = "function"'
-"""What the tests need in pyproject.toml."""
+"""The settings of pytest in pyproject.toml without which the new tests do not run."""
 MUST_BE_NEW, ASSISTANTS = ("agents.py", "test_agents.py"), "AGENTS.md"
 """Files that a project must not have; and the file for coding assistants, to which a section may be added."""
 

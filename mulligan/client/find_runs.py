@@ -28,6 +28,7 @@ from mulligan.wire.run_priority import TENANT_MEMO
 from mulligan.wire.run_status import PENDING_MEMO, STATUS_MEMO, STATUSES, OpenStatus, status_in_temporal
 from mulligan.wire.search_attributes import AGENT_ATTRIBUTE, ORIGIN_ATTRIBUTE, STATUS_ATTRIBUTE, listed_origin
 from mulligan.wire.start_memo import PROMPT_MEMO, USER_MEMO
+from mulligan.wire.times import iso
 from mulligan.wire.ui_summary import first_line
 
 _IN_TEMPORAL = {
@@ -222,7 +223,7 @@ async def describe_run(client: Client, execution: WorkflowExecution) -> dict[str
         **origin_of(memo),
         **({"schedule": schedule} if (schedule := execution.typed_search_attributes.get(SCHEDULED_BY)) else {}),
         "status": await _status(client, execution, memo),
-        "started": execution.start_time.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
+        "started": iso(execution.start_time, "microseconds"),
         "seconds": ((execution.close_time or datetime.now(UTC)) - execution.start_time).total_seconds(),
     }
 

@@ -27,6 +27,7 @@ from mulligan.run_input import RunInput
 from mulligan.wire.run_context import AGENT_WORKFLOW
 from mulligan.wire.run_priority import run_priority
 from mulligan.wire.start_memo import start_memo
+from mulligan.wire.times import iso
 from mulligan.wire.ui_summary import task_of
 
 OVERLAPS = {policy.name.lower().replace("_", "-"): policy for policy in ScheduleOverlapPolicy}
@@ -160,8 +161,6 @@ def _summary(schedule: ScheduleDescription | ScheduleListDescription, about: dic
         **{field: about.get(field) for field in ("agent", "timing", "prompt", "tenant")},
         "paused": state.paused,
         "note": state.note or None,
-        "next_times": [
-            at.isoformat(timespec="seconds").replace("+00:00", "Z") for at in schedule.info.next_action_times[:5]
-        ],
+        "next_times": [iso(at, "seconds") for at in schedule.info.next_action_times[:5]],
         "recent": recent[-5:],
     }

@@ -5,12 +5,15 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 
-def iso(at: float | datetime | str) -> str:
-    """A time as ISO 8601, in UTC and with `Z`, as in events. A number is seconds since the epoch; a text is one already."""
+def iso(at: float | datetime | str, timespec: str = "milliseconds") -> str:
+    """A time as ISO 8601, in UTC and with `Z`. A number is seconds since the epoch; a text is one already.
+
+    `timespec`: to what it is rounded down, as in `datetime.isoformat`.
+    """
     if isinstance(at, str):
         return at
     at = at.astimezone(UTC) if isinstance(at, datetime) else datetime.fromtimestamp(at, UTC)
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return at.isoformat(timespec=timespec).replace("+00:00", "Z")
 
 
 def clock(at: float) -> str:

@@ -288,7 +288,7 @@ async def test_what_is_undone_between_a_check_and_a_start_is_seen_when_the_run_o
 async def test_undos_of_all_runs_before_are_seen(
     at: Lab, ledger: Path, monkeypatch: pytest.MonkeyPatch, between: str
 ) -> None:
-    """Not those of the run alone that is gone on from: also of one that it has continued, or was forked from."""
+    """A resumed run learns of the undos of the run before it, and of the run that this one continues or was forked from."""
     first = await at.run([call("long_book", '{"room": "x"}', "l1"), ONCE, DONE], **of(ledger))
     at.model.script("between", [DONE] * 6)
     model = "openai-chat:between"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC
 from typing import Any
 
 from pydantic import ValidationError
@@ -19,6 +18,7 @@ from mulligan.client.read_run import UNDECODABLE, query_run
 from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
 from mulligan.wire.experiments import EXPERIMENT_MEMO, EXPERIMENT_WORKFLOW, ID_PREFIX, TABLE_QUERY, Row
 from mulligan.wire.run_status import status_in_temporal
+from mulligan.wire.times import iso
 
 
 async def list_experiments(client: Client, limit: int) -> list[dict[str, Any]]:
@@ -65,6 +65,6 @@ async def _summary(execution: WorkflowExecution) -> dict[str, Any]:
         "name": execution.id.removeprefix(ID_PREFIX),
         "status": status_in_temporal(status.name) if status else "unknown",
         "rows": known.get("rows"),
-        "started": execution.start_time.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        "started": iso(execution.start_time, "seconds"),
         **{name: known[name] for name in ("agent", "model") if known.get(name)},
     }

@@ -87,8 +87,10 @@ async def list_of_undo(client: Client, described: WorkflowExecutionDescription) 
 
 
 async def check_not_being_undone(client: Client, described: WorkflowExecutionDescription) -> int:
-    """Check that no undo of a run, of one that it continues or was forked from, or of the run that one of them works for,
-    goes on. Returns how many there were.
+    """Check that nothing is being undone that a new run would go on from, and count the undos that there were.
+
+    These are the undos of the run, and of the runs before it that it continues or was forked from. For a sub-agent's run,
+    they are those of the run that started it.
 
     Raises:
         UndoOpenError: one does.
@@ -111,8 +113,9 @@ async def without_undone(
     messages: Sequence[Message],
     before: int | None = None,
 ) -> tuple[list[OnceCall], list[Message], int]:
-    """What a run gets that goes on from a run, of whose calls some may be undone: they may be made again. And how many
-    undos there were, as `check_not_being_undone` counts them.
+    """Return what a new run gets from the run that it goes on from, without the calls that were undone there.
+
+    The last value is the number of undos, as `check_not_being_undone` counts them.
 
     Args:
         client: A client of the server.
@@ -141,9 +144,9 @@ async def without_undone(
 async def _run_and_those_before(
     client: Client, described: WorkflowExecutionDescription, before: int | None = None
 ) -> AsyncIterator[tuple[WorkflowExecutionDescription, int | None]]:
-    """Yield a run, and those that it has continued or was forked from, as far as Temporal still has them; the newest first.
+    """Yield a run and the runs before it, which it continues or was forked from, the newest first, if Temporal has them.
 
-    Each with the step before which the others have gone on from it; None: from all of it. `before`: that of the first.
+    With each comes the step before which the next run began; None: it has all steps. `before`: that of the first run.
     """
     run: ResumedRun | None = await ResumedRun.of(described)
     for _ in range(_MOST_RUNS_BEFORE):
