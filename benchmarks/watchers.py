@@ -1,11 +1,11 @@
 """How `mulligan serve` carries many watchers: `uv run python -m benchmarks.watchers [--replicas 3] [--watchers 1000]`.
 
 A dev server, a worker and each replica of `mulligan serve` are processes of their own; this one has the model and the
-watchers. The watchers of each run are divided among the replicas. When all of them are connected, the runs begin to write,
-one after the other within `--spread` seconds. Printed as JSON: the seconds from the moment in which a model has written its
-first piece of text until a watcher has it (`first_text`); the way of each text from the worker's heartbeat (Temporal's time
-of it) to the watcher (`delta`); the memory of the replicas for a watcher; whether each watcher got every event in order; the
-load of the machine.
+watchers. The watchers of each run are divided among the replicas. All of them come at once. When each has the first event of
+its run, the runs begin to write, one after the other within `--spread` seconds. Printed as JSON: the seconds until a watcher
+has the first event (`connected`); the seconds from the moment in which a model has written its first piece of text until a
+watcher has it (`first_text`); the way of each text from the worker's heartbeat (Temporal's time of it) to the watcher
+(`delta`); the memory of the replicas for a watcher; whether each watcher got every event in order; the load of the machine.
 """
 
 from __future__ import annotations
@@ -51,16 +51,18 @@ class Watcher:
     end: str = ""
     first_at: float = 0.0
     """When the first text arrived, in seconds of the monotonic clock."""
+    connected: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set at the first event."""
+    connected_at: float = 0.0
 
-    async def watch(self, host: str, port: int, connected: asyncio.Semaphore, open_: asyncio.Event) -> None:
+    async def watch(self, host: str, port: int, together: asyncio.Semaphore) -> None:
         """Read the stream to its end."""
-        async with connected:
+        async with together:
             reader, writer = await asyncio.open_connection(host, port)
             head = f"GET /api/runs/{self.run_id}/events HTTP/1.1\r\nHost: {host}:{port}\r\n"
             request = f"{head}Accept: text/event-stream\r\n\r\n"
             writer.write(request.encode())
             assert b" 200 " in await reader.readline()
-        open_.set()
         async for line in reader:
             if line.startswith(b"id: "):
                 self.ids.append(line[4:-1].decode())
@@ -71,6 +73,9 @@ class Watcher:
         writer.close()
 
     def _take(self, event: dict[str, Any]) -> None:
+        if not self.connected.is_set():
+            self.connected_at = time.monotonic()
+            self.connected.set()
         if not self.first_at and event["type"] in ("text_delta", "answered"):
             self.first_at = time.monotonic()
         if "offset" in event:
@@ -169,18 +174,19 @@ async def _measure_runs(
 ) -> dict[str, Any]:
     before = sum(memory(pid) for pid, _ in served)
     watchers = [Watcher(written[number % len(written)].run_id) for number in range(count)]
-    connected, opened = asyncio.Semaphore(CONNECTED_TOGETHER), [asyncio.Event() for _ in watchers]
+    together, came_at = asyncio.Semaphore(CONNECTED_TOGETHER), time.monotonic()
     tasks = [
-        asyncio.create_task(each.watch("127.0.0.1", port_of(number, served, written), connected, is_open))
-        for number, (each, is_open) in enumerate(zip(watchers, opened, strict=True))
+        asyncio.create_task(each.watch("127.0.0.1", port_of(number, served, written), together))
+        for number, each in enumerate(watchers)
     ]
-    await asyncio.gather(*(each.wait() for each in opened))
+    await asyncio.gather(*(each.connected.wait() for each in watchers))
     with_watchers = sum(memory(pid) for pid, _ in served)
     for each in written:
         each.begin()
         await asyncio.sleep(spread / len(written))
     await asyncio.gather(*tasks)
     began = {each.run_id: each.began_at for each in written}
+    connected = percentiles([each.connected_at - came_at for each in watchers])
     first = percentiles([each.first_at - began[each.run_id] for each in watchers])
     deltas = [value for each in watchers for value in each.seconds]
     later = percentiles(deltas)
@@ -189,6 +195,8 @@ async def _measure_runs(
         "runs": len(written),
         "watchers": count,
         "right": sum(each.is_right for each in watchers),
+        "connected_p50": round(connected[49], 3),
+        "connected_p99": round(connected[98], 3),
         "first_text_p50": round(first[49], 3),
         "first_text_p99": round(first[98], 3),
         "deltas": len(deltas),
