@@ -95,3 +95,6 @@ from .worker.temporal_plugin import MulliganPlugin as MulliganPlugin
 from .workflows.durable_agent import DurableAgent as DurableAgent
 
 __all__: list[str]
+
+__version__: str
+"""The version of the installed package."""

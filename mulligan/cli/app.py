@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Annotated, NoReturn
+
+import typer
 
 from mulligan.cli._terminal import CommandApp, Commands, escape_output
 from mulligan.cli.agents import agents
@@ -72,6 +74,23 @@ for each in (
 app.add_typer(schedule, name="schedule")
 app.add_typer(content, name="content")
 app.add_typer(mcp, name="mcp")
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        from importlib.metadata import version
+
+        print(f"mulligan {version('mulligan')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version, and end.")
+    ] = False,
+) -> None:
+    """The options before a command."""
 
 
 def main() -> None:

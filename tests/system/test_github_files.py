@@ -16,7 +16,7 @@ import yaml
 from tests.system.features.test_new import uv
 
 ROOT = Path(__file__).parents[2]
-RELEASE = ROOT / ".github/workflows/release.yml"
+RELEASE, TEST = ROOT / ".github/workflows/release.yml", ROOT / ".github/workflows/test.yml"
 FORMS = sorted((ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml"))
 ACTION = re.compile(r"uses: (\S+)@(\S+) # (v[\d.]+)$", re.MULTILINE)
 """An action by its commit, with the version that the commit had when it was looked up."""
@@ -65,18 +65,20 @@ INSECURE = [
 
 def test_zizmor_finds_no_insecure_step(tmp_path: Path) -> None:
     """And finds each of these in a copy."""
-    code, said = zizmor(RELEASE)
-    assert code == 0, said
+    for file in (RELEASE, TEST):
+        code, said = zizmor(file)
+        assert code == 0, said
     for right, wrong in INSECURE:
         assert right in RELEASE.read_text()
         (tmp_path / "release.yml").write_text(RELEASE.read_text().replace(right, wrong))
         assert zizmor(tmp_path / "release.yml")[0] != 0, wrong
 
 
-@pytest.mark.parametrize("file", [RELEASE, *FORMS], ids=lambda file: file.name)
+@pytest.mark.parametrize("file", [RELEASE, TEST, *FORMS], ids=lambda file: file.name)
 def test_each_file_is_valid_by_its_schema(file: Path, tmp_path: Path) -> None:
     """Issue forms have no other check before GitHub shows them, or does not."""
-    kinds = {"release.yml": "github-workflows", "config.yml": "github-issue-config"}
+    workflows = dict.fromkeys(("release.yml", "test.yml"), "github-workflows")
+    kinds = {**workflows, "config.yml": "github-issue-config"}
     check: list[str | Path] = [Path(sys.executable).with_name("check-jsonschema"), "--builtin-schema"]
     check.append(f"vendor.{kinds.get(file.name, 'github-issue-forms')}")
     code, said = checked(*check, file)
@@ -89,9 +91,9 @@ def test_each_file_is_valid_by_its_schema(file: Path, tmp_path: Path) -> None:
 
 def test_each_action_is_pinned_by_its_commit() -> None:
     """A tag can be moved by whoever owns the action, a commit cannot. One action has one version."""
-    text = RELEASE.read_text()
+    text = RELEASE.read_text() + TEST.read_text()
     pinned = ACTION.findall(text)
-    assert len(pinned) == text.count("uses: ")
+    assert len(pinned) == text.count("uses: ") - text.count("uses: ./")
     assert all(re.fullmatch(r"[0-9a-f]{40}", commit) for _, commit, _ in pinned)
     assert len(set(pinned)) == len({name for name, _, _ in pinned})
 
@@ -100,18 +102,22 @@ def test_no_job_has_more_rights_than_it_needs(jobs: dict[str, Any]) -> None:
     """Our code runs where nothing can be signed or published; where it can, only actions run."""
     assert yaml.safe_load(RELEASE.read_text())["permissions"] == {}
     assert {name: job["permissions"] for name, job in jobs.items()} == {
+        "test": {"contents": "read"},
         "build": {"contents": "read"},
         "attest": {"id-token": "write", "attestations": "write"},
         "publish": {"id-token": "write"},
     }
-    assert [name for name, job in jobs.items() if any("run" in step for step in job["steps"])] == ["build"]
+    assert [name for name, job in jobs.items() if any("run" in step for step in job.get("steps", ()))] == ["build"]
     assert "secrets." not in RELEASE.read_text()
     assert jobs["build"]["steps"][0]["with"] == {"persist-credentials": False}
     assert jobs["publish"]["environment"] == "pypi"
+    tests = yaml.safe_load(TEST.read_text())
+    assert (tests["permissions"], tests["jobs"]["test"]["permissions"]) == ({}, {"contents": "read"})
 
 
-def test_what_is_published_was_built_and_attested_first(jobs: dict[str, Any]) -> None:
-    assert (jobs["attest"]["needs"], jobs["publish"]["needs"]) == ("build", "attest")
+def test_what_is_published_was_tested_built_and_attested_first(jobs: dict[str, Any]) -> None:
+    assert jobs["test"]["uses"] == f"./{TEST.relative_to(ROOT)}"
+    assert [jobs[name]["needs"] for name in ("build", "attest", "publish")] == ["test", "build", "attest"]
     uploaded = {
         step["with"]["name"]: step["with"]["path"] for step in jobs["build"]["steps"] if "path" in step.get("with", {})
     }
@@ -148,7 +154,13 @@ MAKEFILE = set(re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), r
 
 
 def test_each_target_that_these_files_name_exists() -> None:
-    for name in (".github/workflows/release.yml", "CONTRIBUTING.md", "SECURITY.md", ".devcontainer/devcontainer.json"):
+    for name in (
+        ".github/workflows/release.yml",
+        ".github/workflows/test.yml",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        ".devcontainer/devcontainer.json",
+    ):
         text = (ROOT / name).read_text()
         asked = {
             target
@@ -185,7 +197,12 @@ def test_the_dev_container_runs_what_readme_says() -> None:
 def test_uv_has_one_version_in_all_files() -> None:
     found = {
         version
-        for name in ("deploy/Dockerfile", ".devcontainer/Dockerfile", ".github/workflows/release.yml")
+        for name in (
+            "deploy/Dockerfile",
+            ".devcontainer/Dockerfile",
+            ".github/workflows/release.yml",
+            ".github/workflows/test.yml",
+        )
         for version in re.findall(
             r"astral-sh/uv:([\d.]+)|^ +version: ([\d.]+)$", (ROOT / name).read_text(), re.MULTILINE
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -140,3 +141,23 @@ async def test_a_case_of_an_agent_that_is_a_file_is_replayed(tmp_path: Path) -> 
     path.write_text(path.read_text() + " Be brief.")
     with pytest.raises(AssertionError, match=r"\+You help\. Be brief\."):
         await replay(case, path, load=parts)
+
+
+async def test_a_case_of_a_later_version_may_have_more_fields_anywhere() -> None:
+    roller = Agent(name="roller", model="openai:none", tools=[roll])
+    case = await case_of(roller, Say(calls=[Call("roll")]), "done", tenant="acme")
+    later = _with_new_fields(json.loads(case.model_dump_json()))
+    assert later["input"]["of_a_later_version"] == later["steps"][0]["of_a_later_version"] == [1]
+    read = parse_case(json.dumps(later).encode(), "case.json")
+    assert (read.input, read.steps, read.messages) == (case.input, case.steps, case.messages)
+
+
+def _with_new_fields(value: Any) -> Any:
+    """The JSON value with one more field in each object that Mulligan defines."""
+    if isinstance(value, list):
+        return [_with_new_fields(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    free = {"arguments", "metadata", "tools"}  # what models, tools and users define
+    fields = {key: each if key in free else _with_new_fields(each) for key, each in value.items()}
+    return {**fields, "of_a_later_version": [1]}
