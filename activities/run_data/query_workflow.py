@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from datetime import timedelta
 from typing import TypeVar
 
 from temporalio import activity
 from temporalio.client import WorkflowHandle, WorkflowQueryFailedError
+from temporalio.service import RPCError, RPCStatusCode
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ async def query_this_workflow(name: str, argument: object, result_type: type[T])
     the first one, and the first answer counts.
 
     Raises:
-        RPCError: no worker answers.
+        RPCError: no worker answers, or the server cancelled the query `QUERY_ATTEMPTS` times.
         WorkflowQueryFailedError: the query failed `QUERY_ATTEMPTS` times.
     """
     handle, queries, again = this_workflow(), set[asyncio.Task[T]](), asyncio.Event()
@@ -76,15 +76,25 @@ async def _first_answer(
 
 
 async def _query(handle: WorkflowHandle[object, object], name: str, argument: object, result_type: type[T]) -> T:
-    """Query. A supervisor refuses queries that wait for a worker process that has died: they are sent again at once."""
+    """Query. What a process that dies leaves unanswered is sent again at once: its supervisor refuses the queries that wait
+    for it, and the server cancels the one that it was handing over.
+    """
 
     async def query() -> T:
         answer: T = await handle.query(name, argument, result_type=result_type, rpc_timeout=QUERY_TIMEOUT)
         return answer
 
+    now = asyncio.get_running_loop().time
     for _ in range(QUERY_ATTEMPTS - 1):
-        with suppress(WorkflowQueryFailedError):
+        began = now()
+        try:
             return await query()
+        except WorkflowQueryFailedError:
+            continue
+        except RPCError as error:
+            # The SDK gives the end of the timeout the same status.
+            if error.status != RPCStatusCode.CANCELLED or now() - began >= 0.9 * QUERY_TIMEOUT.total_seconds():
+                raise
     return await query()
 
 
