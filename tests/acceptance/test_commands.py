@@ -7,12 +7,14 @@ import json
 import os
 import signal
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
 from temporalio.client import Client
 
+import mulligan as mulligan_package
 from mulligan.devserver.dev_server import DevServer
 from tests.acceptance.conftest import Run, command
 from tests.support.command_server import DEVNULL, PIPE, start_command
@@ -454,3 +456,10 @@ async def test_reload_and_processes_exclude_each_other(mulligan: Run) -> None:
     ran = await mulligan("worker", "--reload", "--processes", "2")
     assert ran.code == 2
     assert "error: --reload and --processes do not go together" in ran.err
+
+
+async def test_the_version_is_that_of_the_installed_package(mulligan: Run) -> None:
+    ran = await mulligan("--version")
+    assert (ran.code, ran.out, ran.err) == (0, f"mulligan {version('mulligan')}\n", "")
+    assert mulligan_package.__version__ == version("mulligan")
+    assert "__version__" not in mulligan_package.__all__
