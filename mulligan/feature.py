@@ -1,4 +1,4 @@
-"""What the author of a feature imports for its part in the workflow (docs/features.md). Provisional until 0.1.0."""
+"""What the author of a feature imports for its part in the workflow (docs/features.md). Provisional in all 0.x."""
 
 from mulligan.wire.model_call import ModelAnswer, ModelCall, RejectedAnswer
 from mulligan.wire.tool_call import ToolOutcome
