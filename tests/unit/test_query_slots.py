@@ -55,6 +55,11 @@ async def test_queries_that_nobody_answers_give_their_slots_back(monkeypatch: py
         await asyncio.sleep(0.01)
     queries.answers.set()
     await asyncio.gather(*tasks)
+    late = Queries()
+    late.answers.set()
+    for _ in range(2 * SLOTS):  # no slot was given back twice, or not at all
+        await late.ask("late")
+    assert len(late.begun) == 2 * SLOTS
 
 
 async def test_a_run_without_answer_takes_no_slot_until_it_answers() -> None:
