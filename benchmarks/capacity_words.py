@@ -76,7 +76,7 @@ down to once a second. On Temporal Cloud, where a heartbeat is billed, it is onc
 
 LIVE_AFTER = """\
 A heartbeat is a request, an action, and a write to the database. An activity that writes nothing sends one every
-1.5 s, so that a lost worker is noticed within 6 s: a tool that runs for a minute costs as many actions as twenty
+1.5 s, so that a lost worker is noticed after 5 to 6 s: a tool that runs for a minute costs as many actions as twenty
 steps. Let it wait as a [deferred tool](deferred-tools.md), or a model in [background mode](background.md),
 where a call takes minutes. `MULLIGAN_LIVE_TEXT_SECONDS=1` sends text once a second on every server, and `0` never."""
 

@@ -1,7 +1,7 @@
 """How `mulligan serve` carries many watchers: `uv run python -m benchmarks.watchers [--replicas 3] [--watchers 1000]`.
 
 A dev server, a worker and each replica of `mulligan serve` are processes of their own; this one has the model and the
-watchers. The watchers of each run are divided among the replicas. All of them come at once. When each has the first event of
+watchers. The watchers of each run are divided among the replicas. They come 100 at a time. When each has the first event of
 its run, the runs begin to write, one after the other within `--spread` seconds. Printed as JSON: the seconds until a watcher
 has the first event (`connected`); the seconds from the moment in which a model has written its first piece of text until a
 watcher has it (`first_text`); the way of each text from the worker's heartbeat (Temporal's time of it) to the watcher
@@ -179,7 +179,9 @@ async def _measure_runs(
         asyncio.create_task(each.watch("127.0.0.1", port_of(number, served, written), together))
         for number, each in enumerate(watchers)
     ]
-    await asyncio.gather(*(each.connected.wait() for each in watchers))
+    all_connected: asyncio.Future[Any] = asyncio.gather(*(each.connected.wait() for each in watchers))
+    await asyncio.wait([all_connected, *tasks], return_when=asyncio.FIRST_COMPLETED)
+    assert all_connected.done(), next(each.exception() for each in tasks if each.done())
     with_watchers = sum(memory(pid) for pid, _ in served)
     for each in written:
         each.begin()

@@ -11,6 +11,9 @@ _imported, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 def __getattr__(name: str) -> Any:
     if name != "__version__":
         return _imported(name)
-    from importlib.metadata import version
+    from importlib.metadata import PackageNotFoundError, version
 
-    return version(__name__)
+    try:
+        return version(__name__)
+    except PackageNotFoundError:
+        raise AttributeError("The package `mulligan` is not installed, so it has no version.") from None

@@ -11,8 +11,9 @@ from temporalio.common import RetryPolicy
 # Activities
 
 HEARTBEAT_TIMEOUT = timedelta(seconds=5)
-"""A lost worker is noticed within 6 s (tutorial.md). An activity sends a heartbeat every 1.5 s (mulligan/worker/options.py,
-activities/heartbeat.py); the server needs some time of its own. The cost: docs/decisions/2026-11-27-lost-workers.md."""
+"""A lost worker is noticed after 5 to 6 s (docs/operating.md). An activity sends a heartbeat every 1.5 s
+(mulligan/worker/options.py, activities/heartbeat.py); the server needs some time of its own. The cost:
+docs/decisions/2026-11-27-lost-workers.md."""
 
 MODEL_ATTEMPT_MARGIN = timedelta(seconds=120)
 """Added to the model's timeout: the same attempt runs fixers, a second model and the guard on the answer (100 s in all)."""

@@ -11,7 +11,7 @@ import logging
 import random
 from bisect import bisect_right
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -21,6 +21,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.client.event_position import Position, StreamPosition
+from mulligan.client.first_reads import FirstReads
 from mulligan.client.follow_events import EventFollower, newest_offset
 from mulligan.wire.event_types import Event, TextDelta, TextVoid, ToolInputDelta, ToolProgress
 
@@ -53,7 +54,7 @@ class FeedEvent:
 class EventFeed:
     """The newest events of one run."""
 
-    def __init__(self, client: Client, workflow_id: str, every: float | None) -> None:
+    def __init__(self, client: Client, workflow_id: str, every: float | None, first_reads: FirstReads) -> None:
         self.client, self.workflow_id, self.every = client, workflow_id, every
         self.first = 0
         """The number of the first kept event, among all that this feed has read."""
@@ -69,6 +70,7 @@ class EventFeed:
         self._kept: deque[FeedEvent] = deque()
         self._bytes = 0
         self._task: asyncio.Task[None] | None = None
+        self._first_reads = first_reads
 
     @property
     def end(self) -> int:
@@ -104,6 +106,8 @@ class EventFeed:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _read(self) -> None:
+        """Read the run. Only the first try waits for a place: a run that could not be read has probably no worker."""
+        is_read = await self._first_reads.begin()
         pause = FIRST_PAUSE
         token = ""
         while True:
@@ -113,7 +117,7 @@ class EventFeed:
                     self.start = Position(max(0, newest - KEPT_AT_START))
                     token = self.start.token
                 follower = EventFollower(self.client, self.workflow_id, token, self.every)
-                follower.on_query = partial(self._see_sub_runs, follower)
+                follower.on_query = partial(self._see_query, follower, is_read)
                 async for event in follower.events():
                     token, pause, self.failure = follower.token, FIRST_PAUSE, None
                     self._keep(FeedEvent(event, follower.position))
@@ -128,8 +132,11 @@ class EventFeed:
                 _log.info("The events of %s cannot be read now: %s", self.workflow_id, error)
                 await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 - spreads the load
                 pause = min(pause * 2, LONGEST_PAUSE)
+            finally:
+                is_read()
 
-    def _see_sub_runs(self, follower: EventFollower) -> None:
+    def _see_query(self, follower: EventFollower, is_read: Callable[[], None]) -> None:
+        is_read()
         if follower.sub_runs != self.sub_runs:
             self.sub_runs = follower.sub_runs
             self._wake()
@@ -235,6 +242,7 @@ class EventFeeds:
 
     def __init__(self, client: Client, every: float | None = None) -> None:
         self._client, self._every = client, every
+        self._first_reads = FirstReads()
         self._feeds: dict[str, EventFeed] = {}
         self._closing: dict[str, asyncio.TimerHandle] = {}
         self._closed: set[asyncio.Task[None]] = set()
@@ -246,7 +254,7 @@ class EventFeeds:
         """A reader of a run's feed, while the block runs. `changed` is set when it may have something to read."""
         feed = self._feeds.get(workflow_id)
         if feed is None or (feed.failure is not None and not is_temporary(feed.failure)):
-            feed = self._feeds[workflow_id] = EventFeed(self._client, workflow_id, self._every)
+            feed = self._feeds[workflow_id] = EventFeed(self._client, workflow_id, self._every, self._first_reads)
         if closing := self._closing.pop(workflow_id, None):
             closing.cancel()
         reader = FeedReader(feed, stream, changed)

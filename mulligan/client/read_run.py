@@ -15,7 +15,6 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from mulligan.client.connect import explain_unreadable_data
 from mulligan.client.query_answers import check_answer
-from mulligan.client.query_slots import query_slot
 from mulligan.client.unless_missing import unless_missing
 from mulligan.errors import error_of
 from mulligan.values import RunResult
@@ -115,8 +114,7 @@ async def ask_once(handle: Handle, query: str, *args: Any, timeout: timedelta = 
         ForeignAnswerError: its answer has another form than a run's.
     """
     try:
-        async with query_slot(handle.id):
-            answer = await handle.query(query, args=args, rpc_timeout=timeout)
+        answer = await handle.query(query, args=args, rpc_timeout=timeout)
         check_answer(query, answer)
     except UNDECODABLE as error:
         if explain_unreadable_data(error):

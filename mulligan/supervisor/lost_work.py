@@ -68,7 +68,7 @@ from mulligan.worker.supervisor_link import RUN_AGAIN_AFTER
 
 NO_BACK_OFF_ATTEMPTS = 4
 """An attempt after this one waits before the next: it may be what kills the processes. A replacement is cheap (0.2 s of
-CPU), and processes that are killed for other reasons take some calls with them several times in a row."""
+CPU), and processes that are killed for other reasons may hit the same call several times in a row."""
 NO_DELAY = timedelta(milliseconds=1)
 FIRST_BACK_OFF, LONGEST_BACK_OFF = timedelta(seconds=0.5), timedelta(seconds=30)
 """The wait doubles. It is shorter than the retry policies', which are made for failures of providers and tools."""

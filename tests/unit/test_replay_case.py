@@ -11,7 +11,7 @@ import pytest
 
 from mulligan import Agent, Call, Compaction, RunInput, Say, ask_model, tool
 from mulligan.testing import AgentRun, Case, ScriptedModel, replay, run_agent
-from mulligan.wire.case import CaseSettings, parse_case
+from mulligan.wire.case import CaseError, CaseSettings, parse_case
 
 ROLLS: list[int] = []
 
@@ -150,6 +150,8 @@ async def test_a_case_of_a_later_version_may_have_more_fields_anywhere() -> None
     assert later["input"]["of_a_later_version"] == later["steps"][0]["of_a_later_version"] == [1]
     read = parse_case(json.dumps(later).encode(), "case.json")
     assert (read.input, read.steps, read.messages) == (case.input, case.steps, case.messages)
+    with pytest.raises(CaseError, match=r"case\.json is not a case: 'input\.of_a_later_version'"):
+        parse_case(json.dumps(later).encode(), "case.json", is_run=True)
 
 
 def _with_new_fields(value: Any) -> Any:

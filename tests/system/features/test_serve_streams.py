@@ -60,9 +60,9 @@ async def test_many_watchers_of_a_run_get_every_event_from_one_reader(
     opened: list[str] = []
     make = event_feed.EventFeed.__init__
 
-    def count(self: Any, client: Any, workflow_id: str, every: float) -> None:
+    def count(self: Any, client: Any, workflow_id: str, every: float, first_reads: Any) -> None:
         opened.append(workflow_id)
-        make(self, client, workflow_id, every)
+        make(self, client, workflow_id, every, first_reads)
 
     monkeypatch.setattr(event_feed.EventFeed, "__init__", count)
     async with http_server(writing.client, task_queue=writing.task_queue) as door:
