@@ -1,6 +1,6 @@
 """A fleet of an earlier release becomes the current tree while runs begin, work and wait: no run is lost (docs/upgrading.md).
 
-The earlier release is a wheel, built from the newest tag `v*` of this clone; where there is none, from the commit in
+The earlier release is a wheel, built from the tag of the newest release in this clone; where there is none, from the commit in
 upgrade_from.txt. The names of the tests say which. The commit is one whose JSON and histories are today's: it is replaced
 whenever a change before 0.1.0 breaks them, and not used any more from the first tag on.
 """
@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -45,10 +46,16 @@ def git(*words: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, check=False)
 
 
+def newest_release(tags: Iterable[str]) -> str | None:
+    """The tag of the newest release. A candidate is none: Git, and names in their order, have v0.2.0rc1 after v0.2.0."""
+    releases = [tag for tag in tags if re.fullmatch(r"v\d+\.\d+\.\d+", tag)]
+    return max(releases, key=lambda tag: [int(number) for number in tag[1:].split(".")], default=None)
+
+
 def earlier() -> str:
-    """The newest tag, else the commit of the file."""
-    tags = git("tag", "--list", "v*", "--sort=-v:refname").stdout.decode().split()
-    return tags[0] if tags else Path(__file__).with_name("upgrade_from.txt").read_text().strip()
+    """The newest release, else the commit of the file."""
+    tags = git("tag", "--list", "v*").stdout.decode().split()
+    return newest_release(tags) or Path(__file__).with_name("upgrade_from.txt").read_text().strip()
 
 
 EARLIER = earlier()
@@ -200,6 +207,11 @@ async def fleet(temporal: DevServer, tmp_path: Path) -> Fleet:
 
 
 CURRENT = Path(sys.executable)
+
+
+def test_a_candidate_is_no_earlier_release() -> None:
+    assert newest_release(["v0.2.0rc1", "v0.2.0", "v0.10.0", "v0.9.1", "v0.11.0rc2", "v1"]) == "v0.10.0"
+    assert newest_release(["v0.1.0rc1"]) is None
 
 
 async def test_no_run_is_lost_without_worker_versioning(fleet: Fleet, earlier_python: Path) -> None:
