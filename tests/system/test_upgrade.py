@@ -36,7 +36,7 @@ from tests.system.features.test_new import uv
 
 ROOT = Path(__file__).parents[2]
 AGENTS = ROOT / "tests/support/fleet_agents.py"
-EFFECTS = {"holder": 3, "payer": 2, "orderer": 2, "asker": 4, "writer": 3}
+EFFECTS = {"holder": 3, "payer": 2, "orderer": 2, "asker": 4, "writer": 3, "sleeper": 1, "spender": 2}
 """How many calls of each agent that waits have an effect, with those of its sub-agents."""
 AT_ONCE = 6
 """Runs of the load that are open at any time."""
@@ -93,6 +93,10 @@ class Fleet:
     waiting: dict[str, WorkflowHandle[Any, Any]] = field(default_factory=dict)
     loaded: dict[str, dict[str, Any]] = field(default_factory=dict)
 
+    def set_budget(self, usd: int) -> None:
+        """Write what the tenant may spend on a day. It has the name of the queue: its sum is a workflow of these workers."""
+        (self.folder / "budgets.toml").write_text(f"[usd_per_day]\n{self.queue} = {usd}\n")
+
     @asynccontextmanager
     async def worker(self, python: Path, **env: str) -> AsyncIterator[asyncio.subprocess.Process]:
         """A worker process, as soon as it serves; killed at the end of the block, unless it has been stopped."""
@@ -118,16 +122,20 @@ class Fleet:
 
     async def start(self, agent: str, name: str) -> WorkflowHandle[Any, Any]:
         given = {"agent": agent, "prompt": "Go."}
+        if agent == "spender":
+            given["tenant"] = self.queue
         return await self.client.start_workflow(
             "AgentWorkflow", given, id=f"{self.queue}-{name}", task_queue=self.queue
         )
 
     async def start_all_that_wait(self) -> None:
-        """A run in each kind of wait: a tool's call, a person, a deferred result, a sub-agent, a script's call."""
-        for agent in ("holder", "payer", "orderer", "asker", "writer"):
+        """A run in each kind of wait: a tool's call, a person, a deferred result, a timer, a budget, a sub-agent, a script's
+        call.
+        """
+        for agent in EFFECTS:
             self.waiting[agent] = await self.start(agent, f"waits-{agent}")
-        for agent, kind in (("payer", "person"), ("orderer", "callback")):
-            while (await self.waiting[agent].query("progress")).get("waiting_for", {}).get("kind") != kind:
+        for agent, kind in (("payer", "person"), ("orderer", "callback"), ("sleeper", "timer"), ("spender", "timer")):
+            while ((await self.waiting[agent].query("progress"))["waiting_for"] or {}).get("kind") != kind:
                 await asyncio.sleep(0.1)
         while len(list(self.folder.glob("holds-*"))) < 3:
             await asyncio.sleep(0.1)
@@ -135,6 +143,7 @@ class Fleet:
     async def end_all_waits(self, decides: Path) -> None:
         """What each of them waits for happens; one release's commands decide."""
         (self.folder / "go").touch()
+        self.set_budget(1_000_000)
         payer, orderer = self.waiting["payer"].id, self.waiting["orderer"].id
         for words in (["approve", payer, "asked"], ["complete", orderer, "asked", "--result", '"came"']):
             said = await self.mulligan(decides, *words)
@@ -189,9 +198,6 @@ class Fleet:
         return found
 
 
-CURRENT = Path(sys.executable)
-
-
 @pytest.fixture
 async def fleet(temporal: DevServer, tmp_path: Path) -> Fleet:
     shutil.copy(AGENTS, tmp_path)
@@ -202,8 +208,14 @@ async def fleet(temporal: DevServer, tmp_path: Path) -> Fleet:
         "FLEET": str(tmp_path),
         "MULLIGAN_GRACE_SECONDS": "60",
         "MULLIGAN_TASK_QUEUE": queue,
+        "MULLIGAN_PRICES": str(tmp_path / "prices.json"),
+        "MULLIGAN_BUDGETS": str(tmp_path / "budgets.toml"),
     }
-    return Fleet(await connect_to(temporal), tmp_path, queue, kept | environment_of(temporal) | settings)
+    # One token is 1 USD: the first model call costs more than the budget.
+    (tmp_path / "prices.json").write_text('{"models": {"scripted:spends": {"input": 1000000, "output": 0}}}')
+    made = Fleet(await connect_to(temporal), tmp_path, queue, kept | environment_of(temporal) | settings)
+    made.set_budget(1)
+    return made
 
 
 CURRENT = Path(sys.executable)
