@@ -2,7 +2,8 @@
 
 uv run python -m tests.replay.record PREFIX [NAME]…
 
-Before the first release they are recorded again whenever the code schedules something else. The prefix is the date.
+Before the first release they are recorded again whenever the code schedules something else. The prefix is the date. From then
+on, those of a release stay, and new ones are added: only an old checkout could record what that release did.
 """
 
 from __future__ import annotations
@@ -10,37 +11,62 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import socket
 import sys
-import tempfile
 import threading
-import uuid
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from mulligan import Agent, ToolCall, ToolContext, connect, fork_run
-from mulligan.client.callback_tokens import RESPONSE, callback_tokens
+from mulligan import Agent, ToolCall, ToolContext, connect, fork_run, resume_run
+from mulligan.client.read_agents import AgentReader
 from mulligan.client.served_agents import ServedAgents, read_other_workers
 from mulligan.devserver import temporal_server
 from mulligan.observe.telemetry import Telemetry
+from mulligan.wire.agent_list import AGENTS_WORKFLOW
 from mulligan.worker.loading import load, load_agents
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
 from tests.live.conftest import DONE, call
-from tests.support.batch_server import BatchServer
+from tests.replay.record_models import (
+    record_batches,
+    record_budgets,
+    record_fallbacks,
+    record_features_without_commands,
+    record_tenant_days,
+    record_withdrawn_call,
+)
+from tests.replay.record_workflows import (
+    record_agent_file,
+    record_clean_ups,
+    record_experiment,
+    record_question_in_call,
+    record_removed_attributes,
+    record_rules,
+    record_sub_runs,
+    record_undos,
+    record_user_workflow,
+)
+from tests.replay.recording import (
+    CONTINUE_AFTER,
+    MESSAGES,
+    MODULE,
+    UPDATES,
+    Handle,
+    run_and_save,
+    save,
+    say,
+    serving,
+    start_run,
+    support,
+)
 from tests.support.compaction_agents import read_before, reading
 from tests.support.openai_server import OpenAIServer
 from tests.support.openai_turn import Turn
 from tests.support.people_agents import refund
 
-ROOT = Path(__file__).parent.parent.parent
-FOLDER = Path(__file__).parent / "histories"
-
-UPDATES, MODULE, REFUND = "updates", "module", '{"order": 7, "amount": {"euros": 12.5}}'
+REFUND = '{"order": 7, "amount": {"euros": 12.5}}'
 
 SCRIPT = """import asyncio
 found = await asyncio.gather(get_order(1), get_order(-2), note("x"))
@@ -50,6 +76,11 @@ except ToolError as error:
     print(error)
 print(await refund(7))
 found[1]["total"]
+"""
+
+LONG_SCRIPT = """await note("x")
+print(await refund(7))
+await pay(3)
 """
 
 RUNS: dict[str, dict[str, Any]] = {
@@ -154,7 +185,7 @@ RUNS: dict[str, dict[str, Any]] = {
         ],
         "agent": "clerk",
         UPDATES: [
-            *(("send_message", {"text": f"message {number}", "id": f"m{number}"}) for number in range(22)),
+            *MESSAGES,
             ("decide", {"call_id": "r", "decision": "approve", "by": "Ada"}),
             ("answer", {"call_id": "b", "text": '{"nights": 2}'}),
         ],
@@ -187,7 +218,7 @@ RUNS: dict[str, dict[str, Any]] = {
         "agent": "job_clerk",
         UPDATES: [
             ("complete", {"call_id": "s", "error": "Not today."}),
-            *(("send_message", {"text": f"message {number}", "id": f"m{number}"}) for number in range(22)),
+            *MESSAGES,
             ("complete", {"call_id": "r", "result": {"rows": 7}}),
             ("complete", {"call_id": "q", "result": "done"}),
             ("waits", {"call_id": "w"}),
@@ -201,7 +232,7 @@ RUNS: dict[str, dict[str, Any]] = {
         "agent": "desk",
         UPDATES: [
             ("reminded", {"times": 2}),
-            *(("send_message", {"text": f"message {number}", "id": f"m{number}"}) for number in range(22)),
+            *MESSAGES,
             ("reminded", {"times": 3}),
             ("decide_first", {"decision": "approve"}),
             ("decide", {"call_id": "s", "decision": "approve"}),
@@ -225,7 +256,7 @@ RUNS: dict[str, dict[str, Any]] = {
         ],
         "agent": "writer",
         UPDATES: [
-            *(("send_message", {"text": f"message {number}", "id": f"m{number}"}) for number in range(22)),
+            *MESSAGES,
             ("decide", {"call_id": "r", "decision": "approve", "arguments": {"order": 8}}),
         ],
     },
@@ -247,7 +278,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "silent": {"turns": [Turn(text=""), Turn(text="")]},
 }
 ALONE: dict[str, dict[str, Any]] = {
-    "scripted": {
+    "code_mode": {
         MODULE: "code_agents",
         "turns": [
             call("run_code", json.dumps({"code": "oops("}), "s"),
@@ -289,6 +320,74 @@ ALONE: dict[str, dict[str, Any]] = {
         "agent": "clerk",
         UPDATES: [("decide", {"call_id": "p", "decision": "approve"})],
     },
+    "code_mode_continued": {
+        MODULE: "code_agents",
+        "turns": [call("run_code", json.dumps({"code": LONG_SCRIPT}), "t"), DONE],
+        "agent": "coder",
+        CONTINUE_AFTER: 60,
+        UPDATES: [
+            ("asked", {"call_id": "t.2"}),
+            *MESSAGES,
+            ("decide", {"call_id": "t.2", "decision": "approve"}),
+        ],
+    },
+    "handed_over_continued": {
+        MODULE: "handoff_agents",
+        "turns": [
+            call("transfer_to_desk"),
+            call("transfer_to_reception"),
+            *[call("look_up", '{"order": 7}')] * 4,
+            DONE,
+        ],
+        "agent": "reception",
+        "api": "openai",
+        CONTINUE_AFTER: 40,
+    },
+    "found_continued": {
+        MODULE: "tool_search_agents",
+        "turns": [
+            call("find_tools", '{"query": "weather in a city"}'),
+            *[call("get_weather", '{"city": "Rome"}')] * 6,
+            DONE,
+        ],
+        "agent": "guide",
+        CONTINUE_AFTER: 40,
+    },
+    "cleared": {
+        MODULE: "compaction_agents",
+        "turns": reading(9),
+        "agent": "forgetful_page_reader",
+        "max_steps": 20,
+        CONTINUE_AFTER: 60,
+    },
+    "input_refused": {
+        MODULE: "guardrail_agents",
+        "turns": [DONE],
+        "agent": "teacher",
+        "prompt": "Solve 2x = 4.",
+    },
+    "answer_refused": {
+        MODULE: "guardrail_agents",
+        "turns": [call("add", '{"a": 1, "b": 2}'), Turn(text="Call 555.")],
+        "agent": "teacher",
+    },
+    "output_validated": {
+        MODULE: "guardrail_agents",
+        "turns": [call("Query", '{"sql": "DROP x"}'), call("Query", '{"sql": "SELECT 1"}')],
+        "agent": "analyst",
+    },
+    "answer_validated": {
+        MODULE: "guardrail_agents",
+        "turns": [Turn(text="hm"), Turn(text="hm"), Turn(text="Well.")],
+        "agent": "shouter",
+        CONTINUE_AFTER: 30,
+    },
+    "isolated": {
+        MODULE: "isolated_agents",
+        "turns": [call("greet", '{"name": "Ada"}'), DONE],
+        "agent": "isolated",
+    },
+    "own_feature": {MODULE: "one_word_feature", "turns": [Turn(text="Two words.")], "agent": "strict"},
 }
 """Runs on a server and a worker of their own, as agents of several modules have equal names."""
 TWO_TURNS = "two_turns"
@@ -334,53 +433,8 @@ async def record(prefix: str, names: Sequence[str]) -> None:
             await save(client, "two", f"{prefix}-{TWO_TURNS}")
 
 
-async def record_batches(prefix: str) -> None:
-    """Record a run whose model is called in batches, its collector, and one of the batches."""
-    async with temporal_server() as server, BatchServer() as provider:
-        with tempfile.TemporaryDirectory() as folder:
-            os.environ |= {"OPENAI_BASE_URL": provider.base_url, "OPENAI_API_KEY": "test-key"}
-            os.environ |= {
-                "MULLIGAN_CONTENT_DIR": folder,
-                "MULLIGAN_BATCH_SECONDS": "1",
-                "MULLIGAN_BATCH_POLL_SECONDS": "0.5",
-            }
-            client = await connect(server.address, identity="recorder")
-            async with running_worker(client, load(["tests.support.batch_agents"]), Telemetry(), "agents"):
-                start = {"agent": "clerk", "prompt": "count"}
-                handle = await client.start_workflow("AgentWorkflow", start, id="batched", task_queue="agents")
-                await handle.result()
-                await save(client, "batched", f"{prefix}-batched")
-                found = {run.workflow_type: run.id async for run in client.list_workflows()}
-                await save(client, found["MulliganBatchCollector"], f"{prefix}-batch_collector")
-                await save(client, found["MulliganBatch"], f"{prefix}-batch")
-
-
-async def record_budgets(prefix: str) -> None:
-    """Record a run that waits because its tenant's budget is spent, and the workflow of the tenant's day."""
-    limits.BUDGET_FIRST = limits.BUDGET_LONGEST = 0.5
-    async with temporal_server() as server, OpenAIServer() as model:
-        with tempfile.TemporaryDirectory() as folder:
-            prices, budgets = Path(folder) / "prices.json", Path(folder) / "budgets.toml"
-            prices.write_text('{"models": {"paid": {"input": 100000, "output": 0}}}')
-            budgets.write_text("[usd_per_day]\nacme = 1\n")
-            os.environ |= {**model.environment(), "MULLIGAN_PRICES": str(prices), "MULLIGAN_BUDGETS": str(budgets)}
-            model.script("paid", [call("look"), DONE])
-            client = await connect(server.address, identity="recorder")
-            async with running_worker(client, load(["tests.support.budget_agents"]), Telemetry(), "agents"):
-                start = {"agent": "spender", "prompt": "Go.", "tenant": "acme"}
-                handle = await client.start_workflow("AgentWorkflow", start, id="over_budget", task_queue="agents")
-                while "USD" not in str((await handle.query("progress"))["waiting_for"]):
-                    await asyncio.sleep(0.1)
-                await asyncio.sleep(2)
-                budgets.write_text("[usd_per_day]\nacme = 2\n")
-                await handle.result()
-                await save(client, "over_budget", f"{prefix}-over_budget")
-                found = {run.workflow_type: run.id async for run in client.list_workflows()}
-                await save(client, found["MulliganTenantBudget"], f"{prefix}-tenant_budget")
-
-
 async def record_other_agents(prefix: str) -> None:
-    """Record a run whose agent one of two workers serves: it waits while only the other one runs."""
+    """Record a run whose agent one of two workers serves, which waits while only the other one runs; and their list."""
     limits.AGENT_START_TIMEOUT = timedelta(seconds=2)
     served = ServedAgents("agents", frozenset())
     async with temporal_server() as server:
@@ -390,6 +444,7 @@ async def record_other_agents(prefix: str) -> None:
             async with running_worker(clients[1], east, Telemetry(), "agents"):
                 while len(await read_other_workers(clients[0], served)) < 2:
                     await asyncio.sleep(0.1)
+                await AgentReader(clients[0], "agents").read()
                 start = {"agent": "east_shipper", "prompt": "Go."}
                 handle = await clients[0].start_workflow("AgentWorkflow", start, id="shipper", task_queue="agents")
                 while not await handle.query("pending"):
@@ -400,6 +455,8 @@ async def record_other_agents(prefix: str) -> None:
             async with running_worker(clients[1], east, Telemetry(), "agents"):
                 await handle.result()
         await save(clients[0], "shipper", f"{prefix}-other_agents")
+        [listed] = [each.id async for each in clients[0].list_workflows(f'WorkflowType = "{AGENTS_WORKFLOW}"')]
+        await save(clients[0], listed, f"{prefix}-agent_list")
 
 
 async def record_cancelled_check(prefix: str) -> None:
@@ -430,54 +487,59 @@ async def record_cancelled_check(prefix: str) -> None:
 
 
 async def record_forks(prefix: str) -> None:
-    """Record forks of a run: to its end with recorded results, and to a call that was not recorded."""
-    async with temporal_server() as server, OpenAIServer() as model:
-        os.environ.update(model.environment())
-        client = await connect(server.address, identity="recorder")
-        async with running_worker(client, load(["tests.support.shop_agents"]), Telemetry(), "agents"):
-            model.script("original", [call("now"), call("search_orders", '{"customer": "Ada"}'), DONE])
-            start = {"agent": "shop", "prompt": "Go.", "model": "openai-chat:original"}
-            await (await client.start_workflow("AgentWorkflow", start, id="o", task_queue="agents")).result()
-            for name, turns in {"forked": [call("now"), DONE], "diverged": [call("now"), call("flaky")]}.items():
-                model.script(name, turns)
-                edits = {"prompt": "Go on.", "model": f"openai-chat:{name}"}
-                handle = await fork_run(client, "o", at=1, edits=edits, new_id=name)
-                await asyncio.gather(handle.result(), return_exceptions=True)
-                await save(client, name, f"{prefix}-{name}")
+    """Record forks of a run: to its end with recorded results, to a call that was not recorded, with live tools, and over
+    continue-as-new; and a run that resumes it.
+    """
+    first = [call("now"), call("search_orders", '{"customer": "Ada"}')]
+    async with serving(support("shop_agents"), continue_after=60) as (client, model):
+        original = await start_run(client, model, "original", {"turns": [*first, DONE]})
+        long = await start_run(client, model, "long", {"turns": [call("now")] * 9 + [DONE], "max_steps": 20})
+        await asyncio.gather(original.result(), long.result())
+        shapes: dict[str, tuple[Handle, list[Turn], dict[str, Any]]] = {
+            "forked": (original, [call("now"), DONE], {"at": 1}),
+            "diverged": (original, [call("now"), call("flaky")], {"at": 1}),
+            "forked_live": (original, [*first, DONE], {"at": 2, "tools": "live"}),
+            "forked_continued": (long, [call("now")] * 9 + [DONE], {"at": 1}),
+        }
+        for name, (source, turns, options) in shapes.items():
+            model.script(name, turns)
+            edits = {"prompt": "Go on.", "model": f"openai-chat:{name}"}
+            handle = await fork_run(client, source.id, edits=edits, new_id=name, **options)
+            await asyncio.gather(handle.result(), return_exceptions=True)
+            await save(client, name, f"{prefix}-{name}")
+        model.script("resumed", [*first, DONE, call("now"), DONE])
+        resumed = await resume_run(client, original.id, "And now?", id="resumed", model="openai-chat:resumed")
+        await resumed.result()
+        await save(client, "resumed", f"{prefix}-resumed")
 
 
 async def record_alone(name: str, prefix: str) -> None:
     """Record a run of `ALONE`."""
-    async with temporal_server() as server, OpenAIServer() as model:
-        os.environ.update(model.environment())
-        client = await connect(server.address, identity="recorder")
-        async with running_worker(client, load([f"tests.support.{ALONE[name][MODULE]}"]), Telemetry(), "agents"):
-            await run_and_save(client, model, prefix, name, ALONE[name])
-
-
-async def run_and_save(client: Any, model: OpenAIServer, prefix: str, name: str, given: dict[str, Any]) -> None:
-    """Start a run, send its updates, and save its history when it has ended."""
-    run_id = f"{name}-{uuid.uuid4().hex[:6]}"
-    model.script(run_id, given["turns"])
-    start = {"agent": "shop", "prompt": "Go.", "model": f"{given.get('api', 'openai-chat')}:{run_id}"}
-    start |= {key: value for key, value in given.items() if key not in ("turns", "api", UPDATES, MODULE)}
-    handle = await client.start_workflow("AgentWorkflow", start, id=run_id, task_queue="agents")
-    for update, argument in given.get(UPDATES, ()):
-        if update == "response_ended_of":
-            await say_ended(handle, model, argument["response"])
-        else:
-            await say(handle, update, argument)
-    await asyncio.gather(handle.result(), return_exceptions=True)
-    await save(client, run_id, f"{prefix}-{name}")
+    given = ALONE[name]
+    async with serving(support(given[MODULE]), given.get(CONTINUE_AFTER)) as (client, model):
+        await run_and_save(client, model, prefix, name, given)
 
 
 OTHERS: dict[str, Callable[[str], Coroutine[Any, Any, None]]] = {
     **{name: partial(record_alone, name) for name in ALONE},
     "forks": record_forks,
     "batches": record_batches,
+    "batch_withdrawn": record_withdrawn_call,
+    "fallbacks": record_fallbacks,
     "budgets": record_budgets,
+    "tenant_days": record_tenant_days,
+    "features_without_commands": record_features_without_commands,
     "other_agents": record_other_agents,
     "cancelled_during_check": record_cancelled_check,
+    "undos": record_undos,
+    "experiment": record_experiment,
+    "rules": record_rules,
+    "clean_ups": record_clean_ups,
+    "sub_runs": record_sub_runs,
+    "asked_in_call": record_question_in_call,
+    "agent_file": record_agent_file,
+    "user_workflow": record_user_workflow,
+    "unlisted": record_removed_attributes,
 }
 """What is recorded on a server of its own, by name."""
 
@@ -491,75 +553,6 @@ def record_named(prefix: str, names: Sequence[str]) -> None:
         if not names or name in names:
             with patch.dict(os.environ):
                 asyncio.run(recorder(prefix))
-
-
-async def say(handle: Any, update: str, argument: dict[str, Any]) -> None:
-    """Send an update once its call waits, or a cancellation once calls run."""
-    if update == "cancel":
-        while len((await handle.query("progress"))["running"]) < 2:
-            await asyncio.sleep(0.2)
-        await handle.cancel()
-        return
-    if update == "reminded":
-        while await reminders(handle) < argument["times"]:
-            await asyncio.sleep(0.2)
-        return
-    if update == "decide_first":
-        argument, update = {**argument, "call_id": (await handle.query("pending"))[0]["call_id"]}, "decide"
-    if update in ("complete", "waits"):
-        while not await deferred(handle, argument["call_id"]):
-            await asyncio.sleep(0.02)
-        if update == "complete":
-            await handle.execute_update(update, argument)
-        return
-    kind = "question" if update == "answer" else None
-    while "call_id" in argument and not any(
-        wait["call_id"] == argument["call_id"]
-        and kind in (None, wait["kind"])
-        and (argument.get("decision") != "deny" or wait["kind"] == "approval" or wait.get("can_deny"))
-        for wait in await handle.query("pending")
-    ):
-        await asyncio.sleep(0.1)
-    await handle.execute_update(update, argument)
-
-
-async def say_ended(handle: Any, model: OpenAIServer, number: int) -> None:
-    """Say that the background response of that number has ended, as a webhook does."""
-    while True:
-        stored = model.background.of(handle.id)
-        waits = (await handle.query("progress"))["waiting_for"] or {"detail": ""}
-        if len(stored) > number and stored[number].id in waits["detail"]:
-            break
-        await asyncio.sleep(0.05)
-    token = stored[number].request["metadata"]["mulligan"]
-    call = await callback_tokens(lambda: handle._client).open(token, RESPONSE)
-    assert call is not None
-    fields = {"response_id": stored[number].id, "conversation": call.conversation, "trace_id": call.trace_id}
-    await handle.execute_update("response_ended", fields)
-
-
-async def reminders(handle: Any) -> int:
-    """How many reminders the run has sent."""
-    return sum(event["type"] == "reminder" for event in (await handle.query("events"))["events"])
-
-
-async def deferred(handle: Any, call_id: str) -> bool:
-    """Whether a deferred call waits."""
-    steps = (await handle.query("steps"))["steps"]
-    return any(call["id"] == call_id and call.get("deferred") for step in steps for call in step["tool_calls"])
-
-
-async def save(client: Any, workflow_id: str, name: str) -> None:
-    runs = [run async for run in client.list_workflows(f'WorkflowId = "{workflow_id}"')]
-    for number, run in enumerate(sorted(runs, key=lambda run: run.start_time), 1):
-        history = await client.get_workflow_handle(workflow_id, run_id=run.run_id).fetch_history()
-        data = {"workflow_id": workflow_id, **json.loads(history.to_json())}
-        file = FOLDER / (f"{name}.json" if len(runs) == 1 else f"{name}-{number}.json")
-        # Names of task queues contain the name of the machine, stack traces its folders.
-        text = json.dumps(data, indent=1)
-        for ours, shown in ((f"@{socket.gethostname()}", "@recorder"), (f"{ROOT}/", ""), (sys.base_prefix, "python")):
-            text = text.replace(ours, shown)
-        file.write_text(text + "\n")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A fleet of an earlier release becomes the current tree while runs begin, work and wait: no run is lost (docs/upgrading.md).
 
-The earlier release is a wheel, built from the newest tag `v*` of this clone; where there is none, from the commit in
+The earlier release is a wheel, built from the tag of the newest release in this clone; where there is none, from the commit in
 upgrade_from.txt. The names of the tests say which. The commit is one whose JSON and histories are today's: it is replaced
 whenever a change before 0.1.0 breaks them, and not used any more from the first tag on.
 """
@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import uuid
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -35,7 +36,7 @@ from tests.system.features.test_new import uv
 
 ROOT = Path(__file__).parents[2]
 AGENTS = ROOT / "tests/support/fleet_agents.py"
-EFFECTS = {"holder": 3, "payer": 2, "orderer": 2, "asker": 4, "writer": 3}
+EFFECTS = {"holder": 3, "payer": 2, "orderer": 2, "asker": 4, "writer": 3, "sleeper": 1, "spender": 2}
 """How many calls of each agent that waits have an effect, with those of its sub-agents."""
 AT_ONCE = 6
 """Runs of the load that are open at any time."""
@@ -45,10 +46,16 @@ def git(*words: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, check=False)
 
 
+def newest_release(tags: Iterable[str]) -> str | None:
+    """The tag of the newest release. A candidate is none: Git, and names in their order, have v0.2.0rc1 after v0.2.0."""
+    releases = [tag for tag in tags if re.fullmatch(r"v\d+\.\d+\.\d+", tag)]
+    return max(releases, key=lambda tag: [int(number) for number in tag[1:].split(".")], default=None)
+
+
 def earlier() -> str:
-    """The newest tag, else the commit of the file."""
-    tags = git("tag", "--list", "v*", "--sort=-v:refname").stdout.decode().split()
-    return tags[0] if tags else Path(__file__).with_name("upgrade_from.txt").read_text().strip()
+    """The newest release, else the commit of the file."""
+    tags = git("tag", "--list", "v*").stdout.decode().split()
+    return newest_release(tags) or Path(__file__).with_name("upgrade_from.txt").read_text().strip()
 
 
 EARLIER = earlier()
@@ -86,6 +93,10 @@ class Fleet:
     waiting: dict[str, WorkflowHandle[Any, Any]] = field(default_factory=dict)
     loaded: dict[str, dict[str, Any]] = field(default_factory=dict)
 
+    def set_budget(self, usd: int) -> None:
+        """Write what the tenant may spend on a day. It has the name of the queue: its sum is a workflow of these workers."""
+        (self.folder / "budgets.toml").write_text(f"[usd_per_day]\n{self.queue} = {usd}\n")
+
     @asynccontextmanager
     async def worker(self, python: Path, **env: str) -> AsyncIterator[asyncio.subprocess.Process]:
         """A worker process, as soon as it serves; killed at the end of the block, unless it has been stopped."""
@@ -111,16 +122,20 @@ class Fleet:
 
     async def start(self, agent: str, name: str) -> WorkflowHandle[Any, Any]:
         given = {"agent": agent, "prompt": "Go."}
+        if agent == "spender":
+            given["tenant"] = self.queue
         return await self.client.start_workflow(
             "AgentWorkflow", given, id=f"{self.queue}-{name}", task_queue=self.queue
         )
 
     async def start_all_that_wait(self) -> None:
-        """A run in each kind of wait: a tool's call, a person, a deferred result, a sub-agent, a script's call."""
-        for agent in ("holder", "payer", "orderer", "asker", "writer"):
+        """A run in each kind of wait: a tool's call, a person, a deferred result, a timer, a budget, a sub-agent, a script's
+        call.
+        """
+        for agent in EFFECTS:
             self.waiting[agent] = await self.start(agent, f"waits-{agent}")
-        for agent, kind in (("payer", "person"), ("orderer", "callback")):
-            while (await self.waiting[agent].query("progress")).get("waiting_for", {}).get("kind") != kind:
+        for agent, kind in (("payer", "person"), ("orderer", "callback"), ("sleeper", "timer"), ("spender", "timer")):
+            while ((await self.waiting[agent].query("progress"))["waiting_for"] or {}).get("kind") != kind:
                 await asyncio.sleep(0.1)
         while len(list(self.folder.glob("holds-*"))) < 3:
             await asyncio.sleep(0.1)
@@ -128,6 +143,7 @@ class Fleet:
     async def end_all_waits(self, decides: Path) -> None:
         """What each of them waits for happens; one release's commands decide."""
         (self.folder / "go").touch()
+        self.set_budget(1_000_000)
         payer, orderer = self.waiting["payer"].id, self.waiting["orderer"].id
         for words in (["approve", payer, "asked"], ["complete", orderer, "asked", "--result", '"came"']):
             said = await self.mulligan(decides, *words)
@@ -182,9 +198,6 @@ class Fleet:
         return found
 
 
-CURRENT = Path(sys.executable)
-
-
 @pytest.fixture
 async def fleet(temporal: DevServer, tmp_path: Path) -> Fleet:
     shutil.copy(AGENTS, tmp_path)
@@ -195,11 +208,22 @@ async def fleet(temporal: DevServer, tmp_path: Path) -> Fleet:
         "FLEET": str(tmp_path),
         "MULLIGAN_GRACE_SECONDS": "60",
         "MULLIGAN_TASK_QUEUE": queue,
+        "MULLIGAN_PRICES": str(tmp_path / "prices.json"),
+        "MULLIGAN_BUDGETS": str(tmp_path / "budgets.toml"),
     }
-    return Fleet(await connect_to(temporal), tmp_path, queue, kept | environment_of(temporal) | settings)
+    # One token is 1 USD: the first model call costs more than the budget.
+    (tmp_path / "prices.json").write_text('{"models": {"scripted:spends": {"input": 1000000, "output": 0}}}')
+    made = Fleet(await connect_to(temporal), tmp_path, queue, kept | environment_of(temporal) | settings)
+    made.set_budget(1)
+    return made
 
 
 CURRENT = Path(sys.executable)
+
+
+def test_a_candidate_is_no_earlier_release() -> None:
+    assert newest_release(["v0.2.0rc1", "v0.2.0", "v0.10.0", "v0.9.1", "v0.11.0rc2", "v1"]) == "v0.10.0"
+    assert newest_release(["v0.1.0rc1"]) is None
 
 
 async def test_no_run_is_lost_without_worker_versioning(fleet: Fleet, earlier_python: Path) -> None:
