@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from temporalio import workflow
 from temporalio.client import WorkflowHistory
-from temporalio.worker import Replayer
+from temporalio.worker import Replayer, WorkflowReplayResult
 
 from mulligan import data_converter
 from mulligan.observe.telemetry import Telemetry
@@ -41,13 +41,13 @@ def read(file: Path) -> dict[str, Any]:
     return history
 
 
-async def replay(data: dict[str, Any], replayer: Replayer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def replay(data: dict[str, Any], replayer: Replayer, monkeypatch: pytest.MonkeyPatch) -> WorkflowReplayResult:
     """Replay a history, with the limits of its recorder."""
     events = {"events": data["events"]}
     with monkeypatch.context() as patched:
         for name, value in data.get("limits", {}).items():
             patched.setattr(limits, name, value)
-        await replayer.replay_workflow(WorkflowHistory.from_json(data["workflow_id"], events))
+        return await replayer.replay_workflow(WorkflowHistory.from_json(data["workflow_id"], events))
 
 
 def replayer(agent_workflow: type[AgentWorkflow] = AgentWorkflow) -> Replayer:
@@ -72,7 +72,8 @@ async def test_each_recorded_history_replays_with_and_without_the_sandbox(
     file: Path, agent_workflow: type[AgentWorkflow], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The current code issues the commands that were recorded. Workers run it without the sandbox."""
-    await replay(read(file), replayer(agent_workflow), monkeypatch)
+    result = await replay(read(file), replayer(agent_workflow), monkeypatch)
+    assert result.replay_failure is None
 
 
 @dataclass
