@@ -7,6 +7,8 @@ the turn. Differences: tracing is off (OPENAI_AGENTS_DISABLE_TRACING, and no spa
 timeout of the tool is a day, because one call of the benchmark waits, a turn without an answer fails the workflow (the
 harness would complete it), and `openai` is older than 3.9: see pyproject.toml. Retries of the HTTP client are off in the
 plugin. The size of a history varies by some events, because published events are sent in batches, by time.
+
+Its replay in a new process fails for a reason not found yet ("Model did not produce a final response!"): no such figure.
 """
 
 import asyncio
