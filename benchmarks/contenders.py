@@ -42,6 +42,8 @@ class Contender:
     arguments: Callable[[int, str, bool], list[Any]]
     """The arguments of the workflow, by the number of steps, the run's short name, and whether it stays open after them."""
     colour: str = "#888888"
+    message: Callable[[int, str, bool], Any] | None = None
+    """By the same three, of a session whose workflow takes no prompt: its one message. The session is closed after it."""
 
 
 def _ours(kind: str, model: str | None = None) -> Callable[[int, str, bool], list[Any]]:
@@ -54,6 +56,10 @@ def _ours(kind: str, model: str | None = None) -> Callable[[int, str, bool], lis
 
 def _rivals(steps: int, run: str, hold: bool) -> list[Any]:
     return [prompt(steps, run, hold=hold)]
+
+
+def _message(steps: int, run: str, hold: bool) -> dict[str, Any]:
+    return {"type": "ask", "payload": {"text": prompt(steps, run, hold=hold)}}
 
 
 def _floors(steps: int, run: str, hold: bool) -> list[Any]:
@@ -87,6 +93,12 @@ _OPENAI_AGENTS = _rival(
 )
 _PYDANTIC_AI = _rival("pydantic_ai", ("pydantic-ai-slim", "temporalio", "openai"))
 _STRANDS = _rival("strands", ("strands-agents", "temporalio-strands-agents", "temporalio", "openai"))
+_LANGGRAPH = _rival("langgraph", ("langgraph", "temporalio-langgraph", "langchain-openai", "temporalio", "openai"))
+_AGENT_HARNESS = _rival(
+    "agent_harness",
+    ("temporal-agent-harness", "openai-agents", "temporalio", "openai"),
+    {"OPENAI_AGENTS_DISABLE_TRACING": "1"},
+)
 
 ALL: dict[str, Contender] = {
     contender.name: contender
@@ -124,9 +136,19 @@ ALL: dict[str, Contender] = {
             "#d98cbc",
         ),
         Contender("strands", "Strands Agents", _STRANDS, "BenchWorkflow", _rivals, "#7570b3"),
+        Contender("langgraph", "LangGraph", _LANGGRAPH, "BenchWorkflow", _rivals, "#2f7ed8"),
+        Contender(
+            "agent-harness",
+            "Temporal's agent harness",
+            _AGENT_HARNESS,
+            "BenchWorkflow",
+            lambda *_: [{}],
+            "#b58900",
+            _message,
+        ),
     )
 }
-RIVAL_NAMES = ("openai-agents", "pydantic-ai", "strands")
+RIVAL_NAMES = ("openai-agents", "pydantic-ai", "strands", "langgraph", "agent-harness")
 
 
 def kinds(names: Sequence[str]) -> list[WorkerKind]:

@@ -59,7 +59,11 @@ def in_short(read: Reading) -> str:
         ("memory of an open run of 100 steps", *memory),
     ]
     head = ("one tool call with a result of 1 KB per step", *(ALL[name].title for name in names))
-    return table(head, [[cell or "not measured" for cell in row] for row in rows if any(row[1:])])
+    rows = [row for row in rows if any(row[1:])]
+    # A rival without any figure has no column.
+    columns = [column for column in zip(head, *rows, strict=True) if any(column[1:])]
+    shown = [[cell or "not measured" for cell in row] for row in zip(*columns, strict=True)]
+    return table(shown[0], shown[1:]) if shown else ""
 
 
 def render(read: Reading, facts: dict[str, Any], plots: Sequence[str] = ()) -> str:

@@ -67,7 +67,12 @@ class Stage:
         contender, run = ALL[name], uuid.uuid4().hex[:10]
         arguments = contender.arguments(steps, run, hold)
         queue = contender.worker.name
-        return await self.client.start_workflow(contender.workflow, args=arguments, id=run, task_queue=queue)
+        handle = await self.client.start_workflow(contender.workflow, args=arguments, id=run, task_queue=queue)
+        if contender.message is not None:
+            # The protocol of Temporal's agent harness. The update returns when the turn begins; `close` waits for its end.
+            await handle.execute_update("send_agent_message", contender.message(steps, run, hold))
+            await handle.signal("close")
+        return handle
 
     async def endpoint_stats(self) -> dict[str, Any]:
         """The counters of the endpoint."""
@@ -145,8 +150,8 @@ async def stage(
 
 async def _warm_up(made: Stage, name: str) -> None:
     """Wait for the worker, so that its imports and the costs of its first run are not measured."""
-    handle = await made.start(name, 3)
-    ended = asyncio.create_task(handle.result())
+    # In a task from the start on: a session's message waits for the worker, which may have ended.
+    ended = asyncio.create_task(_short_run(made, name))
     for _ in range(_SECONDS_TO_START):
         await asyncio.wait({ended}, timeout=1)
         if ended.done():
@@ -156,6 +161,10 @@ async def _warm_up(made: Stage, name: str) -> None:
     ended.cancel()
     told = "\n".join(made.worker(name).last_words) or "it said nothing"
     raise WorkerDiedError(f"{name} did not end a run of 3 steps within {_SECONDS_TO_START} s: {told}")
+
+
+async def _short_run(made: Stage, name: str) -> None:
+    await (await made.start(name, 3)).result()
 
 
 @asynccontextmanager
