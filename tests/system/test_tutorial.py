@@ -40,7 +40,7 @@ class Terminals:
 
     def type(self, command: str) -> str:
         """Run a block of commands in its terminal; returns what it prints, if it ends."""
-        command = command.replace("uv add mulligan", f"uv add {ROOT}")
+        command = command.replace("uv add ../mulligan", f"uv add {ROOT}")
         if stays := STAYS.search(command):
             self.stay(stays[1], command.replace("mulligan dev", f"mulligan dev --port {self.port}"))
             return ""
