@@ -76,8 +76,8 @@ async def _first_answer(
 
 
 async def _query(handle: WorkflowHandle[object, object], name: str, argument: object, result_type: type[T]) -> T:
-    """Query. What a process that dies leaves unanswered is sent again at once: its supervisor refuses the queries that wait
-    for it, and the server cancels the one that it was handing over.
+    """Query. A query that failed because a worker process died is sent again at once: the supervisor has refused it, or the
+    server has cancelled it, as it was just sending it to that process.
     """
 
     async def query() -> T:

@@ -1,4 +1,4 @@
-"""How many feeds read the events of their run for the first time at once.
+"""Limits how many feeds of a server read their run for the first time at the same time.
 
 The watchers of a server that has been started again come at once, and each of their runs is queried. A query goes to the
 worker that has its run in memory. If that does not take it within the sticky timeout (2 s here), Temporal offers it to any
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import ExitStack
 
 AT_ONCE = 8
 LONGEST_HOLD, LONGEST_WAIT = 1.0, 10.0
@@ -33,22 +34,7 @@ class FirstReads:
                 await self._places.acquire()
         except TimeoutError:
             return lambda: None
-        place = _Place(self._places)
-        held = asyncio.get_running_loop().call_later(LONGEST_HOLD, place.free)
-
-        def end() -> None:
-            held.cancel()
-            place.free()
-
-        return end
-
-
-class _Place:
-    def __init__(self, places: asyncio.Semaphore) -> None:
-        self._places = places
-        self._is_free = False
-
-    def free(self) -> None:
-        if not self._is_free:
-            self._is_free = True
-            self._places.release()
+        place = ExitStack()
+        place.callback(self._places.release)
+        place.callback(asyncio.get_running_loop().call_later(LONGEST_HOLD, place.close).cancel)
+        return place.close

@@ -101,14 +101,14 @@ class Case(BaseModel):
         return self.input.model_copy(update={"forked_from": forked, "version": None, **update})
 
 
-def parse_case(data: bytes, source: str, *, is_run: bool = False) -> Case:
+def parse_case(data: bytes, source: str, *, starts_run: bool = False) -> Case:
     """Read a case.
 
     Args:
         data: The JSON.
         source: Where it is from, for the error.
-        is_run: Whether a new run is started with its input. Then a field of the input that this version does not know is
-            refused: it may be a limit.
+        starts_run: Whether its input is that of a new run. Then a field of the input that this version does not know is
+            refused, as in any request: it may be a limit.
 
     Raises:
         CaseError: it is not JSON, too large, of another version, or not a case.
@@ -132,7 +132,7 @@ def parse_case(data: bytes, source: str, *, is_run: bool = False) -> Case:
             "Export the run again."
         )
     try:
-        case = Case.model_validate(value, extra=None if is_run else "ignore")
+        case = Case.model_validate(value, extra=None if starts_run else "ignore")
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         where = ".".join(map(str, fault["loc"]))[:200]

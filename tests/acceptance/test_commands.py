@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import sys
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -463,3 +463,11 @@ async def test_the_version_is_that_of_the_installed_package(mulligan: Run) -> No
     assert (ran.code, ran.out, ran.err) == (0, f"mulligan {version('mulligan')}\n", "")
     assert mulligan_package.__version__ == version("mulligan")
     assert "__version__" not in mulligan_package.__all__
+
+
+def test_a_copy_of_the_code_that_is_not_installed_has_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    def find_none(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.version", find_none)
+    assert not hasattr(mulligan_package, "__version__")

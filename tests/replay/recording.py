@@ -1,4 +1,4 @@
-"""What recorders of histories share: a worker on a server of its own, the people of a run, and the file of a history."""
+"""What recorders of histories share: a worker on a server of its own, what people send to a run, and the file of a history."""
 
 from __future__ import annotations
 

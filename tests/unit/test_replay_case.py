@@ -151,7 +151,7 @@ async def test_a_case_of_a_later_version_may_have_more_fields_anywhere() -> None
     read = parse_case(json.dumps(later).encode(), "case.json")
     assert (read.input, read.steps, read.messages) == (case.input, case.steps, case.messages)
     with pytest.raises(CaseError, match=r"case\.json is not a case: 'input\.of_a_later_version'"):
-        parse_case(json.dumps(later).encode(), "case.json", is_run=True)
+        parse_case(json.dumps(later).encode(), "case.json", starts_run=True)
 
 
 def _with_new_fields(value: Any) -> Any:

@@ -46,7 +46,7 @@ def read_cases(path: Path, agent: str) -> ExperimentContent:
 
 
 def _case(file: Path, agent: str) -> Case:
-    case = parse_case(_read(file), str(file), is_run=True)
+    case = parse_case(_read(file), str(file), starts_run=True)
     if case.agent != agent:
         raise CaseError(f"{file} is a case of the agent {case.agent!r}, not of {agent!r}.")
     return case

@@ -13,7 +13,8 @@ import pytest
 from temporalio.service import RetryConfig
 
 from mulligan import connect
-from mulligan.client import event_feed
+from mulligan.client import event_feed, first_reads
+from mulligan.client.follow_events import newest_offset
 from mulligan.devserver import DevServer
 from mulligan.serve import http_protocol
 from mulligan.worker.loading import load
@@ -86,6 +87,40 @@ async def test_many_watchers_of_a_run_get_every_event_from_one_reader(
         assert_complete([*half, *rest])
         assert any(frame.event == "text_delta" for frame in rest)
     assert sorted(opened) == sorted([handle.id for handle in handles] + [handles[0].id])
+
+
+async def test_runs_are_read_for_the_first_time_a_few_at_once_and_followed_together(
+    writing: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one place that nobody gives back by time: a run that has been read leaves it to the next, and is followed on."""
+    monkeypatch.setattr(first_reads, "AT_ONCE", 1)
+    monkeypatch.setattr(first_reads, "LONGEST_HOLD", 600.0)
+    monkeypatch.setattr(first_reads, "LONGEST_WAIT", 600.0)
+    reading, most = 0, 0
+
+    async def slow(client: Any, workflow_id: str) -> int:
+        nonlocal reading, most
+        reading += 1
+        most = max(most, reading)
+        await asyncio.sleep(0.2)
+        try:
+            return await newest_offset(client, workflow_id)
+        finally:
+            reading -= 1
+
+    monkeypatch.setattr(event_feed, "newest_offset", slow)
+    async with http_server(writing.client, task_queue=writing.task_queue) as door:
+        all_read = asyncio.Event()
+        handles = [await writing.start([Turn(LONG, pace=0.1, gates={20: all_read}), DONE]) for _ in range(4)]
+        watchers = [asyncio.create_task(read(door, handle.id)) for handle in handles]
+        for handle in handles:
+            async for frame in door.frames(handle.id):
+                if frame.event == "text_delta":  # before any of them has ended
+                    break
+        all_read.set()
+        for frames in await asyncio.gather(*watchers):
+            assert_complete(frames)
+    assert most == 1
 
 
 async def test_a_stream_pauses_while_temporal_is_away_and_goes_on_at_its_position(
