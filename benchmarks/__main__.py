@@ -22,6 +22,8 @@ from mulligan.cli.app import run_and_exit
 from mulligan.devserver import DevServerError, find_temporal
 
 HERE = Path(__file__).parent
+SHORT_TABLES = (ROOT / "README.md", ROOT / "docs" / "coming-from.md")
+"""The pages with the short table, between marks."""
 LONGEST = 2 * 60 * 60
 """The time limit of a job in seconds, so that one that hangs does not block the others. `survival` has its own."""
 
@@ -102,8 +104,8 @@ def main(
     if not kept.lines:
         say(f"error: there are no figures in {folder}.")
         raise typer.Exit(2)
-    docs, readme = (ROOT / "docs", ROOT / "README.md") if folder == HERE / "results" else (folder, None)
-    say(f"page: {write_page(kept, docs, readme)}")
+    docs, others = (ROOT / "docs", SHORT_TABLES) if folder == HERE / "results" else (folder, ())
+    say(f"page: {write_page(kept, docs, others)}")
     if failed:
         say(f"{failed} failed; the same command tries them again: {shlex.join(sys.argv)}")
         raise typer.Exit(1)

@@ -28,7 +28,7 @@ from temporalio.client import Client
 
 import mulligan
 from benchmarks.capacity_page import render
-from benchmarks.contenders import ALL, ROOT, kinds
+from benchmarks.contenders import ALL, RIVAL_NAMES, ROOT, kinds
 from benchmarks.endurance import chain
 from benchmarks.live_latency import Model, pid_of, watch
 from benchmarks.load_model import Load
@@ -47,7 +47,7 @@ from tests.support.worker_process import worker_process
 HERE = Path(__file__).parent
 FILE = "capacity.jsonl"
 STEPS = (0, 10, 40, 160)
-CONTENDERS = ("floor", "mulligan", "mulligan-local", "openai-agents", "pydantic-ai", "strands")
+CONTENDERS = ("floor", "mulligan", "mulligan-local", *RIVAL_NAMES)
 WAITING, IDLE_SECONDS, CALL_SECONDS, LIVE_SECONDS = 100, 60, 60, 20
 LIVE = {"unwatched": (0, None), "watched": (1, None), "10 watchers": (10, None), "watched, Temporal Cloud": (1, "1")}
 """By its name: how many watch a run that is written, and how often text is sent; None: the default."""

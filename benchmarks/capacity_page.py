@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import capacity_words as words
-from benchmarks.contenders import ALL
+from benchmarks.contenders import ALL, RIVAL_NAMES
 from benchmarks.load_model import (
     CACHED,
     CLOUD_APS,
@@ -36,7 +36,7 @@ from benchmarks.results import Results
 
 SIZES = (1_000, 100_000, 1_000_000)
 STEPS = (10, 40, 160)
-NAMES = ("floor", "mulligan", "mulligan-local", "openai-agents", "pydantic-ai", "strands")
+NAMES = ("floor", "mulligan", "mulligan-local", *RIVAL_NAMES)
 KINDS = ("person", "callback", "timer")
 
 LIMITS = (

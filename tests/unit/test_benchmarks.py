@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from benchmarks import endpoint
+from benchmarks.__main__ import SHORT_TABLES
 from benchmarks.goals import goals
 from benchmarks.page import IN_SHORT, in_short, render
 from benchmarks.passage import BYTES, HOLD, passage, prompt
@@ -159,8 +160,9 @@ def test_the_committed_page_equals_the_one_printed_from_the_committed_results() 
     facts = json.loads((results.folder / "machine.json").read_text())
     plots = sorted(path.name for path in (root / "docs" / "benchmarks").glob("*.svg"))
     assert (root / "docs" / "benchmarks.md").read_text() == render(Reading(results), facts, plots)
-    in_readme = (root / "README.md").read_text().partition(IN_SHORT[0])[2].partition(IN_SHORT[1])[0]
-    assert in_readme.strip() == in_short(Reading(results))
+    for page in SHORT_TABLES:
+        short = page.read_text().partition(IN_SHORT[0])[2].partition(IN_SHORT[1])[0]
+        assert short.strip() == in_short(Reading(results)), page
 
 
 def test_the_page_shows_the_newest_figures_of_waiting_runs(tmp_path: Path) -> None:
