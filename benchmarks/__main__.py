@@ -18,6 +18,7 @@ from benchmarks.page import write_page
 from benchmarks.plan import FIGURES, QUICK, WHOLE, chosen, jobs
 from benchmarks.results import Job, Results
 from benchmarks.stage import prepare
+from benchmarks.start import measure_start
 from mulligan.cli.app import run_and_exit
 from mulligan.devserver import DevServerError, find_temporal
 
@@ -35,7 +36,9 @@ def say(line: str) -> None:
 
 async def measured(job: Job, results: Results) -> None:
     """Run the missing measurements of a job."""
-    if job.figure in ("speed", "throughput"):
+    if job.figure == "start":
+        await measure_start(job, results)
+    elif job.figure in ("speed", "throughput"):
         await pace.measure(job, results)
     elif job.figure == "history":
         await endurance.measure_history(job, results)

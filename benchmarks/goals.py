@@ -19,6 +19,7 @@ CPU_TIMES = {40: 1.10, 160: 1.05}
 LOCAL_SHARE = 0.75
 BYTES_A_STEP = 2.5 * KB
 KIB_A_RUN = 1_024
+SECONDS_TO_START = {"import mulligan": 0.2, "mulligan --help": 0.3}
 SURVIVED = 10_000
 
 
@@ -41,7 +42,8 @@ PAIRS = (
 
 def goals(read: Reading) -> list[Goal]:
     """All rows with measurements."""
-    return [*_history(read), *_survival(read), *_speed(read), *_throughput(read), *_local(read), *_memory(read)]
+    by_figure = (_history, _survival, _speed, _throughput, _local, _memory, _start)
+    return [goal for figure in by_figure for goal in figure(read)]
 
 
 def marginal(read: Reading, name: str) -> tuple[float, float] | None:
@@ -133,6 +135,12 @@ def _memory(read: Reading) -> Iterator[Goal]:
         told = f"{ours.text(0)} KiB; the best rival {others[best].text(0)} ({ALL[best].title})"
         reached = ours.median < others[best].median
         yield Goal("memory of an open run of 100 steps", "below every rival", told, reached)
+
+
+def _start(read: Reading) -> Iterator[Goal]:
+    for command, most in SECONDS_TO_START.items():
+        if seconds := read.start(command):
+            yield Goal(f"`{command}`", f"at most {most} s", f"{seconds.text()} s", seconds.median <= most)
 
 
 def inverse(times: Spread | None) -> Spread | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from benchmarks.contenders import RIVAL_NAMES
 from benchmarks.results import Job
 
-FIGURES = ("history", "speed", "throughput", "memory", "replay", "survival")
+FIGURES = ("start", "history", "speed", "throughput", "memory", "replay", "survival")
 """The figures in the order of measurement; the longest comes last."""
 
 FLOORS = ("floor", "floor-http")
@@ -43,7 +43,8 @@ QUICK = Sizes((10, 40), 160, 160, (20,), 10, 20, 100, 200, 2, 1)
 def jobs(sizes: Sizes) -> list[Job]:
     """All jobs in their order."""
     all_of_them = (*OURS, *RIVAL_NAMES)
-    made = [
+    made = [Job("start", "mulligan", 1, sizes.repeats)]
+    made += [
         Job("history", name, steps)
         for name in ("floor", "mulligan", "mulligan-local", *RIVAL_NAMES)
         for steps in sizes.steps

@@ -81,6 +81,10 @@ class Reading:
         lines = self.results.of("speed", name, steps)
         return spread([line["timed"][base]["seconds"] * 1000 / steps for line in lines if base in line["timed"]])
 
+    def start(self, command: str) -> Spread | None:
+        """The seconds of a command that starts and ends."""
+        return spread([line["seconds"][command] for line in self.results.of("start", "mulligan")])
+
     def memory(self, name: str, kind: str = "private") -> Spread | None:
         """The memory of an open run in a worker, in KiB."""
         lines = self.results.of("memory", name)
