@@ -39,6 +39,8 @@ from tests.support.openai_server import OpenAIServer
 from tests.support.temporal import environment_of
 
 RESULTS = ROOT / "tests/chaos/results"
+COMPARED = ("openai-agents", "pydantic-ai", "strands", "langgraph")
+"""Not Temporal's agent harness: its runs are sessions, which are sent messages."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ RIVALS = [
         module=f"tests.chaos.rivals.{ALL[name].worker.name}_worker",
         once=once,
     )
-    for name in ("openai-agents", "pydantic-ai")
+    for name in COMPARED
     for once in (False, True)
 ]
 MULLIGAN = "mulligan"

@@ -38,7 +38,8 @@ OF_COMPARISON = """\
 `python -m tests.chaos.compare`: four worker processes serve eight runs of 40 steps with two tools, `pay`, which must happen at most once, and `fetch`, which
 may be attempted three times. Processes that run tools are killed at the same kind of random moments, and replaced: by Mulligan's supervisor within 0.5 s, or by the
 test at once. Each rival is set up as in its documentation, with a heartbeat timeout of 10 s. A rival has to choose: with Temporal's default retry policy the effect of
-`pay` is repeated, and with one attempt a lost call ends the run.
+`pay` is repeated, and with one attempt a lost call ends the run. With LangGraph all calls of a step are one activity, so `fetch` is retried like `pay`. Temporal's
+agent harness was not measured: its runs are sessions that are sent messages.
 """
 HEAD = """\
 # What kills do
