@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
@@ -31,6 +32,11 @@ HISTORIES = sorted((Path(__file__).parent / "histories").glob("*.json"))
 OWN = {workflow_definition(each).name for each in WORKFLOWS}
 UNRECORDED: dict[str, str] = {}
 """What no history contains, with the reason."""
+
+
+def git(*words: str) -> str:
+    root = Path(__file__).parents[2]
+    return subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=True).stdout
 
 
 def read(file: Path) -> dict[str, Any]:
@@ -65,6 +71,15 @@ def replayer(agent_workflow: type[AgentWorkflow] = AgentWorkflow) -> Replayer:
 
 def test_there_are_recorded_histories() -> None:
     assert len(HISTORIES) >= 100
+
+
+def test_the_histories_of_a_release_stay_as_they_are() -> None:
+    """A later version has to replay what the release recorded. In a clone without tags there is nothing to compare with."""
+    releases = git("tag", "--list", "v*.*.*").split()
+    changed = {
+        tag: git("diff", "--name-only", "--diff-filter=a", tag, "--", "tests/replay/histories") for tag in releases
+    }
+    assert not any(changed.values()), changed
 
 
 @pytest.mark.parametrize("agent_workflow", [AgentWorkflow, Sandboxed])
