@@ -34,9 +34,8 @@ UNRECORDED: dict[str, str] = {}
 """What no history contains, with the reason."""
 
 
-def git(*words: str) -> str:
-    root = Path(__file__).parents[2]
-    return subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=True).stdout
+def git(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
 
 
 def read(file: Path) -> dict[str, Any]:
@@ -75,11 +74,9 @@ def test_there_are_recorded_histories() -> None:
 
 def test_the_histories_of_a_release_stay_as_they_are() -> None:
     """A later version has to replay what the release recorded. In a clone without tags there is nothing to compare with."""
-    releases = git("tag", "--list", "v*.*.*").split()
-    changed = {
-        tag: git("diff", "--name-only", "--diff-filter=a", tag, "--", "tests/replay/histories") for tag in releases
-    }
-    assert not any(changed.values()), changed
+    for tag in git("tag", "--list", "v*.*.*").stdout.split():
+        changed = git("diff", "--name-only", "--diff-filter=a", tag, "--", "histories")
+        assert (changed.returncode, changed.stdout) == (0, ""), f"{tag}: {changed.stdout}{changed.stderr}"
 
 
 @pytest.mark.parametrize("agent_workflow", [AgentWorkflow, Sandboxed])
