@@ -29,7 +29,7 @@ MOST_LISTED = 40
 EXAM = ("<!-- written by `make exam` -->", "<!-- the end of what `make exam` writes -->")
 """The comments around the exam's part of the page."""
 OF_SPANS = """\
-A worker without a supervisor keeps a span for half a second before it is exported, and loses it if it is killed in that time. Spans that a
+A worker without a supervisor keeps a span for 0.5 to 0.8 s before it is exported, and loses it if it is killed in that time. Spans that a
 supervisor has just exported when it is killed are exported again by the workers, with the same ids.
 """
 OF_COMPARISON = """\
