@@ -74,7 +74,7 @@ async def measure(to_do: Sequence[Job], results: Results) -> int:
     return failed
 
 
-def main(
+def main(  # noqa: PLR0913 - each is an option of the command
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes, in minutes, into a folder of its own.")] = False,
     only: Annotated[str, typer.Option(help=f"Figures, separated by commas: {', '.join(FIGURES)}.")] = "",
     contenders: Annotated[str, typer.Option(help=f"Separated by commas: {', '.join(ALL)}.")] = "",

@@ -16,7 +16,7 @@ COMMANDS = {
     "mulligan --help": [str(Path(sys.executable).with_name("mulligan")), "--help"],
     "an empty program": [sys.executable, "-c", ""],
 }
-"""What is run: names are imported at their first use, so that the two that each agent needs are. An empty program is Python's own share."""
+"""What is run: the two names that each agent needs, as a name is imported at its first use. The last is Python's share."""
 
 
 async def measure_start(job: Job, results: Results) -> None:
