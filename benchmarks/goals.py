@@ -19,7 +19,7 @@ CPU_TIMES = {40: 1.10, 160: 1.05}
 LOCAL_SHARE = 0.75
 BYTES_A_STEP = 2.5 * KB
 KIB_A_RUN = 1_024
-SECONDS_TO_START = {"import mulligan": 0.2, "mulligan --help": 0.3}
+SECONDS_TO_START = {"import mulligan": 0.2, "from mulligan import Agent, tool": None, "mulligan --help": 0.3}
 SURVIVED = 10_000
 
 
@@ -140,7 +140,8 @@ def _memory(read: Reading) -> Iterator[Goal]:
 def _start(read: Reading) -> Iterator[Goal]:
     for command, most in SECONDS_TO_START.items():
         if seconds := read.start(command):
-            yield Goal(f"`{command}`", f"at most {most} s", f"{seconds.text()} s", seconds.median <= most)
+            aim, reached = (f"at most {most} s", seconds.median <= most) if most else ("", None)
+            yield Goal(f"`{command}`", aim, f"{seconds.text()} s", reached)
 
 
 def inverse(times: Spread | None) -> Spread | None:

@@ -155,12 +155,14 @@ def test_the_page_prints_the_measured_figures(read: Reading) -> None:
 
 
 def test_the_seconds_of_commands_stand_beside_their_goals(tmp_path: Path) -> None:
+    seconds = {"import mulligan": 0.19, "from mulligan import Agent, tool": 0.4, "mulligan --help": 0.31}
     results = Results(tmp_path)
     for repeat in range(5):
-        results.add(Job("start", "mulligan", 1), repeat, seconds={"import mulligan": 0.19, "mulligan --help": 0.31})
+        results.add(Job("start", "mulligan", 1), repeat, seconds=seconds)
     told = {goal.figure: (goal.measured, goal.reached) for goal in goals(Reading(results))}
     assert told == {
         "`import mulligan`": ("0.19 (0.19–0.19) s", True),
+        "`from mulligan import Agent, tool`": ("0.40 (0.40–0.40) s", None),
         "`mulligan --help`": ("0.31 (0.31–0.31) s", False),
     }
 
