@@ -32,13 +32,15 @@ OF_SPANS = """\
 A worker without a supervisor keeps a span for 0.5 to 0.8 s before it is exported, and loses it if it is killed in that time. Spans that a
 supervisor has just exported when it is killed are exported again by the workers, with the same ids.
 """
-OF_COMPARISON = """\
-## The same kills for others
+COMPARED, SCHEDULED, FAULTS = "## The same kills for others", "## Every order of events", "## Faults"
+"""The titles of parts whose results other commands make."""
+OF_COMPARISON = f"""\
+{COMPARED}
 
 `python -m tests.chaos.compare`: four worker processes serve eight runs of 40 steps with two tools, `pay`, which must happen at most once, and `fetch`, which
 may be attempted three times. Processes that run tools are killed at the same kind of random moments, and replaced: by Mulligan's supervisor within 0.5 s, or by the
-test at once. Each rival is set up as in its documentation, with a heartbeat timeout of 10 s. A rival has to choose: with Temporal's default retry policy the effect of
-`pay` is repeated, and with one attempt a lost call ends the run. With LangGraph all calls of a step are one activity, so `fetch` is retried like `pay`. Temporal's
+test at once. Each rival is set up as in its documentation, and with a heartbeat timeout of 10 s, which not all of them mention. A rival has to choose: with Temporal's default
+retry policy the effect of `pay` is repeated, and with one attempt a lost call ends the run (with Strands, the model reads an error instead). With LangGraph all calls of a step are one activity, so `fetch` is retried like `pay`. Temporal's
 agent harness was not measured: its runs are sessions that are sent messages.
 """
 HEAD = """\
@@ -77,14 +79,11 @@ def write_page(results: Path) -> None:
         "\n".join(
             [
                 HEAD,
-                *_totals(seeds),
-                *_by_victim(seeds),
-                *_by_rule(seeds),
-                *_points(seeds),
-                *_compared(compared),
+                *(_of_seeds(seeds) if seeds else _kept("Seeds ")),
+                *(_compared(compared) if compared else _kept(COMPARED)),
                 f"{_exam()}\n",
-                *_schedules(),
-                *_faults(seeds),
+                *(_schedules() if SCHEDULES.exists() else _kept(SCHEDULED)),
+                *(_faults(seeds) if seeds else _kept(FAULTS)),
             ]
         )
     )
@@ -102,6 +101,19 @@ def _exam() -> str:
     begin, end = EXAM
     page = PAGE.read_text()
     return page[page.index(begin) : page.index(end) + len(end)]
+
+
+def _kept(begin: str) -> list[str]:
+    """A part of the page as it stands there, if its results are not in this clone: Git has none of them."""
+    page = PAGE.read_text()
+    if (start := f"\n{page}".find(f"\n{begin}")) < 0:
+        return []
+    ends = [found for part in (COMPARED, EXAM[0], SCHEDULED, FAULTS) if (found := page.find(part)) > start]
+    return [page[start : min(ends, default=len(page))].rstrip() + "\n"]
+
+
+def _of_seeds(seeds: Sequence[dict[str, Any]]) -> list[str]:
+    return [*_totals(seeds), *_by_victim(seeds), *_by_rule(seeds), *_points(seeds)]
 
 
 def _totals(seeds: Sequence[dict[str, Any]]) -> list[str]:
@@ -185,8 +197,6 @@ def _points(seeds: Sequence[dict[str, Any]]) -> list[str]:
 
 def _compared(results: Sequence[dict[str, Any]]) -> list[str]:
     """A row for each of those that had the same kills."""
-    if not results:
-        return []
     by_title: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     for each in sorted(results, key=lambda each: (each["contender"] != "mulligan", each["contender"])):
         by_title[each["title"]].append(each)
@@ -208,12 +218,10 @@ def _compared(results: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _schedules() -> list[str]:
-    if not SCHEDULES.exists():
-        return []
     found = json.loads(SCHEDULES.read_text()).values()
     commits = ", ".join(sorted({case["commit"] for case in found}))
     return [
-        "## Every order of events\n",
+        f"{SCHEDULED}\n",
         f"`make schedules` drives the real workflow without a server through the orders of activity results, lost calls, "
         f"signals, updates, cancellations and timers, one at a time or two in one workflow task, and replays each history from "
         f"its start, as after an eviction from the cache. {sum(case['schedules'] for case in found):,} schedules of {len(found)} "
@@ -229,7 +237,7 @@ def _faults(seeds: Sequence[dict[str, Any]]) -> list[str]:
     # Spans last: there may be many, and the other rules matter more.
     faults.sort(key=lambda fault: "): span " in fault)
     more = [f"- and {len(faults) - MOST_LISTED} more"] if len(faults) > MOST_LISTED else []
-    return ["## Faults\n", *(_shorter(fault) for fault in faults[:MOST_LISTED]), *more, ""]
+    return [f"{FAULTS}\n", *(_shorter(fault) for fault in faults[:MOST_LISTED]), *more, ""]
 
 
 def _shorter(fault: str) -> str:
