@@ -17,6 +17,10 @@ and ratios of pairs are meaningful; wall times are not reliable."""
 GOALS = "Figures that have not been measured yet are not in this table."
 
 OTHER_GOALS = """\
+Why goals of this table are missed: [what a step costs](decisions/2026-11-21-what-a-step-costs.md) for CPU, time and steps a
+second, [what takes the memory of an open run](decisions/2026-11-23-memory-of-open-runs.md); `mulligan --help` imports typer
+and rich, and writes the help of all commands.
+
 Other pages and commands measure these, on the same kind of machine; the dates are those of the measurements.
 
 | figure | goal | measured | reached | where, and why not |
