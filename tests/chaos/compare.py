@@ -165,7 +165,7 @@ async def all_poll(client: Client, queue: str, processes: set[int], count: int) 
     request = DescribeTaskQueueRequest(
         namespace=client.namespace, task_queue=TaskQueue(name=queue), task_queue_type=kind
     )
-    found = (await client.workflow_service.describe_task_queue(request)).pollers
+    found = (await client.workflow_service.describe_task_queue(request, retry=True)).pollers
     polling = {int(each.identity.partition("@")[0]) for each in found}  # the SDK's identity is pid@host
     return len(processes) == count and processes <= polling
 
