@@ -18,8 +18,10 @@ GOALS = "Figures that have not been measured yet are not in this table."
 
 OTHER_GOALS = """\
 Why goals of this table are missed: [what a step costs](decisions/2026-11-21-what-a-step-costs.md) for CPU, time and steps a
-second, [what takes the memory of an open run](decisions/2026-11-23-memory-of-open-runs.md); `mulligan --help` imports typer
-and rich, and writes the help of all commands.
+second, [what takes the memory of an open run](decisions/2026-11-23-memory-of-open-runs.md). Of the bytes of a step,
+two fifths are Temporal's own (the floor has them too) and a third is the tool's result; the rest are the call, its record
+and its ids. `mulligan --help` imports typer and rich, and writes the help of all commands; of the names that each agent
+needs, most of the time is temporalio's import.
 
 Other pages and commands measure these, on the same kind of machine; the dates are those of the measurements.
 
