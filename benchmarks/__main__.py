@@ -58,7 +58,9 @@ async def measure(to_do: Sequence[Job], results: Results) -> int:
     for kind in involved:
         prepare(kind)
     rivals = [kind for kind in involved if kind.project is not None]
-    machine.write(machine.facts(server, rivals, ["python", "-m", "benchmarks", *sys.argv[1:]]), results.folder)
+    facts = machine.facts(server, rivals, ["python", "-m", "benchmarks", *sys.argv[1:]])
+    machine.write(facts, results.folder)
+    results.about["server"] = facts["server"]
     failed = 0
     for number, job in enumerate(to_do, 1):
         say(f"[{number}/{len(to_do)}] {job}")

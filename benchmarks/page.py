@@ -11,7 +11,7 @@ from benchmarks import words
 from benchmarks.contenders import ALL, RIVAL_NAMES
 from benchmarks.goals import goals, inverse, marginal
 from benchmarks.plan import FLOORS, LOCAL, OURS
-from benchmarks.reading import Reading, Spread
+from benchmarks.reading import Reading, Spread, spread
 from benchmarks.results import Results
 
 EVERYBODY = (*FLOORS, *OURS, *RIVAL_NAMES)
@@ -101,9 +101,11 @@ def _section(title: str, says: str, figures: str, more: str | None = None) -> st
 
 
 def _facts(read: Reading, facts: dict[str, Any]) -> str:
-    commits = sorted({line["commit"] for line in read.results.lines})
-    days = sorted({line["at"][:10] for line in read.results.lines})
-    loads = read.loads()
+    # How far a run goes depends on the limits of the server alone: its table has its own dates, and may be older.
+    lines = [line for line in read.results.lines if line["figure"] != "survival"]
+    commits = sorted({line["commit"] for line in lines})
+    days = sorted({line["at"][:10] for line in lines})
+    loads = spread([line["load"] for line in lines])
     rows = [
         ("machine", f"{facts['cpu']}, {facts['cores']} cores, {facts['memory_gib']} GiB, {facts['system']}"),
         ("Python", facts["python"]),
@@ -156,10 +158,11 @@ def _survival(read: Reading) -> str:
         if line := read.survival(name):
             sizes = [f"{line[kind] / 2**20:,.1f}" for kind in ("bytes", "carried_bytes")]
             ended = line["outcome"].replace("|", "/")
-            rows.append(
-                (ALL[name].title, f"{line['steps']:,}", ended, str(line["runs"]), *sizes, f"{line['seconds']:,}")
-            )
-    return table(("", "steps", "how it ended", "runs in the chain", "MiB of history", "MiB handed over", "s"), rows)
+            measured = f"{line['at'][:10]}, {line['server'].partition('(')[2].partition(',')[0]}"
+            times = (f"{line['seconds']:,}", measured)
+            rows.append((ALL[name].title, f"{line['steps']:,}", ended, str(line["runs"]), *sizes, *times))
+    head = ("", "steps", "how it ended", "runs in the chain", "MiB of history", "MiB handed over", "s", "measured")
+    return table(head, rows)
 
 
 def _speed(read: Reading) -> str:

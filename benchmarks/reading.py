@@ -101,10 +101,6 @@ class Reading:
         by = [spread([line["events"] / s for line in lines for s in line[of]]) for of in ("seconds", "cpu_seconds")]
         return (by[0], by[1], lines[0]) if by[0] and by[1] else None
 
-    def loads(self) -> Spread | None:
-        """The load average (1 minute) of the machine at the end of each measurement."""
-        return spread([line["load"] for line in self.results.lines])
-
     def _each(self, figure: str, name: str, size: int, value: Any) -> Spread | None:
         own = self.results.of(figure, name, size)
         lines = own or [line for line in self.results.lines if (line["figure"], line["size"]) == (figure, size)]

@@ -42,7 +42,8 @@ over."""
 SURVIVAL = """\
 A run with the server's default limits (51,200 events, 50 MB of history, 2 MB per payload), until the model is done
 after 10,000 steps or the run ends otherwise. The endpoint counts the steps: the largest number of results in one
-request."""
+request. The limits of the server decide this, not the speed of a machine: measurements of an earlier version of the
+server, whose limits were the same, stand here until they are repeated."""
 
 SPEED = """\
 One run at a time. `the floor` has two activities per step that do nothing. In the floor `with HTTP`, the first of them

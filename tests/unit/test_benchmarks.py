@@ -117,7 +117,14 @@ def read(tmp_path: Path) -> Reading:
         memory = {"idle": {"private": 0, "resident": 0}, "held": {"private": held << 20, "resident": held << 20}}
         results.add(Job("memory", name, 10), 0, steps=100, **memory)
     ended = {"runs": 2, "bytes": 1, "carried_bytes": 1, "seconds": 3}
-    results.add(Job("survival", "mulligan", 10_000), 0, steps=9_000, outcome="TerminatedError: too | long", **ended)
+    results.add(
+        Job("survival", "mulligan", 10_000),
+        0,
+        steps=9_000,
+        outcome="TerminatedError: too | long",
+        server="1 (Server 1.2, UI 3)",
+        **ended,
+    )
     return Reading(Results(tmp_path))
 
 
