@@ -59,7 +59,7 @@ def in_short(read: Reading) -> str:
         ("memory of an open run of 100 steps", *memory),
     ]
     head = ("one tool call with a result of 1 KB per step", *(ALL[name].title for name in names))
-    rows = [row for row in rows if any(row[1:])]
+    rows = [row for row in rows if any(row[2:])]  # a figure of Mulligan alone compares nothing
     # A rival without any figure has no column.
     columns = [column for column in zip(head, *rows, strict=True) if any(column[1:])]
     shown = [[cell or "not measured" for cell in row] for row in zip(*columns, strict=True)]
