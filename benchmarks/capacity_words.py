@@ -48,9 +48,10 @@ numbers (they are those of a run of 0 steps)."""
 
 STEP_AFTER = """\
 Two activities are two actions, whoever calls them; pydantic-ai's model activity sends a heartbeat as well, which is a
-third, and the agent harness two signals for those who watch. What differs is the history. Mulligan's and the floor's step costs the same at any length; with the rivals each
-model call has the whole conversation in its input, so that a step costs more bytes the later it is, and the worker
-encodes them. A tool with `@tool(local=True)` needs half of the requests and, as its marker is billed, as many
+third, and the agent harness two signals for those who watch. What differs is the history. Mulligan's and the floor's
+step costs the same at any length; with the rivals each model call has the whole conversation in its input, so that a
+step costs more bytes the later it is, and the worker encodes them. A tool with `@tool(local=True)` needs half of the
+requests and, as its marker is billed, as many
 actions."""
 
 WAIT = """\
