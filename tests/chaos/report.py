@@ -39,9 +39,10 @@ OF_COMPARISON = f"""\
 
 `python -m tests.chaos.compare`: four worker processes serve eight runs of 40 steps with two tools, `pay`, which must happen at most once, and `fetch`, which
 may be attempted three times. Processes that run tools are killed at the same kind of random moments, and replaced: by Mulligan's supervisor within 0.5 s, or by the
-test at once. Each rival is set up as in its documentation, and with a heartbeat timeout of 10 s, which not all of them mention. A rival has to choose: with Temporal's default
-retry policy the effect of `pay` is repeated, and with one attempt a lost call ends the run (with Strands, the model reads an error instead). With LangGraph all calls of a step are one activity, so `fetch` is retried like `pay`. Temporal's
-agent harness was not measured: its runs are sessions that are sent messages.
+test at once. Each rival is set up as in its documentation, and with a heartbeat timeout of 10 s, which not all of them mention. A rival has to choose: with Temporal's
+default retry policy the effect of `pay` is repeated, and with one attempt a lost call ends the run (with Strands, the model reads an error instead). With LangGraph all
+calls of a step are one activity, so `fetch` is retried like `pay`. Temporal's agent harness was not measured: its runs are sessions that are sent messages.
+Counts do not depend on the load of the machine; pauses do.
 """
 HEAD = """\
 # What kills do
@@ -202,10 +203,9 @@ def _compared(results: Sequence[dict[str, Any]]) -> list[str]:
         by_title[each["title"]].append(each)
     lines = [
         OF_COMPARISON,
-        f"Seeds {_ranges({each['seed'] for each in results})}; commits {', '.join(sorted({each['commit'] for each in results}))}; "
-        f"load of the machine (median): {statistics.median(each['load'] for each in results)}.\n",
-        "| | kills | runs | effects | effects repeated | runs failed | runs stuck | pauses | p50 | p99 | longest |\n"
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        f"Seeds {_ranges({each['seed'] for each in results})}; commits {', '.join(sorted({each['commit'] for each in results}))}.\n",
+        "| | kills | runs | effects | effects repeated | runs failed | runs stuck | pauses | p50 | p99 | longest | load |\n"
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for title, seeds in by_title.items():
         faults = [fault for each in seeds for fault in each["faults"]]
@@ -213,7 +213,8 @@ def _compared(results: Sequence[dict[str, Any]]) -> list[str]:
         counts += [_count(faults, kind) for kind in ("repeated:", "failed:", "stuck:")]
         pauses = sorted(seconds for each in seeds for _, seconds in each["pauses"])
         times = [f"{seconds:.2f} s" for seconds in (_p50(pauses), _p99(pauses), pauses[-1])] if pauses else ["", "", ""]
-        lines.append(f"| {title} | {' | '.join([*map(str, counts), str(len(pauses)), *times])} |")
+        load = statistics.median(each["load"] for each in seeds)
+        lines.append(f"| {title} | {' | '.join([*map(str, counts), str(len(pauses)), *times, f'{load:.1f}'])} |")
     return [*lines, ""]
 
 
