@@ -35,11 +35,11 @@ def write_page(results: Results, docs: Path, others: Sequence[Path] = ()) -> Pat
     for other in others:
         before, _, rest = other.read_text().partition(IN_SHORT[0])
         after = rest.partition(IN_SHORT[1])[2]
-        other.write_text("".join((before, IN_SHORT[0], "\n", in_short(read), "\n", IN_SHORT[1], after)))
+        other.write_text("".join((before, IN_SHORT[0], "\n", in_short(read, facts), "\n", IN_SHORT[1], after)))
     return file
 
 
-def in_short(read: Reading) -> str:
+def in_short(read: Reading, facts: dict[str, Any]) -> str:
     """The short table: Mulligan and its rivals, with exact values and medians."""
     names = ("mulligan", *RIVAL_NAMES)
     ends = {True: "not ended: {:,} completed", False: "{:,}"}
@@ -63,7 +63,20 @@ def in_short(read: Reading) -> str:
     # A rival without any figure has no column.
     columns = [column for column in zip(head, *rows, strict=True) if any(column[1:])]
     shown = [[cell or "not measured" for cell in row] for row in zip(*columns, strict=True)]
-    return table(shown[0], shown[1:]) if shown else ""
+    return "\n\n".join((table(shown[0], shown[1:]), _when(read, facts))) if shown else ""
+
+
+def _when(read: Reading, facts: dict[str, Any]) -> str:
+    """The days of the measurements, the server, and the versions of the rivals."""
+    server = facts["server"].partition("(")[2].partition(",")[0] or facts["server"]
+    rivals = ", ".join(f"{name} {number}" for each in facts["rivals"].values() for name, number in [*each.items()][:1])
+    told = f"Measured {_days(read, False)} with Temporal's {server[0].lower()}{server[1:]}, {rivals}"
+    return f"{told}; how far a run goes: {_days(read, True)}."
+
+
+def _days(read: Reading, of_survival: bool) -> str:
+    days = sorted(line["at"][:10] for line in read.results.lines if (line["figure"] == "survival") is of_survival)
+    return " to ".join(sorted({*days[:1], *days[-1:]})) or "never"
 
 
 def render(read: Reading, facts: dict[str, Any], plots: Sequence[str] = ()) -> str:

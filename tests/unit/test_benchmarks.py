@@ -188,7 +188,7 @@ def test_the_committed_page_equals_the_one_printed_from_the_committed_results() 
     assert (root / "docs" / "benchmarks.md").read_text() == render(Reading(results), facts, plots)
     for page in SHORT_TABLES:
         short = page.read_text().partition(IN_SHORT[0])[2].partition(IN_SHORT[1])[0]
-        assert short.strip() == in_short(Reading(results)), page
+        assert short.strip() == in_short(Reading(results), facts), page
 
 
 def test_the_page_shows_the_newest_figures_of_waiting_runs(tmp_path: Path) -> None:
