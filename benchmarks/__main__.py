@@ -7,7 +7,6 @@ import shlex
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -82,8 +81,11 @@ def main(  # noqa: PLR0913 - each is an option of the command
     contenders: Annotated[str, typer.Option(help=f"Separated by commas: {', '.join(ALL)}.")] = "",
     sizes: Annotated[str, typer.Option(help="Steps or runs at once, separated by commas: 160,2000.")] = "",
     repeats: Annotated[
-        int, typer.Option(min=1, help="At most so many measurements of each; the page says if few.")
-    ] = 5,
+        int | None,
+        typer.Option(
+            min=1, help="How many measurements of each at most. The page says where there are less than five."
+        ),
+    ] = None,
     results: Annotated[Path | None, typer.Option(help="The folder of the raw numbers.")] = None,
     again: Annotated[bool, typer.Option("--again", help="Measure the chosen ones anew.")] = False,
     page: Annotated[bool, typer.Option("--page", help="Measure nothing; print the page.")] = False,
@@ -98,10 +100,8 @@ def main(  # noqa: PLR0913 - each is an option of the command
     kept = Results(folder)
     planned = jobs(QUICK if quick else WHOLE)
     known_sizes = sorted({str(job.size) for job in planned}, key=int)
-    to_do = [
-        replace(job, repeats=min(repeats, job.repeats))
-        for job in chosen(planned, figures, names, [int(size) for size in _list(sizes, known_sizes, "--sizes")])
-    ]
+    numbers = [int(size) for size in _list(sizes, known_sizes, "--sizes")]
+    to_do = chosen(planned, figures, names, numbers, repeats)
     failed = 0
     if not page:
         if again:

@@ -23,7 +23,7 @@ SECONDS_TO_START = {
     "import mulligan": 0.2,
     "from mulligan import Agent, tool": None,
     "mulligan --help": 0.3,
-    "an empty program": None,
+    "python -c ''": None,
 }
 SURVIVED = 10_000
 

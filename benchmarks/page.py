@@ -68,15 +68,25 @@ def in_short(read: Reading, facts: dict[str, Any]) -> str:
 
 def _when(read: Reading, facts: dict[str, Any]) -> str:
     """The days of the measurements, the server, and the versions of the rivals."""
-    server = facts["server"].partition("(")[2].partition(",")[0] or facts["server"]
     rivals = ", ".join(f"{name} {number}" for each in facts["rivals"].values() for name, number in [*each.items()][:1])
-    told = f"Measured {_days(read, False)} with Temporal's {server[0].lower()}{server[1:]}, {rivals}"
-    return f"{told}; how far a run goes: {_days(read, True)}."
+    survival = [line for line in read.results.lines if line["figure"] == "survival"]
+    told = f"Measured {_days(_others(read))} with Temporal's server {_server(facts)}, {rivals}"
+    return f"{told}; the steps until Temporal ends a run: {_days(survival)}."
 
 
-def _days(read: Reading, of_survival: bool) -> str:
-    days = sorted(line["at"][:10] for line in read.results.lines if (line["figure"] == "survival") is of_survival)
-    return " to ".join(sorted({*days[:1], *days[-1:]})) or "never"
+def _others(read: Reading) -> list[dict[str, Any]]:
+    """All measurements but those of how far a run goes: the limits of the server decide that, so they may be older."""
+    return [line for line in read.results.lines if line["figure"] != "survival"]
+
+
+def _days(lines: Sequence[dict[str, Any]]) -> str:
+    days = sorted({line["at"][:10] for line in lines})
+    return " to ".join(dict.fromkeys([*days[:1], *days[-1:]]))
+
+
+def _server(told: dict[str, Any]) -> str:
+    """The version of the server in `temporal version 1.9.1 (Server 1.32.0, UI 2.54.1)`."""
+    return told["server"].partition("Server ")[2].partition(",")[0] or told["server"]
 
 
 def render(read: Reading, facts: dict[str, Any], plots: Sequence[str] = ()) -> str:
@@ -114,10 +124,8 @@ def _section(title: str, says: str, figures: str, more: str | None = None) -> st
 
 
 def _facts(read: Reading, facts: dict[str, Any]) -> str:
-    # How far a run goes depends on the limits of the server alone: its table has its own dates, and may be older.
-    lines = [line for line in read.results.lines if line["figure"] != "survival"]
+    lines = _others(read)
     commits = sorted({line["commit"] for line in lines})
-    days = sorted({line["at"][:10] for line in lines})
     loads = spread([line["load"] for line in lines])
     rows = [
         ("machine", f"{facts['cpu']}, {facts['cores']} cores, {facts['memory_gib']} GiB, {facts['system']}"),
@@ -125,7 +133,7 @@ def _facts(read: Reading, facts: dict[str, Any]) -> str:
         ("server", facts["server"]),
         ("Mulligan", f"commit {', '.join(commits)}; {_versions(facts['versions'])}"),
         *((ALL[_of(name)].title, _versions(versions)) for name, versions in sorted(facts["rivals"].items())),
-        ("measured", f"{days[0]} to {days[-1]}" if days[1:] else "".join(days)),
+        ("measured", _days(lines)),
         (
             "load of the machine",
             f"{loads.text(1)}: median, minimum and maximum, at the end of each measurement" if loads else "",
@@ -171,7 +179,7 @@ def _survival(read: Reading) -> str:
         if line := read.survival(name):
             sizes = [f"{line[kind] / 2**20:,.1f}" for kind in ("bytes", "carried_bytes")]
             ended = line["outcome"].replace("|", "/")
-            measured = f"{line['at'][:10]}, {line['server'].partition('(')[2].partition(',')[0]}"
+            measured = f"{line['at'][:10]}, server {_server(line)}"
             times = (f"{line['seconds']:,}", measured)
             rows.append((ALL[name].title, f"{line['steps']:,}", ended, str(line["runs"]), *sizes, *times))
     head = ("", "steps", "how it ended", "runs in the chain", "MiB of history", "MiB handed over", "s", "measured")

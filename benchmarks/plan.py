@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchmarks.contenders import RIVAL_NAMES
 from benchmarks.results import Job
@@ -65,11 +65,15 @@ def jobs(sizes: Sizes) -> list[Job]:
 
 
 def chosen(
-    made: Sequence[Job], figures: Sequence[str] = (), contenders: Sequence[str] = (), sizes: Sequence[int] = ()
+    made: Sequence[Job],
+    figures: Sequence[str] = (),
+    contenders: Sequence[str] = (),
+    sizes: Sequence[int] = (),
+    repeats: int | None = None,
 ) -> list[Job]:
-    """The jobs of these figures, contenders and sizes; an empty list selects all."""
+    """The jobs of these figures, contenders and sizes, each repeated at most so often; an empty list selects all."""
     return [
-        job
+        replace(job, repeats=min(job.repeats, repeats or job.repeats))
         for job in made
         if (not figures or job.figure in figures)
         and (not contenders or job.contender in contenders)

@@ -1,4 +1,4 @@
-"""How long a program waits until it can use Mulligan (`start`): its import, and `mulligan --help`."""
+"""The seconds that `import mulligan` and `mulligan --help` take (`start`)."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ COMMANDS = {
     "import mulligan": [sys.executable, "-c", "import mulligan"],
     "from mulligan import Agent, tool": [sys.executable, "-c", "from mulligan import Agent, tool"],
     "mulligan --help": [str(Path(sys.executable).with_name("mulligan")), "--help"],
-    "an empty program": [sys.executable, "-c", ""],
+    "python -c ''": [sys.executable, "-c", ""],
 }
-"""What is run. Names of `mulligan` are imported at their first use: the two are those of each agent."""
+"""What is run. `import mulligan` imports almost nothing; a name, such as `Agent`, is imported when it is used first."""
 
 
 async def measure_start(job: Job, results: Results) -> None:
-    """Measure each command in new processes, after one that has filled the system's cache of files."""
+    """Measure each command in new processes. It runs once before, so that its files are in the system's cache."""
     for command in COMMANDS.values():
         await _seconds(command)
     for repeat in results.missing(job):

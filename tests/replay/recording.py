@@ -1,4 +1,4 @@
-"""What recorders of histories share: a worker on a server of its own, what people send to a run, and the file of a history."""
+"""What all recorders of histories use: a worker with a server of its own, messages and decisions of people, the file of a history."""
 
 from __future__ import annotations
 

@@ -85,6 +85,13 @@ def test_each_job_has_its_own_figure_contender_and_size() -> None:
     assert {job.figure for job in chosen(jobs(WHOLE), ["memory"], ["strands"])} == {"memory"}
 
 
+def test_fewer_repeats_can_be_chosen_but_not_more() -> None:
+    repeats = [
+        [job.repeats for job in chosen(jobs(WHOLE), ["memory"], ["strands"], repeats=most)] for most in (None, 1, 9)
+    ]
+    assert repeats == [[WHOLE.memory_repeats], [1], [WHOLE.memory_repeats]]
+
+
 def test_a_job_with_enough_measurements_is_not_measured_again(tmp_path: Path) -> None:
     job = Job("memory", "strands", 30, repeats=2)
     results = Results(tmp_path)
@@ -166,7 +173,7 @@ def test_the_seconds_of_commands_stand_beside_their_goals(tmp_path: Path) -> Non
         "import mulligan": 0.19,
         "from mulligan import Agent, tool": 0.4,
         "mulligan --help": 0.31,
-        "an empty program": 0.02,
+        "python -c ''": 0.02,
     }
     results = Results(tmp_path)
     for repeat in range(5):
@@ -176,7 +183,7 @@ def test_the_seconds_of_commands_stand_beside_their_goals(tmp_path: Path) -> Non
         "`import mulligan`": ("0.19 (0.19–0.19) s", True),
         "`from mulligan import Agent, tool`": ("0.40 (0.40–0.40) s", None),
         "`mulligan --help`": ("0.31 (0.31–0.31) s", False),
-        "`an empty program`": ("0.02 (0.02–0.02) s", None),
+        "`python -c ''`": ("0.02 (0.02–0.02) s", None),
     }
 
 

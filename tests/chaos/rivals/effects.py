@@ -28,3 +28,17 @@ async def effect(tool: str, milliseconds: int) -> None:
     write("start", tool, run=run, call=call, key=key, attempt=info.attempt)
     await asyncio.sleep(milliseconds / 1000)
     write("end", tool, run=run, call=call, key=key, attempt=info.attempt)
+
+
+@activity.defn
+async def pay(milliseconds: int) -> str:
+    """An effect that must happen at most once."""
+    await effect("pay", milliseconds)
+    return "paid"
+
+
+@activity.defn
+async def fetch(milliseconds: int) -> str:
+    """An effect that may be repeated twice."""
+    await effect("fetch", milliseconds)
+    return "fetched"

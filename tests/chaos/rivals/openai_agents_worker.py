@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 from agents import Agent, OpenAIProvider, Runner
-from temporalio import activity, workflow
+from temporalio import workflow
 from temporalio.openai_agents import ModelActivityParameters, OpenAIAgentsPlugin
 from temporalio.openai_agents.workflow import activity_as_tool
 
 from benchmarks import serving
-from tests.chaos.rivals.effects import FETCH, HEARTBEAT, LIMIT, PAY, effect
-
-
-@activity.defn
-async def pay(milliseconds: int) -> str:
-    """An effect that must happen at most once."""
-    await effect("pay", milliseconds)
-    return "paid"
-
-
-@activity.defn
-async def fetch(milliseconds: int) -> str:
-    """An effect that may be repeated twice."""
-    await effect("fetch", milliseconds)
-    return "fetched"
+from tests.chaos.rivals.effects import FETCH, HEARTBEAT, LIMIT, PAY, fetch, pay
 
 
 @workflow.defn
