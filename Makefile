@@ -64,7 +64,7 @@ format: | $(UV)  ## Put the code into shape
 	@$(UV) run ruff format -q .
 	@$(UV) run ruff check --fix -q .
 
-check: lint docs-site test-system  ## What CI runs
+check: lint docs-site test-system  ## Everything, as .ci/run; GitHub runs lint and test
 	@$(MAKE) --no-print-directory test-sdk ARGS=--others
 	@$(MAKE) --no-print-directory test
 

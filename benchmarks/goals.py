@@ -19,7 +19,12 @@ CPU_TIMES = {40: 1.10, 160: 1.05}
 LOCAL_SHARE = 0.75
 BYTES_A_STEP = 2.5 * KB
 KIB_A_RUN = 1_024
-SECONDS_TO_START = {"import mulligan": 0.2, "from mulligan import Agent, tool": None, "mulligan --help": 0.3}
+SECONDS_TO_START = {
+    "import mulligan": 0.2,
+    "from mulligan import Agent, tool": None,
+    "mulligan --help": 0.3,
+    "an empty program": None,
+}
 SURVIVED = 10_000
 
 

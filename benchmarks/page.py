@@ -72,7 +72,7 @@ def render(read: Reading, facts: dict[str, Any], plots: Sequence[str] = ()) -> s
     sections = [
         words.HEAD,
         _facts(read, facts),
-        _section("Goals", words.GOALS, _goals(read)),
+        _section("Goals", words.GOALS, _goals(read), words.OTHER_GOALS),
         _section("History", words.HISTORY, _history(read), pictures.get("history")),
         _section("How far a run goes", words.SURVIVAL, _survival(read)),
         _section("The time of a step", words.SPEED, _speed(read), pictures.get("speed")),
@@ -95,8 +95,9 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in (head, rule, *rows))
 
 
-def _section(title: str, says: str, figures: str, picture: str | None = None) -> str:
-    return "\n\n".join(part for part in (f"## {title}", says, figures, picture) if part) if figures else ""
+def _section(title: str, says: str, figures: str, more: str | None = None) -> str:
+    """`more`: what follows the figures, such as a picture."""
+    return "\n\n".join(part for part in (f"## {title}", says, figures, more) if part) if figures else ""
 
 
 def _facts(read: Reading, facts: dict[str, Any]) -> str:

@@ -83,7 +83,8 @@ class Reading:
 
     def start(self, command: str) -> Spread | None:
         """The seconds of a command that starts and ends."""
-        return spread([line["seconds"][command] for line in self.results.of("start", "mulligan")])
+        lines = self.results.of("start", "mulligan")
+        return spread([line["seconds"][command] for line in lines if command in line["seconds"]])
 
     def memory(self, name: str, kind: str = "private") -> Spread | None:
         """The memory of an open run in a worker, in KiB."""

@@ -89,5 +89,5 @@ def commit() -> str:
         return subprocess.run(["git", *command], cwd=ROOT, capture_output=True, text=True).stdout.strip()
 
     # The files that the benchmark itself writes do not count as changes of the code.
-    changed = git("status", "--porcelain", "--", ".", ":!benchmarks/results", ":!docs")
+    changed = git("status", "--porcelain", "--", ".", ":!benchmarks/results", ":!docs", ":!README.md")
     return git("rev-parse", "--short", "HEAD") + ("+" if changed else "")

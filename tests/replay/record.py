@@ -1,9 +1,9 @@
 """Record histories for test_replay.py, all or those with a name: each kind of thing that a history contains, once.
 
-uv run python -m tests.replay.record PREFIX [NAME]…
+uv run python -m tests.replay.record VERSION [NAME]…
 
-Before the first release they are recorded again whenever the code schedules something else. The prefix is the date. From then
-on, those of a release stay, and new ones are added: only an old checkout could record what that release did.
+The files of a release stay as they are: only its own checkout could record what it did. What a later version schedules in
+another way is recorded as files of that version, which may be recorded again until its release.
 """
 
 from __future__ import annotations
@@ -393,7 +393,7 @@ ALONE: dict[str, dict[str, Any]] = {
 TWO_TURNS = "two_turns"
 
 
-async def record(prefix: str, names: Sequence[str]) -> None:
+async def record(version: str, names: Sequence[str]) -> None:
     """Record the named runs, or all of them if none is named. Each run of a chain has a file of its own."""
     # These are durations of timers only, which a replay does not compare.
     limits.POLL_FIRST, limits.POLL_LONGEST = 0.1, 5.0
@@ -421,7 +421,7 @@ async def record(prefix: str, names: Sequence[str]) -> None:
             for name, given in RUNS.items():
                 if names and name not in names:
                     continue
-                await run_and_save(client, model, prefix, name, given)
+                await run_and_save(client, model, version, name, given)
             if names and TWO_TURNS not in names:
                 return
             models = []
@@ -430,10 +430,10 @@ async def record(prefix: str, names: Sequence[str]) -> None:
                 models.append(f"openai-chat:two-{letter}")
             handle = await client.start_workflow("TwoTurns", models, id="two", task_queue="agents")
             await handle.result()
-            await save(client, "two", f"{prefix}-{TWO_TURNS}")
+            await save(client, "two", f"{version}-{TWO_TURNS}")
 
 
-async def record_other_agents(prefix: str) -> None:
+async def record_other_agents(version: str) -> None:
     """Record a run whose agent one of two workers serves, which waits while only the other one runs; and their list."""
     limits.AGENT_START_TIMEOUT = timedelta(seconds=2)
     served = ServedAgents("agents", frozenset())
@@ -454,12 +454,12 @@ async def record_other_agents(prefix: str) -> None:
                 await asyncio.sleep(0.1)
             async with running_worker(clients[1], east, Telemetry(), "agents"):
                 await handle.result()
-        await save(clients[0], "shipper", f"{prefix}-other_agents")
+        await save(clients[0], "shipper", f"{version}-other_agents")
         [listed] = [each.id async for each in clients[0].list_workflows(f'WorkflowType = "{AGENTS_WORKFLOW}"')]
-        await save(clients[0], listed, f"{prefix}-agent_list")
+        await save(clients[0], listed, f"{version}-agent_list")
 
 
-async def record_cancelled_check(prefix: str) -> None:
+async def record_cancelled_check(version: str) -> None:
     """Record a run that is cancelled while arguments that a person has edited are checked."""
     is_checking, is_recorded = threading.Event(), threading.Event()  # guards run on an event loop of their own
 
@@ -483,10 +483,10 @@ async def record_cancelled_check(prefix: str) -> None:
             await handle.cancel()
             await asyncio.gather(update, handle.result(), return_exceptions=True)
             is_recorded.set()
-        await save(client, "checked", f"{prefix}-cancelled_during_check")
+        await save(client, "checked", f"{version}-cancelled_during_check")
 
 
-async def record_forks(prefix: str) -> None:
+async def record_forks(version: str) -> None:
     """Record forks of a run: to its end with recorded results, to a call that was not recorded, with live tools, and over
     continue-as-new; and a run that resumes it.
     """
@@ -506,18 +506,18 @@ async def record_forks(prefix: str) -> None:
             edits = {"prompt": "Go on.", "model": f"openai-chat:{name}"}
             handle = await fork_run(client, source.id, edits=edits, new_id=name, **options)
             await asyncio.gather(handle.result(), return_exceptions=True)
-            await save(client, name, f"{prefix}-{name}")
+            await save(client, name, f"{version}-{name}")
         model.script("resumed", [*first, DONE, call("now"), DONE])
         resumed = await resume_run(client, original.id, "And now?", id="resumed", model="openai-chat:resumed")
         await resumed.result()
-        await save(client, "resumed", f"{prefix}-resumed")
+        await save(client, "resumed", f"{version}-resumed")
 
 
-async def record_alone(name: str, prefix: str) -> None:
+async def record_alone(name: str, version: str) -> None:
     """Record a run of `ALONE`."""
     given = ALONE[name]
     async with serving(support(given[MODULE]), given.get(CONTINUE_AFTER)) as (client, model):
-        await run_and_save(client, model, prefix, name, given)
+        await run_and_save(client, model, version, name, given)
 
 
 OTHERS: dict[str, Callable[[str], Coroutine[Any, Any, None]]] = {
@@ -544,15 +544,15 @@ OTHERS: dict[str, Callable[[str], Coroutine[Any, Any, None]]] = {
 """What is recorded on a server of its own, by name."""
 
 
-def record_named(prefix: str, names: Sequence[str]) -> None:
+def record_named(version: str, names: Sequence[str]) -> None:
     """Record what is named, or everything if nothing is."""
     if not names or set(names) - OTHERS.keys():
         with patch.dict(os.environ):
-            asyncio.run(record(prefix, [name for name in names if name not in OTHERS]))
+            asyncio.run(record(version, [name for name in names if name not in OTHERS]))
     for name, recorder in OTHERS.items():
         if not names or name in names:
             with patch.dict(os.environ):
-                asyncio.run(recorder(prefix))
+                asyncio.run(recorder(version))
 
 
 if __name__ == "__main__":

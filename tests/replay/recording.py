@@ -64,7 +64,9 @@ async def start_run(client: Client, model: OpenAIServer, name: str, given: Mappi
     return await client.start_workflow("AgentWorkflow", start, id=run_id, task_queue=QUEUE)
 
 
-async def run_and_save(client: Client, model: OpenAIServer, prefix: str, name: str, given: Mapping[str, Any]) -> Handle:
+async def run_and_save(
+    client: Client, model: OpenAIServer, version: str, name: str, given: Mapping[str, Any]
+) -> Handle:
     """Start a run, send its updates, and save its history when it has ended."""
     handle = await start_run(client, model, name, given)
     for update, argument in given.get(UPDATES, ()):
@@ -73,7 +75,7 @@ async def run_and_save(client: Client, model: OpenAIServer, prefix: str, name: s
         else:
             await say(handle, update, argument)
     await asyncio.gather(handle.result(), return_exceptions=True)
-    await save(client, handle.id, f"{prefix}-{name}")
+    await save(client, handle.id, f"{version}-{name}")
     return handle
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import re
+import shutil
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
@@ -31,6 +34,10 @@ HISTORIES = sorted((Path(__file__).parent / "histories").glob("*.json"))
 OWN = {workflow_definition(each).name for each in WORKFLOWS}
 UNRECORDED: dict[str, str] = {}
 """What no history contains, with the reason."""
+
+
+def git(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["git", *words], cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
 
 
 def read(file: Path) -> dict[str, Any]:
@@ -65,6 +72,17 @@ def replayer(agent_workflow: type[AgentWorkflow] = AgentWorkflow) -> Replayer:
 
 def test_there_are_recorded_histories() -> None:
     assert len(HISTORIES) >= 100
+
+
+def test_the_histories_of_a_release_stay_as_they_are() -> None:
+    """A later version has to replay what the release recorded. In a clone without tags there is nothing to compare with."""
+    if shutil.which("git") is None or (tags := git("tag", "--list", "v*")).returncode:
+        pytest.skip("no clone")
+    for tag in tags.stdout.split():
+        if re.fullmatch(r"v\d+\.\d+\.\d+", tag) is None:
+            continue  # of a candidate, files may be recorded again
+        changed = git("diff", "--name-only", "--diff-filter=a", tag, "--", "histories")
+        assert (changed.returncode, changed.stdout) == (0, ""), f"{tag}: {changed.stdout}{changed.stderr}"
 
 
 @pytest.mark.parametrize("agent_workflow", [AgentWorkflow, Sandboxed])

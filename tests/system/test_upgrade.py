@@ -1,8 +1,7 @@
 """A fleet of an earlier release becomes the current tree while runs begin, work and wait: no run is lost (docs/upgrading.md).
 
 The earlier release is a wheel, built from the tag of the newest release in this clone; where there is none, from the commit in
-upgrade_from.txt. The names of the tests say which. The commit is one whose JSON and histories are today's: it is replaced
-whenever a change before 0.1.0 breaks them, and not used any more from the first tag on.
+upgrade_from.txt, which has the JSON and histories of 0.1.0: the last one before its release. The names of the tests say which.
 """
 
 from __future__ import annotations

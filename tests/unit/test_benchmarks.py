@@ -155,7 +155,12 @@ def test_the_page_prints_the_measured_figures(read: Reading) -> None:
 
 
 def test_the_seconds_of_commands_stand_beside_their_goals(tmp_path: Path) -> None:
-    seconds = {"import mulligan": 0.19, "from mulligan import Agent, tool": 0.4, "mulligan --help": 0.31}
+    seconds = {
+        "import mulligan": 0.19,
+        "from mulligan import Agent, tool": 0.4,
+        "mulligan --help": 0.31,
+        "an empty program": 0.02,
+    }
     results = Results(tmp_path)
     for repeat in range(5):
         results.add(Job("start", "mulligan", 1), repeat, seconds=seconds)
@@ -164,6 +169,7 @@ def test_the_seconds_of_commands_stand_beside_their_goals(tmp_path: Path) -> Non
         "`import mulligan`": ("0.19 (0.19–0.19) s", True),
         "`from mulligan import Agent, tool`": ("0.40 (0.40–0.40) s", None),
         "`mulligan --help`": ("0.31 (0.31–0.31) s", False),
+        "`an empty program`": ("0.02 (0.02–0.02) s", None),
     }
 
 

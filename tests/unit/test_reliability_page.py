@@ -45,7 +45,21 @@ def test_each_command_keeps_what_the_other_has_written(page: Path, tmp_path: Pat
     report.write_page(tmp_path)
     again = page.read_text()
     assert "Seeds 7; commits def" in again
+    assert of_others(again) == of_others(before) != []
     assert again.partition(begin)[2].partition(end)[0] == written.partition(begin)[2].partition(end)[0]
+
+
+def of_others(page: str) -> list[str]:
+    """The parts of the comparison and of the schedules, whose results Git does not have."""
+    parts = [f"## {part.strip()}" for part in page.split("\n## ")]
+    return [part.partition("\n\n<!--")[0] for part in parts if part.startswith((report.COMPARED, report.SCHEDULED))]
+
+
+def test_without_any_results_the_page_stays_as_it_is(page: Path, tmp_path: Path) -> None:
+    before = page.read_text()
+    report.write_page(tmp_path)
+    assert page.read_text().partition(report.COMPARED)[2] == before.partition(report.COMPARED)[2] != ""
+    assert page.read_text().partition("\nSeeds ")[2] == before.partition("\nSeeds ")[2] != ""
 
 
 @pytest.mark.parametrize(

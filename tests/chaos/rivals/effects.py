@@ -14,7 +14,7 @@ from tests.chaos.ledger import write
 ONCE = "CHAOS_ONCE"
 """The environment variable that decides how `pay` is retried: `1`: never; otherwise by Temporal's policy, without a limit."""
 LIMIT, HEARTBEAT = timedelta(seconds=60), timedelta(seconds=10)
-"""Of an attempt. The rivals document a heartbeat timeout; without it, a lost attempt is noticed after the limit."""
+"""Of an attempt. All rivals take a heartbeat timeout; without it, a lost attempt is noticed after the limit."""
 PAY = RetryPolicy(maximum_attempts=1) if os.environ.get(ONCE) == "1" else RetryPolicy()
 FETCH = RetryPolicy(maximum_attempts=3)
 
