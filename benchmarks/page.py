@@ -86,7 +86,8 @@ def _days(lines: Sequence[dict[str, Any]]) -> str:
 
 def _server(told: dict[str, Any]) -> str:
     """The version of the server in `temporal version 1.9.1 (Server 1.32.0, UI 2.54.1)`."""
-    return told["server"].partition("Server ")[2].partition(",")[0] or told["server"]
+    text: str = told["server"]
+    return text.partition("Server ")[2].partition(",")[0] or text
 
 
 def render(read: Reading, facts: dict[str, Any], plots: Sequence[str] = ()) -> str:
