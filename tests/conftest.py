@@ -1,4 +1,7 @@
-"""Fixtures of all tests: one real Temporal server for all processes, and an environment without the developer's settings."""
+"""Fixtures of all tests: one real Temporal server for all processes, and an environment without the developer's settings.
+
+What only some tests need is imported by its fixture: what is imported here is reached by all tests (tests/support/import_graph.py).
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mulligan.devserver import DevServer, find_temporal, temporal_server
-from tests.support.command_server import COMMAND_SERVER
+from tests.support.examples import choose_examples
+from tests.support.floors import WAITING, is_below
 from tests.support.kept_environment import KeptEnvironment
 from tests.support.progress import Progress
 from tests.support.schedule import MORE_THAN_CORES, in_order, make_scheduler
-from tests.support.temporal import SharedServer, allow_slow_workflows, own_namespace
+from tests.support.slow_workflows import allow_slow_workflows
 from tests.support.time_limits import TimeLimits
 
 if TYPE_CHECKING:
+    from mulligan.devserver import DevServer
     from tests.support.openai_server import OpenAIServer
     from tests.support.otlp_receiver import OtlpReceiver
 
@@ -37,6 +41,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 SHARED: pytest.StashKey[DevServer] = pytest.StashKey()
 ENVIRONMENT = KeptEnvironment()
 allow_slow_workflows()
+choose_examples()
 gc.disable()  # until all tests are collected
 
 
@@ -51,6 +56,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Start the servers for all processes, before they start: output of those processes is not printed."""
+    from tests.support.command_server import COMMAND_SERVER
+
     config.pluginmanager.register(TimeLimits())
     config.pluginmanager.register(ENVIRONMENT)
     if is_shared(config):
@@ -60,6 +67,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.add_cleanup(COMMAND_SERVER.stop)
     if not config.getoption("numprocesses", None):
         return
+    from tests.support.temporal import SharedServer
+
     get_server(config)
     shared = SharedServer()
     config.stash[SHARED] = shared.start()
@@ -78,6 +87,8 @@ class Sharing:
 
     def pytest_configure_node(self, node: Any) -> None:
         """Pass the addresses of the servers to a process."""
+        from tests.support.command_server import COMMAND_SERVER
+
         node.workerinput["temporal_address"] = self._config.stash[SHARED].address
         node.workerinput["command_server"] = COMMAND_SERVER.start()
 
@@ -107,7 +118,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Get Temporal's dev server before the time limit of any test starts: a new machine has to install it."""
-    if any({"live", "acceptance", "system"} & set(item.path.parts) for item in session.items):
+    if any(is_below(item.nodeid, WAITING) for item in session.items):
         get_server(session.config)
     # The garbage collector does not have to go through thousands of collected tests again and again.
     gc.freeze()
@@ -116,6 +127,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def get_server(config: pytest.Config) -> None:
     """Find or fetch it, and print that."""
+    from mulligan.devserver import find_temporal
+
     capture = config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled() if capture else nullcontext():
         asyncio.run(find_temporal(lambda line: print(line, file=sys.stderr, flush=True)))
@@ -124,6 +137,9 @@ def get_server(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 async def temporal(pytestconfig: pytest.Config) -> AsyncIterator[DevServer]:
     """An embedded Temporal server: a new one, or a namespace of the one that several processes share."""
+    from mulligan.devserver import temporal_server
+    from tests.support.temporal import own_namespace
+
     if is_shared(pytestconfig):
         given: dict[str, str] = pytestconfig.workerinput  # type: ignore[attr-defined]
         yield await own_namespace(given["temporal_address"], given["workerid"])

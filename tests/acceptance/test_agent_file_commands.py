@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.acceptance.conftest import Run
+from tests.support.command_fixtures import Run
 from tests.support.command_server import PIPE, start_command
 
 FILE = "---\nmodel: scripted:demo\ntools: [look_up]\n---\nYou are right.\n"

@@ -16,7 +16,7 @@ from temporalio.client import Client
 
 import mulligan as mulligan_package
 from mulligan.devserver.dev_server import DevServer
-from tests.acceptance.conftest import Run, command
+from tests.support.command_fixtures import Run, command
 from tests.support.command_server import DEVNULL, PIPE, start_command
 from tests.support.content_files import png
 
@@ -380,8 +380,7 @@ async def test_the_dev_command_ends_when_its_server_does(environment: dict[str, 
         and not line.startswith(b"/bin/sh")  # that watches it
     ]
     os.kill(server, signal.SIGKILL)
-    async with asyncio.timeout(60):
-        _, err = await process.communicate()
+    _, err = await process.communicate()
     assert await process.wait() == 1
     assert "error: Temporal's dev server has ended" in err.decode()
 
@@ -427,9 +426,8 @@ async def test_a_worker_with_reload_serves_a_changed_file_and_survives_a_broken_
 
     async def line_with(words: str) -> str:
         assert process.stderr is not None
-        async with asyncio.timeout(60):
-            while words not in (line := (await process.stderr.readline()).decode()):
-                assert line, words
+        while words not in (line := (await process.stderr.readline()).decode()):
+            assert line, words
         return line
 
     async def greeting() -> str:

@@ -16,7 +16,7 @@ from temporalio.client import WorkflowHandle
 from mulligan.client.read_run import read_steps
 from mulligan.devserver import DevServer
 from mulligan.trace_view.history import size_of_chain
-from tests.acceptance.conftest import ROOT, Run
+from tests.support.command_fixtures import ROOT, Run
 from tests.support.temporal import connect_to
 
 SMALL_HISTORIES = "from mulligan.workflows import limits\nlimits.CONTINUE_AS_NEW_EVENTS = 10\n"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -16,7 +18,11 @@ from mcp.types import CallToolResult
 from pydantic import ValidationError
 from temporalio.api.common.v1 import Payload
 
-from mulligan import DeclarationError, InvalidRunInputError, ModelRequestError
+from mulligan import Agent, DeclarationError, InvalidRunInputError, ModelRequestError, Skills
+from mulligan.activities.agent_files.agent_file import parse_agent_file
+from mulligan.activities.agent_files.build_agent import build_agent
+from mulligan.activities.agent_files.labels import MOST_LABELS_BYTES, parse_labels
+from mulligan.activities.agent_files.named_parts import NamedParts
 from mulligan.activities.answers.example_arguments import NoExample, example
 from mulligan.activities.answers.repair_json import NotJson, parse_json, repair_json
 from mulligan.activities.answers.size_limits import ARGUMENTS_BYTES, TEXT_CHARS
@@ -39,6 +45,7 @@ from mulligan.run_input import parse_run_input
 from mulligan.schema.conversion import convert
 from mulligan.schema.json_schema import property_names, schema_faults, schema_validator, tidy_schema
 from mulligan.schema.schema_cost import check_size, is_cheap
+from mulligan.schema.yaml_fields import MOST_DEPTH, MOST_VALUES, FileFault
 from mulligan.serve.console.argument_form import fields_of
 from mulligan.serve.console.waiting_page import _without_patterns
 from mulligan.serve.json_body import read_json
@@ -61,8 +68,11 @@ from tests.fuzz.inputs import (
     texts,
 )
 from tests.fuzz.provider_streams import changed_streams, read_changed_stream
+from tests.fuzz.script_values import run_hostile_script, scripts, shared_values, write_value
+from tests.fuzz.yaml_documents import front_matters, yaml_texts
 from tests.support.cut_off_calls import WrittenCall, check_each_cut, written_calls
 from tests.support.openai_schemas import check_schema
+from tests.support.thinking_answers import answers, check_calls
 
 
 @dataclass(frozen=True)
@@ -315,6 +325,43 @@ _CLIENT_MESSAGE = json_values(st.sampled_from(["role", "content", "type", "id"])
     ]
 )
 
+
+def read_agent_file(data: bytes) -> None:
+    """An agent's file, of which an agent is made, as a worker reads those of its folder."""
+    with suppress(FileFault):
+        fault = None
+        try:
+            file = parse_agent_file("support", data)
+        except FileFault as wrong:
+            fault = wrong
+        else:
+            assert len(file.places) <= MOST_VALUES
+            assert all(len(path) <= MOST_DEPTH + 1 for path in file.places)
+            build_agent(file, NamedParts(), "agents/support.md")
+        if fault is not None:
+            assert 1 <= fault.line <= len(data) + 2
+            assert len(fault.text) < 2_000
+            fault.text.encode()
+
+
+def read_skill(data: bytes) -> None:
+    """A skill, which an agent is declared with, and which a run is told of."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "s").mkdir()
+        (Path(folder) / "s/SKILL.md").write_bytes(data)
+        skills = Skills(folder)
+        with suppress(DeclarationError):
+            Agent(name="clerk", model="openai:m", features=[skills])
+            skills.instructions().encode()
+            json.dumps(skills.facts(["openai:m"])).encode()
+
+
+def read_labels(text: str) -> None:
+    """A file of labels. Its bytes are at most as many as a worker reads."""
+    with suppress(FileFault):
+        parse_labels(text.encode("utf-8", "replace")[:MOST_LABELS_BYTES].decode(errors="replace"))
+
+
 TARGETS: dict[str, Target] = {
     "JSON body": Target(
         documents() | repeated(TOKENS, 1_000_000).map(lambda text: text.encode("utf-8", "replace")), read_body
@@ -329,6 +376,7 @@ TARGETS: dict[str, Target] = {
     "JSON repair": Target(texts(ARGUMENTS_BYTES), read_arguments),
     "cut-off calls": Target(written_calls(), cut_call),
     "calls in text": Target(texts(TEXT_CHARS), read_calls),
+    "thoughts in text": Target(answers(), check_calls),
     "schema conversion": Target(
         st.tuples(schemas() | json_values(KEYWORDS), json_values(max_leaves=8)), convert_schema
     ),
@@ -339,6 +387,9 @@ TARGETS: dict[str, Target] = {
         walk_schema,
     ),
     "run input": Target(documents(_INPUT_NAMES), read_run_input),
+    "agent files": Target(front_matters(200_000), read_agent_file),
+    "skills": Target(front_matters(20_000), read_skill),
+    "labels": Target(yaml_texts(200_000), read_labels),
     "events": Target(st.tuples(WORDS | st.from_regex(r"[0-9.]{0,40}"), _EVENT), read_events),
     "carried state": Target(documents(st.sampled_from(["conversation", "agent", "turn"])), read_state),
     "codec": Target(
@@ -363,6 +414,8 @@ TARGETS: dict[str, Target] = {
         ),
         read_answer,
     ),
+    "values of scripts": Target(shared_values(), write_value),
+    "scripts": Target(scripts(), run_hostile_script),
     "changed streams": Target(changed_streams(), read_changed_stream),
     "MCP results": Target(
         st.tuples(

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import shutil
-import time
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -28,8 +27,8 @@ from mulligan.trace_view.history_spans import spans_of
 from mulligan.worker.agent_folder import AgentFolder
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import DONE, Lab, Ran, call
 from tests.support import agent_file_parts
+from tests.support.lab import DONE, Lab, Ran, call
 
 LOOK_UP, WAIT = call("look_up", '{"order": 7}'), call("wait", '{"order": 7}')
 
@@ -74,12 +73,10 @@ class Desk:
         handle: WorkflowHandle[Any, Any] = await self.at.start([*turns], agent="support", **run_input)
         return handle
 
-    async def until_served(self, instructions: str) -> float:
-        """Seconds until a new run has these instructions."""
-        began = time.monotonic()
+    async def until_served(self, instructions: str) -> None:
+        """Wait until a new run has these instructions."""
         while instructions_of(await self.run()) != [instructions]:
-            assert time.monotonic() - began < 20, self.said
-        return time.monotonic() - began
+            await asyncio.sleep(0.1)
 
 
 def instructions_of(ran: Ran) -> list[str]:
@@ -114,7 +111,7 @@ async def test_a_change_is_served_and_a_run_keeps_the_version_that_it_began_with
         handle = await desk.start(WAIT, LOOK_UP, DONE)
         await begun(handle)
         desk.write("You are the second.", "tools: []")
-        assert await desk.until_served("You are the second.") < 5
+        await desk.until_served("You are the second.")
     (desk.folder / "support.md").unlink()
     agent_file_parts.RELEASE.touch()
     async with desk.worker():
@@ -178,6 +175,17 @@ async def test_a_file_with_which_something_unforeseen_happens_stops_no_worker_an
         assert files.served == ["support"]
 
 
+async def test_a_file_that_is_nested_without_an_end_stops_nobody(desk: Desk) -> None:
+    """It took the event loop for minutes."""
+    desk.write("You are right.")
+    async with desk.worker() as files:
+        (desk.folder / "other.md").write_text(f"---\nmodel: {'[' * 60_000}\n---\n")
+        while not files.problems:
+            await asyncio.sleep(0.05)
+        assert "other.md, line 2: it has more than 20 levels" in files.problems[0]
+        assert instructions_of(await desk.run()) == ["You are right."]
+
+
 async def test_a_half_written_file_is_not_read(desk: Desk) -> None:
     """It is a right file, but for what is not written yet."""
     desk.write("You are right.")
@@ -218,10 +226,11 @@ async def test_a_link_to_another_folder_is_followed(desk: Desk, tmp_path: Path) 
         (tmp_path / name / "support.md").write_text(f"---\nmodel: openai:nobody\n---\nYou are {name}.")
     shutil.rmtree(desk.folder)
     desk.folder.symlink_to(tmp_path / "one")
-    async with desk.worker():
+    async with desk.worker() as files:
         (tmp_path / "link").symlink_to(tmp_path / "two")
         (tmp_path / "link").rename(desk.folder)
-        assert await desk.until_served("You are two.") < 5
+        await desk.until_served("You are two.")
+        assert files.problems == []
 
 
 async def test_two_files_of_one_name_and_a_name_of_python_are_refused(desk: Desk) -> None:

@@ -18,8 +18,8 @@ from mulligan.client.read_run import read_pages, read_steps
 from mulligan.devserver import DevServer
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import Lab, Ran
 from tests.support.compaction_agents import LIMIT, PROMPT, READ, is_summing_up, reading
+from tests.support.lab import Lab, Ran
 from tests.support.openai_turn import Failure, Turn
 from tests.support.worker_process import worker_process
 

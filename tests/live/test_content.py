@@ -15,9 +15,9 @@ import pytest
 from mulligan import File, Image, ModelRequestError, RunInput, SendMessage
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import DONE, Lab, Ran, call
 from tests.support.content_agents import MEGABYTE
 from tests.support.content_files import PDF, png
+from tests.support.lab import DONE, Lab, Ran, call
 from tests.support.openai_turn import Turn
 
 AGENTS = "tests.support.content_agents"

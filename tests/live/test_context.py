@@ -18,11 +18,11 @@ from mulligan.context_view.model_context import ModelContext, NoSuchStepError, r
 from mulligan.devserver import DevServer
 from mulligan.worker.loading import load, load_agents
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import DONE, Lab, Ran, call
 from tests.live.test_fork import ADA
-from tests.live.test_people import pending
+from tests.promise.test_people import pending
 from tests.support.compaction_agents import PROMPT, is_summing_up, reading
 from tests.support.context_agents import closer
+from tests.support.lab import DONE, Lab, Ran, call
 from tests.support.openai_server import Recorded
 from tests.support.openai_turn import Turn
 
@@ -56,10 +56,11 @@ def check_same(context: ModelContext, request: Recorded) -> None:
     assert context.model == f"openai-chat:{body['model']}"
 
 
-async def check_all(lab: Lab, ran: Ran) -> list[ModelContext]:
-    """What is shown of each step is what was sent; the contexts."""
+async def check_all(lab: Lab, ran: Ran, *, every: int = 1) -> list[ModelContext]:
+    """What is shown of each step, or of every n-th, is what was sent; the contexts."""
     requests = [each for each in ran.requests if not is_summing_up(each.json)]
-    contexts = [await read_model_context(lab.client, ran.id, step + 1) for step in range(len(requests))]
+    contexts = [await read_model_context(lab.client, ran.id, step + 1) for step in range(0, len(requests), every)]
+    requests = requests[::every]
     for context, request in zip(contexts, requests, strict=True):
         check_same(context, request)
     return contexts
@@ -86,7 +87,7 @@ async def test_cleared_and_summarized_messages_are_marked(chained: Lab, agent: s
     ran = await chained.run(reading(24), agent=agent, prompt=PROMPT)
     described = (await ran.handle.describe()).raw_description.workflow_execution_info
     assert described.first_run_id != described.execution.run_id
-    contexts = await check_all(chained, ran)
+    contexts = await check_all(chained, ran, every=3)
     for context in contexts:
         lines = ["Left out to save space" in message.text for message in context.messages]
         assert [index for index, is_line in enumerate(lines) if is_line] == context.cleared

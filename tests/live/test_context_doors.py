@@ -14,9 +14,10 @@ import pytest
 from mulligan.context_view.model_context import read_model_context
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import Lab, Ran
+from tests.support.app_command import app_command  # noqa: F401 - a fixture
 from tests.support.compaction_agents import PROMPT, reading
 from tests.support.http_server import Door, by, http_server
+from tests.support.lab import Lab, Ran
 
 PAGES = 40
 

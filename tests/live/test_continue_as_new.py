@@ -17,9 +17,9 @@ from mulligan.trace_view.history import ChainSize, size_of_chain
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
-from tests.live.conftest import DONE, Lab, call
 from tests.live.test_resets import points_of, reset
 from tests.support.compaction_agents import reading
+from tests.support.lab import DONE, Lab, call
 
 CLOSED = WorkflowHistoryEventFilterType.CLOSE_EVENT
 

@@ -20,8 +20,8 @@ from mulligan.worker.loading import load_agents
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
 from mulligan.workflows.agent_workflow import AgentWorkflow
-from tests.live.conftest import DONE, Lab, call
-from tests.live.test_people import REFUND, pending, refusal_of
+from tests.promise.test_people import REFUND, pending, refusal_of
+from tests.support.lab import DONE, Lab, call
 from tests.support.openai_turn import Turn
 from tests.support.people_agents import discount, nap, refund, wake
 from tests.support.shop_agents import RAN

@@ -24,9 +24,9 @@ from mulligan.devserver import DevServer
 from mulligan.worker.loading import load, load_agents
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
-from tests.live.conftest import DONE, Lab, call
 from tests.support.command_server import run_command
 from tests.support.compaction_agents import PROMPT, reading
+from tests.support.lab import DONE, Lab, call
 from tests.support.openai_stream import Break
 from tests.support.openai_turn import Turn
 from tests.support.temporal import environment_of
@@ -41,8 +41,9 @@ async def all_events(client: Client, run_id: str, since: str = "", every: float 
 
 
 def without_tokens(found: list[events.Event]) -> list[dict[str, Any]]:
-    """The events from history, without their tokens. Streamed text differs from one watcher to another."""
-    return [event.model_dump(exclude={"token"}) for event in found if not event.type.startswith("text_")]
+    """The events from history, without their tokens. Streamed text and input differ from one watcher to another."""
+    streamed = ("text_", "tool_input_")
+    return [event.model_dump(exclude={"token"}) for event in found if not event.type.startswith(streamed)]
 
 
 def in_order(found: list[events.Event]) -> bool:
@@ -109,7 +110,7 @@ async def test_failed_and_terminated_runs_have_a_run_ended_event(lab: Lab) -> No
     await lab.model.wait_for_requests(1, model=gone.id)
     await gone.terminate()
     for run_id, count, status, kind in (
-        (failed.id, 4, "failed", "unknown_tool"),
+        (failed.id, 5, "failed", "unknown_tool"),  # with the result of its call
         (bad.id, 1, "failed", "InvalidRunInputError"),
         (gone.id, 3, "terminated", "TerminatedError"),
     ):

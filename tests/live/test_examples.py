@@ -14,9 +14,10 @@ from temporalio.client import WorkflowExecutionStatus
 
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import Lab
+from tests.support.app_command import app_command  # noqa: F401 - a fixture
 from tests.support.batch_server import BatchServer
 from tests.support.http_server import http_server
+from tests.support.lab import Lab
 from tests.support.openai_turn import Turn, responses_reply
 
 

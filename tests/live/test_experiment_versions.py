@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from mulligan.cli.app import app
 from mulligan.devserver import DevServer
 from mulligan.wire.agent_facts import DEFINITION_QUERY
-from tests.live.conftest import DONE, Lab
 from tests.live.test_agent_files import Desk
+from tests.support.lab import DONE, Lab
 from tests.support.openai_turn import Turn
 from tests.support.temporal import environment_of
 

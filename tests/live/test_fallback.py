@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,16 +17,12 @@ from temporalio.exceptions import CancelledError
 from mulligan import (
     Agent,
     DurableAgent,
-    ModelRequestError,
-    ModelUnavailableError,
-    ProviderStrategy,
     RunInput,
-    ToolStrategy,
     tool,
 )
 from mulligan.worker.loading import load_agents
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import DONE, Lab, Ran, call
+from tests.support.lab import DONE, Lab, Ran, call
 from tests.support.openai_turn import Failure, Reasoning, Turn
 
 DOWN = Turn(failure=Failure(status=503))
@@ -69,17 +64,17 @@ def request_counts(lab: Lab, *models: str) -> list[int]:
     return [len(lab.model.requests_of(model)) for model in models]
 
 
-@pytest.mark.parametrize(("first_says", "times"), [(DOWN, 2), (REFUSES, 1)], ids=["down", "refuses"])
+@pytest.mark.parametrize(("first_says", "times", "requests"), [(DOWN, 2, 3), (REFUSES, 1, 1)], ids=["down", "refuses"])
 async def test_when_the_first_model_fails_the_next_one_answers_and_keeps_the_turn(
-    lab: Lab, names: tuple[str, str], first_says: Turn, times: int
+    lab: Lab, names: tuple[str, str], first_says: Turn, times: int, requests: int
 ) -> None:
-    """Each attempt has its own span, which names the model."""
+    """Each attempt has its own span, which names the model. In the second one, the endpoint is asked once without streaming."""
     first, second = names
     lab.model.script(first, [first_says] * 3)
     lab.model.script(second, [call("weigh", '{"thing": "ham"}'), DONE])
     ran = await run(lab, agent(first, second))
     assert (ran.result["status"], ran.result["output"], ran.result["steps"]) == ("completed", "done", 2)
-    assert request_counts(lab, first, second) == [times, 2]
+    assert request_counts(lab, first, second) == [requests, 2]
     assert [step["model"] for step in ran.steps] == [f"openai-chat:{second}"] * 2
     chats = [span for span in ran.spans if span.name.startswith("chat ")]
     seen = [(span.name, span.status, span.attributes.get("mulligan.fallback")) for span in chats]
@@ -91,107 +86,6 @@ async def test_when_the_first_model_fails_the_next_one_answers_and_keeps_the_tur
     assert len({span.span_id for span in ran.spans}) == len(ran.spans)
     # The input was sent once to the first and once to the second model, and counted once.
     assert ran.result["usage"]["input_tokens"] == 20
-
-
-async def test_when_no_model_answers_the_last_error_says_what_each_model_returned(
-    lab: Lab, names: tuple[str, str]
-) -> None:
-    """The run fails with the error of the last model."""
-    first, second = names
-    lab.model.script(first, [REFUSES])
-    lab.model.script(second, [DOWN])
-    ran = await run(lab, agent(first, second))
-    assert isinstance(ran.error, ModelUnavailableError)
-    assert "None of the 2 models answered" in ran.error.message
-    assert f"openai:{first}: " in ran.error.message
-    assert "scripted failure 400" in ran.error.message
-    assert "scripted failure 503" in ran.error.message
-    lab.model.script(first, [DOWN])
-    lab.model.script(second, [REFUSES])
-    ran = await run(lab, agent(first, second, model_attempts=1))
-    assert isinstance(ran.error, ModelRequestError)
-    assert ran.error.status == 400
-    assert ran.error.request_id
-    [finish] = ran.spans_of("agent.finish")
-    assert finish.attributes["error.type"] == "ModelRequestError"
-
-
-async def test_reasoning_of_one_provider_is_sent_back_to_it_and_to_no_other(lab: Lab, names: tuple[str, str]) -> None:
-    """Both reasoning items and the text of reasoning are private to their provider."""
-    first, second = names
-
-    def responses(body: dict[str, Any], nth: int) -> Turn:
-        if nth == 1:
-            return REFUSES
-        thought = [Reasoning(encrypted_content=f"secret {nth}")]
-        return Turn(text="done", reasoning=thought) if nth == 3 else Turn(
-            reasoning=thought, text="Let me see.", calls=[("weigh", f'{{"thing": "ham {nth}"}}', "same")]
-        )  # fmt: skip
-
-    def chat(body: dict[str, Any], nth: int) -> Turn:
-        return REFUSES if nth == 3 else call("weigh", f'{{"thing": "egg {nth}"}}', id="same")
-
-    lab.model.script(first, responses)
-    lab.model.script(second, chat)
-    ran = await run(lab, agent(first, second))
-    assert (ran.result["status"], ran.result["output"]) == ("completed", "done")
-    openai, other = f"openai:{first}", f"openai-chat:{second}"
-    assert [step["model"] for step in ran.steps] == [openai, other, other, openai]
-    assert request_counts(lab, first, second) == [3, 3]
-    for request in lab.model.requests_of(second):
-        assert "secret" not in request.body.decode()
-        assert "reasoning" not in request.body.decode()
-    back = lab.model.requests_of(first)[-1]
-    kinds = [item.get("type", item.get("role")) for item in back.conversation]
-    told = ["user", "reasoning", "assistant", *["function_call", "function_call_output"] * 3]
-    assert kinds == told
-    assert [item["encrypted_content"] for item in back.conversation if item.get("type") == "reasoning"] == ["secret 0"]
-    # Each call ran once, and all ids differ, although both models gave the same.
-    assert [each["result"]["text"] for each in ran.calls] == ["ham 0: 2 kg", "egg 1: 2 kg", "egg 2: 2 kg"]
-    assert len({each["id"] for each in ran.calls}) == 3
-
-
-@pytest.mark.parametrize(
-    ("output", "apis", "by_call"),
-    [
-        (Weight, ("openai", "openai-chat"), True),
-        (Weight, ("openai-chat", "openai"), True),
-        (Weight, ("openai", "openai"), False),
-        (ProviderStrategy(Weight), ("openai", "openai-chat"), False),
-        (ToolStrategy(Weight), ("openai", "openai"), True),
-    ],
-    ids=["openai, chat", "chat, openai", "openai twice", "provider", "tool"],
-)
-async def test_all_models_of_a_list_are_asked_for_the_output_in_the_same_mode(
-    lab: Lab, names: tuple[str, str], output: Any, apis: tuple[str, str], by_call: bool
-) -> None:
-    """Every model of the list must accept the mode; it applies also if a run's input names one of them."""
-    first, second = names
-    value = '{"kilos": 2}'
-    gives = call("Weight", value) if by_call else Turn(text=value)
-    other_way = Turn(text=value) if by_call else call("Weight", value)
-    lab.model.script(first, [REFUSES])
-    lab.model.script(second, [call("weigh", '{"thing": "ham"}'), other_way, gives])
-    ran = await run(lab, agent(first, second, apis, output=output))
-    assert (ran.result["status"], ran.result["output"]) == ("completed", {"kilos": 2.0})
-    assert ran.result["recovered_failures"] == 1
-    for model in names:
-        for request in lab.model.requests_of(model):
-            assert ("Weight" in json.dumps(request.json["tools"])) is by_call
-    lab.model.script(first, [gives])
-    alone = await run(lab, agent(first, second, apis, output=output), model=f"{apis[0]}:{first}")
-    assert alone.result["output"] == {"kilos": 2.0}
-
-
-async def test_the_model_in_the_run_input_replaces_the_whole_list(lab: Lab, names: tuple[str, str]) -> None:
-    """The run fails if that model refuses."""
-    first, second = names
-    lab.model.script(first, [DONE])
-    lab.model.script(second, [REFUSES])
-    ran = await run(lab, agent(first, second), model=f"openai-chat:{second}")
-    assert isinstance(ran.error, ModelRequestError)
-    assert "None of" not in ran.error.message
-    assert request_counts(lab, first, second) == [0, 1]
 
 
 @workflow.defn

@@ -18,11 +18,11 @@ from mulligan.foreign_results import ForeignResult
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
-from tests.live.conftest import DONE, Lab, call
-from tests.live.test_people import pending
+from tests.promise.test_people import pending
 from tests.support.compaction_agents import is_summing_up
 from tests.support.foreign_agents import SPELL
 from tests.support.http_server import by, http_server
+from tests.support.lab import DONE, Lab, call
 from tests.support.openai_turn import Failure, Turn, Usage
 from tests.unit.test_paused_answers import CITED, FOUND, USE, message, text
 

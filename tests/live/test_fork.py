@@ -36,10 +36,10 @@ from mulligan.trace_view.history_spans import spans_of
 from mulligan.wire.recorded_tools import RecordSource
 from mulligan.worker.loading import load, load_agents
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import DONE, Lab, Ran, call
-from tests.live.test_people import REFUND, pending
+from tests.promise.test_people import REFUND, pending
 from tests.support.compaction_agents import PROMPT, READ, reading
 from tests.support.deferred_agents import BODIES, STARTED, clerk
+from tests.support.lab import DONE, Lab, Ran, call
 from tests.support.openai_turn import Turn
 from tests.support.shop_agents import RAN
 
@@ -78,11 +78,17 @@ async def test_a_fork_of_each_step_sends_its_request_and_repeats_no_call(lab: La
     assert len(RAN[ran.id]) == 3
 
 
-async def test_a_fork_of_a_compacted_chain_sends_the_request_of_each_step(chained: Lab) -> None:
+@pytest.fixture(scope="module")
+async def long_run(chained: Lab) -> Ran:
+    """A chain of runs that was compacted."""
+    return await chained.run(reading(14), agent="page_reader", prompt=PROMPT)
+
+
+async def test_a_fork_of_a_compacted_chain_sends_the_request_of_its_step(chained: Lab, long_run: Ran) -> None:
     """Whatever of the chain has the step: also one before the compactions, and one whose fork is forked again."""
-    ran = await chained.run(reading(14), agent="page_reader", prompt=PROMPT)
+    ran = long_run
     sent = [request for request in ran.requests if request.json.get("tools")]
-    for step in range(1, 16):
+    for step in (1, 2, 5, 8, 11, 14, 15):
         forked = await fork(chained, ran, at=step)
         assert forked.requests[0].body == sent[step - 1].body, step
         assert READ[forked.id] == []
@@ -275,9 +281,13 @@ async def test_a_conversation_of_a_users_workflow_is_forked_by_its_number_or_nam
         "TwoTurns", [f"openai-chat:{model}" for model in models], id=models[0], task_queue="agents"
     )
     await started.result()
-    for model, conversation, steps in ((models[0], "0", 4), (models[0], "shop", 4), (models[1], "asked", 2)):
-        sent = lab.model.requests_of(model)[:steps]
-        for step in range(1, steps + 1):
+    for model, conversation, steps in (
+        (models[0], "0", (1, 4)),
+        (models[0], "shop", (2, 3)),
+        (models[1], "asked", (1, 2)),
+    ):
+        sent = lab.model.requests_of(model)
+        for step in steps:
             before = len(lab.model.requests_of(model))
             forked = await fork_run(lab.client, started.id, at=step, conversation=conversation)
             assert (await forked.result())["status"] == "completed"
@@ -400,9 +410,11 @@ async def test_the_same_fork_with_an_id_is_one_run(lab: Lab) -> None:
         await fork_run(lab.client, ran.id, at=2, new_id=ran.id)
 
 
-async def test_the_same_fork_is_found_without_a_worker_and_after_the_run_has_continued_as_new(chained: Lab) -> None:
+async def test_the_same_fork_is_found_without_a_worker_and_after_the_run_has_continued_as_new(
+    chained: Lab, long_run: Ran
+) -> None:
     """A request that is sent again has the same answer, whatever has happened since."""
-    ran = await chained.run(reading(14), agent="page_reader", prompt=PROMPT)
+    ran = long_run
     new_id = f"{ran.id}-mine"
     newest = (await ran.handle.describe()).run_id
     assert newest != ran.handle.first_execution_run_id

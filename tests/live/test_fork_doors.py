@@ -16,8 +16,9 @@ import pytest
 from mulligan.serve.caller import ANYBODY
 from mulligan.serve.problems import Problem
 from mulligan.serve.runs import Runs
-from tests.live.conftest import DONE, Lab, call
+from tests.support.app_command import app_command  # noqa: F401 - a fixture
 from tests.support.http_server import Door, by, http_server
+from tests.support.lab import DONE, Lab, call
 from tests.support.openai_turn import Turn
 from tests.support.shop_agents import RAN
 

@@ -16,9 +16,9 @@ from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
 from mulligan.devserver import DevServer
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import DONE, Lab, Ran
 from tests.live.test_content import painters, photo
 from tests.support.compaction_agents import PROMPT, READ, reading
+from tests.support.lab import DONE, Lab, Ran
 
 KEYS = f"a:{base64.b64encode(bytes(range(32))).decode()}"
 

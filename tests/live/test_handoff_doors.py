@@ -6,10 +6,8 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
-from openai import AsyncOpenAI
 from typer.testing import CliRunner
 
 from mulligan import Agent
@@ -17,11 +15,9 @@ from mulligan.cli.app import app
 from mulligan.devserver import DevServer
 from mulligan.worker.loading import load_agents
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import Lab
-from tests.support.ag_ui_client import AgUiThread, types, user
-from tests.support.ai_sdk_client import Chat
 from tests.support.handoff_agents import look_up
 from tests.support.http_server import Door, http_server
+from tests.support.lab import Lab
 from tests.support.openai_turn import Turn
 from tests.support.temporal import environment_of
 
@@ -84,32 +80,3 @@ async def test_commands_and_the_page_say_who_has_the_conversation(
     assert "teller has the conversation now" in tail.stdout
     page = (await bank.door.http.get(f"/console/runs/{run_id}")).text
     assert "From the next step on, <strong>teller</strong> has the conversation" in page
-
-
-async def test_ag_ui_streams_the_steps_of_both_agents(bank: Bank) -> None:
-    events = await AgUiThread(bank.door, "greeter").post(user("What does order 7 cost?"))
-    assert types(events)[-1] == "RUN_FINISHED"
-    assert types(events).count("STEP_STARTED") == types(events).count("STEP_FINISHED") == 3
-    results = [each.tool_call_id for each in events if each.type.value == "TOOL_CALL_RESULT"]
-    assert results == ["t1", "l1"]
-    assert events[-1].result["output"] == "It is 9 EUR."
-
-
-async def test_the_ai_sdk_gets_one_message_of_both_agents(bank: Bank) -> None:
-    chunks = await Chat(bank.door, "greeter").say("What does order 7 cost?")
-    available = [each["toolCallId"] for each in chunks if each["type"] == "tool-output-available"]
-    assert available == ["t1", "l1"]
-    assert [each["delta"] for each in chunks if each["type"] == "text-delta"] == ["I find somebody.", "It is 9 EUR."]
-    assert [each["type"] for each in chunks].count("start-step") == 3
-    assert chunks[-1]["type"] == "finish"
-
-
-async def test_openais_sdk_gets_the_answer_of_the_agent_that_took_over(bank: Bank) -> None:
-    async with AsyncOpenAI(base_url=f"{bank.door.url}/v1", api_key="none", max_retries=0) as client:
-        answer: Any = await client.responses.create(model="greeter", input="What does order 7 cost?")
-        assert answer.status == "completed"
-        assert answer.output_text.endswith("It is 9 EUR.")
-        chat = await client.chat.completions.create(
-            model="greeter", messages=[{"role": "user", "content": "What does order 7 cost now?"}]
-        )
-    assert (chat.choices[0].message.content or "").endswith("It is 9 EUR.")

@@ -11,7 +11,7 @@ import pytest
 from mulligan.observe.telemetry import Telemetry
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import DONE, Lab, call
+from tests.support.lab import DONE, Lab, call
 from tests.support.openai_turn import Failure, Turn
 
 

@@ -7,7 +7,7 @@ import uuid
 from typing import Any
 
 from mulligan.devserver import DevServer
-from tests.live.conftest import Lab
+from tests.support.lab import Lab
 from tests.support.openai_turn import Failure, Turn
 from tests.support.worker_process import worker_process
 from tests.unit.test_paused_answers import CITED, FOUND, USE, message, text

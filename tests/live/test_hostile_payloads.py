@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf.duration_pb2 import Duration
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from temporalio.api.common.v1 import Header, Memo, Payload, Payloads, WorkflowExecution, WorkflowType
@@ -30,8 +32,8 @@ from mulligan.client.follow_events import EventFollower, follow
 from mulligan.client.wait_reader import WaitReader
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import DONE, Lab, call
-from tests.live.test_people import REFUND, pending
+from tests.promise.test_people import REFUND, pending
+from tests.support.lab import DONE, Lab, call
 from tests.support.own_worker import serving
 from tests.support.people_agents import wake
 
@@ -65,6 +67,10 @@ ARGUMENTS = st.lists(PAYLOAD, max_size=3)
 PLACES = ["signal hello", "signal stop", "signal batch_answered", "update", "memo", "header"]
 
 
+SOON = Duration(seconds=2)
+"""The timeout of workflow tasks that fail again and again: the SDK reports the first failure of one, and lets the server wait for those after it."""
+EXAMPLES = int(os.environ.get("PAYLOAD_EXAMPLES", "5"))
+"""Random lists of payloads for each place; 100 for the longer form."""
 NOBODY_HAS = Payload(metadata={"encoding": OLD_REFERENCE}, data=b"{}")
 
 
@@ -103,7 +109,12 @@ async def send(at: Lab, handle: Any, name: str, *payloads: Payload) -> None:
     await at.client.workflow_service.signal_workflow_execution(request)
 
 
-async def waiting_run(at: Lab, memo: dict[str, Payload] | None = None, header: dict[str, Payload] | None = None) -> Any:
+async def waiting_run(
+    at: Lab,
+    memo: dict[str, Payload] | None = None,
+    header: dict[str, Payload] | None = None,
+    task_timeout: Duration | None = None,
+) -> Any:
     """A run that waits for approval, started with that memo and header."""
     run_id = f"run-{uuid.uuid4().hex[:8]}"
     at.model.script(run_id, [call("refund", REFUND), DONE])
@@ -116,6 +127,7 @@ async def waiting_run(at: Lab, memo: dict[str, Payload] | None = None, header: d
             workflow_type=WorkflowType(name="AgentWorkflow"),
             task_queue=TaskQueue(name=at.task_queue),
             input=Payloads(payloads=await at.client.data_converter.encode([given])),
+            workflow_task_timeout=task_timeout,
             memo=Memo(fields=memo or {}),
             header=Header(fields=header or {}),
         )
@@ -157,11 +169,10 @@ async def test_a_run_answers_and_stops_whatever_payload_a_client_has_put_there(p
             assert (await handle.result())["reason"] == "enough"
         await assert_no_task_failed(handle)
 
-    async with asyncio.timeout(90):
-        await asyncio.gather(*map(check, examples(8)))
+    await asyncio.gather(*map(check, examples(EXAMPLES)))
 
 
-async def start(at: Lab, *payloads: Payload, run_id: str = "") -> Any:
+async def start(at: Lab, *payloads: Payload, run_id: str = "", task_timeout: Duration | None = None) -> Any:
     """Start a run with payloads as they are."""
     run_id = run_id or f"input-{uuid.uuid4().hex[:8]}"
     await at.client.workflow_service.start_workflow_execution(
@@ -172,6 +183,7 @@ async def start(at: Lab, *payloads: Payload, run_id: str = "") -> Any:
             workflow_type=WorkflowType(name="AgentWorkflow"),
             task_queue=TaskQueue(name=at.task_queue),
             input=Payloads(payloads=payloads),
+            workflow_task_timeout=task_timeout,
         )
     )
     return at.client.get_workflow_handle(run_id)
@@ -191,8 +203,7 @@ async def test_a_run_with_any_payload_as_its_input_fails_once(plain: Lab) -> Non
         await failure_of(handle)
         await assert_no_task_failed(handle)
 
-    async with asyncio.timeout(90):
-        await asyncio.gather(*map(check, examples(20)))
+    await asyncio.gather(*map(check, examples(2 * EXAMPLES)))
     assert "MULLIGAN_EXTERNAL_STORAGE is not set" in await failure_of(await start(plain, NOBODY_HAS))
 
 
@@ -238,7 +249,7 @@ async def test_a_file_that_is_not_in_the_storage_fails_the_start_and_a_storage_t
     [reference] = await at.client.data_converter.encode([given])
     assert len(reference.data) < 1_000
     away = folder.rename(folder.with_name("away"))
-    handle = await start(at, reference, run_id=run_id)
+    handle = await start(at, reference, run_id=run_id, task_timeout=SOON)
     await tried_again(handle)
     away.rename(folder)
     assert (await handle.result())["status"] == "completed"
@@ -250,13 +261,13 @@ async def test_a_file_that_is_not_in_the_storage_fails_the_start_and_a_storage_t
 async def test_a_run_that_waits_for_a_key_can_be_cancelled_and_signals_do_not_wait(stored: tuple[Lab, Path]) -> None:
     at, _ = stored
     [unknown] = await EncryptionCodec({"theirs": b"x" * 32}).encode([Payload(metadata={"encoding": b"json/plain"}, data=b"1")])  # fmt: skip
-    handle = await start(at, unknown)
+    handle = await start(at, unknown, task_timeout=SOON)
     await tried_again(handle)
     await handle.cancel()
     with pytest.raises(WorkflowFailureError) as raised:
         await handle.result()
     assert isinstance(raised.value.cause, CancelledError) or isinstance(error_of(raised.value), InvalidRunInputError)
-    handle = await waiting_run(at)
+    handle = await waiting_run(at, task_timeout=SOON)
     await send(at, handle, "hello", unknown)
     assert (await handle.query("progress"))["status"] == "waiting"
     await send(at, handle, "batch_answered", unknown)
@@ -265,7 +276,7 @@ async def test_a_run_that_waits_for_a_key_can_be_cancelled_and_signals_do_not_wa
     with pytest.raises(WorkflowFailureError) as raised:
         await handle.result()
     assert isinstance(raised.value.cause, CancelledError)
-    handle = await waiting_run(at)
+    handle = await waiting_run(at, task_timeout=SOON)
     await send(at, handle, "stop", unknown)
     assert (await handle.result())["status"] == "stopped"
 
@@ -280,7 +291,7 @@ async def test_a_heartbeat_that_cannot_be_decoded_is_passed_over(plain: Lab) -> 
         await asyncio.sleep(0.02)
     follower = EventFollower(plain.client, run_id, "", 0.05)
     assert [event.type async for event in follower.stored_events()][-1] == "tool_call_started"
-    for payloads in examples(15):
+    for payloads in examples(2 * EXAMPLES):
         described = await handle.describe()
         [activity] = described.raw_description.pending_activities
         request = RecordActivityTaskHeartbeatByIdRequest(

@@ -13,7 +13,7 @@ import pytest
 from mulligan import Agent, ToolContext, ToolError, tool
 from mulligan.worker.loading import load_agents
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import DONE, Lab, call
+from tests.support.lab import DONE, Lab, call
 
 NAME = "caf\udce9"
 QUEUE = "hostile-texts"

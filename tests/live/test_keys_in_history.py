@@ -12,7 +12,7 @@ from mulligan import Agent
 from mulligan.observe.telemetry import Telemetry
 from mulligan.worker.loading import load_agents
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import Lab
+from tests.support.lab import Lab
 from tests.support.openai_server import OpenAIServer
 from tests.support.openai_turn import Failure, Turn
 

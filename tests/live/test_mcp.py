@@ -25,8 +25,8 @@ from mulligan import Agent, Call, McpServer, Say, tool
 from mulligan.activities.mcp.servers import McpServers
 from mulligan.testing import ScriptedModel, run_agent
 from mulligan.worker.loading import load
-from tests.live.conftest import DONE, Lab, Ran, call
 from tests.support.generated_arguments import function_of, random_case
+from tests.support.lab import DONE, Lab, Ran, call
 from tests.support.mcp_agents import SERVER, borrower
 from tests.support.mcp_fixtures import calls, check_http, http_server, mcp_worker, wait_for_text
 from tests.support.openai_turn import Turn

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from mulligan.devserver import DevServer
-from tests.live.conftest import Lab, call
 from tests.support.command_server import PIPE, start_command
+from tests.support.lab import Lab, call
 from tests.support.openai_turn import Failure, Turn
 from tests.support.otlp_receiver import OtlpReceiver
 from tests.support.temporal import environment_of
@@ -75,9 +75,8 @@ async def test_a_worker_exports_the_metrics_of_the_temporal_sdk(temporal: DevSer
         )  # fmt: skip
         try:
             # The first metrics are exported before the worker polls, and have no task queue.
-            async with asyncio.timeout(90):
-                while "metrics" not in task_queues_of_the_sdk(otlp):
-                    await asyncio.sleep(0.1)
+            while "metrics" not in task_queues_of_the_sdk(otlp):
+                await asyncio.sleep(0.1)
         finally:
             process.terminate()
             await process.wait()

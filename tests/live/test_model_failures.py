@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from mulligan import ModelRequestError, ModelUnavailableError
-from tests.live.conftest import DONE, Lab, call
+from tests.support.lab import DONE, Lab, call
 from tests.support.openai_turn import Failure, Turn
 
 

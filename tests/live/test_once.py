@@ -13,18 +13,19 @@ from typing import Any
 import pytest
 from temporalio.client import WorkflowFailureError
 
-from mulligan import InvalidToolInputError, connect, fork_run, resume_run
+from mulligan import connect, fork_run, resume_run
 from mulligan.devserver import DevServer
 from mulligan.trace_view.history import chain, size_of_chain
 from mulligan.trace_view.history_spans import spans_of
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
-from tests.live.conftest import DONE, Lab, Ran, call
 from tests.live.test_continue_while_waiting import replay_chain, runs_of, write
-from tests.live.test_people import pending
+from tests.promise.test_people import pending
 from tests.support.compaction_agents import is_summing_up
+from tests.support.lab import DONE, Lab, call
 from tests.support.once_agents import RELEASED, executions
+from tests.support.once_runs import books, decide, kinds, started
 from tests.support.openai_turn import Turn, Usage
 from tests.support.worker_process import worker_process
 
@@ -42,29 +43,6 @@ async def bank(lab: Lab) -> AsyncIterator[Lab]:
 @pytest.fixture
 def ledger(tmp_path: Path) -> Path:
     return tmp_path / "ledger"
-
-
-def books(ledger: Path, *outcomes: str) -> dict[str, Any]:
-    """The input of a run of the agent `writer`."""
-    return {
-        "agent": "writer",
-        "metadata": {"ledger": str(ledger), **({"outcomes": ",".join(outcomes)} if outcomes else {})},
-    }
-
-
-def kinds(ran: Ran) -> list[str | None]:
-    """The kind of each call's error; None of a call that succeeded."""
-    return [each["result"]["error"] and each["result"]["error"]["kind"] for each in ran.calls]
-
-
-async def started(ledger: Path, count: int = 1) -> None:
-    """Wait until so many executions have begun."""
-    while len(executions(ledger)) < count:
-        await asyncio.sleep(0.02)
-
-
-async def decide(handle: Any, call_id: str, decision: str, **more: Any) -> None:
-    await handle.execute_update("decide", {"call_id": call_id, "decision": decision, **more})
 
 
 async def history_types(handle: Any) -> list[str]:
@@ -125,22 +103,6 @@ async def test_calls_that_are_not_excluded_add_nothing_to_the_history(bank: Lab,
     assert all("first_key" not in json.loads(each) for each in inputs)
 
 
-async def test_a_long_result_is_told_by_its_first_two_kilobytes(bank: Lab, ledger: Path) -> None:
-    ran = await bank.run([Turn(calls=[("pay", PAY, "a"), ("pay", PAY, "b")]), DONE], **books(ledger, "long"))
-    _, excerpt = ran.calls[1]["result"]["text"].split("begins with:\n")
-    assert excerpt == "é" * 1_024
-
-
-async def test_a_failed_call_may_be_repeated_in_its_step_and_later(bank: Lab, ledger: Path) -> None:
-    """Each equal call waits for the one before it."""
-    turns = [Turn(calls=[("pay", PAY, f"a{n}") for n in range(4)]), call("pay", PAY, "b"), DONE]
-    ran = await bank.run(turns, **books(ledger, "error", "error", "ok"))
-    assert kinds(ran) == ["tool_error", "tool_error", None, "duplicate_call", "duplicate_call"]
-    done = executions(ledger)
-    assert [each["outcome"] for each in done] == ["error", "error", "ok"]
-    assert len({each["key"] for each in done}) == 3
-
-
 @pytest.mark.parametrize("lost", ["pay_quickly", "pay"])
 async def test_the_repeat_of_a_call_that_may_have_done_its_work_has_its_key(
     lab: Lab, temporal: DevServer, ledger: Path, lost: str
@@ -180,37 +142,31 @@ async def test_a_worker_killed_between_a_call_and_its_repeat_changes_nothing(
     assert sum(each["tool"] == "pay" for each in executions(ledger)) == 1
 
 
-POLICIES = {
-    "throw": ("pay", {"on_invalid_tool_input": "throw"}),
-    "handle_errors=False": ("strict", {}),
-}
-
-
-@pytest.mark.parametrize("case", POLICIES, ids=str)
-async def test_a_policy_may_fail_the_run_for_an_excluded_call(bank: Lab, ledger: Path, case: str) -> None:
-    name, options = POLICIES[case]
-    arguments = PAY if name == "pay" else '{"number": 1}'
-    twice = Turn(calls=[(name, arguments, "a"), (name, arguments, "b")])
-    ran = await bank.run([twice, DONE], **books(ledger), **options)
-    assert isinstance(ran.error, InvalidToolInputError)
-    assert (ran.error.kind, ran.error.call_id, ran.error.raw_arguments) == ("duplicate_call", "b", arguments)
-    [span] = [each for each in ran.spans_of("ai.toolCall") if each.status == "ERROR"]
-    assert (span.attributes["error.type"], span.attributes["mulligan.recovered"]) == ("duplicate_call", False)
-    assert len(executions(ledger)) == 1
-
-
-async def test_a_function_as_policy_gets_the_typed_error(bank: Lab, ledger: Path) -> None:
-    twice = Turn(calls=[("told", '{"number": 1}', "a"), ("told", '{"number": 1}', "b")])
-    ran = await bank.run([twice, DONE], **books(ledger))
-    assert ran.calls[1]["result"]["text"] == 'InvalidToolInputError duplicate_call {"number": 1}'
-    ran = await bank.run([twice, DONE], **books(ledger), on_invalid_tool_input="feedback")
-    assert ran.calls[1]["result"]["text"].startswith("You made this call of `told` before")
-
-
-async def test_once_step_compares_calls_of_one_step_only(bank: Lab, ledger: Path) -> None:
-    twice = Turn(calls=[("tick", '{"number": 1}', "a"), ("tick", '{"number": 1}', "b")])
-    ran = await bank.run([twice, call("tick", '{"number": 1}', "c"), DONE], **books(ledger))
-    assert kinds(ran) == [None, "duplicate_call", None]
+async def test_it_holds_for_sets_and_decimals_in_a_worker_with_another_hash_seed_and_so_do_forks(
+    lab: Lab, temporal: DevServer, ledger: Path
+) -> None:
+    queue = f"hashed-{uuid.uuid4().hex[:6]}"
+    at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
+    items = [f"item {number}" for number in range(9)]
+    ways = [{"items": items}, {"items": items[::-1], "weight": "1.0"}, {"weight": 1, "items": [*items, items[0]]}]
+    first, second, third = [call("pack", json.dumps(way), f"p{number}") for number, way in enumerate(ways)]
+    handle = await at.start(
+        [first, call("refund", '{"order": 1}', "r"), second, DONE], **{**books(ledger), "agent": "packer"}
+    )
+    async with worker_process(MODULE, queue, temporal, PYTHONHASHSEED="1") as process:
+        await pending(handle)
+        process.kill()
+        await process.wait()
+    async with worker_process(MODULE, queue, temporal, PYTHONHASHSEED="2"):
+        await decide(handle, "r", "deny")
+        ran = await at.look(handle)
+    assert kinds(ran)[2] == "duplicate_call"
+    assert [each["arguments"]["items"] for each in ran.calls if each["name"] == "pack"] == [sorted(items)] * 2
+    async with worker_process(MODULE, queue, temporal, PYTHONHASHSEED="3"):
+        lab.model.script(ran.id, [third, DONE])
+        forked = await at.look(await fork_run(lab.client, ran.id, at=1))
+    assert [each["recorded"] for each in forked.calls] == [True]
+    assert sum(each["tool"] == "pack" for each in executions(ledger)) == 1
 
 
 async def test_a_person_is_asked_once_for_equal_calls_that_are_approved(bank: Lab, ledger: Path) -> None:
@@ -232,53 +188,6 @@ async def test_a_person_is_asked_once_for_equal_calls_that_are_approved(bank: La
     assert sorted(each.span_id for each in rebuilt) == sorted(each.span_id for each in ran.spans)
     events = (await handle.query("events", args=[0, 1000]))["events"]
     assert sum(event["type"] == "waiting" for event in events) == 2
-
-
-async def test_a_denial_holds_for_equal_calls_of_the_step_but_not_for_later_ones(bank: Lab, ledger: Path) -> None:
-    three = Turn(calls=[("refund", '{"order": 7}', each) for each in "abc"])
-    handle = await bank.start([three, call("refund", '{"order": 7}', "d"), DONE], **books(ledger))
-    await pending(handle)
-    await decide(handle, "a", "deny", reason="no", by="Ada")
-    [asked] = await pending(handle)
-    assert asked["call_id"] == "d"
-    await decide(handle, "d", "approve")
-    ran = await bank.look(handle)
-    assert kinds(ran) == ["denied", "duplicate_call", "duplicate_call", None]
-    assert ran.calls[1]["result"]["text"] == (
-        "You made this call of `refund` more than once in one step. The first was not run, because a person denied it, so "
-        "this one was not run either."
-    )
-
-
-async def test_an_approved_call_that_fails_is_asked_about_again_for_its_repeat(bank: Lab, ledger: Path) -> None:
-    twice = Turn(calls=[("refund", '{"order": 7}', "a"), ("refund", '{"order": 7}', "b")])
-    handle = await bank.start([twice, DONE], **books(ledger, "error", "ok"))
-    await pending(handle)
-    await decide(handle, "a", "approve")
-    while [each["call_id"] for each in await pending(handle)] != ["b"]:
-        await asyncio.sleep(0.02)
-    await decide(handle, "b", "approve")
-    assert kinds(await bank.look(handle)) == ["tool_error", None]
-
-
-async def test_edited_arguments_count_as_those_that_ran_and_the_models_as_well(bank: Lab, ledger: Path) -> None:
-    """Also for a call that was waiting for its own approval when another one was edited to be equal."""
-    step = Turn(calls=[("refund", '{"order": 7}', "a"), ("refund", '{"order": 8}', "b")])
-    later = Turn(
-        calls=[("refund", '{"order": 7}', "c"), ("refund", '{"order": 8}', "d"), ("refund", '{"order": 9}', "e")]
-    )
-    handle = await bank.start([step, later, DONE], **books(ledger))
-    await pending(handle, 2)
-    await decide(handle, "a", "approve", arguments={"order": 8})
-    await started(ledger)
-    await decide(handle, "b", "approve")
-    [asked] = await pending(handle)
-    assert asked["call_id"] == "e"
-    # A person who edits a call to what has run already does not make it run again.
-    await decide(handle, "e", "approve", arguments={"order": 7})
-    ran = await bank.look(handle)
-    assert kinds(ran) == [None, *["duplicate_call"] * 4]
-    assert [each["arguments"] for each in executions(ledger)] == [{"order": 8}]
 
 
 @pytest.mark.parametrize("end", ["stop", "cancel"])
@@ -404,19 +313,17 @@ async def test_continue_as_new_while_equal_calls_wait_for_a_person(
     await replay_chain(bank, handle)
 
 
-@pytest.mark.parametrize("continues", [False, True])
 async def test_an_approved_call_runs_if_the_equal_one_that_it_waited_for_is_denied(
-    bank: Lab, ledger: Path, monkeypatch: pytest.MonkeyPatch, continues: bool
+    bank: Lab, ledger: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also if the run continues as new between the approval and the denial."""
+    """Although the run continues as new between the approval and the denial."""
     monkeypatch.setattr(limits, "CONTINUE_AS_NEW_EVENTS", 60)
     step = Turn(calls=[("refund", '{"order": 7}', "a"), ("refund", '{"order": 8}', "b")])
     handle = await bank.start([step, DONE], **books(ledger))
     await pending(handle, 2)
     await decide(handle, "b", "approve", arguments={"order": 7})
-    if continues:
-        await write(handle, [f"message {n}" for n in range(40)])
-    assert (await runs_of(bank, handle) > 1) == continues
+    await write(handle, [f"message {n}" for n in range(40)])
+    assert await runs_of(bank, handle) > 1
     await decide(handle, "a", "deny")
     ran = await bank.look(handle)
     assert kinds(ran) == ["denied", None]
@@ -424,11 +331,10 @@ async def test_an_approved_call_runs_if_the_equal_one_that_it_waited_for_is_deni
     await replay_chain(bank, handle)
 
 
-@pytest.mark.parametrize("continues", [False, True])
 async def test_a_denial_holds_for_the_equal_calls_of_its_step(
-    bank: Lab, ledger: Path, monkeypatch: pytest.MonkeyPatch, continues: bool
+    bank: Lab, ledger: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also if the run continues as new after it, and an approved call that was edited to be equal has failed."""
+    """Although the run continues as new after it, and an approved call that was edited to be equal has failed."""
     monkeypatch.setattr(limits, "CONTINUE_AS_NEW_EVENTS", 60)
     step = Turn(calls=[("ship", f'{{"order": {order}}}', each) for order, each in ((7, "a"), (8, "b"), (7, "c"))])
     handle = await bank.start([step, DONE], **books(ledger))
@@ -436,9 +342,8 @@ async def test_a_denial_holds_for_the_equal_calls_of_its_step(
     await decide(handle, "b", "approve", arguments={"order": 7})
     await decide(handle, "a", "deny")
     await started(ledger)
-    if continues:
-        await write(handle, [f"message {n}" for n in range(40)])
-    assert (await runs_of(bank, handle) > 1) == continues
+    await write(handle, [f"message {n}" for n in range(40)])
+    assert await runs_of(bank, handle) > 1
     await handle.execute_update("complete", {"call_id": "b", "error": "out of stock"})
     ran = await bank.look(handle)
     assert kinds(ran) == ["denied", "tool_error", "duplicate_call"]

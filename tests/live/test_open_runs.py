@@ -9,7 +9,7 @@ import pytest
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import CancelledError
 
-from tests.live.conftest import DONE, Lab
+from tests.support.lab import DONE, Lab
 from tests.support.openai_turn import Turn
 
 TWO = Turn(calls=[("wait_for_file", "{}", None), ("now", "{}", None)])

@@ -336,9 +336,8 @@ async def test_a_plugin_says_why_its_workers_are_not_ready(temporal: DevServer) 
     client = await connected(temporal, agents)
     assert await agents.unready() == "no worker runs"
     async with Worker(client, task_queue=an_id(), graceful_shutdown_timeout=timedelta(seconds=1)):
-        async with asyncio.timeout(60):
-            while await agents.unready():
-                await asyncio.sleep(0.01)
+        while await agents.unready():
+            await asyncio.sleep(0.01)
         [running] = agents._workers.values()
         assert running.group is not None
         for monitor in running.group.monitors[:2]:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.live.conftest import DONE, Lab, call
 from tests.live.test_guarded import PAY, bank, trusts  # noqa: F401 - a fixture
+from tests.support.lab import DONE, Lab, call
 
 READ = '{"prompt": "Read."}'
 

@@ -14,7 +14,7 @@ from mulligan import data_converter
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows.agent_workflow import AgentWorkflow
-from tests.live.conftest import DONE, Lab, call
+from tests.support.lab import DONE, Lab, call
 
 RUNS = 20
 QUEUE = "queries-and-updates"

@@ -1,79 +1,10 @@
-"""Hundreds of random calls, on a real server and with the strict scripted provider."""
+"""Dozens of random calls, on a real server and with the strict scripted provider; more: tests/unit/test_random_calls.py."""
 
 from __future__ import annotations
 
-import json
-import random
-from typing import Any
-
-import pytest
-
-from tests.live.conftest import DONE, Lab
-from tests.support.openai_turn import Turn
-
-NAMES = [
-    "click",
-    "clik",
-    "",
-    "__init__",
-    "search_orders",
-    "now",
-    "x" * 300,
-    "кл ик",
-    "give",
-    "refuse",
-    '"',
-    "functions.click",
-]
-IDS = [None, "same", "i d", "", "x" * 100, "é"]
-TEXTS = ["", "a", "#b", "\0", "𝄞", "'", '"', "\\", "{", "x" * 2000, "```json", "</tool>"]
-KEYS = ["selector", "element", "customer", "limit", "what", "", 'a"b']
+from tests.support.lab import Lab
+from tests.support.random_calls import check_random_calls
 
 
-def value(dice: random.Random, depth: int = 0) -> Any:
-    """Any JSON value, and NaN and Infinity, which only Python accepts."""
-    kind = dice.randrange(12)
-    if kind < 3:
-        return dice.choice([None, True, 0, -1, 10**30, 1.5, float("nan"), float("inf")])
-    if kind < 6 or depth > 4:
-        return dice.choice(TEXTS)
-    if kind < 9:
-        return [value(dice, depth + 1) for _ in range(dice.randrange(4))]
-    return {dice.choice(KEYS): value(dice, depth + 1) for _ in range(dice.randrange(4))}
-
-
-def arguments(dice: random.Random) -> str:
-    """Raw arguments: valid, cut off, with wrong quotes, in a code fence, repeated, or encoded twice."""
-    raw = json.dumps(value(dice), ensure_ascii=dice.random() < 0.5)
-    spoil = [
-        lambda: raw[: dice.randrange(len(raw) + 1)],
-        lambda: repr(value(dice)),
-        lambda: f"```json\n{raw}\n```",
-        lambda: json.dumps(raw),
-        lambda: raw.replace('"', "'"),
-        lambda: raw + raw,
-        lambda: raw.replace("a", "\\ud800"),
-        lambda: raw,
-    ]
-    return dice.choice(spoil)()
-
-
-@pytest.mark.parametrize("seed", range(6))
-async def test_each_random_call_gets_one_result_and_each_failure_one_error_span(lab: Lab, seed: int) -> None:
-    """Every failure is returned to the model and counted; the provider refuses no request."""
-    dice = random.Random(seed)
-    turns = [
-        Turn(
-            text=dice.choice([None, "so"]),
-            calls=[(dice.choice(NAMES), arguments(dice), dice.choice(IDS)) for _ in range(dice.randrange(1, 12))],
-        )
-        for _ in range(8)
-    ]
-    ran = await lab.run([*turns, DONE], api=("openai", "openai-chat")[seed % 2], max_steps=30)
-    assert ran.result["status"] == "completed"
-    assert len(ran.calls) == sum(len(turn.calls) for turn in turns)
-    told = [call for call in ran.calls if call["result"]["error"]]
-    recovered = [span for span in ran.spans_of("ai.toolCall") if span.attributes["mulligan.recovered"]]
-    assert ran.result["recovered_failures"] == len(told) == len(recovered)
-    assert len({span.span_id for span in ran.spans}) == len(ran.spans)
-    assert len({call["id"] for call in ran.calls}) == len(ran.calls)
+async def test_each_random_call_gets_one_result_and_each_failure_one_error_span(lab: Lab) -> None:
+    await check_random_calls(lab, seed=0)

@@ -13,7 +13,7 @@ from mulligan.client import registered_attributes
 from mulligan.client.registered_attributes import RegisteredAttributes, read_registered_attributes
 from mulligan.doctor.temporal_server import check_search_attributes
 from mulligan.wire.search_attributes import SEARCH_ATTRIBUTES
-from tests.live.conftest import Lab
+from tests.support.lab import Lab
 from tests.support.tcp_proxy import TcpProxy, tcp_proxy
 
 ALL = frozenset(each.name for each in SEARCH_ATTRIBUTES)

@@ -20,8 +20,8 @@ from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
 from mulligan.workflows.agent_workflow import AgentWorkflow
-from tests.live.conftest import DONE, Lab
-from tests.live.test_people import REFUND, pending
+from tests.promise.test_people import REFUND, pending
+from tests.support.lab import DONE, Lab
 from tests.support.openai_turn import Turn
 from tests.support.temporal import connect_to
 

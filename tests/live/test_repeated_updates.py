@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
 import uuid
 from collections import Counter
@@ -17,7 +18,7 @@ from temporalio.client import WorkflowHandle
 from mulligan import Agent, ToolContext, UpdateRefusedError, connect, tool
 from mulligan.client import send_update as sending
 from mulligan.client.send_update import RunEndedError, UpdateTimeoutError, UpdateTooLargeError, send_update
-from mulligan.devserver import DevServer, temporal_server
+from mulligan.devserver import DevServer
 from mulligan.serve.caller import Caller
 from mulligan.serve.idempotency import read_update_id
 from mulligan.serve.problems import problem_of
@@ -26,17 +27,17 @@ from mulligan.worker.loading import load_agents
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
 from mulligan.workflows.people.answered_updates import AnsweredUpdates
-from tests.live.conftest import DONE, Lab, call
 from tests.live.test_continue_while_waiting import replay_chain, runs_of
-from tests.live.test_people import REFUND, pending
+from tests.promise.test_people import REFUND, pending
 from tests.support.http_server import http_server
+from tests.support.lab import DONE, Lab, call
 from tests.support.lost_answers import with_faults
 from tests.support.openai_turn import Turn
 from tests.support.people_agents import refund
 from tests.support.pushed_back_updates import UpdateFaults
 from tests.support.shop_agents import RAN
 
-DECISIONS = 60
+DECISIONS = 30
 Outcome = tuple[str, Any]
 
 
@@ -50,21 +51,27 @@ async def ship(order: int, ctx: ToolContext) -> str:
 clerk = Agent(name="clerk", model="openai-chat:nobody", tools=[refund, ask_person, ship], max_steps=200)
 
 
+SEEDS = int(os.environ.get("UPDATE_SEEDS", "3"))
+"""Random conversations; 30 for the longer form."""
+
+
 @pytest.fixture(scope="module")
-async def server() -> AsyncIterator[DevServer]:
-    """A server that suggests to continue as new after 70 events."""
-    async with temporal_server(dynamic_config=["limit.historyCount.suggestContinueAsNew=70"]) as server:
-        yield server
-
-
-@pytest.fixture
-async def desk(lab: Lab, server: DevServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Lab]:
-    """A worker on that server. Senders have the time that a slow machine needs."""
-    monkeypatch.setattr(sending, "UPDATE_TIMEOUT", 300)
-    client = await connect(server.address)
+async def served(lab: Lab, chain_server: DevServer) -> AsyncIterator[Lab]:
+    client = await connect(chain_server.address)
     at = Lab(client, lab.model, lab.otlp, lab.telemetry, f"desk-{uuid.uuid4().hex[:6]}")
     async with running_worker(client, load_agents([clerk], []), lab.telemetry, at.task_queue):
         yield at
+
+
+@pytest.fixture
+def desk(served: Lab, monkeypatch: pytest.MonkeyPatch) -> Lab:
+    """A worker on a server that suggests to continue as new soon. Senders have the time that a slow machine needs, and ask
+    again soon.
+    """
+    monkeypatch.setattr(sending, "UPDATE_TIMEOUT", 300)
+    monkeypatch.setattr(sending, "_FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(sending, "_LONGEST_PAUSE", 0.2)
+    return served
 
 
 def refund_of(order: int, euros: float = 12.5) -> str:
@@ -81,7 +88,7 @@ async def outcome(handle: Any, update: str, fields: dict[str, Any], update_id: s
         return "ended", None
 
 
-async def test_sixty_decisions_at_once_are_accepted_while_the_run_continues_as_new(desk: Lab) -> None:
+async def test_decisions_at_once_are_accepted_while_the_run_continues_as_new(desk: Lab) -> None:
     """Also when each is sent once more, while a last call keeps the run open."""
     calls = [("refund", refund_of(number + 100), f"r{number}") for number in range(DECISIONS)]
     handle = await desk.start([Turn(calls=[*calls, ("refund", REFUND, "gate")]), DONE], agent="clerk")
@@ -139,10 +146,10 @@ class Conversation:
     async def send(self, handle: Any, update: str, fields: dict[str, Any]) -> Outcome:
         """Send one of them, and again at any time; returns what its sender reads, each time."""
         update_id = uuid.uuid4().hex
-        await asyncio.sleep(self.dice.random())
+        await asyncio.sleep(self.dice.random() / 2)
         first = await outcome(handle, update, fields, update_id)
         for _ in range(self.dice.randrange(4)):
-            await asyncio.sleep(self.dice.random() * self.dice.choice((0, 1, 2)))
+            await asyncio.sleep(self.dice.random() * self.dice.choice((0, 0.3, 0.6)))
             assert await outcome(handle, update, fields, update_id) == first
         return first
 
@@ -171,7 +178,7 @@ class Conversation:
         assert read == dict.fromkeys(["Go.", *(f["text"] for update, f in accepted if update == "send_message")], 1)
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(SEEDS))
 async def test_each_update_of_a_random_conversation_is_carried_out_once_and_answered_as_the_first_time(
     desk: Lab, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
@@ -289,15 +296,16 @@ def test_answers_that_are_loaded_keep_their_bound(monkeypatch: pytest.MonkeyPatc
     assert list(answered.dump()) == ["b", "c", "d"]
 
 
-def test_one_key_of_two_tenants_makes_two_updates() -> None:
+def test_one_key_of_two_tenants_or_customers_makes_two_updates() -> None:
     headers = [(b"idempotency-key", b"k")]
     request = Request(
         {"type": "http", "method": "POST", "path": "/api/runs/r/stop", "query_string": b"", "headers": headers}
     )
-    callers = [None, *(Caller(name) for name in ("acme", "acme", "other"))]
-    none, acme, again, other = (read_update_id(request, caller, {}) for caller in callers)
+    callers = [None, *(Caller(name, trusted=True) for name in ("acme", "acme", "other"))]
+    callers += [Caller("ada", tenant="acme"), Caller("bob", tenant="acme")]
+    none, acme, again, other, ada, bob = (read_update_id(request, caller, {}) for caller in callers)
     assert acme == again
-    assert len({none, acme, other}) == 3
+    assert len({none, acme, other, ada, bob}) == 5
 
 
 async def test_a_request_with_a_key_is_one_update(desk: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

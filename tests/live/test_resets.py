@@ -16,14 +16,15 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import WorkflowHandle
 
+from mulligan.activities import heartbeat
 from mulligan.activities.models.openai_chat import OpenAIChat
 from mulligan.activities.run_data.conversation_cache import CachedConversation, ConversationCache, Key
 from mulligan.run_input import RunInput
 from mulligan.values import ToolMessage
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import DONE, Lab
 from tests.support.changing_results_agent import GATES, KEYS
+from tests.support.lab import DONE, Lab
 from tests.support.openai_server import Recorded
 from tests.support.openai_turn import Turn
 
@@ -132,6 +133,8 @@ def remembered(monkeypatch: pytest.MonkeyPatch) -> Remembered:
 
     monkeypatch.setattr(ConversationCache, "put_result", held)
     monkeypatch.setattr(ConversationCache, "put", kept)
+    # A heartbeat of the run that was reset would cancel its activity, which is to end late.
+    monkeypatch.setattr(heartbeat, "INTERVAL", 600)
     return looking
 
 

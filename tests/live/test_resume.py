@@ -28,8 +28,8 @@ from mulligan.wire.compressed_input import MOST_BYTES
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
-from tests.live.conftest import DONE, Lab, Ran, call
 from tests.support.compaction_agents import PROMPT, READ, is_summing_up, reading
+from tests.support.lab import DONE, Lab, Ran, call
 from tests.support.large_payload_agent import noise, prose
 from tests.support.openai_turn import Turn
 from tests.support.shop_agents import RAN
@@ -261,7 +261,9 @@ async def test_a_run_that_no_worker_began_resumes_from_its_input(lab: Lab) -> No
 
 
 async def test_resuming_without_a_worker_raises_no_worker_error(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_run, "QUERY_TIMEOUT", timedelta(seconds=1))
+    defaults = read_run.ask_once.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "timeout", timedelta(seconds=1))
     queue = f"resume-{uuid.uuid4().hex[:6]}"
     async with running_worker(lab.client, load(["tests.support.shop_agents"]), lab.telemetry, queue):
         ran = await Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue).run([call("now"), DONE], max_steps=1)

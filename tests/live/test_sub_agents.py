@@ -22,8 +22,8 @@ from mulligan.trace_view.history import size_of_chain
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
-from tests.live.conftest import DONE, Lab, Ran
 from tests.live.test_resets import points_of, reset
+from tests.support.lab import DONE, Lab, Ran
 from tests.support.openai_turn import Turn
 from tests.support.worker_process import worker_process
 

@@ -9,7 +9,7 @@ import pytest
 from mulligan.activities.run_data.conversation_cache import ConversationCache
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import DONE, Lab, call
+from tests.support.lab import DONE, Lab, call
 from tests.support.openai_turn import Turn
 from tests.support.shop_agents import RAN
 

@@ -13,8 +13,8 @@ from mulligan import connect, fork_run
 from mulligan.devserver import DevServer
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import DONE, Lab, call
 from tests.support.compaction_agents import PROMPT, finding, is_summing_up
+from tests.support.lab import DONE, Lab, call
 from tests.support.openai_turn import Turn
 
 QUERY, CITY = '{"query": "weather of a city"}', '{"city": "Oslo"}'

@@ -14,7 +14,7 @@ from mulligan.client.resume_run import resume_run
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
-from tests.live.conftest import DONE, Lab, call
+from tests.support.lab import DONE, Lab, call
 from tests.support.openai_turn import Turn
 from tests.support.run_tools_agents import LISTED, STATE
 from tests.support.shop_agents import RAN

@@ -15,8 +15,9 @@ from mulligan.client import connect as connecting
 from mulligan.client import find_runs
 from mulligan.serve.console import run_page
 from mulligan.wire.experiments import EXPERIMENT_WORKFLOW
-from tests.live.conftest import DONE, Lab
+from tests.support.app_command import app_command  # noqa: F401 - a fixture
 from tests.support.http_server import http_server
+from tests.support.lab import DONE, Lab
 from tests.support.lost_answers import Faults, unavailable, with_faults
 
 

@@ -30,14 +30,15 @@ from mulligan.devserver import DevServer
 from mulligan.wire.undo import UNDO_WORKFLOW, UndoOptions, UndoRun, undo_id
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import DONE, Lab, Ran, call
-from tests.live.test_code_mode import script
+from mulligan.workflows import limits
 from tests.support.command_server import start_command
 from tests.support.compaction_agents import PROMPT, reading
+from tests.support.lab import DONE, Lab, Ran, call
 from tests.support.openai_turn import Turn
+from tests.support.script_runs import script
 from tests.support.temporal import environment_of
 from tests.support.undo_agents import lines
-from tests.support.undo_fixtures import MODULE, of, undo_desk
+from tests.support.undo_fixtures import MODULE, of, undo_desk, undo_ledger  # noqa: F401 - a fixture
 
 
 @pytest.fixture(scope="module")
@@ -418,12 +419,15 @@ async def test_each_undo_has_a_span_in_the_trace_of_its_run(at: Lab, ledger: Pat
     assert {each.parent_span_id for each in spans} == {each.parent_span_id for each in ran.spans_of("ai.toolCall")}
 
 
-async def test_an_undo_of_calls_over_many_workflow_runs(at: Lab, ledger: Path) -> None:
-    """Calls side by side, and results that fill pages of the query."""
-    rooms = [f"{n}-" + "r" * 30_000 for n in range(40)]
+async def test_an_undo_of_results_that_fill_several_pages(
+    at: Lab, ledger: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the query; calls of several workflow runs: test_calls_of_all_workflow_runs_of_a_compacted_chain."""
+    monkeypatch.setattr(limits, "PAGE_BYTES", 20_000)
+    rooms = [f"{n}-" + "r" * 3_000 for n in range(20)]
     turns = [Turn(calls=[("book", json.dumps({"room": room}), f"b{n}")]) for n, room in enumerate(rooms)]
     ran: Ran = await at.run([*turns, DONE], **of(ledger))
-    assert states(await undo(at, ran.id)) == [(f"b{n}", "undone") for n in reversed(range(40))]
+    assert states(await undo(at, ran.id)) == [(f"b{n}", "undone") for n in reversed(range(20))]
     taken = [each for each in lines(ledger) if each["what"] == "unbook"]
     assert [each["arguments"]["room"] for each in taken] == [*reversed(rooms)]
 
@@ -449,7 +453,7 @@ async def test_calls_of_all_workflow_runs_of_a_compacted_chain(lab: Lab, chain_s
     assert len({each.run_id for each in listed.calls}) > 1
 
 
-KILLS = int(os.environ.get("UNDO_KILLS", "12"))
+KILLS = int(os.environ.get("UNDO_KILLS", "6"))
 """Workers that are killed; 200 for the longer form."""
 RUNS = 8
 """Runs that are undone side by side. An undo ends, however many workers die: there are as many rounds as kills need."""

@@ -15,11 +15,12 @@ import pytest
 from mulligan import resume_run
 from mulligan.worker.loading import load_agents
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import DONE, Lab, call
 from tests.live.test_undo import BOOK, FRAGILE, MAIL
+from tests.support.app_command import app_command  # noqa: F401 - a fixture
 from tests.support.http_server import Door, by, http_server
+from tests.support.lab import DONE, Lab, call
 from tests.support.undo_agents import lines
-from tests.support.undo_fixtures import of, undo_desk
+from tests.support.undo_fixtures import of, undo_desk, undo_ledger  # noqa: F401 - a fixture
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from mulligan.worker.group import WorkerGroup, WorkerStoppedError
 from mulligan.worker.loading import SHIPPED, load
 from mulligan.worker.poll_monitor import ActivitySlots, PollMonitor
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import DONE, Lab
+from tests.support.lab import DONE, Lab
 from tests.support.own_worker import BOTH_KINDS, serving
 from tests.support.worker_process import worker_process
 
@@ -196,7 +196,7 @@ async def test_a_worker_exports_temporals_metrics_that_the_dashboard_shows(
     environment = lab.otlp.environment("http/protobuf") | {"OTEL_METRIC_EXPORT_INTERVAL": "200"}
     shown = {"temporal_num_pollers", "temporal_worker_task_slots_available"}
     exported: set[str] = set()
-    async with worker_process("tests.support.shop_agents", queue, temporal, kind, **environment), asyncio.timeout(60):
+    async with worker_process("tests.support.shop_agents", queue, temporal, kind, **environment):
         while not exported >= shown:
             metrics = [
                 each for each in lab.otlp.metrics() if any(p.attributes.get("task_queue") == queue for p in each.points)

@@ -11,7 +11,7 @@ from temporalio.api.enums.v1 import EventType
 
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import DONE, Lab, call
+from tests.support.lab import DONE, Lab, call
 
 RUNS = 5
 

@@ -2,8 +2,10 @@
 
 uv run python -m tests.replay.record VERSION [NAME]…
 
-The files of a release stay as they are: only its own checkout could record what it did. What a later version schedules in
+The files of a release (released.sha256) stay as they are: only its own checkout could record what it did. What a later version schedules in
 another way is recorded as files of that version, which may be recorded again until its release.
+One is not recorded here, since a busy server has to bring it about (decided_as_it_continues): updates came to a continued run
+with its first task, and stand behind that task in its history.
 """
 
 from __future__ import annotations
@@ -28,7 +30,6 @@ from mulligan.wire.agent_list import AGENTS_WORKFLOW
 from mulligan.worker.loading import load, load_agents
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
-from tests.live.conftest import DONE, call
 from tests.replay.record_models import (
     record_batches,
     record_budgets,
@@ -62,6 +63,7 @@ from tests.replay.recording import (
     support,
 )
 from tests.support.compaction_agents import read_before, reading
+from tests.support.lab import DONE, call
 from tests.support.openai_server import OpenAIServer
 from tests.support.openai_turn import Turn
 from tests.support.people_agents import refund
@@ -319,6 +321,20 @@ ALONE: dict[str, dict[str, Any]] = {
         ],
         "agent": "clerk",
         UPDATES: [("decide", {"call_id": "p", "decision": "approve"})],
+    },
+    "edited_for_a_role": {
+        MODULE: "edited_agents",
+        "turns": [call("buy", '{"what": "lamps", "euros": 50}', "b"), DONE],
+        "agent": "buyer",
+        CONTINUE_AFTER: 60,
+        UPDATES: [
+            (
+                "decide",
+                {"call_id": "b", "decision": "approve", "roles": [], "arguments": {"what": "lamps", "euros": 500}},
+            ),
+            *MESSAGES,
+            ("decide", {"call_id": "b", "decision": "approve"}),
+        ],
     },
     "code_mode_continued": {
         MODULE: "code_agents",

@@ -23,9 +23,9 @@ from mulligan.worker.loading import load_agents
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
 from mulligan.workflows.budgets.budgets import BudgetWait
-from tests.live.conftest import DONE, call
 from tests.replay.recording import MESSAGES, QUEUE, ROOT, Handle, run_and_save, save, say, serving, support
 from tests.support.batch_server import BatchServer
+from tests.support.lab import DONE, call
 from tests.support.openai_turn import Failure, Turn
 from tests.support.shop_agents import click, now
 

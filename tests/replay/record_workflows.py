@@ -24,7 +24,6 @@ from mulligan.wire.undo import UndoOptions
 from mulligan.worker.agent_folder import AgentFolder
 from mulligan.worker.loading import load_agents
 from mulligan.workflows import limits
-from tests.live.conftest import DONE, call
 from tests.live.test_removed_attributes import NAMES, approve
 from tests.replay.recording import (
     QUEUE,
@@ -39,6 +38,7 @@ from tests.replay.recording import (
     support,
 )
 from tests.support.compaction_agents import reading
+from tests.support.lab import DONE, call
 from tests.support.mcp_fixtures import http_server
 from tests.support.openai_turn import Turn
 from tests.support.undo_agents import lines

@@ -200,10 +200,11 @@ QUICK = [
     _case("structured output", "judge", MESSAGE),
     _case("question", "question", ANSWER),
     _case("continued as new", "parallel", MESSAGE, continues_after=4),
-    _case("equal calls, a lost one", "doubling", APPROVE, losses=1),
+    _case("equal calls", "doubling", APPROVE),
     _case("an update sent again to a continued run", "approval", APPROVE, continues_after=3, repeats=1),
 ]
 FULL = [
+    _case("equal calls, a lost one", "doubling", APPROVE, losses=1),
     _case("approved and message, sent again", "approval", APPROVE, MESSAGE, continues_after=3, repeats=1),
     _case("denied or approved, sent again", "approval", APPROVE, DENY, continues_after=3, repeats=2),
     _case("approved with changes, sent again", "approval", EDIT, MESSAGE, continues_after=3, repeats=2),

@@ -41,8 +41,19 @@ class Explored:
     faults: list[str] = field(default_factory=list)
 
 
-def explore(case: Case, activities: RealActivities, *, most: int, seconds: float, seed: int | None = None) -> Explored:
-    """Run schedules until all are done, or `most`, or for `seconds`. `seed`: in a random order, for a case with too many."""
+def explore(
+    case: Case, activities: RealActivities, *, most: int, seconds: float, seed: int | None = None, replay_each: int = 1
+) -> Explored:
+    """Run schedules until all are done, or `most`, or for `seconds`.
+
+    Args:
+        case: The run, and what may happen to it.
+        activities: Those of all cases.
+        most: Of schedules.
+        seconds: When to end at the latest.
+        seed: In a random order, for a case with too many.
+        replay_each: Every how many schedules one is replayed from its history.
+    """
     found, begin = Explored(case), time.monotonic()
     chance = random.Random(seed) if seed is not None else None
     waiting: list[tuple[tuple[Event, ...], frozenset[Event]]] = [((), frozenset())]
@@ -53,7 +64,7 @@ def explore(case: Case, activities: RealActivities, *, most: int, seconds: float
         world = World(case, activities)
         try:
             if _run(world, prefix, sleeping, waiting):
-                _take(found, world)
+                _take(found, world, replay_each)
             else:
                 found.skipped += 1
         except (WorkflowTaskFailedError, WorkflowQueryFailedError) as error:
@@ -95,14 +106,15 @@ def _is_independent(one: Event, other: Event) -> bool:
     return one.run != other.run and not shares
 
 
-def _take(found: Explored, world: World) -> None:
+def _take(found: Explored, world: World, replay_each: int) -> None:
     found.schedules += 1
     found.events += len(world.path)
     found.longest = max(found.longest, len(world.path))
     if not world.is_over:
         found.faults.append(f"stuck after {_text(world.path)}")
         return
-    faults, ending = faults_of(world, live_from=found.schedules)
+    number, rest = divmod(found.schedules, replay_each)
+    faults, ending = faults_of(world, None if rest else number)
     found.endings[ending] = found.endings.get(ending, 0) + 1
     found.faults += [f"{fault}\nafter {_text(world.path)}" for fault in faults]
 

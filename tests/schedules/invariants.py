@@ -18,17 +18,17 @@ ONCE = {book.name, charge.name}
 _STARTS_WORK = ("call_model", "call_tool")
 
 
-def faults_of(world: World, live_from: int) -> tuple[list[str], str]:
+def faults_of(world: World, live_from: int | None) -> tuple[list[str], str]:
     """A sentence for each rule that the schedule broke, and how the run ended.
 
     `live_from`: the number, modulo the number of activations, of the one up to which the run is replayed, as if the cache
-    had lost it there.
+    had lost it there. None: it is not replayed.
     """
     faults: list[str] = []
     for key, run in world.runs.items():
         faults += [f"{key}: {fault}" for fault in (*_of_run(run), *_of_once(run))]
-        for segment in run.segments:
-            faults += [f"{key}: {fault}" for fault in _of_replay(segment, live_from)]
+        if live_from is not None:
+            faults += [f"{key}: {fault}" for segment in run.segments for fault in _of_replay(segment, live_from)]
     root = world.runs[ROOT]
     ending = str(json_of(root.result)["status"]) if root.status == "completed" else root.status
     faults += _of_ending(world, ending)

@@ -27,7 +27,7 @@ class AgUiThread:
         body = {**given, "messages": list(messages), "forwardedProps": {}, **fields}
         RunAgentInput.model_validate(body)
         events: list[Any] = []
-        request = self._door.http.stream("POST", self._url, json=body, headers=self._headers, timeout=60)
+        request = self._door.http.stream("POST", self._url, json=body, headers=self._headers)
         async with request as response:
             assert response.status_code == 200, (await response.aread()).decode()
             assert response.headers["content-type"].startswith("text/event-stream")

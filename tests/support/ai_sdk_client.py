@@ -41,7 +41,7 @@ class Chat:
 
     async def messages(self) -> list[dict[str, Any]]:
         """What a page gets that has nothing."""
-        answer = await self._door.http.get(f"{self._url}/{self.id}", timeout=60)
+        answer = await self._door.http.get(f"{self._url}/{self.id}")
         assert answer.status_code == 200, answer.text
         messages: list[dict[str, Any]] = answer.json()
         return messages
@@ -50,7 +50,7 @@ class Chat:
         self, method: str, url: str, stop_after: str = "", chunks: Chunks | None = None, **options: Any
     ) -> Chunks:
         chunks = [] if chunks is None else chunks
-        async with self._door.http.stream(method, url, timeout=60, **options) as response:
+        async with self._door.http.stream(method, url, **options) as response:
             if response.status_code == 204:
                 return []
             assert response.status_code == 200, (await response.aread()).decode()

@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tests.support.anthropic_rules import check_messages_request, signature_of
 from tests.support.openai_rules import check_authorization
 from tests.support.openai_stream import cut, piece_of
 from tests.support.openai_turn import Turn, calls_with_ids, made_up
@@ -57,6 +56,9 @@ class AnthropicApi:
         return bool(body.get("stream"))
 
     def check(self, path: str, headers: Mapping[str, str], body: dict[str, Any]) -> None:
+        # anthropic takes a second to import: only a process that asks the API for something imports it.
+        from tests.support.anthropic_rules import check_messages_request
+
         if not headers.get("x-api-key"):
             check_authorization(headers.get("authorization"))
         check_messages_request(headers, body, self.limits, self.samplers)
@@ -110,6 +112,11 @@ class AnthropicApi:
         usage = {name: reply["usage"].get(name) for name in ("output_tokens", "output_tokens_details")}
         events.append({"type": "message_delta", "delta": end, "usage": {**usage, "input_tokens": None}})
         return [*events, {"type": "message_stop"}]
+
+
+def signature_of(thinking: str) -> str:
+    """The signature of a text of thinking."""
+    return made_up("sig_", thinking)
 
 
 def _deltas(block: dict[str, Any], written: list[str], piece: int) -> list[dict[str, Any]]:

@@ -17,8 +17,8 @@ from anthropic.types.message_create_params import MessageCreateParamsBase
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
 
+from tests.support.anthropic_api import signature_of
 from tests.support.openai_shapes import Refusal, check_shape
-from tests.support.openai_turn import made_up
 from tests.support.sdk_examples import members
 
 LEGAL_ID, LEGAL_NAME = re.compile(r"[a-zA-Z0-9_-]+"), re.compile(r"[a-zA-Z0-9_-]{1,128}")
@@ -275,8 +275,3 @@ def check_answer_schema(schema: dict[str, Any], definitions: Mapping[str, Any], 
     ]
     for each in inner:
         check_answer_schema(each, definitions, inside)
-
-
-def signature_of(thinking: str) -> str:
-    """The signature of a text of thinking."""
-    return made_up("sig_", thinking)

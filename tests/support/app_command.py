@@ -13,8 +13,8 @@ from mulligan.devserver import DevServer
 from tests.support.temporal import environment_of
 
 
-@pytest.fixture
-def command(temporal: DevServer, monkeypatch: pytest.MonkeyPatch) -> Any:
+@pytest.fixture(name="command")
+def app_command(temporal: DevServer, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Runs a command: exit code, standard output, and standard error."""
     for name, value in environment_of(temporal).items():
         monkeypatch.setenv(name, value)

@@ -1,4 +1,4 @@
-"""The blocks of docs/clients.md, and the programs of other people that run them, unmodified, from their registries."""
+"""The blocks of the pages of clients, and the programs of other people that run them, unmodified, from their registries."""
 
 from __future__ import annotations
 
@@ -10,16 +10,20 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "clients.md"
+PAGES = [
+    Path(__file__).parents[2] / "docs" / f"{name}.md"
+    for name in ("clients", "clients-python", "clients-pages", "coding-agents")
+]
 SERVER = "http://127.0.0.1:8300"
-"""The server's address on the page."""
+"""The server's address on the pages."""
 SECONDS = 180
 """Until a client has ended, or serves: with all that is installed on a new machine, before."""
 
 
 def block(title: str, language: str, address: str) -> str:
-    """The first block of a section in a language, with the address of a server in place of the one on the page."""
-    section = PAGE.read_text().split(f"\n## {title}\n")[1].split("\n## ")[0]
+    """The first block of a section in a language, with the address of a server in place of the one on the pages."""
+    pages = "\n".join(page.read_text() for page in PAGES)
+    section = pages.split(f"\n## {title}\n")[1].split("\n## ")[0].split("\n# ")[0]
     found = re.search(rf"```{language}\n(.*?)```", section, re.DOTALL)
     assert found is not None, (title, language)
     return found[1].replace(SERVER, address)

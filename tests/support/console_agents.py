@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
@@ -126,6 +127,31 @@ support_desk = Agent(
 )
 
 
+def euros_are_a_number(invalid: InvalidToolInput) -> object | None:
+    given = invalid.arguments
+    if isinstance(given, dict) and isinstance(given.get("euros"), str):
+        return {**given, "euros": given["euros"].removesuffix(" euros")}
+    return None
+
+
+@tool(needs_approval=True, fix=euros_are_a_number)
+def pay_back(order: int, euros: float) -> str:
+    """Pay money back for an order."""
+    return f"{euros:.2f} euros are paid back for order {order}."
+
+
+tea_shop_script = Script(
+    "tea-shop",
+    [
+        Say("I pay it back.", [Call("refund_order", {"order": 7})]),
+        Say("Then with the right tool.", [Call("pay_back", {"order": 7, "euros": "48 euros"})]),
+        Say("Ada has her money back."),
+    ],
+)
+tea_shop = Agent(name="tea-shop", model="scripted:tea-shop", tools=[pay_back])
+"""A mistake, the repair of a call and an approval, in two steps: README's picture."""
+
+
 @tool
 def read_mail(folder: str) -> str:
     """Read the newest mail of a folder."""
@@ -160,7 +186,8 @@ async def count(number: int) -> str:
     return f"{number}. " + "Said with care. " * 6
 
 
-MANY = 1_000
+MANY = int(os.environ.get("CONSOLE_STEPS", "130"))
+"""More than a page has, and than one that follows keeps."""
 counter_script = Script(
     "counter",
     [

@@ -18,6 +18,8 @@ __all__ = ["TOKENS", "WAIT", "axe_core", "cancel", "check_accessible", "signed_i
 TOKENS = "ada:token-of-ada,bob:token-of-bob:*"
 """Bob is an operator."""
 AXE = "4.14.1"
+OF_COLOURS = ("color-contrast", "link-in-text-block")
+"""The rules of axe-core that depend on the colours of a scheme."""
 WAIT = 60_000
 """Milliseconds: other tests run at the same time."""
 PAST_THE_EDGE = """[...document.querySelectorAll("main *")].filter((each) => each.getBoundingClientRect().right > innerWidth)
@@ -28,7 +30,10 @@ expect.set_options(timeout=WAIT)
 
 @asynccontextmanager
 async def signed_in(chromium: Browser, door: Door, name: str = "ada", **options: Any) -> AsyncIterator[Page]:
-    """A page of somebody who has signed in. It fails if a script fails, or another host is asked for anything."""
+    """A tab of somebody who has signed in, on no page yet. It fails if a script fails, or another host is asked for anything.
+
+    The form of the sign-in is sent without its page: tests/system/test_console.py has that in a browser.
+    """
     context = await chromium.new_context(base_url=door.url, **{"viewport": {"width": 1280, "height": 900}, **options})
     context.set_default_timeout(WAIT)
     faults: list[str] = []
@@ -36,12 +41,9 @@ async def signed_in(chromium: Browser, door: Door, name: str = "ada", **options:
     context.on("weberror", lambda error: faults.append(str(error.error)))
     context.on("console", lambda said: faults.append(said.text) if is_fault(said) else None)
     try:
-        page = await context.new_page()
-        await page.goto("/")
-        await page.get_by_label("Token").fill(door.tokens[name])
-        await page.get_by_role("button", name="Sign in").click()
-        await expect(page.get_by_role("heading", name="Runs")).to_be_visible(timeout=WAIT)
-        yield page
+        signed = await context.request.post("/console/sign-in", form={"token": door.tokens[name]}, max_redirects=0)
+        assert signed.status == 303, await signed.text()
+        yield await context.new_page()
         assert faults == []
     finally:
         await context.close()
@@ -60,21 +62,32 @@ async def axe_core() -> str:
 
 async def check_accessible(page: Page, axe: str, path: str) -> None:
     """No rule of axe-core is broken, at the width of a desktop and of a phone, with all details open; the page is no wider
-    than its screen, from 360 to 2,560 pixels.
+    than its screen, from 360 to 2,560 pixels. Of what is dark, the rules on colours: nothing else depends on the scheme.
     """
+    await page.emulate_media(color_scheme="light")
+    await page.set_viewport_size({"width": 360, "height": 900})
+    await page.goto(path)
+    await page.evaluate(axe)
     for width in (360, 1280, 2560):
         await page.set_viewport_size({"width": width, "height": 900})
-        await page.goto(path)
-        for summary in await page.locator("details > summary").all():
+        for summary in await page.locator("details:not([open]) > summary").all():
             if await summary.is_visible():
                 await summary.click()
         is_wider = await page.evaluate("document.documentElement.scrollWidth > innerWidth")
         assert not is_wider, (path, width, await page.evaluate(PAST_THE_EDGE))
         if width != 2560:
-            await page.evaluate(axe)
-            broken = await page.evaluate("axe.run().then((found) => found.violations)")
-            rules = [(each["id"], [node["html"][:200] for node in each["nodes"]]) for each in broken]
-            assert rules == [], (path, width, rules)
+            await check_rules(page, path)
+            await page.emulate_media(color_scheme="dark")
+            await check_rules(page, path, *OF_COLOURS)
+            await page.emulate_media(color_scheme="light")
+
+
+async def check_rules(page: Page, path: str, *only: str) -> None:
+    """No rule of axe-core is broken on the page, which has its script. `only`: of these rules."""
+    options = {"runOnly": list(only)} if only else {}
+    broken = await page.evaluate("(options) => axe.run(options).then((found) => found.violations)", options)
+    rules = [(each["id"], [node["html"][:200] for node in each["nodes"]]) for each in broken]
+    assert rules == [], (path, page.viewport_size, only, rules)
 
 
 async def start(

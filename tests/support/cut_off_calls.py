@@ -91,7 +91,7 @@ SPELLINGS: dict[str, Callable[[Any], str]] = {
 }
 DIALECTS: dict[str, Callable[[str, str], str]] = {
     "bare": lambda raw, name: f'{{"name": "{name}", "arguments": {raw}}}',
-    "fence": lambda raw, name: f'So:\n```json\n{{"name": "{name}", "arguments": {raw}}}\n```\nDone.',
+    "fence": lambda raw, name: f'So:\n```json\n{{"name": "{name}", "arguments": {raw}}}\n```',
     "tag": lambda raw, name: f'<tool_call>{{"name": "{name}", "arguments": {raw}}}</tool_call>',
     "list": lambda raw, name: f'[{{"name": "{name}", "arguments": {raw}}}]',
     "function": lambda raw, name: f'{{"type": "function", "function": {{"name": "{name}", "parameters": {raw}}}}}',

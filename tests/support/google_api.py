@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tests.support.google_rules import check_generate_request, signature_of
 from tests.support.openai_shapes import Refusal
 from tests.support.openai_stream import cut, piece_of
 from tests.support.openai_turn import Turn, calls_with_ids, made_up
@@ -21,6 +20,17 @@ STATUSES = {
     429: "RESOURCE_EXHAUSTED",
 }
 REASONS = {"stop": "STOP", "tool_calls": "STOP", "length": "MAX_TOKENS", "content_filter": "SAFETY"}
+
+DATA = {
+    "text",
+    "functionCall",
+    "functionResponse",
+    "inlineData",
+    "fileData",
+    "executableCode",
+    "codeExecutionResult",
+} | {*("toolCall", "toolResponse", "futureWork")}
+"""The fields of a part that its signature covers."""
 
 
 class GoogleApi:
@@ -53,6 +63,9 @@ class GoogleApi:
         return path.endswith(":streamGenerateContent")
 
     def check(self, path: str, headers: Mapping[str, str], body: dict[str, Any]) -> None:
+        # The package takes a while to import: only a process that asks the API for something imports it.
+        from tests.support.google_rules import check_generate_request
+
         if not headers.get("x-goog-api-key"):
             raise Refusal("Method doesn't allow unregistered callers.", None, None, 403)
         model = self.model(path, body)
@@ -103,6 +116,14 @@ class GoogleApi:
         last = {"content": {"role": "model", "parts": []}, "finishReason": candidate["finishReason"], "index": 0}
         usage = {"usageMetadata": reply["usageMetadata"]} if "usageMetadata" in reply else {}
         return [*chunks, {**about, "candidates": [last], **usage}]
+
+
+def signature_of(part: Mapping[str, Any]) -> str:
+    """The signature of a part, which is that of its data."""
+    data = {name: value for name, value in part.items() if name in DATA}
+    if "functionCall" in data:
+        data["functionCall"] = {name: value for name, value in data["functionCall"].items() if name != "id"}
+    return made_up("sig", json.dumps(data, sort_keys=True))
 
 
 def _object(arguments: str) -> Any:

@@ -6,15 +6,14 @@ documentation and of the errors that people have reported.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from google.genai.types import Part, Tool
 
+from tests.support.google_api import DATA, signature_of
 from tests.support.openai_shapes import Refusal
-from tests.support.openai_turn import made_up
 
 BODY = {
     "contents",
@@ -40,15 +39,6 @@ CONFIG = {
 }
 DECLARATION = {"name", "description", "parameters", "parametersJsonSchema", "response", "responseJsonSchema"}
 PART = {field.alias or "" for field in Part.model_fields.values()} | {"futureWork"}
-DATA = {
-    "text",
-    "functionCall",
-    "functionResponse",
-    "inlineData",
-    "fileData",
-    "executableCode",
-    "codeExecutionResult",
-} | {*("toolCall", "toolResponse", "futureWork")}
 KEYWORDS = {
     *("$id", "$defs", "$ref", "$anchor", "type", "format", "title", "description", "enum", "items", "prefixItems"),
     *("minItems", "maxItems", "minimum", "maximum", "anyOf", "oneOf", "properties", "additionalProperties", "required"),
@@ -212,11 +202,3 @@ def check_schema(schema: Any, param: str) -> None:
     inner = [*named.values(), *schema.get("anyOf", []), *schema.get("oneOf", []), *schema.get("prefixItems", [])]
     for each in [*inner, *(schema[name] for name in ("items", "additionalProperties") if name in schema)]:
         check_schema(each, param)
-
-
-def signature_of(part: Mapping[str, Any]) -> str:
-    """The signature of a part, which is that of its data."""
-    data = {name: value for name, value in part.items() if name in DATA}
-    if "functionCall" in data:
-        data["functionCall"] = {name: value for name, value in data["functionCall"].items() if name != "id"}
-    return made_up("sig", json.dumps(data, sort_keys=True))

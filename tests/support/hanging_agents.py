@@ -1,13 +1,20 @@
-"""An agent with tools that hang until their process ends, and one that answers at once."""
+"""An agent with tools that hang until their process ends, and one that answers at once. Only worker processes load this file."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
+from functools import partial
 from pathlib import Path
 
 from mulligan import Agent, ToolContext, tool
+from mulligan.activities.tool_running.tool_runtime import ToolRuntime
+from mulligan.worker import wiring
 
+if "HANGING_THREADS" in os.environ:
+    # A worker ends with so many hung threads, instead of the 128 of users.
+    vars(wiring)["ToolRuntime"] = partial(ToolRuntime, threads=int(os.environ["HANGING_THREADS"]))
 NEVER = threading.Event()
 
 

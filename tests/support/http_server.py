@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +15,10 @@ import uvicorn
 
 from mulligan.serve.connections import Connections
 from mulligan.serve.create_app import create_app
+from mulligan.wire.run_status import is_open
+
+SECONDS = 300
+"""Until a client gives up. That ends a request that hangs: beside other tests any answer may take long."""
 
 
 @dataclass
@@ -43,10 +47,19 @@ class Door:
         """The headers of a caller."""
         return by(self.tokens[name])
 
+    async def ended(self, run_id: str, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """What the server says of a run when that has ended, however long it takes."""
+        while True:
+            answer = await self.http.get(f"/api/runs/{run_id}?wait=20", headers=headers)
+            assert answer.status_code == 200, answer.text
+            info: dict[str, Any] = answer.json()
+            if not is_open(info["status"]):
+                return info
+
     async def frames(self, run_id: str, since: str = "", **headers: str) -> AsyncIterator[Frame]:
         """The events of a run as a stream; comments are left out."""
         sent = {"Accept": "text/event-stream", **({"Last-Event-ID": since} if since else {}), **headers}
-        async with self.http.stream("GET", f"/api/runs/{run_id}/events", headers=sent, timeout=60) as response:
+        async with self.http.stream("GET", f"/api/runs/{run_id}/events", headers=sent) as response:
             assert response.status_code == 200, (await response.aread()).decode()
             assert response.headers["content-type"].startswith("text/event-stream")
             frame = Frame(None, "message", None)
@@ -87,7 +100,7 @@ async def http_server(
         task = asyncio.create_task(server.serve(sockets=[listener]))
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         try:
-            async with httpx2.AsyncClient(base_url=url, timeout=30) as http:
+            async with httpx2.AsyncClient(base_url=url, timeout=SECONDS) as http:
                 entries = [entry.split(":") for entry in options.get("tokens", "").split(",") if entry]
                 yield Door(url, http, {name: token for name, token, *_ in entries})
         finally:

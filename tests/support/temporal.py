@@ -6,8 +6,6 @@ import asyncio
 import threading
 from contextlib import suppress
 from datetime import timedelta
-from functools import wraps
-from typing import Any
 
 import pytest
 from google.protobuf.duration_pb2 import Duration
@@ -16,7 +14,6 @@ from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest
 from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
-from temporalio.worker import _workflow
 
 from mulligan import connect
 from mulligan.devserver import DevServer, temporal_server
@@ -24,24 +21,6 @@ from mulligan.wire.search_attributes import SEARCH_ATTRIBUTES
 
 SECONDS_TO_START = 90
 SECONDS_TO_STOP = 20
-SECONDS_FOR_A_WORKFLOW = 30
-
-
-def allow_slow_workflows() -> None:
-    """Raise the SDK's deadlock timeout for the workers of this process, which is two seconds for a workflow task.
-
-    It is measured in wall-clock time. If several processes share few cores, a workflow that reads megabytes needs longer, and its
-    task (or a query) fails. The SDK has no setting for it except its debug mode, which disables the sandbox as well.
-    """
-    made = _workflow._WorkflowWorker.__init__
-
-    @wraps(made)
-    def make(self: Any, *args: Any, **kwargs: Any) -> None:
-        made(self, *args, **kwargs)
-        if self._deadlock_timeout_seconds:  # a replay for ended runs has none
-            self._deadlock_timeout_seconds = SECONDS_FOR_A_WORKFLOW
-
-    _workflow._WorkflowWorker.__init__ = make  # type: ignore[method-assign]
 
 
 class SharedServer:

@@ -1,7 +1,7 @@
-"""The time limit of a test holds for each try and for what tears it down.
+"""The time limit of a test holds for what tears it down as well.
 
-pytest-timeout stops the timer of a test that fails, and does not start it again: a second try of it (pytest-rerunfailures, in
-CI), or a fixture that is left after a failure, could wait for hours, and no test after it in the same process would run.
+pytest-timeout stops the timer of a test that fails, and does not start it again: a fixture that is left after a failure could
+wait for hours, and no test after it in the same process would run.
 """
 
 from __future__ import annotations
@@ -22,17 +22,8 @@ class TimeLimits:
         item.stash[SETTINGS] = settings
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """Another try has the whole time."""
-        if getattr(item, "execution_count", 1) > 1:
-            self._start_again(item)
-
-    @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self, item: pytest.Item) -> None:
-        """So has the end of a test."""
-        self._start_again(item)
-
-    def _start_again(self, item: pytest.Item) -> None:
+        """The end of a test has the whole time."""
         if SETTINGS in item.stash:
             item.ihook.pytest_timeout_cancel_timer(item=item)
             item.ihook.pytest_timeout_set_timer(item=item, settings=item.stash[SETTINGS])

@@ -15,7 +15,7 @@ from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 
 if TYPE_CHECKING:
-    from tests.live.conftest import Lab
+    from tests.support.lab import Lab
 
 MODULE = "tests.support.undo_agents"
 
@@ -28,8 +28,8 @@ async def undo_desk(lab: Lab) -> AsyncIterator[Lab]:
         yield desk
 
 
-@pytest.fixture
-def ledger(tmp_path: Path) -> Path:
+@pytest.fixture(name="ledger")
+def undo_ledger(tmp_path: Path) -> Path:
     """What tools and undos have done."""
     return tmp_path / "ledger"
 

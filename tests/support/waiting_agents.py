@@ -7,6 +7,7 @@ the file that the run's metadata names.
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,11 @@ for name in ("POLL_FIRST", "BUDGET_FIRST", "BUDGET_SPREAD", "BATCH_RETRY_FIRST")
 for name in ("POLL_LONGEST", "BUDGET_LONGEST", "BATCH_POLL_LONGEST"):
     setattr(limits, name, 0.5)
 limits.STOP_GRACE /= 30
+if "WAITS_HEARTBEAT_SECONDS" in os.environ:
+    limits.HEARTBEAT_TIMEOUT = timedelta(seconds=float(os.environ["WAITS_HEARTBEAT_SECONDS"]))
 limits.CONTINUE_AS_NEW_EVENTS = int(os.environ.get("WAITS_CONTINUE_AFTER", limits.CONTINUE_AS_NEW_EVENTS))
+
+NAP = int(os.environ.get("WAITS_NAP_SECONDS", "3"))
 
 
 def _write(ctx: ToolContext, line: str) -> None:
@@ -38,7 +43,7 @@ def withdraw(started: Any, ctx: ToolContext) -> None:
     _write(ctx, "withdrawn")
 
 
-@tool(deferred=True, on_cancel=withdraw)
+@tool(deferred=True, on_cancel=withdraw, timeout=900)
 def begin(ctx: ToolContext) -> str:
     """Begin a job elsewhere."""
     _write(ctx, f"begun {ctx.callback_token}")
@@ -62,7 +67,7 @@ orderer, _orderer = _agent("orderer", Call("begin", id="w"), begin)
 crowd_orderer = Agent(name="crowd_orderer", model="scripted:crowd_orderer", tools=[begin])
 _crowd = Script("crowd_orderer", [Say(calls=[Call("begin", id=f"w{number}") for number in range(10)]), Say("done")])
 sleeper, _sleeper = _agent("sleeper", Call("wait_until", {"seconds": 3_600}, id="w"), wait_until)
-napper, _napper = _agent("napper", Call("wait_until", {"seconds": 8}, id="w"), wait_until)
+napper, _napper = _agent("napper", Call("wait_until", {"seconds": NAP}, id="w"), wait_until)
 signer, _signer = _agent("signer", Call("sign", id="w"), sign)
 asker, _asker = _agent("asker", Call("ask_person", {"question": "Which colour?"}, id="w"), ask_person)
 chief, _chief = _agent("chief", Call("orderer", {"prompt": "Go."}, id="w"), orderer.as_tool(description="Orders."))

@@ -1,4 +1,4 @@
-"""Agents whose tools wait until a file exists; one watcher serves a thousand waiting runs."""
+"""Agents whose tools wait until a file exists; one watcher serves all waiting runs. Only worker processes load this file."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ import threading
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 
 from mulligan import Agent, Call, Say, Script, ToolContext, tool
+from mulligan.workflows import limits
+
+limits.HEARTBEAT_TIMEOUT = timedelta(minutes=10)
+"""None of these workers is lost, but on a busy machine heartbeats of hundreds of calls come late."""
 
 
 class Gates:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from mulligan.devserver import DevServer
-from tests.support.command_server import PIPE, ROOT, CommandProcess, start_command
+from tests.support.command_server import PIPE, CommandProcess, start_command
 from tests.support.temporal import environment_of
 
 Process = CommandProcess | asyncio.subprocess.Process
@@ -18,7 +17,7 @@ Process = CommandProcess | asyncio.subprocess.Process
 @asynccontextmanager
 async def worker_process(
     module: str, queue: str, server: DevServer, kind: str = "ours", **environment: str
-) -> AsyncIterator[Process]:
+) -> AsyncIterator[CommandProcess]:
     """A worker that serves the agents of a module on a task queue; killed at the end of the block if it still runs."""
     async with _worker(module, queue, server, kind, environment, stderr=None) as process:
         yield process
@@ -27,7 +26,7 @@ async def worker_process(
 @asynccontextmanager
 async def logging_worker_process(
     module: str, queue: str, server: DevServer, kind: str = "ours", **environment: str
-) -> AsyncIterator[Process]:
+) -> AsyncIterator[CommandProcess]:
     """As `worker_process`, with its stderr as a pipe."""
     async with _worker(module, queue, server, kind, environment, stderr=PIPE) as process:
         yield process
@@ -36,16 +35,13 @@ async def logging_worker_process(
 @asynccontextmanager
 async def _worker(
     module: str, queue: str, server: DevServer, kind: str, environment: Mapping[str, str], *, stderr: int | None
-) -> AsyncIterator[Process]:
+) -> AsyncIterator[CommandProcess]:
     env = {**os.environ, **environment_of(server), **environment}
     options = ("--load", module, "--task-queue", queue)
     if kind == "ours":
-        process: Process = await start_command(
-            "worker", *options, env={"MULLIGAN_GRACE_SECONDS": "1"} | env, stderr=stderr
-        )
+        process = await start_command("worker", *options, env={"MULLIGAN_GRACE_SECONDS": "1"} | env, stderr=stderr)
     else:
-        own = ("-m", "tests.support.own_worker", *options)
-        process = await asyncio.create_subprocess_exec(sys.executable, *own, env=env, stderr=stderr, cwd=ROOT)
+        process = await start_command(*options, env=env, stderr=stderr, module="tests.support.own_worker")
     try:
         yield process
     finally:

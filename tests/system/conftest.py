@@ -16,31 +16,15 @@ from playwright.async_api import Browser
 from mulligan.devserver import DevServer
 from mulligan.devserver._cache import FetchError
 from mulligan.observe.telemetry import Telemetry
-from tests.acceptance.conftest import environment, mulligan, worker  # noqa: F401 - fixtures
-from tests.live.conftest import Lab
 from tests.support.chromium import browser, find_chromium, install_chromium
+from tests.support.command_fixtures import environment, mulligan, worker  # noqa: F401 - fixtures
 from tests.support.go_programs import MADE, OF_TESTS, Say, make, make_all, say_on_stderr
 from tests.support.jaeger_server import JaegerServer, jaeger_server
+from tests.support.lab import Lab
 from tests.support.openai_server import OpenAIServer
 from tests.support.otlp_receiver import OtlpReceiver
-from tests.support.temporal import connect_to
+from tests.support.temporal import connect_to, end_open_runs
 
-FIRST = (
-    "test_console",
-    "test_mcp_conformance",
-    "test_mcp_server_conformance",
-    "test_tutorial",
-    "test_chaos",
-    "test_exam",
-    "test_polls",
-    "test_load_limited",
-    "test_mcp",
-    "test_show_trace",
-    "test_devserver",
-    "test_codec_server",
-    "test_tls",
-)
-"""Files that take long are run first, so that no process is still busy with one when the others have finished."""
 LAST = (
     "test_traces",
     "test_dashboard",
@@ -51,6 +35,8 @@ LAST = (
     "test_collector",
 )
 """These files need programs that take minutes to build on a new machine."""
+SERVED: list[DevServer] = []
+"""The server, once a test has used it."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -80,11 +66,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort by file, after the order of all tests (tests/support/schedule.py), equally in each process; set the time limit."""
+    """Put what needs long builds last, after the order of all tests (tests/support/schedule.py); set the time limit."""
 
     def rank(item: pytest.Item) -> int:
-        order = [*FIRST, "", *LAST]
-        return order.index(item.path.stem if item.path.stem in order else "")
+        return LAST.index(item.path.stem) + 1 if item.path.stem in LAST else 0
 
     items.sort(key=rank)
     for item in items:
@@ -120,8 +105,9 @@ async def chromium_program() -> str:
     return await install_chromium(say_on_stderr)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 async def chromium(chromium_program: str) -> AsyncIterator[Browser]:
+    """One for each process that runs tests: each test opens a context of its own, which shares nothing with others."""
     async with browser(chromium_program) as running:
         yield running
 
@@ -172,6 +158,21 @@ async def keda_schemas() -> Path:
 async def conventions() -> Path:
     """OpenTelemetry's semantic conventions, as Go source."""
     return await make("conventions", say_on_stderr)
+
+
+@pytest.fixture(scope="session")
+async def temporal(temporal: DevServer) -> DevServer:
+    """That of all tests."""
+    SERVED.append(temporal)
+    return temporal
+
+
+@pytest.fixture(scope="module", autouse=True)
+async def open_runs_end_with_their_module() -> AsyncIterator[None]:
+    """So that no page waits for runs of another module, whose worker has ended. Modules without Temporal start no server for it."""
+    yield
+    for server in SERVED:
+        await end_open_runs(server)
 
 
 @pytest.fixture(scope="session")

@@ -12,10 +12,10 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from mulligan.serve.openai_api.side_requests import SETTING
-from tests.live.conftest import Lab
 from tests.support.clients_page import block, serving
 from tests.support.front_end_agents import ANSWER, TOKEN
 from tests.support.http_server import http_server
+from tests.support.lab import Lab
 from tests.support.ports import free_ports
 from tests.system.test_clients_page import QUESTION, Page, queue, until_serves
 

@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,20 @@ async def test_examples_run_as_by_their_own_runner(python: tuple[str, Path], tem
     for each in compared:
         assert each["ours"]["refusals"] == each["theirs"]["refusals"] == []
         assert each["ours"] == each["theirs"], each["name"]
+
+
+@pytest.mark.timeout(SECONDS_TO_INSTALL)
+async def test_the_example_of_the_page_of_adopt_runs(tmp_path: Path) -> None:
+    """Its agent finds the order, as docs/adopt.md shows it."""
+    [code] = re.findall(r"```py\n(.*?)```", (ROOT / "docs/adopt.md").read_text(), re.DOTALL)
+    (tmp_path / "page.py").write_text(
+        f"{code}\nimport asyncio\nfrom mulligan import Call, Say\nfrom mulligan.testing import ScriptedModel, run_agent\n"
+        "model = ScriptedModel(Say(calls=[Call('find_order', {'number': 7})]), 'It is on its way.')\n"
+        "run = asyncio.run(run_agent(support, 'Where is order 7?', model=model))\n"
+        "print([call.result.text for call in run.calls], run.output)\n"
+    )
+    out = await run_program(await installed("openai_agents", "0.24.0"), str(tmp_path / "page.py"))
+    assert out.splitlines()[-1] == "['on its way'] It is on its way."
 
 
 @pytest.mark.timeout(SECONDS_TO_INSTALL)

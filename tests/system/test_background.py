@@ -29,11 +29,11 @@ from mulligan.worker.loading import load, load_agents
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
 from mulligan.workflows.agent_workflow import AgentWorkflow
-from tests.live.conftest import Lab
 from tests.live.test_resets import points_of, reset
 from tests.support import background_responses
 from tests.support.background_responses import StoredResponse, signed_webhook
 from tests.support.http_server import Door, http_server
+from tests.support.lab import Lab
 from tests.support.openai_turn import Failure, Turn
 from tests.support.ports import free_ports
 from tests.support.processes import descendants_with

@@ -18,18 +18,19 @@ from temporalio.client import WorkflowFailureError, WorkflowHandle
 from mulligan.context_view.model_context import read_model_context
 from mulligan.devserver import DevServer
 from mulligan.errors import ModelRequestError, ModelUnavailableError, error_of
+from mulligan.wire.batch import REMOVE_CALL
 from mulligan.worker.loading import load, load_agents
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
-from tests.live.conftest import Lab
 from tests.live.test_resets import points_of, reset
 from tests.support.batch_server import BatchServer
+from tests.support.lab import Lab
 from tests.support.temporal import connect_to
 from tests.support.worker_process import worker_process
 
 PAGE = Path(__file__).parents[2] / "docs/batch.md"
 MODULE = "tests.support.batch_agents"
-RUNS = int(os.environ.get("BATCH_RUNS", "100"))
+RUNS = int(os.environ.get("BATCH_RUNS", "24"))
 """A multiple of 4."""
 Handle = WorkflowHandle[Any, Any]
 
@@ -49,7 +50,7 @@ def settings_of(server: BatchServer, folder: Path) -> dict[str, str]:
         "OPENAI_BASE_URL": server.base_url,
         "OPENAI_API_KEY": "test-key",
         "MULLIGAN_CONTENT_DIR": str(folder / "content"),
-        "MULLIGAN_BATCH_SECONDS": "0.5",
+        "MULLIGAN_BATCH_SECONDS": "0.1",
         "MULLIGAN_BATCH_POLL_SECONDS": "0.1",
     }
 
@@ -57,7 +58,7 @@ def settings_of(server: BatchServer, folder: Path) -> dict[str, str]:
 @pytest.fixture
 async def at(lab: Lab, server: BatchServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Lab]:
     """A worker with the agents of this file."""
-    monkeypatch.setattr(limits, "BATCH_RETRY_FIRST", 0.1)
+    monkeypatch.setattr(limits, "BATCH_RETRY_FIRST", 0.02)
     queue = f"batch-{uuid.uuid4().hex[:6]}"
     async with running_worker(lab.client, load([MODULE]), lab.telemetry, queue):
         yield Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
@@ -80,13 +81,18 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.05)
 
 
+def only_full_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No file is submitted as it is old enough."""
+    monkeypatch.setenv("MULLIGAN_BATCH_SECONDS", "600")
+
+
 async def test_the_calls_of_many_runs_are_few_files_at_half_the_price(
     at: Lab, server: BatchServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each request is answered once, in files of limited size, which are deleted at the provider."""
     most = RUNS // 4
     monkeypatch.setenv("MULLIGAN_BATCH_REQUESTS", str(most))
-    monkeypatch.setenv("MULLIGAN_BATCH_SECONDS", "600")  # so that only full files are submitted
+    only_full_files(monkeypatch)
     handles = [await start(at, f"Number {number}.") for number in range(RUNS)]
     results = await asyncio.gather(*(handle.result() for handle in handles))
     assert [result["status"] for result in results] == ["completed"] * RUNS
@@ -151,22 +157,27 @@ async def test_a_batch_that_is_refused_fails_its_runs_and_leaves_no_file(at: Lab
 async def test_a_request_that_is_lost_before_its_batch_is_stored_and_sent_again(
     at: Lab, server: BatchServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("MULLIGAN_BATCH_SECONDS", "2")
-    handle = await start(at, "x")
-    await waits_in_batch(handle)
+    monkeypatch.setenv("MULLIGAN_BATCH_REQUESTS", "2")
+    only_full_files(monkeypatch)
+    lost = await start(at, "lost")
+    await waits_in_batch(lost)
     for file in (tmp_path / "content").rglob("*"):
         if file.is_file():
             file.unlink()
-    assert (await handle.result())["status"] == "completed"
+    monkeypatch.setenv("MULLIGAN_BATCH_REQUESTS", "1")  # what is sent again is submitted at once
+    other = await start(at, "other")
+    assert [(await handle.result())["status"] for handle in (lost, other)] == ["completed"] * 2
     assert set(server.answered.values()) == {1}
+    assert len(server.answered) == 2
 
 
 @pytest.mark.parametrize("end", ["stop", "cancel"])
 async def test_a_run_that_is_ended_takes_its_request_back(
     at: Lab, server: BatchServer, monkeypatch: pytest.MonkeyPatch, end: str
 ) -> None:
-    """While it is not submitted; another run's request in the same file is answered."""
-    monkeypatch.setenv("MULLIGAN_BATCH_SECONDS", "4")
+    """While it is not submitted; the requests of other runs in the same file are answered."""
+    monkeypatch.setenv("MULLIGAN_BATCH_REQUESTS", "3")
+    only_full_files(monkeypatch)
     ended, other = await start(at, "ended"), await start(at, "other")
     await waits_in_batch(ended)
     await waits_in_batch(other)
@@ -177,8 +188,22 @@ async def test_a_run_that_is_ended_takes_its_request_back(
         await ended.cancel()
         with pytest.raises(WorkflowFailureError):
             await ended.result()
-    assert (await other.result())["status"] == "completed"
-    assert [len(batch.entries) for batch in server.batches.values()] == [1]
+    await has_taken_back(at)
+    more = [await start(at, f"more {number}") for number in range(2)]
+    assert {(await handle.result())["status"] for handle in (other, *more)} == {"completed"}
+    [batch] = server.batches.values()
+    assert len(batch.entries) == 3
+    assert not [entry for entry in batch.entries if "ended" in json.dumps(entry)]
+
+
+async def has_taken_back(at: Lab) -> None:
+    """Wait until the collector has got the signal of a run that was ended."""
+    collector = at.client.get_workflow_handle(f"mulligan-batch-{at.task_queue}-openai:gpt-5-mini")
+    while True:
+        async for event in collector.fetch_history_events():
+            if event.workflow_execution_signaled_event_attributes.signal_name == REMOVE_CALL:
+                return
+        await asyncio.sleep(0.05)
 
 
 async def test_a_run_that_is_stopped_after_its_batch_was_submitted_ends_at_once(at: Lab, server: BatchServer) -> None:
@@ -197,7 +222,7 @@ async def test_a_worker_that_is_killed_loses_no_request_and_pays_for_none_twice(
     temporal: DevServer, server: BatchServer, tmp_path: Path, point: str
 ) -> None:
     client, queue = await connect_to(temporal), f"batch-{uuid.uuid4().hex[:6]}"
-    settings = {**settings_of(server, tmp_path), "MULLIGAN_BATCH_SECONDS": "3"}
+    settings = {**settings_of(server, tmp_path), "MULLIGAN_BATCH_SECONDS": "600", "MULLIGAN_BATCH_REQUESTS": "4"}
     server.stuck_at = point
     lab: Any = type("At", (), {"client": client, "task_queue": queue})
     async with worker_process(MODULE, queue, temporal, **settings) as killed:
@@ -227,7 +252,7 @@ async def test_a_collector_that_continues_as_new_keeps_what_it_has_gathered(
     """All requests are in one file, although the collector has begun anew in between."""
     monkeypatch.setattr(limits, "COLLECTOR_SIGNALS", 3)
     monkeypatch.setenv("MULLIGAN_BATCH_REQUESTS", "8")
-    monkeypatch.setenv("MULLIGAN_BATCH_SECONDS", "600")
+    only_full_files(monkeypatch)
     handles = [await start(at, f"Number {number}.") for number in range(8)]
     results = await asyncio.gather(*(handle.result() for handle in handles))
     assert [result["status"] for result in results] == ["completed"] * 8

@@ -18,6 +18,7 @@ STEPS, RUNS = 2, 3
 @pytest.fixture(autouse=True)
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capacity, "IDLE_SECONDS", 2)
+    monkeypatch.setattr(capacity, "SETTLE_SECONDS", 2)
 
 
 async def counted(figure: str, name: str, size: int, folder: Path) -> dict[str, Any]:
@@ -69,7 +70,7 @@ async def test_a_run_that_waits_costs_nothing(tmp_path: Path) -> None:
 
 
 async def test_each_heartbeat_of_a_text_is_a_request_and_an_action(tmp_path: Path) -> None:
-    line = await counted("live", "watched", 4, tmp_path)
+    line = await counted("live", "watched", 2, tmp_path)
     actions, requests = line["actions"], line["requests"]
     assert actions["grpc_RecordActivityTaskHeartbeat"] == requests["RecordActivityTaskHeartbeat"] > 0
     assert actions["grpc_QueryWorkflow"] == requests["QueryWorkflow"] > 0

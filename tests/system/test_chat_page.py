@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Browser, Page, expect
 
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import DONE, Lab, call
-from tests.support.chromium import browser
 from tests.support.http_server import Door, http_server
+from tests.support.lab import DONE, Lab, call
 from tests.support.node_packages import npm_build
 from tests.support.openai_turn import Failure, Turn
 from tests.support.people_agents import NAPPING, desk, wake
@@ -36,8 +35,8 @@ ASKING = Turn("One moment.", calls=[("refund", REFUND, "c1"), ("ask_person", '{"
 NAP = ("nap", '{"seconds": 240}', "c2")
 BESIDE_A_NAP = Turn("One moment.", calls=[("refund", REFUND, "c1"), NAP])
 """An approval beside a tool that runs until the test wakes it: as long as a person needs, so for one of 60 s as well."""
-SECONDS = [float(each) for each in os.environ.get("APPROVAL_SECONDS", "0.1,1").split(",")]
-"""For how long the tool runs that is beside an approval. `make approvals` tries 10 and 60 s as well."""
+SECONDS = [float(each) for each in os.environ.get("APPROVAL_SECONDS", "0.1").split(",")]
+"""For how long the tool runs that is beside an approval. `make approvals` tries 1, 10 and 60 s as well."""
 VERSIONS: dict[int, dict[str, str]] = {7: {}, 6: {"ai": "6.0.325", "@ai-sdk/react": "3.0.328"}}
 SLOW = Turn("Once upon a time there was an agent that never lost its way. " * 3, pace=0.1)
 
@@ -68,20 +67,33 @@ async def served_folder(folder: Path) -> AsyncIterator[str]:
         server.server_close()
 
 
-@pytest.fixture(params=VERSIONS)
-async def devices(lab: Lab, chromium_program: str, request: pytest.FixtureRequest) -> AsyncIterator[Devices]:
+@pytest.fixture(scope="module")
+async def agents(lab: Lab) -> AsyncIterator[None]:
+    """The worker that all tests share."""
+    async with running_worker(lab.client, load(["tests.support.people_agents"]), lab.telemetry, QUEUE):
+        yield
+
+
+@pytest.fixture(scope="module", params=VERSIONS)
+async def served(lab: Lab, agents: None, request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, Door]]:
+    """The address of the page with a version of `ai`, and the server that it talks to."""
     version: int = request.param
-    loaded = load(["tests.support.people_agents"])
     async with (
         served_folder(await npm_build(SOURCE, **VERSIONS[version])) as origin,
-        running_worker(lab.client, loaded, lab.telemetry, QUEUE),
         http_server(lab.client, task_queue=QUEUE, origins=[origin]) as door,
-        browser(chromium_program) as running,
     ):
-        pages = [await (await running.new_context()).new_page() for _ in range(2)]
-        for opened in pages:
-            opened.set_default_timeout(WAIT)
-        yield Devices(pages[0], pages[1], f"{origin}/?server={door.url}" + "&sdk=6" * (version == 6), door)
+        yield f"{origin}/?server={door.url}" + "&sdk=6" * (version == 6), door
+
+
+@pytest.fixture
+async def devices(served: tuple[str, Door], chromium: Browser) -> AsyncIterator[Devices]:
+    contexts = [await chromium.new_context() for _ in range(2)]
+    for context in contexts:
+        context.set_default_timeout(WAIT)
+    first, second = [await context.new_page() for context in contexts]
+    yield Devices(first, second, *served)
+    for context in contexts:
+        await context.close()
 
 
 async def say(page: Page, text: str) -> None:
@@ -189,19 +201,18 @@ async def test_an_approval_beside_a_tool_that_still_runs_completes(devices: Devi
 
 @pytest.mark.parametrize("seconds", SECONDS)
 async def test_an_approval_beside_a_tool_that_takes_so_many_seconds_completes(
-    devices: Devices, lab: Lab, seconds: float
+    devices: Devices, chromium: Browser, lab: Lab, seconds: float
 ) -> None:
     """Four pages at once: answered before that tool has ended and after, with a reload in between and without."""
     nap = ("nap", f'{{"seconds": {seconds}}}', "c2")
     lab.model.script(
         str(desk.model).partition(":")[2], [Turn("One moment.", calls=[("refund", REFUND, "c1"), nap]), DONE]
     )
-    running = devices.first.context.browser
-    assert running is not None
 
     async def approve(is_after: bool, is_reloaded: bool) -> tuple[str, bool, int]:
-        page = await (await running.new_context()).new_page()
-        page.set_default_timeout(WAIT + 1_000 * seconds)
+        context = await chromium.new_context()
+        context.set_default_timeout(WAIT + 1_000 * seconds)
+        page = await context.new_page()
         sent, slept = posts(page), page.get_by_text("slept")
         await page.goto(devices.conversation("desk"))
         await say(page, "Refund order 7, and take a nap.")
@@ -216,6 +227,7 @@ async def test_an_approval_beside_a_tool_that_takes_so_many_seconds_completes(
         await button.click()
         await page.get_by_text("done", exact=True).wait_for()
         texts = await page.locator("li.assistant p, li.assistant samp, [role=alert]").all_inner_texts()
+        await context.close()
         return " | ".join(sorted(texts)), has_slept, len(sent)
 
     ways = [(is_after, is_reloaded) for is_after in (False, True) for is_reloaded in (False, True)]

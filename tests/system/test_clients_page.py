@@ -1,4 +1,4 @@
-"""docs/clients.md: the lines that it has for each client work with that client, unmodified, from its registry.
+"""docs/clients.md, clients-python, clients-pages, coding-agents: their lines for each client work with it, unmodified.
 
 The agent calls a tool, then answers. Each client gets its answer, and no client starts more runs than it makes requests.
 """
@@ -19,10 +19,10 @@ from playwright.async_api import Browser, expect
 
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import Lab
 from tests.support.clients_page import SECONDS, block, output, python, serving
 from tests.support.front_end_agents import ANSWER, TOKEN
 from tests.support.http_server import http_server
+from tests.support.lab import Lab
 from tests.support.lenient_anthropic import lenient_anthropic
 from tests.support.litellm_proxy import KEY
 from tests.support.litellm_proxy import install as install_litellm
@@ -162,7 +162,7 @@ async def test_litellm_as_sdk_and_as_proxy(page: Page) -> None:
     command = [str(folder / "bin/python"), str(folder / "bin/litellm"), "--config", str(config)]
     options = ["--host", "127.0.0.1", "--port", str(port)]
     url, by = f"http://127.0.0.1:{port}", {"Authorization": f"Bearer {KEY}"}
-    async with serving([*command, *options], page.folder, **settings), httpx2.AsyncClient(timeout=60) as http:
+    async with serving([*command, *options], page.folder, **settings), httpx2.AsyncClient(timeout=300) as http:
         await until_serves(f"{url}/health/liveliness")
         health = (await http.get(f"{url}/health", headers=by)).json()
         assert (health["healthy_count"], health["unhealthy_count"]) == (2, 0)

@@ -19,7 +19,7 @@ from temporalio.api.common.v1 import Payload
 
 from mulligan.client.encryption import EncryptionCodec, parse_keys
 from mulligan.devserver import find_temporal
-from tests.acceptance.conftest import ROOT, Outcome, Run, command
+from tests.support.command_fixtures import ROOT, Outcome, Run, command
 
 OLD, NEW, OTHER = (f"{name}:{base64.b64encode(name[0].encode() * 32).decode()}" for name in ("old", "new", "zero"))
 KEYS = {"MULLIGAN_ENCRYPTION_KEYS": f"{NEW},{OLD}", "MULLIGAN_TASK_QUEUE": "encrypted"}

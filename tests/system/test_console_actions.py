@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import os
 import re
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,21 +20,32 @@ from mulligan.prices import Prices
 from mulligan.values import Usage
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import Lab
 from tests.support.console_browser import TOKENS, cancel, signed_in, start, until_waiting
 from tests.support.http_server import Door, http_server
+from tests.support.lab import Lab
 
 QUEUE = "console-actions"
 
 
 @pytest.fixture(scope="module")
-async def door(lab: Lab) -> AsyncIterator[Door]:
-    loaded = load(["tests.support.console_agents"])
-    async with (
-        running_worker(lab.client, loaded, lab.telemetry, QUEUE),
-        http_server(lab.client, tokens=TOKENS, task_queue=QUEUE) as served,
-    ):
-        yield served
+async def door(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Door]:
+    loaded, prices = load(["tests.support.console_agents"]), tmp_path_factory.mktemp("prices") / "prices.json"
+    prices.write_text('{"models": {"scripted:late-mistake": {"input": 0.0, "output": 1000.0}}}')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MULLIGAN_PRICES", str(prices))
+        async with (
+            running_worker(lab.client, loaded, lab.telemetry, QUEUE),
+            http_server(lab.client, tokens=TOKENS, task_queue=QUEUE) as served,
+        ):
+            yield served
+
+
+@pytest.fixture(scope="module")
+async def late_mistake(door: Door) -> str:
+    """A run of many steps that has ended."""
+    run_id = await start(door, "late-mistake")
+    await door.ended(run_id, door.by("ada"))
+    return run_id
 
 
 async def is_open(handle: WorkflowHandle[Any, Any]) -> bool:
@@ -49,6 +59,7 @@ async def test_a_run_is_started_with_limits_resumed_sent_a_message_and_stopped(
     run_id = f"by-hand-{uuid.uuid4().hex[:6]}"
     run = lab.client.get_workflow_handle(run_id)
     async with signed_in(chromium, door) as page:
+        await page.goto("/")
         await page.get_by_role("link", name="Start a run").first.click()
         await page.get_by_label("Agent").select_option("support-desk")
         await page.get_by_label("Prompt").fill("Help Ada.")
@@ -113,22 +124,23 @@ async def test_a_run_is_cancelled_only_after_a_confirmation(chromium: Browser, d
 
 
 async def filtered(page: Page, fields: dict[str, str], expected: set[str]) -> None:
-    """Fill in the filters: they are in the URL, after a reload too, and the list has the expected runs."""
-    await page.get_by_role("link", name="Runs").first.click()
-    await page.wait_for_url("**/")
+    """Fill in the filters: they are in the URL, and the list that is behind it has the expected runs."""
+    await page.goto("/")
     for label, value in fields.items():
         field = page.get_by_label(label)
         await (field.select_option(value) if label in ("Agent", "Status") else field.fill(value))
     await page.get_by_role("button", name="Filter").click()
     await page.wait_for_url("**/?*")
+    assert set(fields.values()) <= set(re.findall(r"=([^&]+)", page.url))
+    await is_listed(page, fields, expected)
+
+
+async def is_listed(page: Page, fields: dict[str, str], expected: set[str]) -> None:
     listed = page.locator("table.runs tbody th a")
-    for _ in range(2):
-        assert set(fields.values()) <= set(re.findall(r"=([^&]+)", page.url))
-        for label, value in fields.items():
-            await expect(page.get_by_label(label)).to_have_value(value)
-        await expect(listed).to_have_count(len(expected))
-        assert set(await listed.all_inner_texts()) == expected
-        await page.reload()
+    for label, value in fields.items():
+        await expect(page.get_by_label(label)).to_have_value(value)
+    await expect(listed).to_have_count(len(expected))
+    assert set(await listed.all_inner_texts()) == expected
 
 
 async def test_each_filter_of_the_runs_is_in_the_url_and_the_list_is_live(
@@ -153,6 +165,10 @@ async def test_each_filter_of_the_runs_is_in_the_url_and_the_list_is_live(
         listed = page.locator("table.runs tbody th a")
         among = {"Id begins with": group}
         await filtered(page, among, {other, waits, done})
+        await page.reload()
+        await is_listed(page, among, {other, waits, done})
+        await page.get_by_role("link", name="Runs").first.click()
+        await page.wait_for_url("**/")
         await filtered(page, {"Id begins with": waits}, {waits})
         await filtered(page, {"Agent": "hostile", **among}, {waits})
         await filtered(page, {"Agent": "teller", **among}, {other, done})
@@ -192,14 +208,14 @@ async def test_an_agents_day_has_the_numbers_of_its_runs_for_a_screen_reader_too
     recovered, failures = 0, Counter[tuple[str, str]]()
     for prompt, status in prompts.items():
         handle = lab.client.get_workflow_handle(f"{prompt}-{group}")
-        answer = await door.http.get(f"/api/runs/{handle.id}?wait=60", headers=door.by("ada"))
-        assert answer.json()["status"] == status
+        assert (await door.ended(handle.id, door.by("ada")))["status"] == status
         recovered += (await handle.query("progress"))["recovered_failures"]
         for step in (await read_steps(lab.client, handle))[:2]:
             for call in step["tool_calls"]:
                 failures[call["name"], call["result"]["error"]["kind"]] += 1
     assert recovered == failures.total() == 16
     async with signed_in(chromium, door) as page:
+        await page.goto("/")
         await page.get_by_role("link", name="Agents").click()
         agents = page.get_by_role("table", name="Agents")
         await agents.get_by_role("link", name="misreader").click()
@@ -227,11 +243,10 @@ async def test_an_agents_day_has_the_numbers_of_its_runs_for_a_screen_reader_too
 
 
 async def test_the_count_of_recovered_failures_leads_to_the_first_on_whichever_page_it_is(
-    chromium: Browser, door: Door
+    chromium: Browser, door: Door, late_mistake: str
 ) -> None:
     """From the list, and from the page of a run."""
-    run_id = await start(door, "late-mistake")
-    await door.http.get(f"/api/runs/{run_id}?wait=60", headers=door.by("ada"))
+    run_id = late_mistake
     link = re.compile("show the first recovered failure")
     async with signed_in(chromium, door) as page:
         for path in (f"/?id={run_id}", f"/console/runs/{run_id}"):
@@ -244,16 +259,12 @@ async def test_the_count_of_recovered_failures_leads_to_the_first_on_whichever_p
 
 
 async def test_the_most_expensive_step_is_named_and_linked(
-    chromium: Browser, door: Door, lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    chromium: Browser, door: Door, lab: Lab, late_mistake: str
 ) -> None:
     """By the price of its model and the tokens that it used."""
-    file = tmp_path / "prices.json"
-    file.write_text(json.dumps({"models": {"scripted:late-mistake": {"input": 0.0, "output": 1_000.0}}}))
-    monkeypatch.setenv("MULLIGAN_PRICES", str(file))
-    run_id = await start(door, "late-mistake")
-    await door.http.get(f"/api/runs/{run_id}?wait=60", headers=door.by("ada"))
+    run_id = late_mistake
     steps = (await read_steps(lab.client, lab.client.get_workflow_handle(run_id)))[50:]
-    price = Prices.load(str(file)).of("scripted:late-mistake")
+    price = Prices.load(os.environ["MULLIGAN_PRICES"]).of("scripted:late-mistake")
     assert price is not None
     costs = [price.of(Usage.model_validate(step["usage"])) or 0.0 for step in steps]
     dearest = 51 + costs.index(max(costs))

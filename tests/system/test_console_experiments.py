@@ -17,9 +17,9 @@ from mulligan.client.start_run import read_input
 from mulligan.wire.experiments import ExperimentContent
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import Lab, call
 from tests.support.console_browser import TOKENS, axe_core, check_accessible, signed_in
 from tests.support.http_server import Door, http_server
+from tests.support.lab import Lab, call
 from tests.support.openai_turn import Turn, Usage
 from tests.system.features.test_serve_console import visitor
 
@@ -77,6 +77,7 @@ async def test_an_experiment_leads_to_both_runs_and_to_what_differs(
 ) -> None:
     run_id, name = await compared(lab, tmp_path)
     async with signed_in(chromium, door, "bob", java_script_enabled=with_scripts) as page:
+        await page.goto("/")
         await page.get_by_role("link", name="Experiments").click()
         await page.get_by_role("link", name=name).click()
         row = page.get_by_role("row").nth(1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from playwright.async_api import Browser, expect
@@ -15,13 +15,14 @@ from mulligan import fork_run
 from mulligan.context_view.model_context import read_model_context
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import DONE, Lab
-from tests.live.test_guarded import ACCOUNT, MAIL, PAY, READ
+from tests.live.test_guarded import ACCOUNT, MAIL, PAY
 from tests.live.test_hosted_work import CONTINUED, PAUSED, body, is_continued
-from tests.live.test_people import pending
+from tests.promise.test_people import pending
 from tests.support.compaction_agents import PROMPT, reading
 from tests.support.console_browser import TOKENS, axe_core, check_accessible, signed_in
+from tests.support.guarded_agents import SHOWN
 from tests.support.http_server import Door, http_server
+from tests.support.lab import DONE, Lab
 from tests.support.shop_agents import RAN
 
 PHONE: Any = {"width": 390, "height": 844}
@@ -74,13 +75,10 @@ async def shown(lab: Lab) -> AsyncIterator[Shown]:
         await guarded.terminate()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_pages_of_features_break_no_rule_of_accessibility(
-    chromium: Browser, shown: Shown, scheme: Literal["light", "dark"]
-) -> None:
-    """By axe-core, at the width of a desktop and of a phone; no page is wider than its screen."""
+async def test_pages_of_features_break_no_rule_of_accessibility(chromium: Browser, shown: Shown) -> None:
+    """By axe-core, at the width of a desktop and of a phone, light and dark; no page is wider than its screen."""
     axe = await axe_core()
-    async with signed_in(chromium, shown.door, "bob", color_scheme=scheme, bypass_csp=True) as page:
+    async with signed_in(chromium, shown.door, "bob", bypass_csp=True) as page:
         for path in shown.pages:
             await check_accessible(page, axe, path)
 
@@ -116,7 +114,7 @@ async def test_a_guarded_decision_shows_what_was_read_before_its_buttons(
         card = page.get_by_role("article")
         warning, deny = card.locator(".untrusted"), card.get_by_role("button", name="Deny")
         await expect(warning).to_contain_text("Nothing that is quoted here is an instruction to you")
-        assert await warning.locator("q").all_inner_texts() == [READ.replace("\n", " ")]
+        assert await warning.locator("q").all_inner_texts() == [SHOWN.replace("\n", " ")]
         boxes = [await each.bounding_box() for each in (warning, card.get_by_role("button", name="Approve"), deny)]
         assert all(box is not None and box["x"] + box["width"] <= PHONE["width"] for box in boxes)
         assert [box["y"] for box in boxes if box] == sorted(box["y"] for box in boxes if box)

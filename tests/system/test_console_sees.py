@@ -6,18 +6,18 @@ import logging
 import re
 import uuid
 from collections.abc import AsyncIterator
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from playwright.async_api import Browser, Page, expect
 
 from mulligan.worker.loading import load_agents
 from mulligan.worker.wiring import running_worker
-from tests.acceptance.conftest import Run
-from tests.live.conftest import DONE, Lab
 from tests.support.cashier_agents import AGENTS, SCRIPTS, moved, mover_script
+from tests.support.command_fixtures import Run
 from tests.support.console_browser import TOKENS, axe_core, cancel, check_accessible, signed_in, start, until_waiting
 from tests.support.http_server import Door, http_server
+from tests.support.lab import DONE, Lab
 from tests.support.openai_turn import Turn
 
 QUEUE = "console-sees"
@@ -43,9 +43,7 @@ async def send(door: Door, run_id: str, path: str, **body: Any) -> None:
 
 
 async def ended(door: Door, run_id: str) -> dict[str, Any]:
-    answer = await door.http.get(f"/api/runs/{run_id}?wait=60", headers=door.by("ada"))
-    read: dict[str, Any] = answer.json()
-    return read
+    return await door.ended(run_id, door.by("ada"))
 
 
 async def look(page: Page, selector: str, style: str) -> str:
@@ -63,6 +61,7 @@ async def test_a_run_is_listed_with_its_task_and_who_started_it(chromium: Browse
     await until_waiting(door, waits)
     await ended(door, failed)
     async with signed_in(chromium, door) as page:
+        await page.goto("/")
         row = page.get_by_role("row", name=waits)
         await expect(row.get_by_role("rowheader").locator(".task")).to_have_text("Pay Ada back.")
         await expect(row.get_by_role("rowheader").locator(".sub")).to_have_text("cashier · by ada")
@@ -80,6 +79,7 @@ async def test_a_run_is_listed_with_its_task_and_who_started_it(chromium: Browse
 async def test_runs_are_filtered_by_an_agent_of_a_list(chromium: Browser, door: Door) -> None:
     """The agents that the workers serve; one that only an ended run has is kept from the URL."""
     async with signed_in(chromium, door) as page:
+        await page.goto("/")
         options, names = page.get_by_label("Agent").locator("option"), {each.name for each in AGENTS}
         # The page does not wait for workers that are slow to say what they serve; other tests' workers may serve more.
         while not names <= {*(shown := await options.all_inner_texts())}:
@@ -95,6 +95,7 @@ async def test_filters_fold_away_on_a_phone_only(chromium: Browser, door: Door, 
     run_id = await start(door, "cashier")
     await until_waiting(door, run_id)
     async with signed_in(chromium, door, viewport=PHONE, java_script_enabled=with_scripts) as page:
+        await page.goto("/")
         await expect(page.get_by_role("link", name=run_id, exact=True)).to_be_in_viewport()
         field, folded = page.get_by_label("Status"), page.locator("details.folds > summary")
         await expect(field).to_be_hidden()
@@ -180,6 +181,7 @@ async def test_the_navigation_counts_what_waits(chromium: Browser, lab: Lab) -> 
         http_server(lab.client, tokens=tokens, task_queue=queue) as served,
     ):
         async with signed_in(chromium, served, "zoe") as page:
+            await page.goto("/")
             link = page.get_by_role("navigation").get_by_role("link", name=re.compile("Decide"))
             await expect(link).to_have_text("Decide")
             runs = [f"counted-{uuid.uuid4().hex[:6]}" for _ in range(2)]
@@ -193,6 +195,8 @@ async def test_the_navigation_counts_what_waits(chromium: Browser, lab: Lab) -> 
             await page.get_by_role("button", name="Deny").first.click()
             await expect(link.locator(".count")).not_to_contain_text("2")
         async with signed_in(chromium, served) as page:
+            await page.goto("/")
+            await expect(page.get_by_role("navigation").get_by_role("link", name=re.compile("Decide"))).to_be_visible()
             await expect(page.get_by_role("navigation").get_by_role("link", name="Decide 2 waiting")).to_have_count(0)
         for run_id in runs:
             await served.http.post(f"/api/runs/{run_id}/cancel", headers=served.by("zoe"))
@@ -362,18 +366,17 @@ async def test_the_cost_of_a_day_is_that_of_the_runs(chromium: Browser, door: Do
 # All of it
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_what_is_seen_breaks_no_rule_of_accessibility(
-    chromium: Browser, door: Door, scheme: Literal["light", "dark"]
-) -> None:
-    """Equal calls, failures and mistakes, an error in the list, an agent with servers; each a desktop and a phone wide."""
+async def test_what_is_seen_breaks_no_rule_of_accessibility(chromium: Browser, door: Door) -> None:
+    """Equal calls, failures and mistakes, an error in the list, an agent with servers; each a desktop and a phone wide, light
+    and dark.
+    """
     axe = await axe_core()
     runs = [await start(door, agent) for agent in ("cashier", "cashier", "unlucky", "broken")]
     for run_id in runs[:3]:
         await until_waiting(door, run_id)
     await ended(door, runs[3])
     paths = ["/", "/?status=waiting", "/console/decide", f"/console/runs/{runs[2]}", "/console/agents"]
-    async with signed_in(chromium, door, color_scheme=scheme, bypass_csp=True) as page:
+    async with signed_in(chromium, door, bypass_csp=True) as page:
         for path in [*paths, "/console/agents/bookkeeper", "/console/agents/unlucky"]:
             await check_accessible(page, axe, path)
     await cancel(door, *runs[:3])

@@ -21,9 +21,9 @@ from mulligan.client.stored_files import MOST_BYTES, StorageError
 from mulligan.content import digest_of
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import DONE, Lab, call
 from tests.support.content_agents import MEGABYTE
 from tests.support.content_files import PDF, png
+from tests.support.lab import DONE, Lab, call
 from tests.support.s3_server import S3Server, s3_server
 
 DATA = png(5_000)

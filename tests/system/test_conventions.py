@@ -11,7 +11,7 @@ from typing import Any
 from mulligan.observe.telemetry import Telemetry
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import DONE, Lab
+from tests.support.lab import DONE, Lab
 from tests.support.openai_turn import Turn
 
 OURS = ("mulligan.", "ai.toolCall.", "temporal.")

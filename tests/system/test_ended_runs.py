@@ -17,17 +17,20 @@ from temporalio.service import RPCError
 from temporalio.workflow import NondeterminismError
 
 from mulligan import events, read_steps
+from mulligan.client import read_run
 from mulligan.client.connect import explain_unreadable_data
 from mulligan.devserver import DevServer
 from mulligan.ended_runs.query_interceptor import with_ended_runs
+from mulligan.serve.console import run_page
 from mulligan.wire.resume_page import RESUME_STATE_QUERY
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
-from tests.live.conftest import DONE, Lab, call
 from tests.support.command_server import run_command
 from tests.support.http_server import http_server
+from tests.support.lab import DONE, Lab, call
 from tests.support.openai_turn import Failure, Turn
+from tests.support.people_agents import NAPPING
 from tests.support.temporal import environment_of
 
 MODULES = ["tests.support.shop_agents", "tests.support.people_agents"]
@@ -36,15 +39,27 @@ Handle = WorkflowHandle[Any, Any]
 QUERIES = ("events", "steps", "messages", RESUME_STATE_QUERY, "progress")
 
 
-SOON = timedelta(seconds=3)
-"""A test does not wait as long as a command for a worker that does not exist."""
+SOON = timedelta(seconds=1)
+"""A test does not wait as long as a page for a worker that does not exist; what the answer is does not depend on it."""
 
 
-async def answers(client: Client, run: str) -> dict[str, Any]:
+@pytest.fixture(autouse=True)
+def workers_end_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not when the calls of terminated runs have ended."""
+    monkeypatch.setenv("MULLIGAN_GRACE_SECONDS", "0")
+
+
+def wait_for_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on no query waits long for its answer, as the workers have ended."""
+    monkeypatch.setattr(read_run.ask_once, "__kwdefaults__", {"timeout": SOON})
+    monkeypatch.setattr(run_page, "SECONDS_FOR_PROGRESS", SOON.total_seconds())
+
+
+async def answers(client: Client, run: str, within: timedelta | None = None) -> dict[str, Any]:
     """What the run answers, with all events."""
     handle = client.get_workflow_handle(run)
     return {
-        name: await handle.query(name, args=[0, 1000] if name in QUERIES[:3] else [], rpc_timeout=SOON)
+        name: await handle.query(name, args=[0, 1000] if name in QUERIES[:3] else [], rpc_timeout=within)
         for name in QUERIES
     }
 
@@ -82,13 +97,14 @@ async def terminated(at: Lab) -> Handle:
 async def stopped(at: Lab) -> Handle:
     handle = await waiting(at)
     await handle.signal("stop", "enough")
+    NAPPING.clear()  # a stopped run waits for the call that runs
     assert (await handle.result())["status"] == "stopped"
     return handle
 
 
 async def waiting(at: Lab) -> Handle:
 
-    calls = [("discount", '{"percent": 5}', "c1"), ("refund", REFUND, "c2"), ("nap", '{"seconds": 8}', "c3")]
+    calls = [("discount", '{"percent": 5}', "c1"), ("refund", REFUND, "c2"), ("nap", '{"seconds": 600}', "c3")]
     handle: Handle = await at.start([Turn(calls=calls), DONE], agent="desk")
     while len(await handle.query("pending")) != 1 or not (await settled(handle)):
         await asyncio.sleep(0.05)
@@ -115,12 +131,12 @@ async def test_an_ended_run_answers_without_a_worker_as_with_one(lab: Lab) -> No
     queue = f"ended-{uuid.uuid4().hex[:6]}"
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
     async with running_worker(lab.client, load(MODULES), lab.telemetry, queue):
-        handles = await asyncio.gather(*(end(at) for end in ENDS))
+        handles = [await end(at) for end in ENDS]
         of_worker = [await answers(lab.client, handle.id) for handle in handles]
         forks = [await fork_point(lab.client, handle.id) for handle in handles]
     client = with_ended_runs(lab.client)
     for end, handle, expected in zip(ENDS, handles, of_worker, strict=True):
-        found = await answers(client, handle.id)
+        found = await answers(client, handle.id, SOON)
         if end is terminated:
             for progress in (expected["progress"], found["progress"]):
                 progress |= {"running": [], "waiting_for": None}  # the worker answers as if the call still ran
@@ -140,6 +156,7 @@ async def test_all_parts_of_a_run_that_continued_as_new_can_be_read(lab: Lab, mo
         handle: Handle = await at.start([*turns, DONE], agent="desk")
         assert (await handle.result())["steps"] == 11
         expected = [event.model_dump() async for event in events.follow(lab.client, handle.id)]
+    wait_for_no_worker(monkeypatch)
     runs = [run async for run in lab.client.list_workflows(f'WorkflowId = "{handle.id}"')]
     assert len(runs) > 1
     client = with_ended_runs(lab.client)
@@ -148,12 +165,13 @@ async def test_all_parts_of_a_run_that_continued_as_new_can_be_read(lab: Lab, mo
 
 
 async def test_the_page_the_events_and_the_command_show_an_ended_run_without_a_worker(
-    lab: Lab, temporal: DevServer
+    lab: Lab, temporal: DevServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = f"ended-{uuid.uuid4().hex[:6]}"
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
     async with running_worker(lab.client, load(MODULES), lab.telemetry, queue):
         handle = await completed(at)
+    wait_for_no_worker(monkeypatch)
     async with http_server(lab.client) as served:
         page = await served.http.get(f"/console/runs/{handle.id}", timeout=60)
         assert (page.status_code, "no_such" in page.text) == (200, True)
@@ -187,6 +205,7 @@ async def test_the_page_of_a_run_whose_history_cannot_be_replayed_says_that_no_w
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
     async with running_worker(lab.client, load(MODULES), lab.telemetry, queue):
         handle = await completed(at)
+    wait_for_no_worker(monkeypatch)
     async with http_server(lab.client) as served:
         page = await served.http.get(f"/console/runs/{handle.id}", timeout=90)
     assert (page.status_code, "No worker of the run answers now" in page.text) == (200, True)

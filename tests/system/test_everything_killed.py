@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,9 +13,9 @@ from mulligan.devserver import DevServer, temporal_server
 from tests.support.http_server import http_server
 from tests.support.ports import free_ports
 from tests.support.processes import descendants_with
-from tests.support.temporal import connect_to, environment_of
+from tests.support.temporal import connect_to
+from tests.support.worker_process import Process, worker_process
 
-ROOT = Path(__file__).parent.parent.parent
 AGENT = '''
 from mulligan import Agent, Call, Say, Script, tool
 
@@ -41,24 +40,21 @@ def begin(ctx: ToolContext) -> str:
         file.write(ctx.callback_token + "\\n")
     return "begun"
 
-calls = [Call("begin", {{}}, id="b"), Call("wait_until", {{"seconds": 8}}, id="w")]
+calls = [Call("begin", {{}}, id="b"), Call("wait_until", {{"seconds": 4}}, id="w")]
 script = Script("clerk", [Say(calls=calls), Say("done")])
 clerk = Agent(name="clerk", model="scripted:clerk", tools=[begin, wait_until])
 '''
 
 
 @asynccontextmanager
-async def worker(server: DevServer, folder: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+async def worker(server: DevServer, folder: Path) -> AsyncIterator[Process]:
     """A worker, killed at the end of the block."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "worker.py", "--load", "clerk", cwd=ROOT, stdin=asyncio.subprocess.DEVNULL,
-        env={**os.environ, **environment_of(server), "PYTHONPATH": str(folder)},
-    )  # fmt: skip
-    try:
-        yield process
-    finally:
-        process.kill()
-        await process.wait()
+    async with worker_process("clerk", "agents", server, PYTHONPATH=str(folder)) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+            await process.wait()
 
 
 async def test_a_waiting_run_survives_the_kill_of_its_server_and_worker(tmp_path: Path) -> None:

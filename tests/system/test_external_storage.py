@@ -20,7 +20,7 @@ from mulligan.client.external_storage import external_storage
 from mulligan.devserver import temporal_server
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import DONE, Lab
+from tests.support.lab import DONE, Lab
 from tests.support.large_payload_agent import MEGABYTE, noise
 from tests.support.ports import free_ports
 from tests.support.temporal import connect_to

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mulligan.devserver import DevServer
-from tests.live.conftest import DONE, Lab
+from tests.support.lab import DONE, Lab
 from tests.support.openai_turn import Turn
 from tests.system.features.test_long_conversations import serving
 

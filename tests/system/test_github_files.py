@@ -156,7 +156,6 @@ MAKEFILE = set(re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), r
 def test_each_target_that_these_files_name_exists() -> None:
     for name in (
         ".github/workflows/release.yml",
-        ".github/workflows/test.yml",
         "CONTRIBUTING.md",
         "SECURITY.md",
         ".devcontainer/devcontainer.json",

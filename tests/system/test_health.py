@@ -15,7 +15,7 @@ import httpx2
 import pytest
 
 from mulligan.devserver import DevServer, temporal_server
-from tests.live.conftest import DONE, call
+from tests.support.lab import DONE, call
 from tests.support.openai_server import OpenAIServer
 from tests.support.own_worker import BOTH_KINDS
 from tests.support.temporal import connect_to, environment_of

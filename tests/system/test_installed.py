@@ -18,7 +18,7 @@ import pytest
 
 from mulligan.devserver import DevServer
 from mulligan.extras import EXTRAS
-from tests.acceptance.conftest import ROOT, Outcome, command
+from tests.support.command_fixtures import ROOT, Outcome, command
 from tests.support.temporal import connect_to, environment_of
 from tests.system.features.test_new import uv
 

@@ -1,4 +1,4 @@
-"""docs/iterate.md, done as it says: its files are written, its commands run in its order, and they print what it shows."""
+"""docs/what-if.md and then docs/scores.md, done as they say: files are written, commands run in order, and print what is shown."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def terminals(tmp_path: Path) -> Iterator[Terminals]:
         opened.stop(name)
 
 
-def test_the_page_can_be_followed_to_its_end(terminals: Terminals) -> None:
+def test_the_pages_can_be_followed_to_their_end(terminals: Terminals) -> None:
     """Each `text` block has lines of what the command before printed; `…` stands for anything."""
-    page = (ROOT / "docs/iterate.md").read_text()
-    files = iter(re.findall(r"in `(\w+\.py)`[.:]", page))
+    page = "".join((ROOT / f"docs/{name}.md").read_text() for name in ("what-if", "scores"))
+    files = iter(re.findall(r"in\s+`(\w+\.py)`[,;:]", page, re.IGNORECASE))
     terminals.environment["UV_PROJECT"] = str(ROOT)
     terminals.environment["UV_NO_SYNC"] = "1"
     printed, count = "", 0

@@ -59,7 +59,7 @@ async def version(kustomize_program: Path) -> list[Manifest]:
 
 @pytest.fixture(scope="module")
 async def next_version(kustomize_program: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Manifest]:
-    """A next version, made as docs/deploying.md describes: a copy of the folder with another tag and suffix."""
+    """A next version, made as docs/versions.md describes: a copy of the folder with another tag and suffix."""
     tree = tmp_path_factory.mktemp("deploy") / "kubernetes"
     shutil.copytree(KUBERNETES, tree)
     made = shutil.copytree(tree / "versions/0.1.0", tree / "versions/0.2.0") / "kustomization.yaml"

@@ -108,9 +108,11 @@ async def test_an_error_behind_the_gateway_keeps_its_status(
     assert len(gateway.upstream.requests_of(model)) == 1
 
 
-async def test_a_stream_that_fails_after_it_began_is_tried_once_without_streaming(gateway: Gateway) -> None:
+async def test_streams_that_fail_before_a_piece_are_tried_once_without_streaming(gateway: Gateway) -> None:
     """The server has answered 200 by then. The gateway reads its first event, and answers 500 with what that says."""
     error = {"message": "this model cannot stream here", "type": "server_error", "param": None, "code": "500"}
     model = new_model(gateway, lambda body, nth: Turn("ok", events=[{"error": error}]))
+    with pytest.raises(Unavailable, match="this model cannot stream here"):
+        await gateway.ask("openai-chat", model, on_text=ignore)
     assert (await gateway.ask("openai-chat", model, on_text=ignore)).text == "ok"
-    assert [bool(request.json.get("stream")) for request in gateway.upstream.requests_of(model)] == [True, False]
+    assert [bool(request.json.get("stream")) for request in gateway.upstream.requests_of(model)] == [True, True, False]

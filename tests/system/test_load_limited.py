@@ -1,8 +1,9 @@
-"""Hundreds of runs on one worker with a rate-limited model. A file of its own, as it mostly waits, unlike test_load.py."""
+"""Many runs on one worker with a rate-limited model. A file of its own, as it mostly waits, unlike test_load.py."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ from tests.support.openai_server import OpenAIServer
 from tests.support.openai_turn import Failure, Turn
 from tests.system.test_load import completed, waiting_worker
 
+RUNS = int(os.environ.get("LIMITED_RUNS", "60"))
 
-async def test_hundreds_of_runs_complete_when_their_model_limits_the_rate(tmp_path: Path) -> None:
+
+async def test_all_runs_complete_when_their_model_limits_the_rate(tmp_path: Path) -> None:
     """429 for all, then a fixed rate: every run completes, with few more requests than needed."""
-    runs, a_second = 300, 40.0
+    runs, a_second = RUNS, 40.0
     clock = asyncio.get_running_loop().time
     began, tokens, refused, last = 0.0, 0.0, 0, 0.0
 
@@ -23,7 +26,7 @@ async def test_hundreds_of_runs_complete_when_their_model_limits_the_rate(tmp_pa
         nonlocal began, tokens, refused, last
         now = clock()
         began = began or now
-        tokens = 0.0 if now < began + 5 else min(a_second, tokens + (now - last) * a_second)
+        tokens = 0.0 if now < began + 2 else min(a_second, tokens + (now - last) * a_second)
         last = now
         if tokens < 1:
             refused += 1
@@ -39,6 +42,6 @@ async def test_hundreds_of_runs_complete_when_their_model_limits_the_rate(tmp_pa
         print(f"  {runs} runs, {len(model.requests)} requests, {refused} of them refused", file=sys.stderr)
         assert model.refusals == []
         # How many requests were sent before the first 429 depends on the machine, but it is at most one for each run. If each
-        # call came again every 2 s, as the endpoint asks, each would be refused three times in its first 5 s: 900 in all.
+        # call came again every 2 s, as the endpoint asks, each would be refused twice before the first one is answered.
         assert 0 < refused < runs * 1.2
         assert len(model.requests) == runs + refused

@@ -6,8 +6,8 @@ import asyncio
 import os
 import signal
 import subprocess
-import sys
 import uuid
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,11 @@ from mulligan.devserver import DevServer
 from mulligan.testing import ScriptedModel, run_agent
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import DONE, Lab, call
+from tests.support.lab import DONE, Lab, call
 from tests.support.mcp_agents import SERVER, now
 from tests.support.mcp_fixtures import at_port, calls, check_http, http_server, mcp_worker, wait_for_text
 from tests.support.processes import is_running
-from tests.support.temporal import environment_of
+from tests.support.worker_process import worker_process
 
 FILESYSTEM = "@modelcontextprotocol/server-filesystem@2026.8.31"
 CLOCK = "mcp-server-time@2026.10.19"
@@ -82,35 +82,24 @@ async def test_no_mcp_server_outlives_a_killed_worker(lab: Lab, temporal: DevSer
     """kill -9 of the worker: a server that does not respond ends with it, and the next worker starts its own."""
     queue = f"mcp-{uuid.uuid4().hex[:6]}"
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
-
-    async def worker() -> asyncio.subprocess.Process:
-        return await asyncio.create_subprocess_exec(
-            sys.executable, "worker.py", "--load", "tests.support.mcp_agents", "--task-queue", queue,
-            env={**os.environ, **environment_of(temporal), "MCP_TEST_SECRET": "given"},
-            stdin=asyncio.subprocess.DEVNULL,
-        )  # fmt: skip
-
-    first = await worker()
     handle = await at.start(
         [call("lent__pid"), call("lent__sleep", '{"seconds": 600}'), call("lent__pid"), DONE], agent="borrower"
     )
-    while True:
-        steps = await steps_of(handle)
-        if len(steps) == 2 and (await handle.query("progress"))["running"]:
-            break
-        await asyncio.sleep(0.2)
-    pid = int(steps[0]["tool_calls"][0]["result"]["text"])
-    os.kill(pid, 0)
-    first.kill()
-    await first.wait()
-    while is_running(pid):
-        await asyncio.sleep(0.1)
-    second = await worker()
-    try:
+    serving = partial(worker_process, "tests.support.mcp_agents", queue, temporal, MCP_TEST_SECRET="given")
+    async with serving() as first:
+        while True:
+            steps = await steps_of(handle)
+            if len(steps) == 2 and (await handle.query("progress"))["running"]:
+                break
+            await asyncio.sleep(0.1)
+        pid = int(steps[0]["tool_calls"][0]["result"]["text"])
+        os.kill(pid, 0)
+        first.kill()
+        await first.wait()
+        while is_running(pid):
+            await asyncio.sleep(0.1)
+    async with serving():
         ran = await at.look(handle)
-    finally:
-        second.terminate()
-        await second.wait()
     assert ran.calls[1]["result"]["error"]["kind"] == "tool_lost"
     assert ran.calls[2]["result"]["text"] != str(pid)
 
@@ -240,6 +229,13 @@ async def steps_of(handle: Any) -> list[dict[str, Any]]:
         return []
 
 
+async def pending(handle: Any) -> list[dict[str, Any]]:
+    try:
+        return list(await handle.query("pending"))
+    except RPCError:  # no worker polls yet
+        return []
+
+
 async def test_a_question_of_an_mcp_server_survives_a_killed_worker(
     lab: Lab, temporal: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,7 +250,8 @@ async def test_a_question_of_an_mcp_server_survives_a_killed_worker(
     with http_server("--sessions") as port:
         module = tmp_path / "booking_agents.py"
         module.write_text(
-            "from mulligan import Agent, McpServer\n"
+            "import os\nfrom mulligan import Agent, McpServer\nfrom mulligan.workflows import limits\n"
+            "limits.HEARTBEAT_TIMEOUT *= int(os.environ.get('PATIENCE', '1'))\n"
             f"new = McpServer('new', command={SERVER!r}, env={{'ASKS': '1', 'BOOKINGS': '${{BOOKINGS}}'}})\n"
             f"old = McpServer('old', url='http://127.0.0.1:{port}/mcp', include=['book'])\n"
             f"again = McpServer('again', url='http://127.0.0.1:{port}/mcp', include=['book'], attempts=2)\n"
@@ -263,33 +260,24 @@ async def test_a_question_of_an_mcp_server_survives_a_killed_worker(
         queue = f"mcp-{uuid.uuid4().hex[:6]}"
         at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
 
-        async def worker() -> asyncio.subprocess.Process:
-            return await asyncio.create_subprocess_exec(
-                sys.executable, "worker.py", "--load", module.stem, "--task-queue", queue,
-                env={**os.environ, **environment_of(temporal), "PYTHONPATH": str(tmp_path)},
-                stdin=asyncio.subprocess.DEVNULL,
-            )  # fmt: skip
+        serving = partial(worker_process, module.stem, queue, temporal, PYTHONPATH=str(tmp_path))
 
         async def waiting(handle: Any, count: int) -> dict[str, str]:
-            while len(waits := await handle.query("pending")) != count:
+            while len(waits := await pending(handle)) != count:
                 await asyncio.sleep(0.1)
             return {wait["tool"]: wait["call_id"] for wait in waits}
 
-        first = await worker()
         booked = [(f"{server}__book", {"city": server}) for server in ("new", "old", "again")]
         handle = await at.start([calls(*booked), DONE], agent="booking")
-        ids = await waiting(handle, 3)
-        first.kill()
-        await first.wait()
-        second = await worker()
-        try:
+        async with serving() as first:
+            ids = await waiting(handle, 3)
+            first.kill()
+            await first.wait()
+        async with serving(PATIENCE="100"):  # this one is not lost, however late its heartbeats are
             assert set(await waiting(handle, 2)) == {"new__book", "again__book"}
             for tool in ("again__book", "new__book"):
                 await handle.execute_update("answer", {"call_id": ids[tool], "text": '{"nights": 2}'})
             ran = await at.look(handle)
-        finally:
-            second.terminate()
-            await second.wait()
     new, old, again = (each["result"] for each in ran.calls)
     assert new["text"] == 'new: accept {"nights": 2, "breakfast": true}'
     assert (old["error"]["kind"], again["error"]) == ("tool_lost", None)

@@ -12,9 +12,9 @@ import pytest
 from mulligan import Agent, McpServer
 from mulligan.worker.loading import load_agents
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import DONE, Lab, call
 from tests.support import mcp_gallery
 from tests.support.content_files import PDF, WAV
+from tests.support.lab import DONE, Lab, call
 from tests.support.mcp_gallery import EMBEDDED, PICTURE, encoded
 
 DESCRIBED = {

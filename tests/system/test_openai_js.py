@@ -8,8 +8,8 @@ from pathlib import Path
 
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import Lab
 from tests.support.http_server import http_server
+from tests.support.lab import Lab
 from tests.support.npm_packages import installed, run_node
 from tests.support.openai_door_agents import MODEL, SCRIPTS, scripted
 

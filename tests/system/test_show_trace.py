@@ -23,9 +23,9 @@ from mulligan.trace_view.run_trace import run_trace
 from mulligan.trace_view.trace_span import TraceSpan
 from mulligan.worker.loading import load, load_agents
 from mulligan.worker.wiring import running_worker
-from tests.acceptance.conftest import QUEUE, Run
-from tests.live.conftest import DONE, Lab, call
+from tests.support.command_fixtures import QUEUE, Run
 from tests.support.compaction_agents import reading
+from tests.support.lab import DONE, Lab, call
 from tests.support.openai_server import OpenAIServer
 from tests.support.openai_turn import Failure, Turn
 from tests.support.otlp_receiver import OtlpReceiver, Span

@@ -21,9 +21,9 @@ from mulligan.trace_view import jaeger as source
 from mulligan.trace_view.run_trace import RunTrace, run_trace
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from tests.acceptance.conftest import Outcome, command
-from tests.live.conftest import DONE, call
+from tests.support.command_fixtures import Outcome, command
 from tests.support.jaeger_server import JaegerServer
+from tests.support.lab import DONE, call
 from tests.support.openai_server import OpenAIServer
 from tests.support.openai_turn import Failure, Turn
 from tests.support.temporal import connect_to, environment_of

@@ -15,9 +15,9 @@ import yaml
 from mulligan.cli.app import app
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from tests.acceptance.conftest import command
-from tests.live.conftest import Lab
+from tests.support.command_fixtures import command
 from tests.support.http_server import http_server
+from tests.support.lab import Lab
 
 FOLDER = Path(__file__).parents[2] / "skills/mulligan"
 PAGES = [FOLDER / "SKILL.md", *sorted((FOLDER / "references").glob("*.md"))]

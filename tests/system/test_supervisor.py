@@ -29,7 +29,7 @@ async def test_health_replacement_drain_and_orphans(temporal: DevServer) -> None
         async with supervised(queue, temporal, "--with-shipped", **health) as supervisor:
             await line_with(supervisor, "Supervising 2")
             await until_ready(client)
-            first = children_of(supervisor.pid, "worker.py")
+            first = children_of(supervisor.pid, "worker")
             assert len(first) == 2
             for pid in first:
                 os.kill(pid, signal.SIGKILL)
@@ -37,7 +37,7 @@ async def test_health_replacement_drain_and_orphans(temporal: DevServer) -> None
                 assert re.search(rf"\(pid {pid}\) has ended: killed by SIGKILL. It is replaced (now|in 0.5 s)", line)
             assert (await client.get("/livez")).status_code == 200
             await until_ready(client)
-            second = children_of(supervisor.pid, "worker.py")
+            second = children_of(supervisor.pid, "worker")
             assert len(second) == 2
             assert not set(second) & set(first)
             supervisor.terminate()
@@ -46,7 +46,7 @@ async def test_health_replacement_drain_and_orphans(temporal: DevServer) -> None
         async with supervised(queue, temporal, "--with-shipped", **health) as supervisor:
             await line_with(supervisor, "Supervising 2")
             await until_ready(client)
-            orphans = children_of(supervisor.pid, "worker.py")
+            orphans = children_of(supervisor.pid, "worker")
             supervisor.kill()
             # Until another supervisor may have started, they serve on; then they drain, and the last one closes the pipe.
             assert len(orphans) == 2

@@ -22,9 +22,9 @@ from mulligan.wire.budgets import SPENT_QUERY, budget_id
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
-from tests.acceptance.conftest import Run
-from tests.live.conftest import DONE, Lab, call
+from tests.support.command_fixtures import Run
 from tests.support.compaction_agents import is_summing_up
+from tests.support.lab import DONE, Lab, call
 from tests.support.openai_turn import Failure, Turn
 from tests.support.temporal import environment_of
 from tests.unit.test_paused_answers import FOUND, USE, message, text

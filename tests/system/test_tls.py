@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from mulligan.devserver import DevServer
+from tests.support.command_server import run_command
 from tests.support.tls_proxy import Authority, Identity, TlsProxy, tls_proxy
 
 ROOT = Path(__file__).parent.parent.parent
-MULLIGAN = str(Path(sys.executable).parent / "mulligan")
 API_KEY = "key-0815-sesame"
 Environ = dict[str, str]
 
@@ -79,13 +79,9 @@ def environ(servers: Servers, server: str, settings: Environ) -> Environ:
     return {**os.environ, **address, **named}
 
 
-async def command(*words: str, env: Environ) -> tuple[int | None, str, str]:
-    process = await asyncio.create_subprocess_exec(
-        *words, env=env, cwd=ROOT,
-        stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    out, err = await process.communicate()
-    return process.returncode, out.decode(), err.decode()
+async def command(*words: str, env: Environ) -> tuple[int, str, str]:
+    code, out, err = await run_command(*words, env=env)
+    return code, out.decode(), err.decode()
 
 
 CA = {"TLS_SERVER_CA_CERT_PATH": "CA"}
@@ -106,7 +102,7 @@ async def test_a_command_connects_with_each_valid_tls_setting(
     servers: Servers, name: str, server: str, settings: Environ
 ) -> None:
     """`mulligan list` succeeds."""
-    code, out, err = await command(MULLIGAN, "list", "--json", env=environ(servers, server, settings))
+    code, out, err = await command("list", "--json", env=environ(servers, server, settings))
     assert (code, err) == (0, "")
     assert out.startswith("[")
 
@@ -142,9 +138,7 @@ async def test_each_tls_fault_ends_commands_and_workers_with_one_sentence(
 ) -> None:
     """With exit code 2. The sentence quotes no key and does not recommend a dev server."""
     env = environ(servers, server, settings)
-    ends = await asyncio.gather(
-        command(MULLIGAN, "list", env=env), command(sys.executable, "worker.py", "--task-queue", "tls", env=env)
-    )
+    ends = await asyncio.gather(command("list", env=env), command("worker", "--task-queue", "tls", env=env))
     for code, out, err in ends:
         assert says in err
         assert (code, out, len(err.splitlines())) == (2, "", 1)
@@ -160,9 +154,9 @@ async def test_an_api_key_is_sent_with_each_call_and_printed_nowhere(servers: Se
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
     try:
-        code, out, err = await command(MULLIGAN, "start", "support", "Hi", "--id", "keyed", "--wait", env=env)
+        code, out, err = await command("start", "support", "Hi", "--id", "keyed", "--wait", env=env)
         assert (code, out) == (0, "Ada has order 7.\n"), err
-        shown = await command(MULLIGAN, "show", "keyed", "--json", env=env)
+        shown = await command("show", "keyed", "--json", env=env)
         worker.terminate()
         said, _ = await worker.communicate()
     finally:

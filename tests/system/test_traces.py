@@ -6,7 +6,6 @@ import asyncio
 import os
 import random
 import signal
-import sys
 import uuid
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -17,8 +16,9 @@ import pytest
 from temporalio.client import Client
 
 from mulligan.devserver import DevServer, temporal_server
-from tests.live.conftest import DONE, call
+from tests.support.command_server import PIPE, start_command
 from tests.support.jaeger_server import JaegerServer, attributes
+from tests.support.lab import DONE, call
 from tests.support.openai_server import OpenAIServer, Script
 from tests.support.openai_turn import Failure, Turn
 from tests.support.temporal import connect_to, environment_of
@@ -38,17 +38,16 @@ MISTAKES = [
     Turn(calls=[("now", "{}", None)], fail_first=[Failure(status=500)]),
     Turn(text=""),
 ]
-KILLS, STEPS_AFTER = 5, 60
+KILLS, STEPS_AFTER = int(os.environ.get("TRACE_KILLS", "3")), 20
 Spans = list[dict[str, Any]]
 
 
 @asynccontextmanager
 async def worker(server: DevServer, queue: str, jaeger: JaegerServer, **environ: str) -> AsyncIterator[int]:
-    """`worker.py` as a process; yields its id. If it still runs at the end, it drains."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "worker.py", "--load", "tests.support.shop_agents", "--task-queue", queue,
-        env={**os.environ, **jaeger.environment(), **environment_of(server), **environ},
-        stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+    """`mulligan worker` as a process; yields its id. If it still runs at the end, it drains."""
+    process = await start_command(
+        "worker", "--load", "tests.support.shop_agents", "--task-queue", queue,
+        env={**os.environ, **jaeger.environment(), **environment_of(server), **environ}, stderr=PIPE,
     )  # fmt: skip
     assert process.stderr
     await process.stderr.readline()
@@ -156,7 +155,7 @@ async def test_workers_killed_at_any_point_export_no_span_twice(
         async with worker(temporal, queue, jaeger) as pid:
             # Temporal must time out the tasks of the killed worker before the next one can be killed at work.
             await model.wait_for_requests(len(model.requests_of(handle.id)) + 1, model=handle.id)
-            await asyncio.sleep(chance.uniform(0, 2.5))
+            await asyncio.sleep(chance.uniform(0, 1.5))
             assert not ending.done()
             os.kill(pid, signal.SIGKILL)
     last.append(max(request.nth for request in model.requests_of(handle.id)))

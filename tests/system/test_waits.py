@@ -19,16 +19,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from temporalio.client import WorkflowFailureError, WorkflowHandle, WorkflowUpdateFailedError
+from temporalio.client import (
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+    WorkflowHandle,
+    WorkflowUpdateFailedError,
+)
 from temporalio.exceptions import CancelledError
+from temporalio.service import RPCError
 
 from mulligan.client.resume_run import resume_run
 from mulligan.devserver import DevServer, temporal_server
 from mulligan.trace_view.history import size_of_chain
-from tests.live.conftest import DONE, Lab, call
 from tests.live.test_resets import points_of, reset
 from tests.support.batch_server import BatchServer
 from tests.support.http_server import Door, http_server
+from tests.support.lab import DONE, Lab, call
 from tests.support.openai_turn import Turn
 from tests.support.ports import free_ports
 from tests.support.processes import descendants_with
@@ -38,7 +44,7 @@ from tests.support.worker_versions import make_current
 from tests.system.test_worker_versions import builds_of, pin
 
 MODULE = "tests.support.waiting_agents"
-SECONDS_FOR_A_CELL = 120
+SECONDS_FOR_A_CELL = 600
 Handle = WorkflowHandle[Any, Any]
 
 
@@ -358,7 +364,7 @@ async def test_a_new_version_of_the_worker_replaces_the_old_one(office: Office) 
     """The runs are moved to it, as nobody serves their version any more."""
     at = Lab(office.client, office.lab.model, office.lab.otlp, office.lab.telemetry, office.queue)
     old, new = ({"TEMPORAL_DEPLOYMENT_NAME": office.queue, "TEMPORAL_WORKER_BUILD_ID": build} for build in ("a", "b"))
-    await office.open(**old)
+    await office.open(**old, WAITS_NAP_SECONDS="15")
     replaced = office.worker
     await make_current(at.client, at.task_queue, "a")
     await office.start(ROWS)
@@ -367,14 +373,23 @@ async def test_a_new_version_of_the_worker_replaces_the_old_one(office: Office) 
     replaced.terminate()
     await replaced.wait()
 
+    moved: list[str] = []
+
     async def move(wait: Wait) -> None:
         for workflow_id in {wait.id, wait.waiting_id}:
-            await pin(workflow_id, "b", at)
+            try:
+                await pin(workflow_id, "b", at)
+            except RPCError:  # a nap that was due has ended the run
+                assert (await office.handle(wait).describe()).status == WorkflowExecutionStatus.COMPLETED
+                return
+        moved.append(wait.name)
 
     async def has_moved(wait: Wait) -> None:
-        assert {"a", "b"} <= await builds_of(office.waiting(wait))
+        if wait.name in moved:
+            assert {"a", "b"} <= await builds_of(office.waiting(wait))
 
     await office.each(move)
+    assert set(lasting()) <= set(moved)
     await office.all_complete()
     await office.each(has_moved)
 
@@ -461,16 +476,17 @@ async def test_the_run_is_ended_and_then_resumed(
     await office.each(resumes)
 
 
-async def test_a_thousand_calls_wait_at_once_on_one_worker(office: Office) -> None:
-    """In 100 runs of ten calls, each of which is completed from outside."""
-    await office.open()
-    runs, calls = 100, 10
+async def test_many_times_more_calls_wait_at_once_than_a_worker_has_places_for(office: Office) -> None:
+    """In runs of ten calls, each of which is completed from outside. `WAITING_RUNS=100` has a thousand."""
+    runs, calls = int(os.environ.get("WAITING_RUNS", "10")), 10
+    # This worker is not lost: its heartbeats may be late on a busy machine, and no call is lost by that.
+    await office.open(MULLIGAN_MAX_CONCURRENT_ACTIVITIES=str(calls), WAITS_HEARTBEAT_SECONDS="600")
     effects = office.folder / "crowd"
     given = {"agent": "crowd_orderer", "prompt": "Go.", "metadata": {"effects": str(effects)}}
     some = asyncio.Semaphore(10)
 
     async def waits() -> Handle:
-        """A run once its calls wait. Not all begin together: a busy machine's heartbeats would be late, and their calls lost."""
+        """A run once its calls wait. Not all begin together."""
         async with some:
             handle = await office.client.start_workflow(
                 "AgentWorkflow", given, id=f"crowd-{uuid.uuid4().hex[:8]}", task_queue=office.queue

@@ -22,7 +22,7 @@ from mulligan import connect
 from mulligan.devserver import temporal_server
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import DONE, Lab, call
+from tests.support.lab import DONE, Lab, call
 from tests.support.temporal import connect_to
 from tests.support.worker_versions import make_current
 

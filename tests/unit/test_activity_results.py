@@ -37,6 +37,7 @@ from mulligan import wire
 from mulligan.wire.budgets import OVER_BUDGET
 from mulligan.wire.model_call import NOT_CALLED
 from mulligan.workflows.conversation.continue_as_new import encode_state
+from tests.support.examples import examples
 from tests.unit.test_entrances import Instance, as_json, deep, payload
 
 USAGE = {"input_tokens": 10, "output_tokens": 5}
@@ -291,6 +292,7 @@ def test_a_result_that_cannot_be_read_fails_the_run_with_a_typed_error(activity:
         failure = failure.cause
     assert failure.application_failure_info.type == "InvalidActivityResultError"
     assert f"The result of the activity '{activity}' cannot be used" in failure.message
+    assert failure.application_failure_info.non_retryable  # another attempt would get the same result from history
 
 
 @pytest.mark.parametrize(
@@ -323,7 +325,7 @@ def test_a_sub_agent_whose_run_can_have_no_valid_input_is_not_started(name: str,
     assert any(each.HasField("complete_workflow_execution") for each in run.commands)
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(80), deadline=None, suppress_health_check=list(HealthCheck))
 @given(replies=st.fixed_dictionaries({}, optional=REPLIES))
 def test_no_activation_fails_whatever_an_activity_returns(
     replies: Mapping[str, Sequence[Payload | Failure | None]],

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mulligan.run_input import RunInput
-from mulligan.serve.ag_ui import RunAgentInput, Translator
+from mulligan.serve.ag_ui import RunAgentInput, Translator, _reply
 from mulligan.serve.threads import ThreadTurn
 from mulligan.values import ErrorInfo, RunResult, Usage
 from mulligan.wire.event_types import (
@@ -103,3 +103,23 @@ def test_each_end_of_a_run_closes_what_is_open(status: Any, error: ErrorInfo | N
     sent = translate(StepStarted(at=AT, offset=1, step=1, model="openai:a"), delta("Half"), ended)
     assert [event["type"] for event in sent[-4:-1]] == ["TEXT_MESSAGE_END", "MESSAGES_SNAPSHOT", "STEP_FINISHED"]
     assert sent[-1].get("code", sent[-1].get("outcome", {}).get("type")) == kind
+
+
+@pytest.mark.parametrize(
+    ("entry", "fields"),
+    [
+        ({"status": "resolved", "payload": {"approved": True}}, {"approved": True}),
+        ({"status": "resolved", "payload": {"approved": False, "reason": "No."}}, {"approved": False, "reason": "No."}),
+        ({"status": "resolved", "payload": {"approved": True, "editedArgs": {"a": 1}}}, {"arguments": {"a": 1}}),
+        ({"status": "resolved", "payload": True}, {"approved": True, "text": "true"}),
+        ({"status": "resolved", "payload": "Both."}, {"approved": None, "text": "Both."}),
+        ({"status": "resolved", "payload": {"answer": "Both."}}, {"approved": None, "text": "Both."}),
+        ({"status": "resolved", "payload": {"answer": "a", "b": 1}}, {"text": '{"answer": "a", "b": 1}'}),
+        ({"status": "cancelled"}, {"approved": False, "reason": "The person cancelled it."}),
+    ],
+)
+def test_an_interrupt_is_answered_in_each_form_that_clients_have(entry: Any, fields: dict[str, Any]) -> None:
+    given = RunAgentInput.model_validate({"threadId": "t", "runId": "r", "resume": [{"interruptId": "6:c1", **entry}]})
+    assert given.resume is not None
+    reply = _reply(given.resume[0])
+    assert (reply.wait_id, {name: getattr(reply, name) for name in fields}) == ("6:c1", fields)

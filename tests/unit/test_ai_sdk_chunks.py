@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mulligan.serve.ai_sdk import Translator
+from mulligan.serve.ai_sdk import Translator, _replies
 from mulligan.serve.turn_stream import Wait, WaitingCall
 from mulligan.values import ErrorInfo, RunResult, StepResult, ToolCall, Usage
 from mulligan.wire.event_types import (
@@ -121,7 +121,7 @@ def test_what_version_6_does_not_know_is_not_sent_to_it() -> None:
     translator = Translator(is_whole=True, sdk=6)
     events: list[Event] = [STEP, delta("Good"), VOID, delta("Hel", attempt=2), answered, asked, decided, joined, ended]
     chunks = [chunk for event in events for chunk in translator.translate(event)]
-    assert texts(chunks) == ["Good […] (This text was not completed, and is written again.)", "Hello"]
+    assert texts(chunks) == ["Good […] (This text was not completed, and is void.)", "Hello"]
     assert not {"reset-step", "tool-approval-response", "steering-message"} & {chunk["type"] for chunk in chunks}
     [steering] = [chunk for chunk in chunks if chunk["type"] == "data-steering-message"]
     assert steering["data"]["parts"] == [{"type": "text", "text": "Hurry."}]
@@ -156,3 +156,13 @@ def test_the_end_after_a_step_with_calls_has_a_step_of_its_own() -> None:
     assert [chunk["type"] for chunk in chunks[-5:]] == [
         *("finish-step", "start-step", "data-mulligan", "finish-step", "abort"),
     ]
+
+
+def test_an_approval_and_the_output_of_a_tool_of_the_page_are_replies() -> None:
+    """A tool that asks is known by its metadata; other parts are none."""
+    responded = {"state": "approval-responded", "approval": {"id": "6:c1", "approved": False, "reason": "No."}}
+    asked = {"state": "output-available", "output": "Both.", "toolMetadata": {"mulligan": {"wait": "7:c2"}}}
+    ran = {"state": "output-available", "output": "x"}
+    first, second = _replies({"parts": [responded, asked, ran, 7, {"type": "text"}]})
+    assert (first.wait_id, first.approved, first.reason) == ("6:c1", False, "No.")
+    assert (second.wait_id, second.approved, second.text) == ("7:c2", None, "Both.")

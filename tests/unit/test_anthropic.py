@@ -18,7 +18,7 @@ from mulligan.errors import DeclarationError, ModelRequestError
 from mulligan.model_name import check_model
 from mulligan.values import ErrorInfo, Message, ToolMessage, Usage, UserMessage
 from mulligan.wire.agent_facts import OutputFormat
-from tests.support.anthropic_rules import signature_of
+from tests.support.anthropic_api import signature_of
 from tests.support.openai_server import Failure, OpenAIServer, Reasoning, Turn
 from tests.support.openai_stream import Break
 from tests.support.openai_turn import Usage as Tokens

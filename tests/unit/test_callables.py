@@ -26,6 +26,7 @@ from mulligan.testing import ScriptedModel, run_agent
 from mulligan.tool import isolated_call
 from mulligan.worker.declaration_warnings import declaration_warnings
 from tests.support import callables
+from tests.support.examples import examples
 from tests.support.generated_callables import GeneratedCallable, random_callable
 
 NAMES = [
@@ -53,7 +54,7 @@ def random_arguments(random: Random, of: GeneratedCallable) -> dict[str, Any]:
     return given | {name: 300 + index for index, name in enumerate(NAMES) if random.random() < 0.05}
 
 
-@settings(derandomize=True, deadline=None, max_examples=600)
+@settings(derandomize=True, deadline=None, max_examples=examples(150))
 @given(st.integers(0, 10**9))
 def test_what_fits_the_schema_can_be_called_and_gets_its_values(seed: int) -> None:
     """Under the right parameters. A further argument that a parameter of the function would take is refused."""

@@ -422,7 +422,7 @@ async def test_failures_of_ended_runs_are_read_before_open_runs_are_waited_for(m
             result = {"recovered_failures": int(run["id"] != "well")}
             return RunInfo(id=run["id"], agent="x", status="completed", started=START, result=result)
 
-        async def failures_of(self, runs: Any, run: dict[str, Any]) -> Failures | None:
+        async def failures_of(self, runs: Any, run: dict[str, Any], recovered: int) -> Failures | None:
             key = "pay", "unknown_tool"
             return None if run["id"] in unreadable else Failures(Counter([key]), Counter([key]), {key: ""})
 

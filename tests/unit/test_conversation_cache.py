@@ -14,6 +14,7 @@ from mulligan.activities.models.openai_chat import OpenAIChat
 from mulligan.activities.models.scripted import Scripted
 from mulligan.activities.run_data.conversation_cache import CachedConversation, ConversationCache
 from mulligan.wire.conversation_ref import CachedResult, ConversationRef, chain_digest
+from tests.support.examples import examples
 
 ONE: Any = Scripted({})
 OTHER: Any = OpenAIChat()
@@ -316,5 +317,5 @@ class Use(RuleBasedStateMachine):
 
 
 EMPTY = size_of(prefix(user_message("a"))) - prefix(user_message("a")).size
-Use.TestCase.settings = settings(derandomize=True, deadline=None, max_examples=100, stateful_step_count=30)
+Use.TestCase.settings = settings(derandomize=True, deadline=None, max_examples=examples(50), stateful_step_count=30)
 TestUse = Use.TestCase

@@ -30,6 +30,7 @@ from mulligan.schema.conversion import MOST_STEPS, Conversion, _number, convert
 from mulligan.schema.schema_arguments import SchemaArguments, validator_of
 from mulligan.schema.subschemas import References
 from mulligan.testing import ScriptedModel, run_agent
+from tests.support.examples import examples
 from tests.support.generated_arguments import function_of, random_case
 from tests.support.prepare_one_call import look
 
@@ -60,7 +61,7 @@ def plain(value: Any) -> Any:
     return ("boolean", value) if isinstance(value, bool) else value
 
 
-@settings(derandomize=True, deadline=None, max_examples=600)
+@settings(derandomize=True, deadline=None, max_examples=examples(150))
 @given(st.integers(0, 10**9))
 def test_a_function_and_an_mcp_tool_of_one_schema_take_the_same_arguments(seed: int) -> None:
     """Both agree on the verdict, the executed arguments and the repairs; and executed arguments fit the schema."""

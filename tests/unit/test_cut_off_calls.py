@@ -13,10 +13,11 @@ from mulligan.activities.answers.prepare_call import ValidArguments
 from mulligan.schema.json_schema import property_names
 from mulligan.testing import ScriptedModel, run_agent
 from tests.support.cut_off_calls import WrittenCall, check_each_cut, written_calls
+from tests.support.examples import examples
 from tests.support.prepare_one_call import look, say
 
 
-@settings(derandomize=True, deadline=None, max_examples=300, suppress_health_check=list(HealthCheck))
+@settings(derandomize=True, deadline=None, max_examples=examples(60), suppress_health_check=list(HealthCheck))
 @given(written_calls())
 def test_a_call_cut_off_anywhere_has_all_of_its_arguments_or_none(call: WrittenCall) -> None:
     asyncio.run(check_each_cut(call))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mulligan import ToolContext, tool
-from mulligan.client.callback_tokens import CallbackTokens, DeferredCallId, parse_callback_keys
+from mulligan.client.callback_tokens import CallbackTokens, DeferredCallId, callback_tokens, parse_callback_keys
 from mulligan.errors import DeclarationError
 
 CALL = DeferredCallId("my-run", "0af7651916cd43dd8448eb211c80319c", "0", "call_1")
@@ -49,6 +49,18 @@ async def test_a_token_is_read_with_any_key_and_made_with_the_first() -> None:
     assert await tokens(new, old).open(made) == CALL
     assert await tokens(new).open(made) is None
     assert await tokens(old).open(await tokens(new, old).seal(CALL)) is None
+
+
+async def test_workers_and_servers_make_tokens_with_the_keys_of_their_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And ask Temporal for none."""
+
+    def connected() -> Any:
+        raise AssertionError("The namespace was asked for its key.")
+
+    monkeypatch.setenv("MULLIGAN_CALLBACK_KEYS", f"{'n' * 32}, {'o' * 32}")
+    of_settings = callback_tokens(connected)
+    assert await of_settings.seal(CALL) == await tokens(b"n" * 32).seal(CALL)
+    assert await of_settings.open(await tokens(b"o" * 32).seal(CALL)) == CALL
 
 
 async def test_the_length_of_a_token_does_not_tell_the_length_of_an_id() -> None:

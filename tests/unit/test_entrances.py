@@ -51,6 +51,7 @@ from mulligan.worker.sdk_workarounds.readable_failures import remove_unreadable_
 from mulligan.worker.sdk_workarounds.start_arguments import join_arguments
 from mulligan.workflows.agent_workflow import AgentWorkflow
 from mulligan.workflows.conversation.continue_as_new import encode_state
+from tests.support.examples import examples
 
 FIRST_RUN = "run"
 QUERIES = [
@@ -250,7 +251,7 @@ def depth(value: Any) -> int:
     return 1 + max(map(depth, value.values() if isinstance(value, dict) else value), default=0)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(value=JSON, cut=st.integers(1, 7))
 def test_json_is_measured_the_same_in_pieces_as_whole(value: Any, cut: int) -> None:
     data = json.dumps(value).encode()
@@ -316,7 +317,7 @@ JOBS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(50), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     start=ARGUMENTS | st.just([GOOD]),
     jobs=JOBS,

@@ -108,6 +108,8 @@ def test_each_stored_type_of_event_is_built_from_its_log_entry() -> None:
     conversation.end_step([tool_message(call, "done", None)])
     log.waiting(0, "approval")
     log.reminder(0, "approval", "refund {}", 1)
+    log.edited(0, "refund {}", "finance", "Ada", "fewer")
+    log.reminder(0, "approval", "refund {}", 2, is_edited=True)
     log.decided(0)
     log.tool_call_started(0)
     log.tool_call_deferred(0)

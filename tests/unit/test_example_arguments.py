@@ -18,8 +18,9 @@ from jsonschema import Draft202012Validator
 from pydantic import UUID1, UUID4, AnyUrl, BaseModel, Field, TypeAdapter, create_model
 
 from mulligan.activities.answers.example_arguments import NoExample, example
+from tests.support.examples import examples
 
-FUZZ = settings(derandomize=True, deadline=None, max_examples=300)
+FUZZ = settings(derandomize=True, deadline=None, max_examples=examples(100))
 
 
 def of(**properties: Any) -> dict[str, Any]:
@@ -165,7 +166,7 @@ def test_the_example_of_a_python_type_is_a_valid_value(kind: Any) -> None:
     assert example(schema) == made
 
 
-@settings(FUZZ, max_examples=60)
+@settings(FUZZ, max_examples=examples(30))
 @given(st.lists(st.sampled_from(TYPES), max_size=5), st.lists(st.sampled_from(TYPES), max_size=5))
 def test_the_example_of_a_model_is_valid_and_has_required_fields_only(needed: list[Any], more: list[Any]) -> None:
     fields: dict[str, Any] = {f"field{index}": (kind, ...) for index, kind in enumerate(needed)}
@@ -178,7 +179,7 @@ def test_the_example_of_a_model_is_valid_and_has_required_fields_only(needed: li
     model.model_validate_json(json.dumps(made))
 
 
-@settings(FUZZ, max_examples=150)
+@settings(FUZZ, max_examples=examples(50))
 @given(st.integers(-50, 50), st.integers(0, 9), st.sampled_from([1, 2, 3, 7, 0.5, 0.1]), st.booleans(), st.booleans())
 def test_a_number_within_the_bounds_is_found_if_there_is_one(
     low: int, width: int, step: float, above: bool, whole: bool

@@ -43,6 +43,9 @@ def test_tables_of_several_versions_are_compared_by_version() -> None:
     assert compare_tables([before], [now])["worse"] == ["a"]
     better = row("a", version="new")
     assert compare_tables([before, now], [before, better]) == {"better": ["a (new)"], "worse": [], "changed": []}
+    # So too if only one of the tables has several: a source without that version is not compared with another version's.
+    assert compare_tables([before, now], [better]) == {"better": ["a (new)"], "worse": [], "changed": []}
+    assert compare_tables([now], [before, better]) == {"better": ["a (new)"], "worse": [], "changed": []}
     assert side_by_side([before, now]) == [{"old": before, "new": now}]
     assert means_by_version([before, now]) == {"old": {"same": 1.0}, "new": {"same": 0.0}}
     assert means_by_version([row("a")]) == {}

@@ -25,9 +25,10 @@ from mulligan.activities.answers.feedback import SCHEMA_SHOWN, TOOLS_SHOWN
 from mulligan.activities.answers.parsed_arguments import ParsedArguments
 from mulligan.activities.answers.prepare_call import ValidArguments, valid
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
+from tests.support.examples import examples
 from tests.support.prepare_one_call import prepare_for
 
-QUICK = settings(derandomize=True, deadline=None, max_examples=300)
+QUICK = settings(derandomize=True, deadline=None, max_examples=examples(100))
 RUNTIME = ToolRuntime()
 
 
@@ -231,6 +232,25 @@ def test_each_invalid_field_is_named_by_its_path(sent: str, named: list[str]) ->
     """In the sent arguments. Names of union members are not in the path."""
     raw = sent.replace("ADDRESS", '"address": {"street": "e", "number": 1}')
     assert faults(error_for(raw)) == named
+
+
+@pytest.mark.parametrize(
+    ("hint", "fault"),
+    [
+        (Box, "should be an object"),
+        (Address, "should be an object"),
+        (dict[str, int], "should be an object"),
+        (list[int], "should be an array"),
+        (tuple[int, str], "should be an array"),
+        (set[int], "should be an array"),
+        (frozenset[int], "should be an array"),
+        (str, "should be a string"),
+        (None, "should be null"),
+    ],
+)
+def test_a_value_of_another_type_is_named_in_terms_of_json(hint: Any, fault: str) -> None:
+    """Not as an instance of a class, nor as a tuple: the model knows neither."""
+    assert faults(error_for('{"value": 5}', tool_taking(hint))) == [f"- `value`: {fault}"]
 
 
 def test_paths_do_not_contain_members_of_a_union() -> None:

@@ -1,4 +1,4 @@
-"""A few random inputs for each parser and entrance; tests/system tries more. `make fuzz` goes on for as long as wanted."""
+"""A few random inputs for each parser and entrance. `make fuzz` goes on for as long as wanted."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from mulligan.errors import DeclarationError, ModelRequestError
 from mulligan.model_name import check_model
 from mulligan.values import ErrorInfo, Message, ToolMessage, Usage, UserMessage
 from mulligan.wire.agent_facts import Definition, OutputFormat, ToolDefinition
-from tests.support.google_rules import signature_of
+from tests.support.google_api import signature_of
 from tests.support.openai_server import Failure, OpenAIServer, Reasoning, Turn
 from tests.support.openai_stream import Break
 from tests.support.openai_turn import Usage as Tokens

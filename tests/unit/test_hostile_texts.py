@@ -27,6 +27,7 @@ from mulligan.errors import ToolExecutionError, error_of, from_json
 from mulligan.schema.error_text import error_text
 from mulligan.testing import AgentRun, ScriptedModel, run_agent
 from mulligan.wire.updates import Decide
+from tests.support.examples import examples
 from tests.support.hostile_values import EXCEPTIONS, OBJECTS, hostile_values, texts
 
 BYTES = 1_900_000
@@ -213,8 +214,8 @@ WAYS: dict[str, Callable[[Given], Case]] = {
     "a guard's refusal": with_option(FAILED, 0, guard=lambda given: given.text or "no"),
     "a guard's object": with_option((*FAILED, None), -1, guard=lambda given: given.value),
     "a guard raises": with_option(FAILED, 0, guard=thrown),
-    "needs_approval returns": with_option((None,), 1, needs_approval=lambda given: given.value),
-    "needs_approval raises": with_option((None,), 1, needs_approval=thrown),
+    "needs_approval returns": with_option((*FAILED, None), -1, needs_approval=lambda given: given.value),
+    "needs_approval raises": with_option(FAILED, 0, needs_approval=thrown),
     "handle_errors returns": with_option(("invalid_arguments",), 0, handle_errors=lambda given: given.text),
     "fix returns a text": with_option((None, "invalid_arguments"), -1, fix=lambda given: {"what": given.text}),
     "fix returns an object": with_option((None, "invalid_arguments"), -1, fix=lambda given: {"what": given.value}),
@@ -259,7 +260,7 @@ def check(ran: AgentRun[Any], case: Case, given: Given) -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(6), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(hostile=hostile_values())
 @example(hostile=("caf\udce9", "ValueError", "an object of texts"))
 @example(hostile=("caf\udce9", "SystemExit", "unreadable"))
@@ -269,7 +270,7 @@ async def test_no_text_fails_a_run_or_runs_a_tool_again(way: str, hostile: tuple
     check(await run(case, Say("done")), case, given)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(hostile=hostile_values())
 async def test_what_a_policy_raises_fails_the_run_with_a_text_that_can_be_encoded(
     hostile: tuple[str, str, str],
@@ -281,7 +282,7 @@ async def test_what_a_policy_raises_fails_the_run_with_a_text_that_can_be_encode
     ran.error.message.encode()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(hostile=hostile_values())
 async def test_any_report_of_a_tool_becomes_a_heartbeat_that_the_sdk_and_the_server_take(
     hostile: tuple[str, str, str],
@@ -303,7 +304,7 @@ async def test_any_report_of_a_tool_becomes_a_heartbeat_that_the_sdk_and_the_ser
         json.loads(payload.data, parse_constant=pytest.fail)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(hostile=hostile_values())
 def test_any_exception_becomes_a_failure_of_its_type(hostile: tuple[str, str, str]) -> None:
     """What the SDK cannot encode loses its type and its retry policy, and a failure over 2 MB replaces both."""
@@ -325,7 +326,7 @@ def test_any_exception_becomes_a_failure_of_its_type(hostile: tuple[str, str, st
                 from_json(json.loads(json.dumps(raised.to_json()))).message.encode()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(text=texts())
 def test_payloads_replace_half_a_surrogate_pair_wherever_it_is(text: str) -> None:
     for value in (text, [text], {text: {text: [text]}}, UserMessage.model_construct(role="user", text=text)):

@@ -18,6 +18,7 @@ from mulligan.activities.calls_in_text.python_calls import python_calls
 from mulligan.testing import AgentRun, ScriptedModel, run_agent
 from mulligan.values import StepCall
 from tests.support.cut_off_calls import DIALECTS, SPELLINGS, VALUE_DIALECTS
+from tests.support.examples import examples
 
 SENT = {"to": "Ada's", "text": 'say "hi"', "tags": "a"}
 UNKNOWN = ["fetch_mail", "Mailer", "send", "mail.send", "get_weather_now"]
@@ -342,7 +343,7 @@ WRITTEN = [
 TITLES = st.sampled_from(["Send Mail", "List Mails", "SEND MAIL", "List_Mails", "send-mail", "other", "my-service"])
 
 
-@settings(derandomize=True, deadline=None, max_examples=2_000)
+@settings(derandomize=True, deadline=None, max_examples=examples(400))
 @given(st.dictionaries(KEYS, TITLES | VALUES, max_size=4) | VALUES, st.sampled_from(WRITTEN))
 def test_json_is_a_call_only_with_a_name_and_an_object_of_arguments(value: Any, write: Any) -> None:
     """If no tool has exactly that name; whatever else the answer has, it stays the answer."""
@@ -360,7 +361,7 @@ def test_json_is_a_call_only_with_a_name_and_an_object_of_arguments(value: Any, 
     assert not text.startswith("So: ")
 
 
-@settings(derandomize=True, deadline=None, max_examples=1_500)
+@settings(derandomize=True, deadline=None, max_examples=examples(300))
 @given(st.lists(st.sampled_from([*"abz(=,)[]{}\"' \n", "send_mail(", "to=", "'x'", "None", "f(", "```tool_code\n", "```", "<tool_call>", "</tool_call>", "<function=f>", "</function>", "<parameter=a>", "</parameter>", '<invoke name="f">', "</invoke>", "<function_calls>"]), max_size=14).map("".join))  # fmt: skip
 def test_any_text_is_read(text: str) -> None:
     rest, calls = find_calls(text, {"send_mail"})

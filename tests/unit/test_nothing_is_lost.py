@@ -1,18 +1,17 @@
-"""What a provider returns and Mulligan does not interpret goes back to it unchanged, in its place."""
+"""What a provider returns and Mulligan does not interpret goes back to it unchanged, in its place.
+
+A test goes through all kinds of an API: its package, which has them, is imported where the test runs, not by each process.
+"""
 
 from __future__ import annotations
 
 import itertools
 import json
 from collections.abc import AsyncIterator
+from functools import cache
 from typing import Any
 
 import pytest
-from anthropic.types import ContentBlock
-from anthropic.types.beta import BetaContentBlock
-from google.genai.types import Part
-from openai.types.chat import ChatCompletionMessage, ChatCompletionMessageCustomToolCall
-from openai.types.responses import ResponseOutputItem
 
 from mulligan.activities.answers.size_limits import PROVIDER_BYTES
 from mulligan.activities.models._anthropic_assembler import AnthropicAssembler
@@ -23,7 +22,7 @@ from mulligan.activities.models.fit_provider_data import fit_provider_data
 from mulligan.activities.models.protocol import Reply
 from mulligan.values import AssistantMessage
 from mulligan.wire.shorten import json_size
-from tests.support.google_rules import signature_of
+from tests.support.google_api import signature_of
 from tests.support.openai_responses_rules import CLIENT_CALLS, link_of
 from tests.support.provider_fixtures import GO, Bench, completion, result
 from tests.support.sdk_examples import example, members
@@ -57,12 +56,17 @@ async def sent_after(bench: Bench, api: str, reply: Reply) -> dict[str, Any]:
 
 # Responses API
 
-ITEMS = {
-    each.model_fields["type"].annotation.__args__[0]: each
-    for each in members(ResponseOutputItem)
-    if each.__name__ not in ("ResponseReasoningItem", "ResponseFunctionToolCallOutputItem")
-}
-"""By type, without reasoning, whose fields are chosen (test_provider_reasoning.py), and without what no answer has."""
+
+@cache
+def items_of_responses() -> dict[str, Any]:
+    """By type, without reasoning, whose fields are chosen (test_provider_reasoning.py), and without what no answer has."""
+    from openai.types.responses import ResponseOutputItem
+
+    return {
+        each.model_fields["type"].annotation.__args__[0]: each
+        for each in members(ResponseOutputItem)
+        if each.__name__ not in ("ResponseReasoningItem", "ResponseFunctionToolCallOutputItem")
+    }
 
 
 def response(*items: Any) -> dict[str, Any]:
@@ -75,18 +79,22 @@ def text_item(text: str = DONE, **more: Any) -> dict[str, Any]:
 
 
 def item_of(kind: str) -> dict[str, Any]:
-    item: dict[str, Any] = example(ITEMS[kind])
+    item: dict[str, Any] = example(items_of_responses()[kind])
     if kind == "message":
         item["id"] = "msg_2"
     return {**item, "name": "search", "arguments": "{}"} if kind == "function_call" else item
 
 
-@pytest.mark.parametrize("kind", [*ITEMS, "future_call"])
 @pytest.mark.parametrize("is_streamed", [False, True])
-async def test_items_of_the_responses_api(bench: Bench, kind: str, is_streamed: bool) -> None:
-    item = (
-        item_of(kind) if kind in ITEMS else {"type": kind, "id": "fu_1", "work": {"deep": [1]}, "status": "completed"}
-    )
+async def test_items_of_the_responses_api(bench: Bench, subtests: pytest.Subtests, is_streamed: bool) -> None:
+    for kind in (*items_of_responses(), "future_call"):
+        with subtests.test(kind):
+            await check_item(bench, kind, is_streamed)
+
+
+async def check_item(bench: Bench, kind: str, is_streamed: bool) -> None:
+    future = {"type": kind, "id": "fu_1", "work": {"deep": [1]}, "status": "completed"}
+    item = item_of(kind) if kind in items_of_responses() else future
     called = [call_of(item)] if kind in CLIENT_CALLS.values() else []
     answer = response(*called, item, text_item())
     if is_streamed:
@@ -130,17 +138,29 @@ def streamed_response(answer: dict[str, Any]) -> dict[str, Any]:
 
 # Anthropic
 
-BLOCKS = {
-    each.model_fields["type"].annotation.__args__[0]: each
-    for each in (*members(BetaContentBlock), *members(ContentBlock))
-    if each.model_fields["type"].annotation.__args__[0] not in ("thinking", "redacted_thinking")
-}
+
+@cache
+def blocks_of_anthropic() -> dict[str, Any]:
+    from anthropic.types import ContentBlock
+    from anthropic.types.beta import BetaContentBlock
+
+    return {
+        each.model_fields["type"].annotation.__args__[0]: each
+        for each in (*members(BetaContentBlock), *members(ContentBlock))
+        if each.model_fields["type"].annotation.__args__[0] not in ("thinking", "redacted_thinking")
+    }
 
 
-@pytest.mark.parametrize("kind", [*BLOCKS, "future_use"])
 @pytest.mark.parametrize("is_streamed", [False, True])
-async def test_blocks_of_anthropic(bench: Bench, kind: str, is_streamed: bool) -> None:
-    block = example(BLOCKS[kind]) if kind in BLOCKS else {"type": kind, "id": "fu_1", "work": {"deep": [1]}}
+async def test_blocks_of_anthropic(bench: Bench, subtests: pytest.Subtests, is_streamed: bool) -> None:
+    for kind in (*blocks_of_anthropic(), "future_use"):
+        with subtests.test(kind):
+            await check_block(bench, kind, is_streamed)
+
+
+async def check_block(bench: Bench, kind: str, is_streamed: bool) -> None:
+    known = blocks_of_anthropic().get(kind)
+    block = example(known) if known else {"type": kind, "id": "fu_1", "work": {"deep": [1]}}
     if kind == "tool_use":
         block |= {"name": "search", "input": {}}
     answer = {"content": [block, {"type": "text", "text": DONE}], "stop_reason": "end_turn", "usage": {}}
@@ -179,11 +199,16 @@ def streamed_blocks(answer: dict[str, Any]) -> dict[str, Any]:
 
 # Google
 
-PARTS = {
-    str(field.alias): field.annotation
-    for field in Part.model_fields.values()
-    if field.alias not in ("functionCall", "functionResponse", "text", "thought", "thoughtSignature")
-}
+
+@cache
+def parts_of_google() -> dict[str, Any]:
+    from google.genai.types import Part
+
+    return {
+        str(field.alias): field.annotation
+        for field in Part.model_fields.values()
+        if field.alias not in ("functionCall", "functionResponse", "text", "thought", "thoughtSignature")
+    }
 
 
 DATA_NAMES = (
@@ -192,16 +217,20 @@ DATA_NAMES = (
 """A part has one of these, a text or a call; the other fields stand beside them."""
 
 
-@pytest.mark.parametrize(
-    ("name", "beside"),
-    [
-        *((name, "nothing") for name in DATA_NAMES),
-        *itertools.product([name for name in PARTS if name not in DATA_NAMES], ["text", "functionCall"]),
-    ],
-)
 @pytest.mark.parametrize("is_streamed", [False, True])
-async def test_parts_of_google(bench: Bench, name: str, beside: str, is_streamed: bool) -> None:
-    part: dict[str, Any] = {name: example(PARTS.get(name), name)}
+async def test_parts_of_google(bench: Bench, subtests: pytest.Subtests, is_streamed: bool) -> None:
+    others = [name for name in parts_of_google() if name not in DATA_NAMES]
+    assert others
+    for name, beside in (
+        *((name, "nothing") for name in DATA_NAMES),
+        *itertools.product(others, ["text", "functionCall"]),
+    ):
+        with subtests.test(name, beside=beside):
+            await check_part(bench, name, beside, is_streamed)
+
+
+async def check_part(bench: Bench, name: str, beside: str, is_streamed: bool) -> None:
+    part: dict[str, Any] = {name: example(parts_of_google().get(name), name)}
     if beside == "text":
         part["text"] = "See this."
     elif beside == "functionCall":
@@ -227,14 +256,22 @@ def streamed_parts(answer: dict[str, Any]) -> dict[str, Any]:
 
 # Chat Completions
 
-CHAT_FIELDS = [
-    name for name in ChatCompletionMessage.model_fields if name not in ("role", "function_call", "tool_calls")
-]
 
-
-@pytest.mark.parametrize("name", [*CHAT_FIELDS, "custom call", "reasoning_details", "extra_content of a call"])
 @pytest.mark.parametrize("is_streamed", [False, True])
-async def test_fields_of_chat_completions(bench: Bench, name: str, is_streamed: bool) -> None:
+async def test_fields_of_chat_completions(bench: Bench, subtests: pytest.Subtests, is_streamed: bool) -> None:
+    from openai.types.chat import ChatCompletionMessage
+
+    fields = [
+        name for name in ChatCompletionMessage.model_fields if name not in ("role", "function_call", "tool_calls")
+    ]
+    for name in (*fields, "custom call", "reasoning_details", "extra_content of a call"):
+        with subtests.test(name):
+            await check_field(bench, name, is_streamed)
+
+
+async def check_field(bench: Bench, name: str, is_streamed: bool) -> None:
+    from openai.types.chat import ChatCompletionMessage, ChatCompletionMessageCustomToolCall
+
     message: dict[str, Any] = {"role": "assistant", "content": DONE}
     call = {"id": "c1", "type": "function", "function": {"name": "search", "arguments": "{}"}}
     if name == "custom call":

@@ -14,6 +14,7 @@ from mulligan import Agent, Call, DeclarationError, McpServer, Say, ToolContext,
 from mulligan.activities.tool_running.thread_bounds import TookTooLong
 from mulligan.once import EXCERPT_CHARS, MOST_CALLS, OnceCall, call_digest
 from mulligan.run_input import ResumedFrom, RunInput
+from mulligan.schema.argument_digest import argument_digest
 from mulligan.testing import ScriptedModel, run_agent
 from mulligan.values import AssistantMessage, Message, ToolCall, ToolMessage, Usage
 from mulligan.wire.updates import Decide, Pending
@@ -75,16 +76,15 @@ def is_equal(first: Any, second: Any) -> bool:
     return bool(first == second)
 
 
+def digest(name: str, arguments: Any) -> str:
+    return call_digest(name, argument_digest(arguments))
+
+
 @given(JSON, JSON, st.randoms(use_true_random=False))
 def test_digests_are_equal_for_equal_json_only(first: Any, second: Any, chance: random.Random) -> None:
-    assert call_digest("t", first) == call_digest("t", respelled(first, chance))
-    assert (call_digest("t", first) == call_digest("t", second)) == is_equal(first, second)
-    assert call_digest("t", first) != call_digest("u", first)
-
-
-def test_an_argument_that_is_left_out_equals_its_default() -> None:
-    assert call_digest("t", {"a": 1}, {"b": 2}) == call_digest("t", {"b": 2.0, "a": 1}, {"b": 2})
-    assert call_digest("t", {"a": 1}, {"b": 2}) != call_digest("t", {"a": 1, "b": 3}, {"b": 2})
+    assert digest("t", first) == digest("t", respelled(first, chance))
+    assert (digest("t", first) == digest("t", second)) == is_equal(first, second)
+    assert digest("t", first) != digest("u", first)
 
 
 def remembered(count: int, *, text: str = "r", cut: bool = False) -> tuple[Conversation, OnceCalls]:
@@ -95,7 +95,7 @@ def remembered(count: int, *, text: str = "r", cut: bool = False) -> tuple[Conve
         added = ToolCall(id=f"c{number}", name="t", arguments="{}")
         conversation.append(AssistantMessage(role="assistant", tool_calls=[added]))
         conversation.append(ToolMessage(role="tool", call_id=added.id, name="t", text=text))
-        calls.add(OnceCall(call_id=added.id, digests=[call_digest("t", number)], once=True))
+        calls.add(OnceCall(call_id=added.id, digests=[digest("t", number)], once=True))
     if cut:
         conversation.cut = len(conversation.messages)
     return conversation, calls
@@ -103,8 +103,8 @@ def remembered(count: int, *, text: str = "r", cut: bool = False) -> tuple[Conve
 
 def test_the_newest_thousand_calls_count() -> None:
     _, calls = remembered(MOST_CALLS + 5)
-    assert calls.succeeded([call_digest("t", 4)]) is None
-    assert calls.succeeded([call_digest("t", 5)]) is not None
+    assert calls.succeeded([digest("t", 4)]) is None
+    assert calls.succeeded([digest("t", 5)]) is not None
     assert len(calls.dump()) == MOST_CALLS
     assert len(str(calls.dump())) < 200 * MOST_CALLS
 
@@ -118,8 +118,8 @@ def test_results_that_the_conversation_still_has_are_not_carried_and_of_the_othe
     assert [text is None for text in carried] == sorted([text is None for text in carried], reverse=True)
     after = OnceCalls(Conversation())
     after.load(calls.dump())
-    newest = after.succeeded([call_digest("t", 99)])
-    oldest = after.succeeded([call_digest("t", 0)])
+    newest = after.succeeded([digest("t", 99)])
+    oldest = after.succeeded([digest("t", 0)])
     assert newest is not None
     assert oldest is not None
     assert after.excerpt(newest) == ("é" * (EXCERPT_CHARS // 2), True)
@@ -173,7 +173,7 @@ def test_a_fork_gets_the_calls_that_counted_at_its_step() -> None:
     calls.add(OnceCall(call_id="always", digests=["d"], once="conversation"))
     conversation.steps = [StepRecord(at=at, usage=Usage(), model="m") for at in (0, 2)]
     calls.begin_turn(RunInput(agent="a", prompt="p"), "completed")
-    assert calls.succeeded([call_digest("t", 0)]) is None
+    assert calls.succeeded([digest("t", 0)]) is None
     after = OnceCalls(conversation)
     after.load(calls.dump())
     for each in (calls, after):

@@ -83,11 +83,11 @@ def test_a_valid_call_without_a_value_is_a_fault_of_the_answer() -> None:
     assert answer("{}", arguments={}).fault() is None
 
 
-def test_the_key_of_arguments_does_not_depend_on_white_space_and_the_order_of_fields() -> None:
-    same = ['{"a": 1, "b": [2]}', '{"b":[2],\n"a":1}']
+def test_the_key_of_arguments_does_not_depend_on_white_space_the_order_of_fields_and_the_spelling_of_numbers() -> None:
+    same = ['{"a": 1, "b": [2]}', '{"b":[2],\n"a":1}', '{"a": 1.0, "b": [2e0]}']
     assert len({ParsedArguments.of(text).key for text in same}) == 1
     assert len({ParsedArguments.of(text).key for text in ("{a  b", "{a b", "{a\nb")}) == 1
-    others = ['{"a": 1.0, "b": [2]}', '{"a": true, "b": [2]}', "{}", "", "{a b", "null"]
+    others = ['{"a": 1.5, "b": [2]}', '{"a": "1", "b": [2]}', '{"a": true, "b": [2]}', "{}", "", "{a b", "null"]
     assert len({ParsedArguments.of(text).key for text in [*same, *others]}) == len(others) + 1
 
 

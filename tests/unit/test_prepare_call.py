@@ -17,9 +17,10 @@ from mulligan import Agent, InvalidToolInput, Tool, ToolCallError, tool
 from mulligan.activities.answers.prepare_call import ValidArguments, valid
 from mulligan.output import NotOfSchema, Output
 from tests.support import prepare_one_call
+from tests.support.examples import examples
 from tests.support.prepare_one_call import count, say
 
-GARBAGE = settings(derandomize=True, deadline=None, max_examples=400, suppress_health_check=list(HealthCheck))
+GARBAGE = settings(derandomize=True, deadline=None, max_examples=examples(100), suppress_health_check=list(HealthCheck))
 
 
 class Customer(BaseModel):
@@ -191,6 +192,19 @@ async def test_a_fixer_that_fails_hangs_or_returns_invalid_arguments_is_skipped(
     assert isinstance(done, ValidArguments)
     [repaired] = done.repairs
     assert (repaired.by, repaired.before, repaired.after) == (by, {"words": "a"}, {"text": "fixed"})
+
+
+async def test_a_fixer_may_return_a_model_with_any_type_that_json_has_a_form_for() -> None:
+    """By the names that the model of the tool's arguments has."""
+
+    class Ordered(BaseModel):
+        customer: Customer
+
+    ada = Ordered(customer=Customer.model_validate({"fullName": "Ada", "born": date(1815, 12, 10)}))
+    done = await look("order", '{"buyer": "Ada"}', agent(order, repair=lambda _: ada))
+    assert isinstance(done, ValidArguments)
+    assert done.arguments == {"customer": {"fullName": "Ada", "born": "1815-12-10"}}
+    assert [each.by for each in done.repairs] == ["repair"]
 
 
 async def test_a_fixer_gets_the_raw_text_the_parsed_value_the_error_and_the_schema() -> None:

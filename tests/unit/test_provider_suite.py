@@ -1,4 +1,4 @@
-"""`ProviderSuite` runs against the built-in providers and the example of docs/models.md, and finds what it is for."""
+"""`ProviderSuite` runs against the built-in providers and the example of docs/own-provider.md, and finds what it is for."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.support.openai_turn import Usage
 
 ACME = re.search(
     r"```python\n(import json\n\nimport httpx2.*?)```",
-    (Path(__file__).parents[2] / "docs/models.md").read_text(),
+    (Path(__file__).parents[2] / "docs/own-provider.md").read_text(),
     re.DOTALL,
 )
 
@@ -116,7 +116,7 @@ class TestScripted(ProviderSuite):
 
 
 class AcmeEndpoint:
-    """A server of the API that the example of docs/models.md speaks."""
+    """A server of the API that the example of docs/own-provider.md speaks."""
 
     model = "large"
 

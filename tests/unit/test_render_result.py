@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from pydantic import AnyUrl, BaseModel, ConfigDict, Field, RootModel, field_serializer
 
 from mulligan.activities.tool_running.render_result import MAX_BYTES, UnusableResult, cut, render
+from tests.support.examples import examples
 
 
 class Size(Enum):
@@ -92,7 +93,7 @@ def test_a_result_that_cannot_be_rendered_raises_with_the_reason(value: Any, why
         render(value)
 
 
-@settings(derandomize=True, deadline=None, max_examples=200)
+@settings(derandomize=True, deadline=None, max_examples=examples(100))
 @given(text=st.text(), longest=st.integers(1, 50))
 def test_a_cut_text_says_how_many_characters_were_left_out(text: str, longest: int) -> None:
     shown = cut(text, longest)
@@ -200,7 +201,7 @@ def test_what_is_no_finite_number_is_refused_with_the_reason(value: Any, why: st
         render(value)
 
 
-@settings(derandomize=True, deadline=None, max_examples=500)
+@settings(derandomize=True, deadline=None, max_examples=examples(150))
 @given(
     st.decimals(allow_nan=False, allow_infinity=False) | st.decimals(places=2, allow_nan=False, allow_infinity=False)
 )
@@ -278,7 +279,7 @@ def test_more_types_of_unusable_results_raise_with_the_reason(value: Any, why: s
         render(value)
 
 
-@settings(derandomize=True, deadline=None, max_examples=300)
+@settings(derandomize=True, deadline=None, max_examples=examples(100))
 @given(
     text=st.text(alphabet=st.sampled_from('a\0"é𝄞\n'), max_size=200), chars=st.integers(1, 60), limit=st.integers(2, 60)
 )

@@ -7,11 +7,13 @@ import time
 from dataclasses import replace
 
 import pytest
+from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 
 from mulligan.activities.heartbeat import heartbeating
 from mulligan.activities.models.protocol import Unavailable
 from mulligan.activities.models.retry_budget import MAX_DELAY, RetryBudget
+from mulligan.errors import ModelUnavailableError
 from mulligan.observe.metrics import Metrics
 from mulligan.wire.model_call import ModelCall
 
@@ -50,3 +52,26 @@ async def test_few_attempts_last_longer(monkeypatch: pytest.MonkeyPatch) -> None
     few = CALL.model_copy(update={"attempts": 9})
     delays = [await delay_after(failures, few) for failures in range(4)]
     assert delays == [1, 2, 4, 8]
+
+
+async def test_an_answer_that_fails_after_its_beginning_is_tried_three_times() -> None:
+    """Each of them was paid for. Failures before a first piece do not count, and the patience is not used up."""
+
+    async def error_after(failures: int, begun: int, *, has_begun: bool) -> ApplicationError:
+        environment = ActivityEnvironment()
+        environment.info = replace(environment.info, heartbeat_details=(time.time(), failures, begun))
+
+        async def activity() -> ApplicationError:
+            async with heartbeating() as heartbeat:
+                error = Unavailable("it broke off")
+                return RetryBudget(Metrics()).error_to_raise(CALL, error, heartbeat, has_begun=has_begun)
+
+        return await environment.run(activity)
+
+    for failures, begun in ((0, 0), (1, 1), (9, 1)):
+        assert (await error_after(failures, begun, has_begun=True)).type == "ModelUnavailable"
+    assert (await error_after(9, 2, has_begun=False)).type == "ModelUnavailable"
+    third = await error_after(2, 2, has_begun=True)
+    assert isinstance(third, ModelUnavailableError)
+    assert "3 attempts" in str(third)
+    assert "it broke off" in str(third)

@@ -117,7 +117,7 @@ def test_conversations_that_can_be_continued_are_accepted(data: dict[str, Any]) 
         (with_prompt(metadata="a"), '"metadata" is "a", but it must be an object.'),
         (with_prompt(promt="x"), '"promt" is not a known field; did you mean "prompt"?'),
         (with_prompt(maxStep=1), '"maxStep" is not a known field; did you mean "max_steps"?'),
-        (with_prompt(zzz=1), '"zzz" is not a known field; known are agent, prompt, messages, max_steps, model, on_invalid_tool_input, metadata, traceparent, max_total_tokens, max_cost, max_depth, max_sub_runs, tenant, user, priority, client_instructions, version.'),
+        (with_prompt(zzz=1), '"zzz" is not a known field; known are agent, prompt, messages, max_steps, model, on_invalid_tool_input, metadata, traceparent, max_total_tokens, max_cost, max_depth, max_sub_runs, tenant, user, priority, client_instructions, version, client_metadata.'),
         (with_prompt(traceparent="00-1-2-01"), "\"traceparent\" is '00-1-2-01'; it must be a W3C traceparent: 00-<32 hex>-<16 hex>-<2 hex>."),
         (with_prompt(traceparent=f"00-{0:032x}-{1:016x}-01"), "it must be a W3C traceparent"),
         (with_prompt(traceparent=f"00-{1:032x}-{0:016x}-01"), "it must be a W3C traceparent"),

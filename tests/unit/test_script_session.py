@@ -7,7 +7,9 @@ from collections.abc import Iterator
 import pydantic_monty as monty
 import pytest
 
-from mulligan.activities.code_mode.script_session import ScriptError, ScriptFunction, ScriptSession
+from mulligan.activities.code_mode.script_error import ScriptError
+from mulligan.activities.code_mode.script_function import ScriptFunction
+from mulligan.activities.code_mode.script_session import ScriptSession
 
 MANY = "x = ['a']\nfor n in range(10):\n    x = [x] * 10\n"
 """A list of 10 lists of 10 lists …: 10^10 values for whoever reads it, and no memory."""

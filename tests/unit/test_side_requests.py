@@ -151,7 +151,8 @@ def test_a_model_alone_has_nothing_of_what_its_agent_is_declared_with(tmp_path: 
     )
     alone, bare = agent.model_only(), Agent(name="equipped", model="scripted:a")
     differing = {each.name for each in fields(Agent) if getattr(alone, each.name) != getattr(bare, each.name)}
-    assert differing <= {*LIMITS, "is_of_run"}
+    assert differing <= {*LIMITS, "is_of_run", "client_instructions"}
+    assert alone.client_instructions == "context"  # also a customer's: the operator has described such requests
     assert (agent.has_tools, alone.has_tools, list(alone.listed_tools)) == (True, False, [])
 
 

@@ -102,8 +102,8 @@ def test_a_wrong_folder_is_refused_with_a_sentence(tmp_path: Path) -> None:
         ("no front matter", "has no front matter"),
         ("---\nname: mail\n---\n", "description must be a text"),
         ("---\nname: other\ndescription: x\n---\n", "name is 'other'; it must be the folder's name, 'mail'"),
-        ("---\n: [\n---\n", "its front matter is not YAML"),
-        ("---\n- a\n---\n", "its front matter has no fields"),
+        ("---\n: [\n---\n", "SKILL.md, line 2: the front matter is no YAML"),
+        ("---\n- a\n---\n", "SKILL.md, line 2: the front matter has no fields"),
         ("---\nname: mail\ndescription: " + "x" * 1_025 + "\n---\n", "description must be a text of 1 to 1,024"),
         ("---\n" + "x: y\n" * 10_000 + "---\n", "or one of more than 16,384 bytes"),
     ]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from mulligan.activities.models import _sdk_client
 from mulligan.activities.models.protocol import Reply, Unavailable
 from mulligan.errors import ModelRequestError
 from tests.support.openai_server import Failure, Reasoning, Turn
@@ -91,7 +93,7 @@ async def test_a_server_that_counts_only_whole_answers_is_not_streamed_from_any_
         (Turn("a", usage=None), [True, False, True]),
     ):
         bench.server.requests.clear()
-        bench.client._not_streamed.clear()
+        bench.client._asked_for_usage.clear()
         for _ in range(3):
             await in_pieces(bench, "openai-chat", turn)
         assert [bool(request.json.get("stream")) for request in bench.server.requests] == asked
@@ -152,6 +154,35 @@ ODD: dict[str, tuple[list[dict[str, Any] | str], tuple[str, list[Any], str]]] = 
     "a message in place of a delta": ([{"choices": [{"message": {"content": "Hi"}}]}], ("Hi", [], "stop")),
     "other choices": ([chunk({"content": "a"}), {"choices": [{"index": 1, "delta": {"content": "b"}}]}], ("a", [], "stop")),
     "nothing that is known": ([{"x": 1}, chunk({"content": "a"}), {"choices": None}, {"choices": [None]}], ("a", [], "stop")),
+    "ids that change": (
+        [piece(0, "a", "search", "{"), piece(0, "b", None, '"q":'), piece(0, "c", None, "1}")],
+        ("", [tool_call("a", arguments='{"q":1}')], "tool_calls"),
+    ),
+    "neither ids nor indexes": (
+        [chunk({"tool_calls": [{"function": {"name": name, "arguments": '{"q":1}'}} for name in ("search", "find")]})],
+        ("", [tool_call("", arguments='{"q":1}'), tool_call("", "find", '{"q":1}')], "tool_calls"),
+    ),
+    "two objects for one call": (
+        [piece(0, "a", "search", '{"q":1}'), piece(0, "a", None, '{"q":2}')],
+        ("", [tool_call("a", arguments='{"q":1}{"q":2}')], "tool_calls"),
+    ),
+    "two equal calls": (
+        [piece(0, "a", "search", '{"q":1}'), piece(1, "b", "search", '{"q":1}')],
+        ("", [tool_call("a", arguments='{"q":1}'), tool_call("b", arguments='{"q":1}')], "tool_calls"),
+    ),
+    "two equal calls without indexes": (
+        [piece(None, "a", "search", '{"q":1}'), piece(None, "b", "search", '{"q":1}')],
+        ("", [tool_call("a", arguments='{"q":1}'), tool_call("b", arguments='{"q":1}')], "tool_calls"),
+    ),
+    "indexes that count the chunks": (
+        [
+            *({"choices": [{"index": n, "delta": {"content": text}}]} for n, text in enumerate("abc")),
+            {"choices": [{"index": 3, "delta": {}, "finish_reason": "stop"}]},
+        ],
+        ("abc", [], "stop"),
+    ),
+    "a text of repetitions": ([chunk({"content": "ha"}), chunk({"content": "ha"})], ("haha", [], "stop")),
+    "usage in a choice, empty frames": (["", chunk({"content": "a"}), "null", ""], ("a", [], "stop")),
     "no finish reason": ([chunk({"content": "a"}), "[DONE]"], ("a", [], "stop")),
 }  # fmt: skip
 
@@ -160,7 +191,7 @@ ODD: dict[str, tuple[list[dict[str, Any] | str], tuple[str, list[Any], str]]] = 
 async def test_odd_chunks_of_compatible_servers_are_read(bench: Bench, case: str) -> None:
     """Such as missing fields."""
     events, (text, calls, reason) = ODD[case]
-    ends = [] if case == "no finish reason" else [END]
+    ends = [] if case in ("no finish reason", "indexes that count the chunks") else [END]
     reply, _ = await in_pieces(bench, "openai-chat", Turn(events=[*events, *ends]))
     assert (reply.text, reply.calls, reply.finish_reason) == (text, calls, reason)
 
@@ -190,7 +221,93 @@ BROKEN: dict[str, tuple[str, list[dict[str, Any] | str], type[Exception], str]] 
         "gone",
     ),
     "nothing": ("openai-chat", ["[DONE]"], Unavailable, "no choices"),
-}
+    "an item with an error": (
+        "openai",
+        [{"type": "response.completed", "response": {"status": "completed", "output": [{"type": "message", "content": [], "error": {"code": 502, "message": "gone"}}]}}],
+        Unavailable,
+        "502: gone",
+    ),
+    "an anthropic stop reason": (
+        "anthropic",
+        [
+            {"type": "message_start", "message": {"id": "m"}},
+            {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "Once"}},
+            {"type": "message_delta", "delta": {"stop_reason": "error"}},
+            {"type": "message_stop"},
+        ],
+        Unavailable,
+        "'error'",
+    ),
+    "anthropic, an error of another form": ("anthropic", [{"object": "error", "message": "gone", "code": 40101}], ModelRequestError, "gone"),
+    "a google finish reason": (
+        "google",
+        [{"candidates": [{"content": {"parts": [{"text": "Once"}]}, "finishReason": "ERROR"}]}],
+        Unavailable,
+        "'ERROR'",
+    ),
+    "google, ratings and no end": (
+        "google",
+        [{"candidates": [{"content": {"parts": [{"text": "Once"}]}}], "promptFeedback": {"safetyRatings": [{"category": "x"}]}}],
+        Unavailable,
+        "broke off",
+    ),
+    "google, an error in a list": ("google", [[{"error": {"code": 403, "status": "PERMISSION_DENIED", "message": "no"}}]], ModelRequestError, "no"),  # type: ignore[list-item]
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("api", ["openai", "openai-chat", "anthropic", "google"])
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (401, ModelRequestError),
+        ("403", ModelRequestError),
+        ("invalid_api_key", ModelRequestError),
+        ("UNAUTHENTICATED", ModelRequestError),
+        ("insufficient_quota", ModelRequestError),
+        ("context_length_exceeded", ModelRequestError),
+        (429, Unavailable),
+        ("rate_limit_exceeded", Unavailable),
+        ("overloaded_error", Unavailable),
+        ("server_error", Unavailable),
+        (None, Unavailable),
+    ],
+)
+async def test_the_code_of_an_error_in_an_answer_counts_as_an_http_status(
+    bench: Bench, api: str, code: int | str | None, error: type[Exception]
+) -> None:
+    """Whole or streamed, whether the code is a number or a text; the endpoint's words are in the error."""
+    told = {"error": {"message": "So it is.", "code": code}}
+    for turn in (Turn(events=[told]), Turn(failure=Failure(status=200, body=told))):
+        with pytest.raises(error, match=r"So it is\."):
+            await in_pieces(bench, api, turn)
+
+
+@pytest.mark.parametrize(
+    ("body", "error", "says"),
+    [
+        ({"error": "model 'q' not found, try pulling it first"}, ModelRequestError, "try pulling"),
+        ({"error": "Invalid API key"}, ModelRequestError, "Invalid API key"),
+        ({"object": "error", "message": "maximum context length is 4096", "code": 40303}, ModelRequestError, "4096"),
+        ({"choices": None, "base_resp": {"status_code": 1004, "status_msg": "login fail"}}, ModelRequestError, "login fail"),
+        ({"detail": "busy"}, Unavailable, "busy"),
+        ({"code": 401, "msg": "who are you?"}, ModelRequestError, "who are you"),
+        ({"choices": [{"message": {"content": "Half"}, "error": {"code": 502, "message": "gone"}}]}, Unavailable, "502: gone"),
+        ({"choices": [{"message": {"content": "Half"}, "finish_reason": "error"}]}, Unavailable, "'error'"),
+    ],
+)  # fmt: skip
+async def test_an_error_with_status_200_has_the_words_of_the_server(
+    bench: Bench, body: dict[str, Any], error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        await bench.body("openai-chat", body)
+
+
+async def test_an_unknown_finish_reason_is_named(bench: Bench) -> None:
+    """The answer is taken."""
+    reply, _ = await in_pieces(bench, "openai-chat", Turn(events=[chunk({"content": "a"}), chunk({}, "Finished")]))
+    assert (reply.text, reply.finish_reason, reply.own_finish_reason) == ("a", "stop", "Finished")
+    reply, _ = await in_pieces(bench, "openai-chat", Turn(events=[chunk({"content": "a"}), END]))
+    assert reply.own_finish_reason == ""
 
 
 @pytest.mark.parametrize("case", BROKEN)
@@ -225,41 +342,79 @@ ERROR_EVENT = {"error": {"message": "this model cannot stream here", "type": "No
 """As LiteLLM sends it: a status as a text, in the first event."""
 
 
+def streamed(bench: Bench) -> list[bool]:
+    """Of each request, whether it asked for a stream."""
+    return [bool(request.json.get("stream")) or "stream" in request.path for request in bench.server.requests]
+
+
+FAILED_STREAMS = {
+    "an error event": Turn("ok", events=[ERROR_EVENT]),
+    "no event": Turn("ok", events=[]),
+    "nothing but its end": Turn("ok", events=["[DONE]"]),
+    "no JSON": Turn("ok", events=["upstream failed"]),
+}
+
+
 @pytest.mark.parametrize("api", ["openai", "openai-chat"])
-async def test_a_stream_that_fails_with_5xx_at_its_beginning_is_asked_again_once_without_streaming(
-    bench: Bench, api: str
+@pytest.mark.parametrize("form", FAILED_STREAMS)
+async def test_after_two_streams_without_a_piece_a_model_is_asked_without_streaming_for_an_hour(
+    bench: Bench, api: str, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After the second time, the endpoint is not asked to stream."""
-    for _ in range(3):
-        reply, _ = await in_pieces(bench, api, Turn("ok", events=[ERROR_EVENT]))
-        assert reply.text == "ok"
-    streamed = [bool(request.json.get("stream")) for request in bench.server.requests]
-    assert streamed == [True, False, True, False, False]
+    """After one failed stream the run's next attempt streams again, and so it does after an hour."""
+    clock = [1_000.0]
+    monkeypatch.setattr(_sdk_client, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    bench.server.script("m", lambda body, nth: FAILED_STREAMS[form] if body.get("stream") else Turn("ok"))
+    with pytest.raises(Unavailable):
+        await bench.ask(api, on_text=[].append)
+    assert (await bench.ask(api, on_text=[].append)).text == "ok"
+    assert (await bench.ask(api, on_text=[].append)).text == "ok"
+    assert streamed(bench) == [True, True, False, False]
+    clock[0] += 3_601
+    bench.server.script("m", lambda body, nth: Turn("ok"))
+    assert (await bench.ask(api, on_text=[].append)).text == "ok"
+    assert streamed(bench)[4:] == [True]
 
 
 @pytest.mark.parametrize("api", ["openai", "openai-chat", "anthropic", "google"])
-async def test_a_5xx_about_streaming_is_asked_again_once_without_streaming(bench: Bench, api: str) -> None:
-    """As LiteLLM's proxy answers where the stream behind it fails. Any other 5xx is left to the run's retries."""
+async def test_after_two_refused_streams_with_5xx_a_model_is_asked_without_streaming(bench: Bench, api: str) -> None:
+    """As LiteLLM's proxy answers where the stream behind it fails. A busy endpoint (429, 529) is left to the run's retries."""
 
     def script(body: dict[str, Any], nth: int) -> Turn:
-        is_first = len(bench.server.requests) == 1
-        return Turn("ok", failure=Failure(500, {"error": {"message": "cannot stream here"}}) if is_first else None)
+        return Turn("ok", failure=Failure(500) if streamed(bench)[-1] else None)
 
     bench.server.script("m", script)
-    assert (await bench.ask(api, on_text=[].append)).text == "ok"
-    assert len(bench.server.requests) == 2
-    bench.server.script("m", [Turn(failure=Failure(500))])
     with pytest.raises(Unavailable, match="scripted failure 500"):
         await bench.ask(api, on_text=[].append)
-    assert len(bench.server.requests) == 3
+    assert (await bench.ask(api, on_text=[].append)).text == "ok"
+    assert streamed(bench) == [True, True, False]
+    for provider in bench.providers.values():
+        provider._client._whole_until.clear()  # type: ignore[attr-defined]
+    bench.server.script("m", lambda body, nth: Turn(failure=Failure(529)))
+    for _ in range(3):
+        with pytest.raises(Unavailable, match="529"):
+            await bench.ask(api, on_text=[].append)
+    assert streamed(bench)[3:] == [True, True, True]
+
+
+@pytest.mark.parametrize("api", ["openai", "openai-chat"])
+async def test_an_answer_that_is_streamed_whole_breaks_the_row_of_failures(bench: Bench, api: str) -> None:
+    for turn in (Turn(events=[ERROR_EVENT]), Turn("ok"), Turn(events=[ERROR_EVENT])):
+        bench.server.script("m", [turn])
+        if turn.text:
+            assert (await bench.ask(api, on_text=[].append)).text == "ok"
+            continue
+        with pytest.raises(Unavailable):
+            await bench.ask(api, on_text=[].append)
+    assert streamed(bench) == [True, True, True]
 
 
 @pytest.mark.parametrize("api", ["openai", "openai-chat"])
 async def test_if_it_fails_without_streaming_as_well_the_error_of_the_stream_is_raised(bench: Bench, api: str) -> None:
     bench.server.script("m", lambda body, nth: FAILS_BOTH if not body.get("stream") else Turn(events=[ERROR_EVENT]))
-    with pytest.raises(Unavailable, match="this model cannot stream here"):
-        await bench.ask(api, on_text=[].append)
-    assert len(bench.server.requests) == 2
+    for requests in (1, 3):
+        with pytest.raises(Unavailable, match="this model cannot stream here"):
+            await bench.ask(api, on_text=[].append)
+        assert len(bench.server.requests) == requests
 
 
 FAILS_BOTH = Turn(failure=Failure(503))
@@ -268,6 +423,9 @@ FAILS_BOTH = Turn(failure=Failure(503))
 async def test_a_stream_that_breaks_off_after_its_first_piece_is_not_asked_again(bench: Bench) -> None:
     """It can stream: the run retries it later."""
     begun = {"id": "c", "choices": [{"index": 0, "delta": {"content": "Hel"}}]}
-    with pytest.raises(Unavailable, match="cannot stream"):
-        await in_pieces(bench, "openai-chat", Turn("ok", events=[begun, ERROR_EVENT]))
-    assert len(bench.server.requests) == 1
+    for requests in range(1, 5):
+        with pytest.raises(Unavailable, match="cannot stream"):
+            await in_pieces(bench, "openai-chat", Turn("ok", events=[begun, ERROR_EVENT]))
+        assert len(bench.server.requests) == requests
+    await in_pieces(bench, "openai-chat", Turn("ok"))
+    assert all(streamed(bench))

@@ -19,8 +19,9 @@ from typing_extensions import TypedDict
 from mulligan.activities.models._strict_schema import strict
 from mulligan.output import Output
 from mulligan.schema.json_schema import NotOfSchema, schema_faults, schema_validator
+from tests.support.examples import examples
 
-FUZZ = settings(derandomize=True, deadline=None, max_examples=300)
+FUZZ = settings(derandomize=True, deadline=None, max_examples=examples(100))
 ALLOWED = {
     "string": {"pattern", "format"},
     "number": {"multipleOf", "maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum"},

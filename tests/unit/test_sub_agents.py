@@ -11,7 +11,18 @@ from typing import Any
 import pytest
 
 from examples.research_team import editor, editor_script, researcher_script, translator_script
-from mulligan import Agent, Call, DeclarationError, Say, Script, Tool, ToolExecutionError, ToolTimeoutError, tool
+from mulligan import (
+    Agent,
+    Call,
+    CodeMode,
+    DeclarationError,
+    Say,
+    Script,
+    Tool,
+    ToolExecutionError,
+    ToolTimeoutError,
+    tool,
+)
 from mulligan.activities.registry import Registry
 from mulligan.errors import ModelRequestError, ModelUnavailableError
 from mulligan.run_input import RunInput
@@ -19,6 +30,7 @@ from mulligan.testing import ScriptedModel, run_agent
 from mulligan.values import RunResult, Usage
 from mulligan.wire.agent_facts import AgentFacts, Definition, ToolFacts
 from mulligan.worker.loading import load
+from mulligan.workflows.sub_agents import sub_agents
 from mulligan.workflows.sub_agents.sub_agents import budget_share, child_workflow_id, remaining_depth
 from mulligan.workflows.turn import Turn
 
@@ -204,6 +216,29 @@ async def test_a_policy_matches_the_error_of_the_sub_agents_run() -> None:
 
 def asks_nothing() -> str:
     raise ValueError("no turn")
+
+
+async def test_calls_of_a_script_share_the_budget_only_with_those_beside_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call of the script that has its result takes no share any more."""
+    shares: list[int] = []
+
+    def noted(*of: Any) -> Any:
+        share = budget_share(*of)
+        assert share is not None
+        shares.append(share["max_total_tokens"])
+        return share
+
+    monkeypatch.setattr(sub_agents, "budget_share", noted)
+    helper = Agent(name="helper", model="openai:nobody")
+    tools = [helper.as_tool(description="Helps.", share_budget=True)]
+    lead = Agent(name="lead", model="openai:nobody", tools=tools, features=[CodeMode()])
+    code = "import asyncio\nawait helper('a')\nawait helper('b')\nawait asyncio.gather(helper('c'), helper('d'))"
+    model = ScriptedModel(Say(calls=[Call("run_code", {"code": code})]), "done")
+    scripts = {"helper": Script("helper", [Say("ok")])}  # whose runs take two tokens
+    run = await run_agent(lead, "Go.", model=model, sub_agents=scripts, max_total_tokens=10_000)
+    assert [call.result and call.result.text for call in run.calls[0].calls] == ["ok"] * 4
+    left = shares[0]
+    assert shares == [left, left - 2, (left - 4) // 2, (left - 4) // 2]
 
 
 async def test_a_run_at_the_depth_limit_starts_no_sub_agent() -> None:

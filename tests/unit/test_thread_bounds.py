@@ -17,6 +17,7 @@ from temporalio.testing import ActivityEnvironment
 from mulligan.activities.tool_running import tool_runtime
 from mulligan.activities.tool_running.thread_bounds import TookTooLong, TooManyThreads
 from mulligan.activities.tool_running.tool_runtime import ToolRuntime
+from tests.support.examples import examples
 
 THREADS, OF_RUN, OF_FUNCTION = 8, 2, 4
 BRIEF, AMPLE = 0.05, 60.0
@@ -177,7 +178,7 @@ class Worker:
         self.runtime.close()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(st.lists(CALLS, max_size=40))
 @example([(kind, run, number) for run in "abcd" for kind in ("hung", "blocker") for number in (0, 1)])
 @example(
@@ -225,7 +226,7 @@ def test_quick_calls_are_answered_while_the_worker_is_ready(calls: list[Call]) -
         asyncio.run(serve())
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(6), deadline=None)
 @given(
     st.lists(st.tuples(st.sampled_from(["hung", "blocker"]), st.just("a"), st.integers(0, 1)), max_size=12),
 )

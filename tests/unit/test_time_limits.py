@@ -7,19 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.support.time_limits import TimeLimits
 
 LIMIT, PATIENCE = 2, 60
-HANGS_AGAIN = """
-    import time
-    TRIES = []
-    def test_it():
-        TRIES.append(1)
-        assert len(TRIES) > 1
-        time.sleep(600)
-"""
 HANGS_AFTERWARDS = """
     import time, pytest
     @pytest.fixture
@@ -36,14 +26,13 @@ PLUGIN = f"""
 """
 
 
-@pytest.mark.parametrize("text", [HANGS_AGAIN, HANGS_AFTERWARDS])
-def test_a_test_that_hangs_after_a_failure_is_ended(tmp_path: Path, text: str) -> None:
-    for name, code in (("test_hangs.py", text), ("conftest.py", PLUGIN)):
+def test_a_test_that_hangs_after_a_failure_is_ended(tmp_path: Path) -> None:
+    for name, code in (("test_hangs.py", HANGS_AFTERWARDS), ("conftest.py", PLUGIN)):
         (tmp_path / name).write_text("\n".join(line.removeprefix("    ") for line in code.splitlines()))
     ended = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--timeout", f"{LIMIT}", "--reruns", "1", "test_hangs.py"],
+        [sys.executable, "-m", "pytest", "-q", "-c", os.devnull, "--timeout", f"{LIMIT}", "test_hangs.py"],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(Path.cwd())}, capture_output=True, text=True, timeout=PATIENCE,
         check=False,
     )  # fmt: skip
     assert f"Timeout (>{LIMIT}.0s)" in ended.stdout
-    assert "1 failed" in ended.stdout
+    assert "1 failed, 1 error" in ended.stdout

@@ -52,6 +52,7 @@ from mulligan.wire.experiments import Row
 from mulligan.wire.model_call import ModelAnswer
 from mulligan.wire.updates import SendMessage
 from mulligan.workflows.people.parse_update import parse_update
+from tests.support.examples import examples
 from tests.support.random_run_events import START, RandomRun
 
 WORD_FIELDS = {"status", "kind", "decision", "by"}
@@ -95,7 +96,7 @@ words_of_later_versions = st.builds(
     ),
 )
 randoms = st.integers(0, 2**32).map(Random)
-tried = settings(derandomize=True, deadline=None, max_examples=40)
+tried = settings(derandomize=True, deadline=None, max_examples=examples(15))
 
 
 def events_of(random: Random, words: Words) -> list[Event]:

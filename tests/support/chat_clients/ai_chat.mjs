@@ -57,8 +57,9 @@ if (when === "reload" || when === "return") {
   if (when === "return") await resumed;
   await until(chat, () => asked(chat));
 }
-console.error("asked");
-await chat.addToolApprovalResponse({ id: asked(chat).approval.id, approved: true });
+const decided = chat.addToolApprovalResponse({ id: asked(chat).approval.id, approved: true });
+console.error("decided");
+await decided;
 await until(chat, () => chat.status === "ready" && text(chat) === "done");
 console.error("done");
 console.log(JSON.stringify({ napped, page: chat.messages, second: await load() }));

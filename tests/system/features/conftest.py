@@ -6,4 +6,4 @@ own spans only. Tests beside this folder start workers of their own.
 
 from __future__ import annotations
 
-from tests.live.conftest import chain_server, lab, open_runs_end_with_their_module  # noqa: F401 - fixtures
+from tests.support.lab_fixtures import chain_server, lab, open_runs_end_with_their_module  # noqa: F401 - fixtures

@@ -27,7 +27,7 @@ from mulligan.wire.batch import (
 from mulligan.workflows import limits
 from mulligan.workflows.batch.batch_collector import BatchCollector
 from mulligan.workflows.batch.batch_workflow import BatchWorkflow
-from tests.live.conftest import Lab
+from tests.support.lab import Lab
 
 if TYPE_CHECKING:
     from mulligan.activities.services import Services

@@ -12,10 +12,10 @@ from mulligan.devserver import DevServer
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
-from tests.live.conftest import Lab
 from tests.support.compaction_agents import PROMPT, reading
 from tests.support.console_browser import TOKENS
 from tests.support.http_server import http_server
+from tests.support.lab import Lab
 from tests.system.features.test_serve_console import visitor
 
 

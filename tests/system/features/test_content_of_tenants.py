@@ -15,9 +15,9 @@ from mulligan import Image, ModelUnavailableError, RunInput, UserMessage
 from mulligan.client.content_store import configured_content_store
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import DONE, Lab, call
 from tests.support.content_files import png
 from tests.support.http_server import Door, http_server
+from tests.support.lab import DONE, Lab, call
 
 TOKENS = "ada:token-of-ada,bob:token-of-bob"
 SECRET = png(5_000, seed=7)

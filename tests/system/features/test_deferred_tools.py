@@ -23,12 +23,12 @@ from mulligan.devserver import DevServer
 from mulligan.worker.loading import load_agents
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
-from tests.live.conftest import DONE, Lab, Ran, call
 from tests.live.test_continue_while_waiting import replay_chain, runs_of, write
-from tests.live.test_people import pending, refusal_of
 from tests.live.test_resets import points_of, reset
+from tests.promise.test_people import pending, refusal_of
 from tests.support.deferred_agents import BODIES, CANCELLED, RELEASE, STARTED, clerk
 from tests.support.http_server import Door, http_server
+from tests.support.lab import DONE, Lab, Ran, call
 from tests.support.openai_turn import Turn
 from tests.support.temporal import environment_of
 from tests.support.worker_process import worker_process

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from mulligan.devserver import DevServer
 from mulligan.doctor.temporal_server import check_clock
-from tests.acceptance.conftest import Outcome, Run
+from tests.support.command_fixtures import Outcome, Run
 from tests.support.openai_server import OpenAIServer
 from tests.support.openai_turn import Turn
 from tests.support.otlp_receiver import OtlpReceiver

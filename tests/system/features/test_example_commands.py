@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from mulligan.devserver import DevServer
-from tests.acceptance.conftest import Run, command
+from tests.support.command_fixtures import Run, command
+from tests.support.command_server import start_command
 from tests.support.temporal import connect_to
 
 ROOT = Path(__file__).parents[3]
@@ -63,13 +64,11 @@ async def test_the_commands_of_an_example_do_what_it_says(
     run: str | None,
     says: str,
 ) -> None:
-    """In their order; those of a person as soon as a call waits."""
+    """In their order; those of a person as soon as a call waits. Without `uv run`, which the test below has."""
     queue = f"examples-{uuid.uuid4().hex[:6]}"
     settings = {"MULLIGAN_TASK_QUEUE": queue, "MULLIGAN_WORKSPACE": str(tmp_path)}
     [worker, *others] = commands_of(name)
-    serving = await asyncio.create_subprocess_exec(
-        "uv", "run", "--no-sync", *worker[2:], cwd=ROOT, env=environment | settings, stderr=PIPE
-    )  # fmt: skip
+    serving = await start_command(*worker[3:], env=environment | settings, stderr=PIPE)
     assert serving.stderr is not None
     printed = ""
     try:

@@ -6,6 +6,8 @@ import asyncio
 import json
 import os
 import signal
+import socket
+import subprocess
 import sys
 import uuid
 from collections.abc import AsyncIterator
@@ -17,6 +19,7 @@ import pytest
 
 from mulligan.devserver import DevServer
 from mulligan.supervisor.forked_processes import ForkServer
+from mulligan.worker.fork_server import MAX_MESSAGE_BYTES
 from tests.support.processes import children_of, is_running
 from tests.support.worker_process import Process
 from tests.system.features.test_supervisor import line_with, supervised
@@ -48,11 +51,27 @@ LEFT_OPEN = {
         "threading.Thread(target=time.sleep, args=(600,), daemon=True).start()",
         "has started 1 thread, which",
     ),
+    "threads, one of which ends": (
+        "threading.Thread(target=time.sleep, args=(0.3,)).start(); "
+        "threading.Thread(target=time.sleep, args=(600,), daemon=True).start()",
+        "has started 1 thread, which",
+    ),
     "a file": ("kept = open(__file__)", "which forks would share"),
     "a process": ("import subprocess; child = subprocess.Popen(['sleep', '20'])", "whose end a fork would not see"),
     "a folder": ("import tempfile; folder = tempfile.TemporaryDirectory()", "to be done at the end of a process"),
     "a connection": ("import socket; pair = socket.socketpair()", "which forks would share"),
 }
+
+FORK_SERVERS = """
+import os, sys
+from mulligan.worker import fork_server, process
+for number, descriptor in enumerate(sys.argv[1:]):
+    if os.fork() == 0:
+        os.environ[fork_server.FORK_SERVER_VARIABLE] = descriptor
+        fork_server.serve_forks([f"left_{number}"], with_shipped=False, agents=None)
+for _ in sys.argv[1:]:
+    assert os.wait()[1] == 0
+"""
 
 
 class Forked:
@@ -73,7 +92,7 @@ class Forked:
 
     @property
     def pids(self) -> list[int]:
-        return children_of(self.supervisor.pid, "worker.py")
+        return children_of(self.supervisor.pid, "worker")
 
     @property
     def server(self) -> int:
@@ -120,11 +139,40 @@ async def test_what_a_module_imports_is_imported_once_and_each_process_opens_its
     assert not [pid for pid in (*after, server) if is_running(pid)]
 
 
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
+    """What fork servers answer, by what importing leaves open: forks of one process that has imported a worker."""
+    folder, pairs = tmp_path_factory.mktemp("left-open"), {}
+    for number, (name, more) in enumerate(
+        {"nothing": "", **{name: more for name, (more, _) in LEFT_OPEN.items()}}.items()
+    ):
+        (folder / f"left_{number}.py").write_text(MODULE.format(notes=str(folder / "notes"), more=more))
+        pairs[name] = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    given = [str(theirs.fileno()) for _, theirs in pairs.values()]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
+    servers = subprocess.Popen(
+        [sys.executable, "-c", FORK_SERVERS, *given], env=environment, pass_fds=[*map(int, given)]
+    )
+    found = {}
+    for name, (ours, theirs) in pairs.items():
+        with ours:
+            theirs.close()
+            found[name] = json.loads(ours.recv(MAX_MESSAGE_BYTES))
+    assert servers.wait() == 0
+    return found
+
+
 @pytest.mark.parametrize("name", LEFT_OPEN)
-async def test_nothing_is_forked_where_importing_leaves_what_a_fork_must_not_have(
-    temporal: DevServer, tmp_path: Path, name: str
+def test_a_fork_server_refuses_where_importing_leaves_what_a_fork_must_not_have(
+    answers: dict[str, dict[str, str]], name: str
 ) -> None:
-    more, reason = LEFT_OPEN[name]
+    assert answers["nothing"]["state"] == "ready"
+    assert answers[name]["state"] == "refused"
+    assert LEFT_OPEN[name][1] in answers[name]["reason"]
+
+
+async def test_nothing_is_forked_where_it_refuses(temporal: DevServer, tmp_path: Path) -> None:
+    more, reason = LEFT_OPEN["a thread"]
     async with running(temporal, tmp_path, more) as forked:
         assert reason in await line_with(forked.supervisor, "Worker processes are started, not forked")
         opened = await forked.until_opened(2)
@@ -207,7 +255,7 @@ async def test_what_a_killed_process_leaves_is_waited_for() -> None:
     """An orphan becomes a child of this process, and no zombie remains of it; a process of this one keeps its status."""
     forks = ForkServer()
     program = (
-        "import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1)']).pid)"
+        "import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(0.3)']).pid)"
     )
     async with forks_adopting(forks):
         parent = await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdout=asyncio.subprocess.PIPE)
@@ -216,7 +264,7 @@ async def test_what_a_killed_process_leaves_is_waited_for() -> None:
         own = await asyncio.create_subprocess_exec(sys.executable, "-c", "raise SystemExit(7)")
         while os.path.exists(f"/proc/{orphan}"):
             forks.reap({parent.pid, own.pid})
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.05)
         assert await own.wait() == 7
 
 

@@ -1,11 +1,15 @@
-"""200 runs of every kind, each forked at each of its steps: the request is byte for byte that of the run, and nothing happens."""
+"""Runs of every kind, each forked at each of its steps: the request is byte for byte that of the run, and nothing happens.
+
+Each kind is tried with one provider, all of them in turns; with `FORKS=all` each is tried with each: 200 runs.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,11 +20,11 @@ from mulligan import Agent, Skills, connect, fork_run
 from mulligan.devserver import DevServer
 from mulligan.worker.loading import load, load_agents
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import DONE, Lab, Ran, call
-from tests.live.recovery_matrix import observe
-from tests.live.test_people import REFUND, pending
-from tests.live.test_recovery import ROWS
+from tests.promise.recovery_matrix import Row, observe
+from tests.promise.test_people import REFUND, pending
+from tests.promise.test_recovery import ROWS
 from tests.support.compaction_agents import PROMPT, READ, finding, is_summing_up, reading
+from tests.support.lab import DONE, Lab, Ran, call
 from tests.support.openai_server import Failure, Recorded, Turn
 from tests.support.people_agents import desk
 from tests.support.shop_agents import RAN
@@ -28,7 +32,21 @@ from tests.system.features.test_recovery_providers import NOT_POSSIBLE
 from tests.unit.test_paused_answers import CITED, FOUND, USE, message, text
 
 APIS = ("openai-chat", "openai", "anthropic", "google")
+SCRIPTED = APIS[:3]
+"""The scripts that read requests do not know Google's."""
 PARALLEL = 6
+HAS_ALL = os.environ.get("FORKS") == "all"
+
+
+def turns(kinds: Sequence[Any], apis: Sequence[str] = APIS) -> list[tuple[Any, str]]:
+    """Each kind with a provider, or with all of them."""
+    if HAS_ALL:
+        return [(kind, api) for kind in kinds for api in apis]
+    return [(kind, apis[number % len(apis)]) for number, kind in enumerate(kinds)]
+
+
+def is_possible(row: Row, api: str) -> bool:
+    return (api, row.name) not in NOT_POSSIBLE
 
 
 @dataclass
@@ -72,7 +90,7 @@ def is_paused(body: dict[str, Any]) -> bool:
 
 
 async def test_forks_at_each_step_send_its_request_and_have_no_effect(lab: Lab, chain_server: DevServer) -> None:
-    """Every mistake of the matrix with four providers, people, sub-agents, compactions and continued runs."""
+    """Every mistake of the matrix, people, sub-agents, compactions and continued runs."""
     counted, places = Counted(), asyncio.Semaphore(PARALLEL)
 
     async def one_kind(run: Callable[[], Awaitable[tuple[Lab, Ran, str]]]) -> None:
@@ -80,7 +98,7 @@ async def test_forks_at_each_step_send_its_request_and_have_no_effect(lab: Lab, 
             at, ran, name = await run()
             await counted.fork(at, ran, name)
 
-    def mistake(row: Any, api: str) -> Callable[[], Awaitable[tuple[Lab, Ran, str]]]:
+    def mistake(row: Row, api: str) -> Callable[[], Awaitable[tuple[Lab, Ran, str]]]:
         async def run() -> tuple[Lab, Ran, str]:
             return lab, await observe(lab, row, api), f"{row.name} {api}"
 
@@ -98,31 +116,34 @@ async def test_forks_at_each_step_send_its_request_and_have_no_effect(lab: Lab, 
 
         return run
 
-    cases = [mistake(row, api) for api in APIS for row in ROWS if (api, row.name) not in NOT_POSSIBLE]
     edited = {"order": 7, "amount": {"euros": 5}}
-    for api in APIS:
-        for decision in ({"decision": "deny"}, {"decision": "approve"}, {"decision": "approve", "arguments": edited}):
-            cases.append(with_people(api, decision))
+    decisions: list[dict[str, Any]] = [
+        {"decision": "deny"},
+        {"decision": "approve"},
+        {"decision": "approve", "arguments": edited},
+    ]
+    cases = [
+        *(mistake(row, api if is_possible(row, api) else APIS[0]) for row, api in turns(ROWS)),
+        *(with_people(api, decision) for decision, api in turns(decisions)),
+    ]
     await asyncio.gather(*map(one_kind, cases))
     client = await connect(chain_server.address)
     at = Lab(client, lab.model, lab.otlp, lab.telemetry, f"forks-{uuid.uuid4().hex[:6]}")
     async with running_worker(client, load(["tests.support.compaction_agents"]), lab.telemetry, at.task_queue):
-        for api in APIS[:3]:  # the script does not read Google's requests
-            ran = await at.run(reading(11), agent="page_reader", prompt=PROMPT, api=api)
-            await counted.fork(at, ran, f"compacted and continued {api}")
-            ran = await at.run(reading(9), agent="page_reader_with_room", prompt=PROMPT, api=api)
-            await counted.fork(at, ran, f"continued {api}")
+        for (agent, pages), api in turns([("page_reader", 11), ("page_reader_with_room", 9)], SCRIPTED):
+            ran = await at.run(reading(pages), agent=agent, prompt=PROMPT, api=api)
+            await counted.fork(at, ran, f"{agent} {api}")
     await _sub_agents(lab, counted)
     print(
         f"{counted.runs} runs, {counted.forks} forks; other requests: {len(counted.different)}, effects: {len(counted.effects)}"
     )
-    assert counted.runs >= 200
+    assert counted.runs >= (200 if HAS_ALL else len(ROWS))
     assert (counted.different, counted.effects, counted.ends) == ([], [], [])
 
 
 async def _sub_agents(lab: Lab, counted: Counted) -> None:
     """The run of an agent that calls another, and the run of that one."""
-    for api in APIS:
+    for _, api in turns(["a sub-agent"]):
         inner = f"inner-{uuid.uuid4().hex[:6]}"
         below = Agent(name=inner, model=f"{api}:{inner}", tools=desk.tools)
         above = Agent(
@@ -144,10 +165,9 @@ async def test_forks_with_features_that_change_what_is_sent(lab: Lab, chain_serv
     client = await connect(chain_server.address)
     at = Lab(client, lab.model, lab.otlp, lab.telemetry, f"forks-{uuid.uuid4().hex[:6]}")
     async with running_worker(client, load(["tests.support.compaction_agents"]), lab.telemetry, at.task_queue):
-        for agent, script in (("forgetful_page_reader", reading(11)), ("page_finder", finding(11))):
-            for api in APIS[:3]:
-                ran = await at.run(script, agent=agent, prompt=PROMPT, api=api)
-                await counted.fork(at, ran, f"{agent} {api}")
+        for (agent, script), api in turns([("forgetful_page_reader", reading), ("page_finder", finding)], SCRIPTED):
+            ran = await at.run(script(11), agent=agent, prompt=PROMPT, api=api)
+            await counted.fork(at, ran, f"{agent} {api}")
     await _hosted_work(lab, counted)
     await _skills(lab, counted, tmp_path)
     print(f"{counted.runs} runs, {counted.forks} forks")
@@ -186,7 +206,7 @@ async def _skills(lab: Lab, counted: Counted, folder: Path) -> None:
     agent = Agent(name=f"sailor-{uuid.uuid4().hex[:6]}", model="openai:m", features=[Skills(folder)])
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, f"queue-{agent.name}")
     async with running_worker(at.client, load_agents([agent], []), lab.telemetry, at.task_queue):
-        for api in APIS:
+        for _, api in turns(["a skill"]):
             ran = await at.run([call("read_skill", '{"name": "knots"}'), DONE], agent=agent.name, api=api)
             skill.write_text(skill.read_text() + "!")
             await counted.fork(at, ran, f"skills {api}")

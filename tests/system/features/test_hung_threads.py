@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import httpx2
+from temporalio.service import RPCError
 
-from mulligan.activities.tool_running.thread_bounds import SHARE_OF_RUN, THREADS
+from mulligan.activities.tool_running.thread_bounds import SHARE_OF_RUN
 from mulligan.devserver import DevServer
-from tests.live.conftest import DONE, Lab, Ran, call
+from tests.support.lab import DONE, Lab, Ran, call
 from tests.support.openai_turn import Turn
 from tests.support.own_worker import BOTH_KINDS
 from tests.support.ports import free_ports
 from tests.support.worker_process import logging_worker_process
 from tests.system.features.test_supervisor import line_with, supervised
 
+THREADS = 16
 OF_RUN = THREADS // SHARE_OF_RUN
-MODULE = "tests.support.hanging_agents"
+MODULE, FEW_THREADS = "tests.support.hanging_agents", {"HANGING_THREADS": str(THREADS)}
 
 
 async def begin(at: Lab, tool: str, *calls: int) -> Any:
@@ -32,6 +35,14 @@ async def begin(at: Lab, tool: str, *calls: int) -> Any:
 async def hang(at: Lab, tool: str, *calls: int) -> Ran:
     """As `begin`; returns when the run has ended."""
     return await at.look(await begin(at, tool, *calls))
+
+
+async def until_served(run: Any) -> None:
+    while True:
+        with suppress(RPCError):  # no worker polls yet
+            await run.query("progress")
+            return
+        await asyncio.sleep(0.1)
 
 
 async def asks(at: Lab) -> list[str]:
@@ -55,7 +66,7 @@ async def test_a_worker_without_threads_says_so_and_ends_and_its_supervisor_repl
     """
     queue, [port] = f"hung-{uuid.uuid4().hex[:6]}", free_ports(1)
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
-    environment = {"MULLIGAN_HEALTH_ADDRESS": f"127.0.0.1:{port}", "MULLIGAN_GRACE_SECONDS": "100"}
+    environment = {"MULLIGAN_HEALTH_ADDRESS": f"127.0.0.1:{port}", "MULLIGAN_GRACE_SECONDS": "100", **FEW_THREADS}
     async with (
         supervised(queue, temporal, "--processes", "1", module=MODULE, **environment) as supervisor,
         httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client,
@@ -100,13 +111,14 @@ async def test_a_worker_without_threads_and_without_a_supervisor_exits(
     """Its last run goes on where another worker serves the queue."""
     queue = f"hung-{uuid.uuid4().hex[:6]}"
     at = Lab(lab.client, lab.model, lab.otlp, lab.telemetry, queue)
-    async with logging_worker_process(MODULE, queue, temporal, kind) as worker:
+    async with logging_worker_process(MODULE, queue, temporal, kind, **FEW_THREADS) as worker:
         hanging = [await begin(at, tool) for tool in ("crawl", "print_page") * 2]
         assert "error: no threads left" in await line_with(worker, "error:")
         assert await worker.wait() == 1
-    async with supervised(queue, temporal, "--processes", "1", module=MODULE) as supervisor:
+    async with supervised(queue, temporal, "--processes", "1", module=MODULE, **FEW_THREADS) as supervisor:
         for run in hanging:
             # Queries need a worker, and a run may end while the first one drains.
+            await until_served(run)
             assert all("did not finish within" in text for text in texts(await at.look(run)))
         supervisor.terminate()
         assert await supervisor.wait() == 0

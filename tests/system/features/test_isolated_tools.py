@@ -11,8 +11,8 @@ import pytest
 from mulligan.devserver import DevServer
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import DONE, Lab
 from tests.support.isolated_agents import VARIABLES
+from tests.support.lab import DONE, Lab
 from tests.support.openai_turn import Turn
 from tests.system.features.test_supervisor import line_with, supervised
 

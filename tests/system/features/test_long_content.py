@@ -14,9 +14,9 @@ from mulligan.client.read_run import read_pages
 from mulligan.devserver import temporal_server
 from mulligan.worker.loading import load_agents
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import Lab
 from tests.support.compaction_agents import PROMPT, is_summing_up, reading
 from tests.support.content_files import png
+from tests.support.lab import Lab
 from tests.support.temporal import connect_to
 
 PAGES = 9

@@ -21,7 +21,7 @@ from mulligan.devserver import DevServer, temporal_server
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from mulligan.workflows import limits
-from tests.live.conftest import DONE, Lab, call
+from tests.support.lab import DONE, Lab, call
 from tests.support.large_payload_agent import MEGABYTE, noise, prose
 
 KEYS = f"n:{base64.b64encode(b'n' * 32).decode()}"

@@ -184,8 +184,7 @@ async def test_a_workflow_task_that_waits_in_the_queue_of_a_dead_process_goes_to
     run = await waiting_in_queue_of_dead_process(worker)
     async with aclosing(LostWorkReport(client, lost_with(run))) as report:
         await report.report()
-        async with asyncio.timeout(60):
-            task = await worker.workflow_task()
+        task = await worker.workflow_task()
     assert task.workflow_execution.run_id == run.run_id
     await worker.handle.terminate()
 
@@ -208,8 +207,7 @@ async def test_no_report_waits_for_the_poll_of_the_queue_of_a_dead_process(
     worker = Worker(client)
     run = await waiting_in_queue_of_dead_process(worker)
     async with aclosing(LostWorkReport(client, lost_with(run))) as report:
-        async with asyncio.timeout(60):
-            assert await report.report() == {}
+        assert await report.report() == {}
         assert polls == ["begun"]
         ended.set()
     assert polls == ["begun", "ended"]  # a poll that is cancelled could take a task with it
@@ -254,8 +252,7 @@ async def test_the_first_workflow_task_of_a_continued_run_that_no_code_of_the_de
     lost = await worker.workflow_task()
     token_format = TokenFormat.of(lost.task_token, Run(worker.name, lost.workflow_execution.run_id))
     await LostWorkReport(client, replace(lost_with(run), token_format=token_format)).report()
-    async with asyncio.timeout(60):
-        again = await worker.workflow_task()
+    again = await worker.workflow_task()
     assert (again.workflow_execution.run_id, again.attempt) == (lost.workflow_execution.run_id, 2)
     await client.get_workflow_handle(worker.name).terminate()
 
@@ -280,8 +277,7 @@ async def test_the_first_workflow_task_of_a_new_run_that_no_code_of_the_dead_pro
     async with aclosing(LostWorkReport(client, replace(lost_with(run), token_format=token_format))) as report:
         await report.report()
         await report.look_again()
-    async with asyncio.timeout(60):
-        again = await new.workflow_task()
+    again = await new.workflow_task()
     assert (again.workflow_execution.run_id, again.attempt) == (lost.workflow_execution.run_id, 2)
     untouched = await of_another.handle.describe()
     assert untouched.raw_description.pending_workflow_task.attempt == 1

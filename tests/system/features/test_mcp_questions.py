@@ -20,7 +20,7 @@ from mulligan.wire.updates import Answer, Pending
 from mulligan.worker.loading import load_agents
 from mulligan.workflows import limits
 from mulligan.workflows.agent_workflow import AgentWorkflow
-from tests.live.conftest import DONE, Lab, call
+from tests.support.lab import DONE, Lab, call
 from tests.support.mcp_agents import SERVER
 from tests.support.mcp_fixtures import calls, http_server, mcp_worker
 

@@ -17,7 +17,7 @@ from mulligan.devserver import DevServer
 from mulligan.trace_view.history import size_of_chain
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import Lab
+from tests.support.lab import Lab
 
 RUNS, SENDERS = 8, 3
 

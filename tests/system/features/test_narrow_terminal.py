@@ -13,7 +13,7 @@ from temporalio.api.enums.v1 import TaskQueueType
 
 from mulligan import connect
 from mulligan.client.pollers import last_polls
-from tests.acceptance.conftest import Run
+from tests.support.command_fixtures import Run
 from tests.support.tmux import screen_of
 from tests.system.features.test_waiting_commands import QUEUE, following, line_with, serving
 
@@ -31,7 +31,7 @@ async def test_list_and_pending_keep_ids_and_columns_whole_in_a_terminal_of_80_c
             ran = await mulligan("start", "teller", "Go", "--id", run_id, "--task-queue", QUEUE)
             assert ran.code == 0, ran.err
         async with following(environment, "tail", chat) as tail:
-            await line_with(tail.stdout, "waiting for approval of `refund` since", 30)
+            await line_with(tail.stdout, "waiting for approval of `refund` since")
         listed = await screen_of(MULLIGAN, "list", "--limit", "2", env=environment, width=80)
         wide = await screen_of(MULLIGAN, "list", "--limit", "2", env=environment, width=160)
         pending = await screen_of(MULLIGAN, "pending", env=environment, width=80)
@@ -91,7 +91,7 @@ async def test_list_tells_nobody_to_start_a_worker_after_the_death_of_one_of_two
         ran = await mulligan("start", "teller", "Go", "--id", run_id, "--task-queue", "two")
         assert ran.code == 0, ran.err
         async with following(environment, "tail", run_id) as tail:
-            await line_with(tail.stdout, "waiting for approval of `refund` since", 30)
+            await line_with(tail.stdout, "waiting for approval of `refund` since")
         async with serving(environment, "two") as second:
             while len(await last_polls(client, "two", WORKFLOWS, timedelta(seconds=5))) < 2:
                 await asyncio.sleep(0.1)

@@ -18,7 +18,7 @@ import typer.main
 from mulligan.cli.app import app
 from mulligan.cli.new import FILES, MUST_BE_NEW, PYTEST, requirement
 from mulligan.devserver import DevServer
-from tests.acceptance.conftest import ROOT, Outcome, Run, command
+from tests.support.command_fixtures import ROOT, Outcome, Run, command
 from tests.support.temporal import environment_of
 
 SKILL = ROOT / "skills/mulligan"

@@ -27,8 +27,8 @@ from mulligan.worker.group import WorkerGroup, WorkerStoppedError
 from mulligan.worker.loading import load
 from mulligan.worker.poll_monitor import PollMonitor
 from mulligan.workflows import limits
-from tests.live.conftest import Lab
 from tests.live.test_waiting_for import waits_for
+from tests.support.lab import Lab
 from tests.support.own_worker import serving
 
 EAST, WEST = "tests.support.east_agents", "tests.support.west_agents"
@@ -73,9 +73,8 @@ async def sides(lab: Lab, request: pytest.FixtureRequest) -> AsyncIterator[Sides
 
 async def until_polled(client: Client, queue: str, workers: int) -> None:
     """Wait until that many workers poll the queue."""
-    async with asyncio.timeout(60):
-        while len(await read_other_workers(client, ServedAgents(queue, frozenset()))) < workers:
-            await asyncio.sleep(0.05)
+    while len(await read_other_workers(client, ServedAgents(queue, frozenset()))) < workers:
+        await asyncio.sleep(0.05)
 
 
 async def test_every_run_ends_well_whichever_worker_takes_its_first_task(sides: Sides) -> None:
@@ -133,7 +132,7 @@ async def test_a_denial_has_the_agents_words_although_the_other_worker_records_i
 async def test_an_agent_of_no_worker_fails_with_what_is_served(sides: Sides) -> None:
     run = await sides.start("east_shiper")
     with pytest.raises(WorkflowFailureError) as failed:
-        await asyncio.wait_for(run.result(), 90)
+        await run.result()
     error = error_of(failed.value)
     assert type(error).__name__ == "InvalidRunInputError"
     assert '"agent" is "east_shiper", but this worker serves no agent of that name; it serves: ' in str(error)
@@ -152,14 +151,13 @@ async def test_a_run_waits_for_the_worker_of_its_agent_and_says_so_while_another
             await waits_for(run, "person")
         await run.execute_update("decide", {"call_id": "s", "decision": "approve"})
         waiting = None
-        async with asyncio.timeout(60):
-            while waiting is None or waiting.kind != "worker":
-                waiting = await WaitReader(lab.client).read(run.id)
-                await asyncio.sleep(0.2)
+        while waiting is None or waiting.kind != "worker":
+            waiting = await WaitReader(lab.client).read(run.id)
+            await asyncio.sleep(0.2)
         assert "serves" in waiting.detail
         assert (await run.query("steps"))["steps"][0]["tool_calls"][0]["result"] is None
         async with await sides.worker(EAST):
-            result = await asyncio.wait_for(run.result(), 90)
+            result = await run.result()
     assert (result["output"], result["recovered_failures"]) == ("7 g are shipped", 0)
 
 
@@ -176,7 +174,7 @@ async def test_workers_that_have_a_plugin_take_part(lab: Lab) -> None:
         await until_polled(lab.client, queue, 2)
         runs = [(agent, await sides.start(agent)) for _ in range(6) for agent in expected]
         for agent, run in runs:
-            assert (await asyncio.wait_for(run.result(), 60))["output"] == expected[agent], run.id
+            assert (await run.result())["output"] == expected[agent], run.id
         own = ServedAgents(queue, frozenset(load([EAST]).registry.agents)).queue
         polls = await last_polls(lab.client, own, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY, timedelta(seconds=5))
         assert list(polls) == [client.identity]
@@ -197,12 +195,11 @@ async def test_a_worker_with_a_plugin_ends_with_an_error_if_its_second_worker_st
 
     monkeypatch.setattr(plugin_worker, "activity_workers", recorded)
     running = asyncio.create_task(Worker(client, task_queue=f"sides-{uuid.uuid4().hex[:6]}").run())
-    async with asyncio.timeout(60):
-        while not seconds or not seconds[0].is_running:
-            await asyncio.sleep(0.05)
-        await seconds[0].shutdown()
-        with pytest.raises(WorkerStoppedError, match=r"the worker of task queue 'sides-.*#.*' has stopped"):
-            await running
+    while not seconds or not seconds[0].is_running:
+        await asyncio.sleep(0.05)
+    await seconds[0].shutdown()
+    with pytest.raises(WorkerStoppedError, match=r"the worker of task queue 'sides-.*#.*' has stopped"):
+        await running
 
 
 async def test_a_worker_warns_once_of_another_one_that_serves_other_agents(
@@ -219,9 +216,8 @@ async def test_a_worker_warns_once_of_another_one_that_serves_other_agents(
             assert said == []
         async with await sides.worker(WEST):
             run = await sides.start("east_packer")
-            async with asyncio.timeout(60):
-                while not said:
-                    await asyncio.sleep(0.05)
+            while not said:
+                await asyncio.sleep(0.05)
             # An idle worker polls anew after a minute; one that gets a task does at once.
             while len(said) < 2:
                 await (await sides.start("east_packer")).result()

@@ -22,7 +22,7 @@ from mulligan.worker.loading import LoadedModules, load
 from mulligan.worker.options import build
 from mulligan.worker.wiring import AgentActivities, running_worker, sandbox
 from mulligan.workflows.agent_workflow import AgentWorkflow
-from tests.live.conftest import DONE, Lab, call
+from tests.support.lab import DONE, Lab, call
 from tests.support.openai_turn import Turn
 
 STEPS = 6

@@ -15,8 +15,8 @@ from temporalio.api.taskqueue.v1 import RateLimit
 from temporalio.api.workflowservice.v1 import UpdateTaskQueueConfigRequest
 from temporalio.service import RPCError
 
-from tests.live.conftest import DONE, Lab, call
 from tests.support.compaction_agents import PROMPT, reading
+from tests.support.lab import DONE, Lab, call
 from tests.support.openai_turn import Turn
 from tests.support.own_worker import BOTH_KINDS, serving
 

@@ -1,12 +1,12 @@
-"""The whole recovery matrix with the providers that tests/live/test_recovery.py tries with some rows only."""
+"""The whole recovery matrix with the providers that tests/promise/test_recovery.py tries with some rows only."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.live.conftest import Lab
-from tests.live.recovery_matrix import Row, check
-from tests.live.test_recovery import ROWS
+from tests.promise.recovery_matrix import Row, check
+from tests.promise.test_recovery import ROWS
+from tests.support.lab import Lab
 
 NOT_POSSIBLE = {
     ("anthropic", "empty arguments"): "an object is sent, never no text",

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
-from tests.acceptance.conftest import Run
 from tests.acceptance.test_people_commands import QUEUE, clerk_client, in_process
+from tests.support.command_fixtures import Run
 
 PAGE = Path(__file__).parents[3] / "docs/schedules.md"
 __all__ = ["clerk_client", "in_process"]

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from mulligan import Agent
-from tests.live.conftest import DONE, Lab, call
 from tests.support.ag_ui_client import AgUiThread, types, user
 from tests.support.http_server import Door, http_server
+from tests.support.lab import DONE, Lab, call
 from tests.support.openai_turn import Failure, Turn
-from tests.support.people_agents import desk, front, wake
+from tests.support.people_agents import desk, wake
 from tests.support.shop_agents import RAN, shop
 
 REFUND = call("refund", '{"order": 7, "amount": {"euros": 2}}', "c1")
@@ -35,31 +35,6 @@ def script(lab: Lab) -> Callable[..., str]:
         return name
 
     return scripted
-
-
-async def test_a_run_is_text_steps_and_calls_with_results_in_ag_uis_order(
-    door: Door, script: Callable[..., str]
-) -> None:
-    """A recovered failure is a result of the call, and an event of our own with the kind of the error."""
-    search = Turn("Let me look.", calls=[("search_orders", '{"customer": "Ada"}', "a"), ("serch", "{}", "b")])
-    script(shop, search, DONE)
-    events = await AgUiThread(door, "shop").post(user("Where is my order?"))
-    assert types(events) == [
-        "RUN_STARTED",
-        "STEP_STARTED",
-        *("TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END"),
-        *(["TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END"] * 2),
-        *("TOOL_CALL_RESULT", "TOOL_CALL_RESULT", "STEP_FINISHED", "STEP_STARTED"),
-        *("TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END"),
-        *("STEP_FINISHED", "RUN_FINISHED"),
-    ]
-    results = {event.tool_call_id: event.content for event in events if event.type.value == "TOOL_CALL_RESULT"}
-    assert "Ada" in results["a"]
-    assert "search_orders" in results["b"]
-    [failure] = [event.value for event in events if getattr(event, "name", "") == "mulligan.recovered_failure"]
-    assert failure["error"]["kind"] == "unknown_tool"
-    assert events[-1].outcome.type == "success"
-    assert events[-1].result["output"] == "done"
 
 
 async def test_a_thread_is_one_conversation_and_a_message_starts_one_turn(
@@ -112,43 +87,6 @@ async def test_an_approval_ends_the_run_and_the_resumed_run_has_the_result_only(
     assert [event.content for event in resumed if event.type.value == "TOOL_CALL_RESULT"] == ["refunded 1 for order 7"]
     assert types(await thread.post(message, resume=resume)) == types(resumed)
     assert sum(ran[0] == "refund" for runs in RAN.values() for ran in runs if ran[1].get("euros") == 1) == 1
-
-
-async def test_an_approval_of_a_sub_agent_is_an_interrupt_of_the_call_that_started_it(
-    door: Door, script: Callable[..., str]
-) -> None:
-    script(desk, REFUND, DONE)
-    script(front, call("desk", '{"prompt": "Refund order 7."}', "d1"), DONE)
-    thread = AgUiThread(door, "front")
-    [interrupt] = (await thread.post(user("Refund order 7.", "m1")))[-1].outcome.interrupts
-    assert (interrupt.reason, interrupt.tool_call_id) == ("tool_call", "d1")
-    shown = interrupt.metadata["mulligan"]
-    assert (shown["tool"], shown["call_id"], shown["run_id"].rpartition("/")[2]) == ("refund", "c1", "d1")
-    [returned] = (await thread.post())[-1].outcome.interrupts
-    assert returned.metadata == interrupt.metadata
-    resume = [{"interruptId": interrupt.id, "status": "resolved", "payload": {"approved": True}}]
-    resumed = await thread.post(resume=resume)
-    [result] = [event for event in resumed if event.type.value == "TOOL_CALL_RESULT"]
-    assert (result.tool_call_id, result.content) == ("d1", "done")
-    assert resumed[-1].outcome.type == "success"
-
-
-@pytest.mark.parametrize(
-    ("reply", "content"),
-    [
-        ({"status": "resolved", "payload": {"approved": False, "reason": "Too much."}}, "Too much."),
-        ({"status": "cancelled"}, "The person cancelled it."),
-    ],
-)
-async def test_a_denial_reaches_the_model_with_its_reason(
-    door: Door, script: Callable[..., str], reply: dict[str, Any], content: str
-) -> None:
-    script(desk, REFUND, DONE)
-    thread = AgUiThread(door, "desk")
-    [interrupt] = (await thread.post(user("Refund.")))[-1].outcome.interrupts
-    resumed = await thread.post(resume=[{"interruptId": interrupt.id, **reply}])
-    [result] = [event.content for event in resumed if event.type.value == "TOOL_CALL_RESULT"]
-    assert content in result
 
 
 async def test_calls_that_wait_together_are_asked_together_and_others_run_on(

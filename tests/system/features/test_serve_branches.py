@@ -11,10 +11,10 @@ import pytest
 
 from mulligan import Agent
 from mulligan.client.start_run import read_input
-from tests.live.conftest import DONE, Lab, call
 from tests.support.ag_ui_client import AgUiThread, types, user
 from tests.support.ai_sdk_client import Chat, Chunks
 from tests.support.http_server import Door, http_server
+from tests.support.lab import DONE, Lab, call
 from tests.support.openai_turn import Turn
 from tests.support.people_agents import desk, wake
 from tests.support.shop_agents import shop
@@ -130,7 +130,7 @@ async def test_a_branch_keeps_what_the_earlier_answer_had_and_asks_nothing(
         said = {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Hi."}], "metadata": {"page": "cart"}}
         system = {"id": "s", "role": "system", "parts": [{"type": "text", "text": "Be brief."}]}
         body = {"id": chat.id, "messages": [system, said], "metadata": {"plan": "pro"}}
-        assert (await served.http.post("/ai-sdk/shop", json=body, timeout=60)).status_code == 200
+        assert (await served.http.post("/ai-sdk/shop", json=body)).status_code == 200
         again = await chat.regenerate("Hi.")
         assert "tool-output-available" in [chunk["type"] for chunk in again]
         run_input = await read_input(lab.client, again[0]["messageId"])

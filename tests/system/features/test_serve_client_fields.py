@@ -12,8 +12,8 @@ import pytest
 from mulligan.activities.run_data.definitions import CLIENT_HEADING
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import Lab
 from tests.support.http_server import http_server
+from tests.support.lab import Lab
 from tests.support.openai_turn import Turn
 from tests.system.features.test_serve_openai import TOKENS, Served, sdk, user
 
@@ -205,7 +205,7 @@ async def test_system_messages_of_chat_pages_are_instructions(served: Served) ->
     for number, (text, given) in enumerate([(prompt, [system, {"role": "system", "parts": 7}]), ("And?", [])]):
         message = {"id": f"m{number}", "role": "user", "parts": [{"type": "text", "text": text}]}
         body = {"id": chat, "messages": [*given, message]}
-        assert (await served.door.http.post("/ai-sdk/seller", json=body, headers=by, timeout=60)).status_code == 200
+        assert (await served.door.http.post("/ai-sdk/seller", json=body, headers=by)).status_code == 200
     assert ["Be brief." in _system_prompt(served, prompt, nth) for nth in range(2)] == [True, True]
 
     prompt, thread = served.script(Turn("One.")), uuid.uuid4().hex
@@ -214,5 +214,5 @@ async def test_system_messages_of_chat_pages_are_instructions(served: Served) ->
         {"id": "u", "role": "user", "content": prompt},
     ]
     body = {"threadId": thread, "runId": "r", "messages": messages}
-    assert (await served.door.http.post("/ag-ui/seller", json=body, headers=by, timeout=60)).status_code == 200
+    assert (await served.door.http.post("/ag-ui/seller", json=body, headers=by)).status_code == 200
     assert "Be brief." in _system_prompt(served, prompt)

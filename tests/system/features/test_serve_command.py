@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 from collections.abc import AsyncIterator
@@ -16,18 +15,9 @@ from tests.support.command_server import PIPE, CommandProcess, start_command
 SECRET = "5ecret-5ecret-5ecret"
 REFUSED: list[tuple[list[str], str, str]] = [
     (["--host", "0.0.0.0"], "", "--host 0.0.0.0 can be reached from other machines: set MULLIGAN_SERVE_TOKENS"),
-    ([], f"a b:{SECRET}", "entry 1 of MULLIGAN_SERVE_TOKENS has no valid name"),
-    ([], f"ada:{SECRET},bob:", "entry 2 of MULLIGAN_SERVE_TOKENS (bob) has no token"),
     ([], f"ada:{SECRET},bob:{SECRET}", "entry 2 of MULLIGAN_SERVE_TOKENS (bob) has the token of another entry"),
-    ([], f"ada:{SECRET}:|", "entry 1 of MULLIGAN_SERVE_TOKENS (ada) has an empty name among its agents"),
-    ([], f"ada:{SECRET}::x|", "entry 1 of MULLIGAN_SERVE_TOKENS (ada) has an empty name among its roles"),
-    ([], f"ada:{SECRET}:desk:a b", "entry 1 of MULLIGAN_SERVE_TOKENS (ada) has the role 'a b'"),
-    ([], f"ada:{SECRET}:desk:x:y", "entry 1 of MULLIGAN_SERVE_TOKENS (ada) has the role 'x:y'"),
-    (["--allow-origin", "shop"], "", "'shop' is not an origin; give the scheme and the host of the page"),
-    (["--allow-host", "http://x"], "", "--allow-host is 'http://x'; give a host as in a URL"),
-    (["--trust-proxy", "localhost"], f"ada:{SECRET}", "--trust-proxy is 'localhost'; give an address or a network"),
-    (["--host", "203.0.113.1"], f"ada:{SECRET}", "nothing can listen at 203.0.113.1 port"),
 ]
+"""All others are in tests/unit/test_serve_settings.py."""
 
 
 @asynccontextmanager
@@ -50,7 +40,7 @@ async def test_a_wrong_start_is_refused_with_one_sentence_without_the_token(
     words: list[str], tokens: str, sentence: str
 ) -> None:
     async with serve(*words, tokens=tokens) as process:
-        _, err = await asyncio.wait_for(process.communicate(), 60)
+        _, err = await process.communicate()
     said = " ".join(err.decode().split())
     assert process.returncode == 2, said
     assert sentence in said
@@ -61,14 +51,14 @@ async def test_a_wrong_start_is_refused_with_one_sentence_without_the_token(
 async def test_it_starts_without_temporal_answers_503_and_ends_at_sigterm() -> None:
     async with serve(tokens=f"ada:{SECRET}") as process:
         assert process.stderr is not None
-        line = (await asyncio.wait_for(process.stderr.readline(), 60)).decode()
+        line = (await process.stderr.readline()).decode()
         match = re.search(r"http://127\.0\.0\.1:\d+", line)
         assert match, line
-        async with httpx2.AsyncClient(base_url=match[0], timeout=30) as http:
+        async with httpx2.AsyncClient(base_url=match[0], timeout=300) as http:
             answer = await http.get("/api/runs", headers={"Authorization": f"Bearer {SECRET}"})
         assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
         process.terminate()
-        said = (await asyncio.wait_for(process.stderr.read(), 30)).decode()
+        said = (await process.stderr.read()).decode()
         await process.wait()
     assert SECRET not in line + said
     assert "Traceback" not in said
@@ -81,9 +71,9 @@ async def test_the_headers_of_a_proxy_are_believed_only_where_it_is_named(
     """The scheme is in the cookie; the address counts attempts to sign in."""
     async with serve(*words, tokens=f"ada:{SECRET}") as process:
         assert process.stderr is not None
-        line = (await asyncio.wait_for(process.stderr.readline(), 60)).decode()
+        line = (await process.stderr.readline()).decode()
         [url] = re.findall(r"http://127\.0\.0\.1:\d+", line)
-        async with httpx2.AsyncClient(base_url=url, timeout=30) as http:
+        async with httpx2.AsyncClient(base_url=url, timeout=300) as http:
             forged = {"X-Forwarded-Proto": "https", "X-Forwarded-For": "198.51.100.1"}
             answer = await http.post("/console/sign-in", data={"token": SECRET}, headers=forged)
             assert ("Secure" in answer.headers["set-cookie"]) == is_secure

@@ -18,9 +18,9 @@ from fastapi.routing import APIRoute
 from mulligan.serve.console.console_pages import ROUTERS
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import Lab
 from tests.support.console_agents import RIGHT_TO_LEFT, SCRIPT_TAG
 from tests.support.http_server import Door, http_server
+from tests.support.lab import Lab
 
 QUEUE = "console"
 TOKENS = "ada:token-of-ada,bob:token-of-bob,cleo:token-of-cleo,root:token-of-root:*"
@@ -66,7 +66,7 @@ class Visitor:
 
 @asynccontextmanager
 async def visitor(door: Door, name: str) -> AsyncIterator[Visitor]:
-    async with httpx2.AsyncClient(base_url=door.url, timeout=30) as http:
+    async with httpx2.AsyncClient(base_url=door.url, timeout=300) as http:
         answer = await http.post("/console/sign-in", data={"token": door.tokens[name], "next": "/console/start"})
         assert (answer.status_code, answer.headers["location"]) == (303, "/console/start")
         one = Visitor(http)
@@ -375,6 +375,14 @@ async def test_the_button_that_resumes_a_run_starts_one_however_often_it_is_pres
         await ada.send(f"{path}-resumed/cancel")
 
 
+async def test_a_form_of_a_fork_with_other_fields_is_refused_with_a_sentence(door: Door) -> None:
+    async with visitor(door, "ada") as ada:
+        run_id, path = await start(ada, "support-desk")
+        for fields in ({"prompt": "x", "tools": "no such"}, {"message": "x", "at": "zz", "id": f"{run_id}-resumed"}):
+            assert "Fork from step 1" in await ada.send(f"{path}/fork", 422, **fields)
+        await ada.send(f"{path}/cancel")
+
+
 async def test_the_stream_of_a_page_shows_each_step_and_resumes_with_the_open_one(door: Door) -> None:
     async with visitor(door, "ada") as ada:
         _, path = await start(ada, "teller")
@@ -436,7 +444,7 @@ async def test_an_encrypted_run_is_readable_where_the_server_has_the_keys(
 
 async def read_frames(one: Visitor, path: str, since: str = "") -> AsyncIterator[dict[str, Any]]:
     headers = {"Last-Event-ID": since} if since else {}
-    async with one.http.stream("GET", path, headers=headers, timeout=60) as response:
+    async with one.http.stream("GET", path, headers=headers) as response:
         assert response.status_code == 200
         frame: dict[str, Any] = {"data": "", "id": ""}
         async for line in response.aiter_lines():

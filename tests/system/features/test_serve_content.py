@@ -16,9 +16,9 @@ from openai import AsyncOpenAI
 
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import DONE, Lab, call
 from tests.support.content_files import PDF, png
 from tests.support.http_server import Door, http_server
+from tests.support.lab import DONE, Lab, call
 from tests.support.openai_turn import Turn
 
 MODEL = "gpt-test"
@@ -129,7 +129,7 @@ async def test_the_ai_sdk_sends_files_and_the_same_message_again_is_the_same_tur
     body = {"id": f"chat-{uuid.uuid4().hex[:8]}", "messages": [message], "trigger": "submit-message"}
     before = len(served.lab.model.requests_of(MODEL))
     for _ in range(2):
-        answer = await served.door.http.post("/ai-sdk/painter", json=body, timeout=60)
+        answer = await served.door.http.post("/ai-sdk/painter", json=body)
         assert answer.status_code == 200
         assert '"done"' in answer.text
     assert len(served.lab.model.requests_of(MODEL)) == before + 1
@@ -148,7 +148,7 @@ async def test_ag_ui_takes_binary_and_image_parts(served: Served, part: dict[str
     message = {"id": "m1", "role": "user", "content": [{"type": "text", "text": "What?"}, part]}
     thread = f"thread-{uuid.uuid4().hex[:8]}"
     body = {"threadId": thread, "runId": "r1", "messages": [message], "tools": [], "context": [], "state": {}}
-    answer = await served.door.http.post("/ag-ui/painter", json={**body, "forwardedProps": {}}, timeout=60)
+    answer = await served.door.http.post("/ag-ui/painter", json={**body, "forwardedProps": {}})
     assert answer.status_code == 200, answer.text
     assert "RUN_FINISHED" in answer.text
     assert image_of(served.sent()) == IMAGE_URL
@@ -205,7 +205,7 @@ async def test_content_that_cannot_be_used_is_refused_at_each_entrance_and_start
     kind, url, sentence = FAULTY[fault]
     before = len(served.lab.model.requests_of(MODEL))
     for path, body in entrances(kind, url).items():
-        answer = await served.door.http.post(path, json=body, timeout=60)
+        answer = await served.door.http.post(path, json=body)
         assert answer.status_code in (400, 422), (path, answer.status_code, answer.text[:300])
         refused = answer.json()
         error = refused.get("detail") or refused.get("message") or refused["error"]
@@ -229,7 +229,7 @@ async def test_a_url_of_a_client_is_given_to_the_provider_and_never_fetched(serv
         for path, body in entrances("image", url).items():
             served.script(DONE)
             before = len(served.lab.model.requests_of(MODEL))
-            answer = await served.door.http.post(path, json=body, timeout=60)
+            answer = await served.door.http.post(path, json=body)
             assert answer.status_code in (200, 201), (path, answer.text[:300])
             if path == "/api/runs":
                 await served.door.http.get(f"/api/runs/{answer.json()['id']}?wait=30")

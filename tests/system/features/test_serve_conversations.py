@@ -10,11 +10,13 @@ from typing import Any
 
 import openai
 import pytest
+from starlette.types import ASGIApp, Receive, Scope, Send
+from temporalio.client import WorkflowHandle
 
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import Lab
 from tests.support.http_server import http_server
+from tests.support.lab import Lab
 from tests.support.openai_door_agents import MODEL, SCRIPTS, scripted
 from tests.support.openai_turn import Turn
 from tests.system.features.test_serve_openai import TOKENS, Served, sdk
@@ -158,9 +160,7 @@ async def test_a_repeated_turn_of_a_conversation_is_one_run_and_two_equal_ones_a
     again, key = {"x-stainless-retry-count": "1"}, {"Idempotency-Key": uuid.uuid4().hex}
 
     async def say(text: str, headers: Any = None, client: Any = served.client) -> Any:
-        return await client.responses.create(
-            model="seller", input=text, conversation=first.id, extra_headers=headers, timeout=30
-        )
+        return await client.responses.create(model="seller", input=text, conversation=first.id, extra_headers=headers)
 
     yes = await say("Yes.")
     assert (await say("Yes.", again, served.other)).id == yes.id
@@ -258,7 +258,7 @@ async def test_a_chat_completion_that_waited_is_answered_when_it_is_repeated_aft
     decision, by = {"call_id": "r", "decision": "approve"}, served.door.by("ada")
     answer = await served.door.http.post(f"/api/runs/{run_id}/decisions", json=decision, headers=by)
     assert answer.status_code == 200
-    await asyncio.wait_for(served.lab.client.get_workflow_handle(run_id).result(), 30)
+    await served.lab.client.get_workflow_handle(run_id).result()
     again = await chat(model="seller", messages=[_user("Give it back.")], extra_headers=key)
     assert (again.id, again.choices[0].message.content) == (run_id, "Given back.")
 
@@ -345,6 +345,12 @@ async def test_a_chat_completion_that_streams_says_what_waits_for_a_person(serve
         assert text.endswith(("]\n\nGiven back.", "]\n\nThank you."))
 
 
+async def updates_of(run: WorkflowHandle[Any, Any]) -> int:
+    """How many updates its history has."""
+    events = (await run.fetch_history()).events
+    return sum(each.HasField("workflow_execution_update_accepted_event_attributes") for each in events)
+
+
 @pytest.mark.parametrize("stops", [True, False])
 @pytest.mark.parametrize("way", ["chat", "chat stream", "responses", "responses stream"])
 async def test_a_run_stops_when_its_client_disconnects_if_the_server_is_told_so(
@@ -357,16 +363,32 @@ async def test_a_run_stops_when_its_client_disconnects_if_the_server_is_told_so(
     path = "chat/completions" if "chat" in way else "responses"
     body: dict[str, Any] = {"model": "seller", "stream": "stream" in way}
     body |= {"messages": [_user(prompt)]} if "chat" in way else {"input": prompt}
-    async with http_server(served.lab.client, task_queue=queue, tokens=TOKENS, stop_on_disconnect=stops) as door:
+    left = asyncio.Event()
+
+    def noting(application: ASGIApp) -> ASGIApp:
+        async def served_until(scope: Scope, receive: Receive, send: Send) -> None:
+            await application(scope, receive, send)
+            if scope.get("method") == "POST":
+                left.set()
+
+        return served_until
+
+    options: dict[str, Any] = {"task_queue": queue, "tokens": TOKENS, "stop_on_disconnect": stops, "wrap": noting}
+    async with http_server(served.lab.client, **options) as door:
         key = {"Idempotency-Key": uuid.uuid4().hex, **door.by("ada")}
-        request = asyncio.create_task(door.http.post(f"/v1/{path}", json=body, headers=key, timeout=60))
+        request = asyncio.create_task(door.http.post(f"/v1/{path}", json=body, headers=key))
         while not served.lab.model.requests_of(MODEL, run=prompt):
             await asyncio.sleep(0.05)
         request.cancel()
         await asyncio.gather(request, return_exceptions=True)
         listed = (await door.http.get("/api/runs", params={"limit": 1}, headers=door.by("ada"))).json()
         run_id = listed["runs"][0]["id"]
-        await asyncio.sleep(2.5)
+        await left.wait()
+        run = served.lab.client.get_workflow_handle(run_id)
+        while stops and not await updates_of(run):
+            await asyncio.sleep(0.02)
+        for _ in range(5):  # longer than a stop would take that nobody asked for
+            await door.http.get(f"/api/runs/{run_id}", headers=door.by("ada"))
         gate.set()
-        result = await served.lab.client.get_workflow_handle(run_id).result()
+        result = await run.result()
     assert result["status"] == ("stopped" if stops else "completed")

@@ -21,11 +21,19 @@ from mulligan.wire.agent_facts import DEFINITION_QUERY
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.fuzz.inputs import json_values, schemas
-from tests.live.conftest import Lab
 from tests.support.http_server import Door, http_server
+from tests.support.lab import Lab
+from tests.support.search_size import examples
 
 QUEUE, FOREIGN_QUEUE = "decided-here", "foreign"
-CARD_EXAMPLES, ANSWER_EXAMPLES = 60, 25
+CARD_EXAMPLES, ANSWER_EXAMPLES = examples(8), examples(4)
+MEMOS: list[dict[str, Any]] = [
+    {"agent": 7, "tenant": "ada", "mulligan_pending": "x", "mulligan_status": 3},
+    {"agent": ["x"], "tenant": ["ada"]},
+    {"agent": ["x"], "tenant": "eve"},
+    {"tenant": "ada", "request": 3, "resumed_from": 4},
+]
+RESULTS = [42, {"status": ["completed"], "cost": "much"}, {"status": "completed", "usage": 5}, None]
 ANSWERS: dict[str, Any] = {}
 """By the query."""
 
@@ -125,7 +133,7 @@ async def with_examples(check: Callable[[Any], Any], strategy: st.SearchStrategy
     loop = asyncio.get_running_loop()
 
     @settings(
-        max_examples=count, deadline=None, database=None, suppress_health_check=list(HealthCheck),
+        max_examples=count, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck),
         phases=[Phase.explicit, Phase.generate],  # to shrink takes minutes
     )  # fmt: skip
     @given(strategy)
@@ -230,12 +238,7 @@ async def test_no_answer_of_a_foreign_workflow_is_a_fault_of_the_server(place: P
     )
 
 
-@pytest.mark.parametrize(
-    "memo", [{"agent": 7, "tenant": "ada", "mulligan_pending": "x", "mulligan_status": 3}, {"agent": ["x"], "tenant": ["ada"]}, {"agent": ["x"], "tenant": "eve"}, {"tenant": "ada", "request": 3, "resumed_from": 4}]
-)  # fmt: skip
-@pytest.mark.parametrize(
-    "result", [42, {"status": ["completed"], "cost": "much"}, {"status": "completed", "usage": 5}, None]
-)
+@pytest.mark.parametrize(("memo", "result"), [*zip(MEMOS, RESULTS, strict=True), (MEMOS[0], RESULTS[1])])
 async def test_no_memo_or_result_of_a_foreign_workflow_is_a_fault_of_the_server(
     lab: Lab, place: Place, memo: dict[str, Any], result: Any
 ) -> None:

@@ -13,7 +13,7 @@ from mulligan.serve.mcp_api.person_forms import submit_forms
 from mulligan.serve.replies import PersonReply, send_replies
 from mulligan.serve.runs import Runs
 from mulligan.serve.turn_stream import WaitingCall
-from tests.live.conftest import DONE, Lab, call
+from tests.support.lab import DONE, Lab, call
 
 REFUND = call("refund", '{"order": 7, "amount": {"euros": 2}}', "c1")
 

@@ -15,8 +15,8 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import Lab
 from tests.support.http_server import Door, http_server
+from tests.support.lab import Lab
 from tests.support.served_routes import SERVED_ROUTES
 
 QUEUE, OTHER_QUEUE = "restricted", "restricted-other"

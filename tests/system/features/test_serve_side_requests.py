@@ -12,8 +12,8 @@ import pytest
 
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import Lab
 from tests.support.http_server import http_server
+from tests.support.lab import Lab
 from tests.support.openai_door_agents import MODEL, scripted
 from tests.support.openai_turn import Turn
 from tests.support.shop_agents import RAN

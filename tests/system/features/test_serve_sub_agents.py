@@ -13,8 +13,8 @@ import pytest
 from mulligan import events
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import Lab
 from tests.support.http_server import Door, Frame, http_server
+from tests.support.lab import Lab
 
 
 @pytest.fixture(scope="module")

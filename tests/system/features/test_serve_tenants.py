@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from mulligan.client.start_run import read_input
-from tests.live.conftest import DONE, Lab, call
 from tests.support.http_server import Door, http_server
+from tests.support.lab import DONE, Lab, call
 from tests.support.openai_turn import Turn
 
 TOKENS = "ada:token-of-ada,bob:token-of-bob,carl:token-of-carl:desk,root:token-of-root:*"
@@ -117,13 +117,13 @@ async def user_of(lab: Lab, run_id: str) -> str | None:
 
 
 async def test_the_user_of_a_run_is_the_header_or_the_name_of_the_token(lab: Lab, door: Door) -> None:
-    """Of a continuation too; an operator's continuation works for whom the run did. Only an operator names another one."""
+    """Of a continuation too; an operator's works for whom the run did. Only an operator names another one in the body."""
 
     async def post(path: str, caller: str, says: str | None, **body: Any) -> tuple[int, dict[str, Any]]:
         headers: list[tuple[bytes, bytes]] = [
             (name.encode(), value.encode()) for name, value in door.by(caller).items()
         ]
-        headers += [] if says is None else [(b"Mulligan-User", says.encode())]
+        headers += [] if says is None else [(b"Mulligan-User", says.encode()), (b"Mulligan-Trusted", b"true")]
         answer = await door.http.post(path, json=body, headers=headers)
         return answer.status_code, answer.json()
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from mulligan import connect
 from mulligan.cli.app import app
-from tests.acceptance.conftest import Outcome, Run
+from tests.support.command_fixtures import Outcome, Run
 from tests.support.command_server import PIPE, start_command
 
 QUEUE = "team"

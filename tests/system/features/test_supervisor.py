@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import sys
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,7 +14,8 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import PollWorkflowTaskQueueRequest
 
 from mulligan.devserver import DevServer
-from tests.live.conftest import DONE, Lab, call
+from tests.support.command_server import PIPE, CommandProcess, start_command
+from tests.support.lab import DONE, Lab, call
 from tests.support.temporal import environment_of
 from tests.support.worker_process import Process
 
@@ -26,12 +25,11 @@ ROOT = Path(__file__).parents[3]
 @asynccontextmanager
 async def supervised(
     queue: str, server: DevServer, *options: str, module: str = "tests.support.shop_agents", **environ: str
-) -> AsyncIterator[asyncio.subprocess.Process]:
-    """`worker.py --processes 2`; killed at the end of the block if it still runs."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "worker.py", "--load", module, "--task-queue", queue, *(options or ("--processes", "2")), cwd=ROOT,
-        env={**os.environ, **environment_of(server), "MULLIGAN_GRACE_SECONDS": "1", **environ},
-        stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
+) -> AsyncIterator[CommandProcess]:
+    """`mulligan worker --processes 2`; killed at the end of the block if it still runs. It starts its own processes anew."""
+    process = await start_command(
+        *("worker", "--load", module, "--task-queue", queue), *(options or ("--processes", "2")),
+        env={**os.environ, **environment_of(server), "MULLIGAN_GRACE_SECONDS": "1", **environ}, stderr=PIPE,
     )  # fmt: skip
     try:
         yield process

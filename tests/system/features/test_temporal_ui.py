@@ -21,8 +21,8 @@ from mulligan.client.find_runs import RunQuery, find_runs
 from mulligan.devserver import DevServer
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
-from tests.live.conftest import DONE, Lab, call
-from tests.live.test_people import REFUND, pending
+from tests.promise.test_people import REFUND, pending
+from tests.support.lab import DONE, Lab, call
 from tests.support.openai_turn import Turn
 
 SECRET_PROMPT, SECRET_ARGUMENT = "open sesame 0815", "sesame-street"
@@ -186,13 +186,12 @@ async def attributes_of(handle: Any) -> dict[str, Any]:
 
 async def until_listed(client: Client, status: str, agent: str, run_id: str, *, is_listed: bool = True) -> list[str]:
     """The ids that `mulligan list` prints, once the run is among them or no longer is: the server's lists lag behind."""
-    async with asyncio.timeout(60):
-        while True:
-            page = await find_runs(client, RunQuery(status=status, agent=agent, sub_agents=True), limit=1_000)
-            ids = [run["id"] for run in page.runs]
-            if (run_id in ids) is is_listed:
-                return ids
-            await asyncio.sleep(0.1)
+    while True:
+        page = await find_runs(client, RunQuery(status=status, agent=agent, sub_agents=True), limit=1_000)
+        ids = [run["id"] for run in page.runs]
+        if (run_id in ids) is is_listed:
+            return ids
+        await asyncio.sleep(0.1)
 
 
 async def upserts_of(handle: Any) -> int:

@@ -1,0 +1,1 @@
+"""Seeded one-line faults in the core, and which tests notice them: `make mutants`."""
