@@ -15,8 +15,11 @@ from sphinx.util import logging
 ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(Path(__file__).parent), str(ROOT)]
 
-import markdown_copies  # noqa: E402 - this folder is no package
+import head_of_page  # noqa: E402 - this folder is no package
+import markdown_copies  # noqa: E402
+import not_found  # noqa: E402
 import reference_pages  # noqa: E402
+import search_words  # noqa: E402
 import versions  # noqa: E402
 
 log = logging.getLogger(__name__)
@@ -36,6 +39,9 @@ html_title = "Mulligan"
 templates_path = ["templates"]
 html_static_path = ["static"]
 html_js_files = ["switch_version.js"]
+html_css_files = ["site.css"]
+html_favicon = "static/favicon.svg"
+html_search_scorer = str(Path(__file__).parent / "search_order.js")
 html_sidebars = {
     "**": [
         "sidebar/brand.html", "sidebar/search.html", "sidebar/scroll-start.html", "sidebar/navigation.html",
@@ -107,5 +113,8 @@ def setup(app: Sphinx) -> None:
     app.connect("source-read", markdown_copies.remember)
     app.connect("source-read", add_navigation)
     app.connect("source-read", add_python_names)
+    app.add_transform(search_words.AddWords)
+    app.connect("html-page-context", head_of_page.add, priority=900)
+    app.connect("build-finished", not_found.write)
     app.connect("build-finished", markdown_copies.write)
     app.connect("build-finished", versions.write)

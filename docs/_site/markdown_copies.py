@@ -13,6 +13,11 @@ def remember(_: Sphinx, page: str, source: list[str]) -> None:
     _texts[page] = source[0]
 
 
+def text_of(page: str) -> str:
+    """A page's text as it stands in the repository; "" if it is no page."""
+    return _texts.get(page, "")
+
+
 def write(app: Sphinx, fault: Exception | None) -> None:
     """The entry page has the form of llms.txt: title, summary, lists of links. The full file has the pages in that order."""
     if fault:
