@@ -3,7 +3,7 @@
 UV := $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .uv/bin/uv)
 VERSION = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml | head -n 1)
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-sdk test-without-features test-system approvals docs screenshots docs-site fuzz bench chaos exam schedules lint format check dist sbom pin pin-images
+.PHONY: help demo test test-live test-changed durations mutants nightly test-sdk test-without-features test-system approvals docs screenshots docs-site fuzz bench chaos exam schedules lint format check dist sbom pin pin-images
 
 help:  ## This list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -11,8 +11,11 @@ help:  ## This list
 demo: | $(UV)  ## An agent run on an embedded Temporal server, with mistakes and recoveries; no key needed
 	@$(UV) run --no-dev mulligan demo
 
-test: | $(UV)  ## The tests, against real servers
-	@$(UV) run pytest -q $(RERUNS) --numprocesses auto --durations 10 --durations-min 1 --inline-snapshot disable
+test: | $(UV)  ## The tests of what is decided, and of the promise on a real server
+	@$(UV) run pytest -q --numprocesses auto --durations 10 --durations-min 1 --inline-snapshot disable
+
+test-live: | $(UV)  ## The tests that need a server: kills, timeouts, sizes, continue-as-new, versions, commands
+	@$(UV) run pytest -q --numprocesses auto --durations 10 --durations-min 1 --inline-snapshot disable tests/live tests/acceptance
 
 test-without-features: | $(UV)  ## The unit tests of what is left, on a copy of the product without any feature
 	@$(UV) run --group system python -m tests.without_features $(ARGS)
@@ -20,22 +23,35 @@ test-without-features: | $(UV)  ## The unit tests of what is left, on a copy of 
 test-sdk: | $(UV)  ## The workarounds for temporalio, with the versions that were tried. `ARGS=--others`: not the pinned one; `--newest`: a release
 	@$(UV) run python .ci/test_sdk.py $(ARGS)
 
-test-system: | $(UV)  ## Live tests of whole features (HTTP, console, …), of a real Jaeger (built once), of the deployment's files
-	@$(UV) run --group system --group docs pytest -q $(RERUNS) -m "not alone" --numprocesses auto --durations 10 --durations-min 10 --inline-snapshot disable tests/system
-	@$(UV) run --group system --group docs pytest -q $(RERUNS) -m alone -n 0 --durations 10 --durations-min 10 --inline-snapshot disable tests/system
+test-system: | $(UV)  ## Whole features in browsers, with other people's clients, Jaeger (built once), packages, the deployment's files
+	@$(UV) run --group system --group docs pytest -q --numprocesses auto --durations 10 --durations-min 10 --inline-snapshot disable tests/system
+
+test-changed: | $(UV)  ## While working: the tests of `make test` that reach what differs from HEAD, and the loop's core
+	@$(UV) run python -m tests.changed
+
+durations: | $(UV)  ## Measure each floor; writes tests/durations.json, by which tests are ordered
+	@$(UV) run --group system --group docs pytest -q --numprocesses auto --inline-snapshot disable -p tests.support.durations $(or $(ARGS),tests)
+
+mutants: | $(UV)  ## One-line faults in the core: which of 300 do the tests notice? Hours; resumable
+	@$(UV) run --group system python -m tests.mutants $(ARGS)
+
+nightly: | $(UV)  ## The searches of the tests with many more examples, and each kind of failure; hours
+	@SEARCH_TIMES=20 EXAMPLES=20 HOSTILE_SHARE=1 FAULTS=all OPENAPI_EXAMPLES=10 TRACE_KILLS=5 CONSOLE_STEPS=1000 DOOR_EXAMPLES=2000 \
+	  WAITING_RUNS=1000 FORKS=all LOAD_RUNS=1000 STRESS_RUNS=1000 LIMITED_RUNS=300 BATCH_RUNS=100 CUT_EACH=1 \
+	  $(UV) run --group system --group docs pytest -q --numprocesses auto --timeout 7200 --inline-snapshot disable tests
 
 approvals: | $(UV)  ## Approvals beside tools of 0.1, 1, 10 and 60 s on a chat page, answered before and after, with a reload and without
 	@APPROVAL_SECONDS=0.1,1,10,60 $(UV) run --group system pytest -q -rP -n 0 tests/system/test_chat_page.py -k seconds
 
 docs: | $(UV)  ## Write docs/reference/ from the docstrings, and docs/recovery.md from what the tests see
 	@$(UV) run python docs/_site/reference_pages.py
-	@$(UV) run pytest -q tests/live/test_recovery_page.py --write-docs
+	@$(UV) run pytest -q tests/promise/test_recovery_page.py --write-docs
 
 screenshots: | $(UV)  ## Take the pictures of the console and of a trace again, in Debian's Chromium
 	@$(UV) run --group system --group docs pytest -q -n 0 tests/system/test_console.py tests/system/test_trace_viewers.py -k screenshots --write-docs
 
 docs-site: | $(UV)  ## The docs as pages, into site/VERSION/, beside the versions that are there; each warning is an error
-	@$(UV) run --group docs sphinx-build -q -W --keep-going -c docs/_site docs site/$(VERSION)
+	@$(UV) run --group docs sphinx-build -q -E -W --keep-going -c docs/_site docs site/$(VERSION)
 	@echo "site/index.html"
 
 fuzz: | $(UV)  ## Random inputs for each parser, longer than the tests do; failing ones are kept: `make fuzz ARGS="--minutes 10"`
@@ -64,9 +80,8 @@ format: | $(UV)  ## Put the code into shape
 	@$(UV) run ruff format -q .
 	@$(UV) run ruff check --fix -q .
 
-check: lint docs-site test-system  ## Everything, as .ci/run; GitHub runs lint and test
-	@$(MAKE) --no-print-directory test-sdk ARGS=--others
-	@$(MAKE) --no-print-directory test
+check:  ## Everything, as CI does it: `.ci/run`
+	@.ci/run
 
 dist: | $(UV)  ## Wheel and source distribution, into dist/: the same bytes for the same commit
 	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(UV) build --quiet --clear --out-dir dist \

@@ -84,4 +84,5 @@ class CallModelActivity:
                 raise
             except Exception as error:
                 # An endpoint's faulty answers have many forms (HTML instead of JSON, no choices): each is worth a retry.
-                raise retry_budget.error_to_raise(request, error, heartbeat, sent_at) from error
+                has_begun = provider_request.written.size > 0
+                raise retry_budget.error_to_raise(request, error, heartbeat, sent_at, has_begun=has_begun) from error

@@ -1,4 +1,4 @@
-"""Check the arguments that a person edited for a call. It runs users' code: validators and the guard."""
+"""Check the arguments that a person edited for a call. It runs users' code: validators, the guard and `needs_approval`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pydantic import ValidationError
 from temporalio import activity
 
 from mulligan.activities.agent_not_served import served_agent
-from mulligan.activities.answers.prepare_call import valid
+from mulligan.activities.answers.approval_policy import approval_need
+from mulligan.activities.answers.prepare_call import accepted
 from mulligan.activities.answers.user_functions import GUARD_LIMIT, guard_refusal
 from mulligan.activities.services import Services
 from mulligan.activities.tool_running.tool_context import tool_context
@@ -30,7 +31,9 @@ class CheckEditActivity:
 
     @activity.defn(name=CHECK_EDIT)
     async def check_edit(self, request: CheckEdit) -> CheckedEdit:
-        """Validate edited arguments, and call the guard with them; returns the valid arguments, or why they are refused.
+        """Validate edited arguments, and ask the guard and the tool's `needs_approval` about them.
+
+        Returns the valid arguments and what approving them needs, or why they are refused.
 
         Raises:
             ApplicationError: this worker does not serve the agent.
@@ -44,9 +47,9 @@ class CheckEditActivity:
                 refused=f"The worker does not know the tool `{request.call.name}`, so it cannot check them."
             )
         # An edit may have a megabyte: not on the worker's event loop.
-        arguments = await asyncio.to_thread(valid, tool.arguments, request.arguments)
-        if isinstance(arguments, Exception):
-            return CheckedEdit(refused=f"`{tool.name}` does not take these arguments: {_faults(arguments)}.")
+        found = await asyncio.to_thread(accepted, tool.arguments, request.arguments)
+        if isinstance(found, Exception):
+            return CheckedEdit(refused=f"`{tool.name}` does not take these arguments: {_faults(found)}.")
         context = tool_context(
             request.where,
             request.call,
@@ -55,10 +58,11 @@ class CheckEditActivity:
             metadata=request.metadata,
             resources=services.resources.of_agent(agent.name, tool.name),
         )
-        refusal = await guard_refusal(agent, services.runtime, request.call, arguments, context, GUARD_LIMIT)
+        refusal = await guard_refusal(agent, services.runtime, request.call, found.arguments, context, GUARD_LIMIT)
         if refusal is not None:
             return CheckedEdit(refused=f"The agent's guard refuses: {refusal}")
-        return CheckedEdit(arguments=arguments)
+        need = await approval_need(tool, services.runtime, found.arguments, context, GUARD_LIMIT)
+        return CheckedEdit(arguments=found.arguments, argument_digest=found.digest, role=need.role, denied=need.denied)
 
 
 def _faults(error: Exception) -> str:

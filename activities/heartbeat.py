@@ -24,6 +24,7 @@ from mulligan.wire.shorten import shorten
 
 INTERVAL = 1.5
 """Seconds until the first heartbeat, and between two. The workflow's heartbeat timeout is 5 seconds."""
+_ENDED_STARTS = "ended_starts"
 DETAILS_BYTES = 100_000
 """Bytes of the details of a heartbeat. Temporal ends an attempt whose heartbeat has more than 2 MB."""
 
@@ -84,6 +85,24 @@ def lost_attempts() -> range:
         return range(0)
     marks = [each[ATTEMPT_ENDED] for each in info.heartbeat_details if _is_internal(each) and ATTEMPT_ENDED in each]
     return range(max((mark for mark in marks if isinstance(mark, int)), default=0) + 1, info.attempt)
+
+
+def lost_starts(heartbeat: Heartbeat) -> int:
+    """How many of the starts before this one were lost with their workers.
+
+    The others have ended with an error, which Temporal retries, too: they have called `count_ended_start`.
+    """
+    return activity.info().attempt - 1 - _ended_starts(heartbeat)
+
+
+def count_ended_start(heartbeat: Heartbeat) -> None:
+    """Count this start as one that was not lost: it ends with an error, of an outage or the shutdown of its worker."""
+    heartbeat.send_details({_ENDED_STARTS: _ended_starts(heartbeat) + 1})
+
+
+def _ended_starts(heartbeat: Heartbeat) -> int:
+    counts = [each.get(_ENDED_STARTS) for each in heartbeat.details if isinstance(each, dict)]
+    return max((count for count in counts if isinstance(count, int)), default=0)
 
 
 def attempt_was_abandoned() -> bool:

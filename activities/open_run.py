@@ -158,7 +158,7 @@ def check_metadata(services: Services, agent: Agent, run_input: RunInput) -> Non
     if services.carry_bytes is None:
         # A call's input has it twice where any worker must be able to call the function of the tools.
         most = METADATA_BYTES // 2 if callable(agent.tools) else METADATA_BYTES
-        _check_size("metadata", _json_bytes(run_input.metadata), most)
+        _check_size("metadata", _json_bytes(run_input.metadata) + _json_bytes(run_input.client_metadata), most)
 
 
 def _json_bytes(metadata: Mapping[str, str]) -> int:

@@ -43,13 +43,13 @@ async def pin_facts(services: Services, agent: Agent, run_input: RunInput, *, ma
         services.mcp_servers.offer_tools(agent, stored=services.contents is not None),
     )
     model = run_input.model or agent.models[0]
-    definition = define(
-        agent, instructions, model, offered, _client_instructions(agent, run_input, may_refuse=may_refuse)
-    )
+    of_client = _client_instructions(agent, run_input, may_refuse=may_refuse)
+    # Features may read files for their instructions and facts.
+    definition = await asyncio.to_thread(define, agent, instructions, model, offered, of_client)
     own_models = [run_input.model] if run_input.model else agent.models
     if services.contents is None:
         _check_storage(agent, own_models)
-    facts = _facts(agent, own_models, models, definition, offered)
+    facts = await asyncio.to_thread(_facts, agent, own_models, models, definition, offered)
     facts.instructions_chars = len(instructions) if definition.instructions != instructions else None
     return facts
 
@@ -74,11 +74,12 @@ def _client_instructions(agent: Agent, run_input: RunInput, *, may_refuse: bool)
     """
     given = (run_input.client_instructions or "").strip()
     is_new = run_input.resumed_from is None and run_input.forked_from is None
-    if given and agent.client_instructions == "refuse" and is_new and may_refuse:
+    policy = agent.client_instructions or ("ignore" if run_input.instructions_by_customer else "context")
+    if given and policy == "refuse" and is_new and may_refuse:
         raise InvalidRunInputError(
             f'"client_instructions" is refused: the agent "{agent.name}" has its own instructions. Leave it out.'
         )
-    return given if agent.client_instructions == "context" else ""
+    return given if policy == "context" else ""
 
 
 def _check_storage(agent: Agent, models: Sequence[str]) -> None:

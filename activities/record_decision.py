@@ -14,7 +14,7 @@ from mulligan.activities.tool_running.render_result import cut
 from mulligan.errors import ToolExecutionError
 from mulligan.tool import MAX_RESULT_CHARS
 from mulligan.values import Decision, ToolCall
-from mulligan.wire.updates import RECORD_DECISION, RecordDecision, RecordedDecision
+from mulligan.wire.updates import POLICY, RECORD_DECISION, RecordDecision, RecordedDecision
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,8 @@ def not_run(call: ToolCall, decision: Decision, *, is_begun: bool = False) -> st
         return f"`{call.name}` was not finished: the run was stopped before its question was answered{reason}"
     if decision.decision == "stopped":
         return f"`{call.name}` was not run: the run was stopped first{reason}"
+    if decision.by == POLICY:
+        return f"`{call.name}` was not run{reason}"
     if decision.decision == "timeout":
         nobody = "nobody answered" if decision.kind == "question" else "nobody approved of it"
         return f"`{call.name}` was not run: {nobody} in time."

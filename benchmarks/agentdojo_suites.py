@@ -39,6 +39,7 @@ from pydantic import BaseModel, Field
 from pydantic_core import to_jsonable_python
 
 from mulligan import Agent, Call, Decide, Guarded, Message, Pending, Say, Script, Tool, ToolContext, ToolError
+from mulligan.schema.argument_digest import argument_digest
 from mulligan.testing import ScriptedModel, run_agent
 from mulligan.wire.approval_rules import rule_key
 
@@ -132,7 +133,9 @@ class Case:
 
     def _decide(self, wait: Pending) -> Decide:
         """What a person decides who knows what the user has asked for."""
-        key = rule_key(self.suite.name, wait.tool, wait.arguments, role=None, user=None, untrusted=True)
+        key = rule_key(
+            self.suite.name, wait.tool, argument_digest(wait.arguments), role=None, user=None, untrusted=True
+        )
         is_wanted = any(_same(each, wait.tool, wait.arguments) for each in self.wanted)
         self.asked.append([key, is_wanted])
         return Decide(call_id=wait.call_id, decision="approve" if is_wanted else "deny")

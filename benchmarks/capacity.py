@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import httpx2
 import typer
@@ -49,6 +49,8 @@ FILE = "capacity.jsonl"
 STEPS = (0, 10, 40, 160)
 CONTENDERS = ("floor", "mulligan", "mulligan-local", *RIVAL_NAMES)
 WAITING, IDLE_SECONDS, CALL_SECONDS, LIVE_SECONDS = 100, 60, 60, 20
+SETTLE_SECONDS = 15
+"""Before a count begins: what has been started has done what it does once, and the first heartbeat has come."""
 LIVE = {"unwatched": (0, None), "watched": (1, None), "10 watchers": (10, None), "watched, Temporal Cloud": (1, "1")}
 """By its name: how many watch a run that is written, and how often text is sent; None: the default."""
 _LOOKS = ("DescribeWorkflowExecution", "PollWorkflowExecutionHistory", "GetWorkflowExecutionHistory")
@@ -86,12 +88,20 @@ async def count_call(job: Job, results: Results) -> None:
     async with stage([job.contender], listed=True) as made:
         counts = ServerCounts(made.metrics_port)
         handle = await made.start(job.contender, 0, hold=True)
-        await asyncio.sleep(15)  # it begins, and the first heartbeat comes sooner than the others
-        assert (await handle.describe()).raw_description.pending_activities
+        await _until_in_tool(handle)
+        await asyncio.sleep(SETTLE_SECONDS)
         before, began = await counts.now(), time.monotonic()
         await asyncio.sleep(job.size)
         counted, seconds = (await counts.now()).since(before, _LOOKS), time.monotonic() - began
         results.add(job, 0, **counted, seconds=round(seconds, 1))
+
+
+async def _until_in_tool(handle: Any) -> None:
+    while True:
+        running = (await handle.describe()).raw_description.pending_activities
+        if "call_tool" in [each.activity_type.name for each in running]:
+            return
+        await asyncio.sleep(0.1)
 
 
 @dataclass
@@ -217,7 +227,7 @@ async def count_idle(job: Job, results: Results) -> None:
     async with parts("benchmarks.waiting_agents") as made:
         await start_waiting(made.client, "person", made.queue, ["warm"])
         async with serve_if(job.contender == "serve", made.server):
-            await asyncio.sleep(15)
+            await asyncio.sleep(SETTLE_SECONDS)
             before, began, cpu = await made.counts.now(), time.monotonic(), cpu_of(made.worker)
             await asyncio.sleep(job.size)
             after = await made.counts.now()

@@ -7,7 +7,7 @@ What runs cost a Temporal cluster and the workers, and which limit many open run
 real runs (`uv run --group bench python -m benchmarks.capacity`); do not edit. A number is counted, or computed from
 counted ones with the formula beside it, or quoted with its source. Counts are the same on any machine; CPU times and
 memory are from one machine, whose load is given. For how to deploy see [deploying.md](deploying.md), for a worker's
-settings [operating.md](operating.md#limits), for what ends a run [long-runs.md](long-runs.md), and for the rivals
+settings [rate-limits.md](rate-limits.md), for what ends a run [long-runs.md](long-runs.md), and for the rivals
 [benchmarks.md](benchmarks.md)."""
 
 IN_SHORT = """\
@@ -129,7 +129,7 @@ REMEDIES = {
     "the beginning, as their number cannot be changed",
     "queues": "`matching.numTaskqueueReadPartitions` and `…WritePartitions`; agents on several task queues. This "
     "is an upper bound: tasks of a run that a worker has in memory go to the worker's own queue",
-    "workers": "`--processes`, one for each core; then more machines ([scaling](deploying.md#scaling))",
+    "workers": "`--processes`, one for each core; then more machines ([scaling](scaling.md))",
     "serve": "more replicas behind any load balancer: they share nothing",
 }
 
@@ -151,7 +151,7 @@ What has no limit by number, and what bounds it:
   second are 100 people who load a list every 10 s.
 - **A worker's memory**: 1,000 runs in it, whatever is open. With long conversations count with a run of 100 steps
   above, and lower `MULLIGAN_MAX_CACHED_WORKFLOWS`.
-- **Models**: what the provider allows is usually met before all of these ([limits](operating.md#limits))."""
+- **Models**: what the provider allows is usually met before all of these ([limits](rate-limits.md))."""
 
 CHECKED = """\
 ## Checked

@@ -13,7 +13,6 @@ import asyncio
 import json
 import os
 import random
-import sys
 import tempfile
 import uuid
 from collections import Counter
@@ -25,7 +24,7 @@ from typing import Any
 from temporalio.client import Client, WorkflowFailureError
 
 from mulligan.devserver import DevServer, temporal_server
-from tests.support.command_server import ROOT
+from tests.support.command_server import DEVNULL, start_command
 from tests.support.openai_server import OpenAIServer
 from tests.support.openai_turn import Turn
 from tests.support.temporal import connect_to, environment_of
@@ -73,7 +72,7 @@ async def main() -> None:
                 async with workers(mode, server) as queue:
                     while left:
                         number = left.pop(0)
-                        result = await run(client, model, queue, number, chosen.seed)
+                        result = await run(client, model, queue, number, chosen.seed, SECONDS_FOR_RUN)
                         with chosen.results.open("a") as file:
                             file.write(json.dumps({"mode": mode, "script": number, **result}) + "\n")
 
@@ -108,9 +107,9 @@ async def _restarted(queue: str, server: DevServer) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _supervised(queue: str, server: DevServer) -> AsyncIterator[None]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "worker.py", "--load", MODULE, "--task-queue", queue, "--processes", "3", cwd=ROOT,
-        env=os.environ | environment_of(server), stdin=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+    process = await start_command(
+        *("worker", "--load", MODULE, "--task-queue", queue, "--processes", "3"),
+        env=os.environ | environment_of(server), stderr=DEVNULL,
     )  # fmt: skip
     try:
         yield
@@ -119,8 +118,19 @@ async def _supervised(queue: str, server: DevServer) -> AsyncIterator[None]:
         await process.wait()
 
 
-async def run(client: Client, model: OpenAIServer, queue: str, number: int, seed: int) -> dict[str, Any]:
-    """Run a script, whose worker dies at each call; returns what became of its calls."""
+async def run(
+    client: Client, model: OpenAIServer, queue: str, number: int, seed: int, within: float | None = None
+) -> dict[str, Any]:
+    """Run a script, whose worker dies at each call; returns what became of its calls.
+
+    Args:
+        client: A client of the server.
+        model: The model, whose script this is.
+        queue: The task queue.
+        number: Of the script.
+        seed: It decides, with the number, what the script is and when its processes die.
+        within: The seconds after which a run is stuck; None: it may take as long as it needs.
+    """
     chance = random.Random(f"{seed} {number}")
     calls, shape = chance.randint(2, 4), chance.choice(list(SHAPES))
     code = TRY + SHAPES[shape].format(calls=calls)
@@ -129,11 +139,16 @@ async def run(client: Client, model: OpenAIServer, queue: str, number: int, seed
     with tempfile.NamedTemporaryFile() as ledger:
         handle: Any = await client.start_workflow(
             "AgentWorkflow",
-            {"agent": "payer", "prompt": "Go.", "model": f"openai-chat:{run_id}", "metadata": {"ledger": ledger.name}},
+            {
+                "agent": "payer",
+                "prompt": "Go.",
+                "model": f"openai-chat:{run_id}",
+                "metadata": {"ledger": ledger.name, "seed": f"{seed} {number}"},
+            },
             id=run_id,
             task_queue=queue,
         )
-        status, told = await _ended(handle.result), ""
+        status, told = await _ended(handle.result, within), ""
         if status == "completed":
             steps = (await handle.query("steps", args=[0, 10]))["steps"]
             told = steps[0]["tool_calls"][0]["result"]["text"]
@@ -146,9 +161,9 @@ async def run(client: Client, model: OpenAIServer, queue: str, number: int, seed
     }
 
 
-async def _ended(result: Callable[[], Awaitable[dict[str, Any]]]) -> str:
+async def _ended(result: Callable[[], Awaitable[dict[str, Any]]], within: float | None) -> str:
     try:
-        async with asyncio.timeout(SECONDS_FOR_RUN):
+        async with asyncio.timeout(within):
             return str((await result())["status"])
     except TimeoutError:
         return "stuck"

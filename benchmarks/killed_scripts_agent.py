@@ -1,7 +1,7 @@
 """The agent of `killed_scripts.py`: each call of its scripts writes its effect to a file, and then its process dies.
 
-The run's metadata name the file. Half of the processes die in the middle of the call; the others a moment after it, when the
-script has the result, or has made its next call.
+The run's metadata name the file, and the seed that decides when each process dies: half of them die in the middle of the
+call; the others a moment after it, when the script has the result, or has made its next call.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SECONDS_AFTER = (0.02, 0.2)
 @tool
 async def pay(amount: int, ctx: ToolContext) -> int:
     """Pay an amount."""
-    chance = random.Random(f"{ctx.workflow_id} {ctx.call_id}")
+    chance = random.Random(f"{ctx.metadata['seed']} {ctx.call_id}")
     is_inside = chance.random() < 0.5
     entry = {"call_id": ctx.call_id, "amount": amount, "pid": os.getpid(), "inside": is_inside}
     _write(Path(ctx.metadata["ledger"]), json.dumps(entry))

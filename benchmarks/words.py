@@ -32,7 +32,7 @@ Other pages and commands measure these, on the same kind of machine; the dates a
 | a worker without a supervisor, or a machine, is lost, until the next attempt (2026-11-27) | at most 6 s | tool 5.5 s (p50), 7.1 (longest); model call 6.4, 7.1; workflow task 2.5, 4.8; local tool 9.8, 9.9 | **no** | [what kills do](reliability.md), [lost workers](decisions/2026-11-27-lost-workers.md): a heartbeat timeout of 5 s and a retry interval of 1 s; a local tool is a part of a workflow task, whose timeout of 10 s was kept, as a shorter one made the recovery of long runs slower |
 | 10,000 runs that wait, on one worker (2026-11-23 and 27) | at most 1 GiB | 304 to 358 MB | yes | [below](#runs-that-wait) |
 | first text to 1,000 watchers, three replicas of `serve`, p99 (2026-11-27) | at most 0.5 s | 1.93 s | **no** | [serving](serving.md); each replica looks at 100 live runs every 0.8 s, by 125 requests a second; for those of the three, Temporal's server needs one of the two cores |
-| `make test`; `.ci/run` (2026-11-27) | 3; 15 min | 20; 78 min | **no** | 8,200 tests, and those of whole features, with real servers on two cores |"""  # noqa: E501
+| `make test`; `.ci/run` (2026-11-29) | at most 5; 35 min | 4.4; 30 min | yes | 8,700 tests of what is decided; 2,500 with real servers, browsers and other people's programs |"""  # noqa: E501
 
 HISTORY = """\
 What Temporal stores for one run, as counted by the server. Each step has one tool call with a result of 1 KB.

@@ -20,12 +20,12 @@ from mulligan import Agent, Call, Message, Say, Script, ToolContext, last_result
 from mulligan.tools import ask_person
 
 ALONE_UP_TO = 100
-"""Euros that the agent may spend by itself, unless the run's metadata sets another limit."""
+"""Euros that the agent may spend by itself."""
 
 
 def is_expensive(arguments: dict[str, Any], ctx: ToolContext) -> bool:
     """Whether a person must approve the purchase."""
-    return float(arguments["euros"]) > float(ctx.metadata.get("alone_up_to", ALONE_UP_TO))
+    return float(arguments["euros"]) > (5 * ALONE_UP_TO if ctx.tenant == "head-office" else ALONE_UP_TO)
 
 
 @tool(needs_approval=is_expensive, approval_timeout=7 * 24 * 3600, once=True)

@@ -2,7 +2,7 @@
 
 It reads and writes files of one folder (`MULLIGAN_WORKSPACE`), runs the project's tests as often as it likes, and any other
 command only after a person has seen it. Tests and commands run in processes of their own, which end with the call, without
-the worker's secrets. That is no sandbox: run the worker of such an agent in a container (docs/options.md#isolated).
+the worker's secrets. That is no sandbox: run the worker of such an agent in a container (docs/isolated-tools.md).
 Its model is scripted, so it runs without a key; put `openai:gpt-5-mini` in its place. It needs git.
 
     uv run mulligan worker --load examples.coding_agent

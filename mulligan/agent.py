@@ -87,7 +87,8 @@ class Agent(Generic[OutputT]):
         repair: As a tool's `fix`, for every tool of the agent; called after it.
         client_instructions: What becomes of instructions of clients of the HTTP server (`instructions`, system and developer
             messages): `context` adds them at the end of the system prompt, marked as the client's; `ignore` leaves them
-            out, and names that in the response; `refuse` answers 400.
+            out, and names that in the response; `refuse` answers 400. None: `context` for trusted callers, `ignore` for
+            customers.
         guard: Called before a valid call runs, with the ToolCall (its arguments valid JSON) and the ToolContext. A text
             that it returns is the reason why the call is `denied`; a guard that raises or hangs denies.
         parallel_tool_calls: Whether the model may make several calls in a step.
@@ -123,7 +124,7 @@ class Agent(Generic[OutputT]):
     handle_errors: HandleErrors = True
     repair: Fixer | None = None
     guard: Guard | None = None
-    client_instructions: ClientInstructions = "context"
+    client_instructions: ClientInstructions | None = None
     parallel_tool_calls: bool = True
     model_settings: Mapping[str, Any] = field(default_factory=dict)
     model_timeout: float | timedelta = 300
@@ -484,8 +485,8 @@ class Agent(Generic[OutputT]):
                 type(self.max_handoffs) is not int or self.max_handoffs < 0
             ),
             f"max_cost is {self.max_cost!r}; it must be a number of USD above 0, or None": not _is_cost(self.max_cost),
-            f"client_instructions is {self.client_instructions!r}; it must be 'context', 'ignore' or 'refuse'": (
-                self.client_instructions not in get_args(ClientInstructions)
+            f"client_instructions is {self.client_instructions!r}; it must be 'context', 'ignore', 'refuse' or None": (
+                self.client_instructions not in (None, *get_args(ClientInstructions))
             ),
             "model_timeout must be more than 0 seconds": as_timedelta(self.model_timeout) <= timedelta(0),
             "model_patience must be 0 seconds or more": as_timedelta(self.model_patience or 0) < timedelta(0),

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
 
@@ -50,23 +47,6 @@ class OnceCall(BaseModel):
         return self.digests[0]
 
 
-def call_digest(name: str, arguments: Any, defaults: Mapping[str, Any] = MappingProxyType({})) -> str:
-    """A digest of a tool's name and arguments, equal for equal JSON: the order of fields and `1` or `1.0` do not matter.
-
-    `defaults`: the values of arguments that are left out.
-    """
-    whole = {**defaults, **arguments} if isinstance(arguments, dict) else arguments
-    numbers = json.loads(json.dumps(whole), parse_float=_as_number)
-    return hashlib.sha256(f"{name}\x1f{json.dumps(numbers, sort_keys=True)}".encode()).hexdigest()[:32]
-
-
-def default_values(properties: Any) -> dict[str, Any]:
-    """The defaults in the `properties` of a JSON schema."""
-    if not isinstance(properties, dict):
-        return {}
-    return {name: each["default"] for name, each in properties.items() if isinstance(each, dict) and "default" in each}
-
-
-def _as_number(text: str) -> int | float:
-    number = float(text)
-    return int(number) if number.is_integer() else number
+def call_digest(name: str, arguments: str) -> str:
+    """A digest of a tool's name and of the digest of its arguments (argument_digest.py)."""
+    return hashlib.sha256(f"{name}\x1f{arguments}".encode()).hexdigest()[:32]

@@ -24,6 +24,7 @@ from mulligan.schema.json_schema import (
     schema_validator,
     tidy_schema,
 )
+from mulligan.schema.ordered_sets import with_ordered_sets
 from mulligan.schema.subschemas import References, check_depth, check_references, with_changed_parts
 from mulligan.schema.typed_dicts import replace_typed_dicts
 from mulligan.values import OutputT, RunResult
@@ -123,10 +124,15 @@ class OutputType:
         return getattr(wrapped, _VALUE) if isinstance(wrapped, BaseModel) else wrapped[_VALUE]
 
     def to_json(self, validated: Any) -> JsonValue:
-        """A value that `validate` returned, as JSON with its defaults: the form in a run's result."""
+        """A value that `validate` returned, as JSON with its defaults: the form in a run's result. Sets are sorted."""
         if self._adapter is None:
             return validated  # type: ignore[no-any-return]
-        return self._adapter.dump_python(validated, mode="json", by_alias=True, warnings="error")  # type: ignore[no-any-return]
+        written = self._adapter.dump_python(validated, mode="json", by_alias=True, warnings="error")
+        return with_ordered_sets(validated, written)  # type: ignore[no-any-return]
+
+    def normal_form(self, validated: Any, recorded: JsonValue, written: JsonValue) -> JsonValue:  # noqa: ARG002
+        """The output as it is recorded, with its defaults: so outputs are compared."""
+        return recorded
 
 
 @dataclass(frozen=True, eq=False)

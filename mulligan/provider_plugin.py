@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import re
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -184,8 +186,14 @@ def find_traits(prefix: str, context: str | None = None) -> ProviderTraits | Non
 
 def known_prefixes() -> list[str]:
     """The prefixes of all providers: built in, registered, and of installed packages."""
-    installed = [entry.name for entry in importlib.metadata.entry_points(group=ENTRY_POINTS)]
-    return list(dict.fromkeys([*BUILT_IN, *_plugins, *installed]))
+    return list(dict.fromkeys([*BUILT_IN, *_plugins, *_installed(tuple(sys.path))]))
+
+
+@functools.lru_cache(maxsize=1)
+def _installed(path: tuple[str, ...]) -> list[str]:
+    """The prefixes of installed packages. The entry points of all packages on the path are read: once in a process."""
+    packages = importlib.metadata.distributions(path=list(path))
+    return [entry.name for package in packages for entry in package.entry_points.select(group=ENTRY_POINTS)]
 
 
 def _load_entry_point(prefix: str, context: str) -> None:

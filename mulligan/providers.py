@@ -1,4 +1,4 @@
-"""What the author of a provider imports: the protocol, the plugin, and what both contain (docs/models.md)."""
+"""What the author of a provider imports: the protocol, the plugin, and what both contain (docs/own-provider.md)."""
 
 from mulligan.activities.models.protocol import (
     AnswersInBackground,

@@ -31,6 +31,7 @@ from mulligan.errors import InvalidRunInputError
 from mulligan.foreign_results import ForeignResults
 from mulligan.once import MOST_CALLS, OnceCall
 from mulligan.schema.cut_text import beginning
+from mulligan.schema.error_text import type_name
 from mulligan.schema.fault_text import required_form
 from mulligan.schema.optional_field import optional_field
 from mulligan.schema.well_formed import WellFormedText
@@ -194,6 +195,14 @@ class RunInput(BaseModel):
     """Whether the run has the model alone, without the agent's instructions, tools, MCP servers, output type, features and
     model settings: for what a program asks beside the conversation, such as a title. Refused from clients of the HTTP
     server, which sets it for requests that its operator describes."""
+    client_metadata: dict[str, str] = optional_field(
+        {}, validation_alias=AliasChoices("client_metadata", "clientMetadata")
+    )
+    """What a customer's page says of itself; tools and policies read it as `ctx.client_metadata`. It decides nothing by
+    itself, and is on no span and in no template. The HTTP server sets it to the `metadata` of a customer's request."""
+    instructions_by_customer: bool = optional_field(False, strict=True)
+    """Whether `client_instructions` are a customer's, which an agent without `client_instructions` of its own ignores.
+    Refused from clients of the HTTP server, which sets it."""
     output_schema: dict[str, JsonValue] | None = optional_field()
     """Set for the run of a sub-agent whose caller wants another output than the agent is declared with: its JSON schema.
     Refused from clients of the HTTP server."""
@@ -209,7 +218,7 @@ class RunInput(BaseModel):
     def without_conversation(self) -> RunInput:
         """The input without the conversation and what the client says of it: what a `tools` function gets.
 
-        Each activity of a run whose tools a function returns has it: nothing in it but the metadata may be long.
+        Each activity of a run whose tools a function returns has it: nothing in it but the two metadata may be long.
         """
         update: dict[str, Any] = {"prompt": None, "messages": [], "client_instructions": None}
         update |= {"resumed_from": None, "forked_from": None, "foreign_results": None}
@@ -230,7 +239,10 @@ class RunInput(BaseModel):
         return [*self.messages, *([] if self.prompt is None else [UserMessage.of(self.prompt)])]
 
 
-_OF_DOORS = ("resumed_from", "forked_from", "foreign_results", "model_only", "output_schema")
+_OF_DOORS = (
+    *("resumed_from", "forked_from", "foreign_results", "model_only", "output_schema"),
+    "instructions_by_customer",
+)
 _FIELDS = [name for name in RunInput.model_fields if name not in _OF_DOORS]
 """The fields that an error lists where one is mistyped; without those that are not written by hand."""
 _EXAMPLE = '{"agent": "assistant", "prompt": "…"}'
@@ -252,6 +264,30 @@ def parse_run_input(data: bytes) -> RunInput:
         run_input = RunInput.model_validate_json(data, extra="forbid")
     except ValidationError as error:
         raise InvalidRunInputError(_fault_text(error)) from None
+    check_run_input(run_input)
+    return run_input
+
+
+def make_run_input(**fields: Any) -> RunInput:
+    """A RunInput of values of Python.
+
+    Raises:
+        InvalidRunInputError: a field is invalid, or there is neither a prompt nor a message.
+    """
+    try:
+        run_input = RunInput.model_validate(fields)
+    except ValidationError as error:
+        raise InvalidRunInputError(_fault_text(error)) from None
+    check_run_input(run_input)
+    return run_input
+
+
+def check_run_input(run_input: RunInput) -> None:
+    """Check what the fields alone do not say: that there is something to do, and that a provider accepts the messages.
+
+    Raises:
+        InvalidRunInputError: it cannot be the input of a run.
+    """
     if run_input.prompt is None and not run_input.messages:
         raise InvalidRunInputError('The run has no "prompt" and no "messages"; give it one of them.')
     if isinstance(run_input.prompt, str) and not run_input.prompt.strip():
@@ -265,7 +301,6 @@ def parse_run_input(data: bytes) -> RunInput:
             f'"tenant" has more than {TENANT_BYTES} bytes, the limit of Temporal\'s fairness keys.'
         )
     _check_messages(run_input.messages, prompted=run_input.prompt is not None)
-    return run_input
 
 
 def parse_prompt(value: Any) -> str | list[Part]:
@@ -380,5 +415,9 @@ def _path(loc: Sequence[int | str]) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = f'"{value}"' if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return beginning(text, 80)
+    if isinstance(value, str):
+        return beginning(f'"{value}"', 80)
+    try:
+        return beginning(json.dumps(value, ensure_ascii=False, default=type_name), 80)
+    except (TypeError, ValueError, RecursionError):  # a value of Python that JSON has no form for
+        return type_name(value)

@@ -1,4 +1,4 @@
-"""`@score`: a function that rates a run of an experiment (docs/iterate.md)."""
+"""`@score`: a function that rates a run of an experiment (docs/scores.md)."""
 
 from __future__ import annotations
 

@@ -41,6 +41,11 @@ SHORTEST_REMINDER = timedelta(seconds=1)
 _ROLE = re.compile(r"[A-Za-z0-9._@+-]{1,64}")
 
 
+def is_role(text: str) -> bool:
+    """Whether a text can be the name of a role."""
+    return _ROLE.fullmatch(text) is not None
+
+
 class ToolError(Exception):
     """A tool raises it to report a failure to the model: its text is the call's result."""
 
@@ -69,6 +74,9 @@ class ToolContext:
     """Of a deferred tool: who has it may end the call, once, by `POST /api/callbacks/{token}`. The same on each attempt."""
     metadata: Mapping[str, str] = field(default_factory=dict)
     """The `metadata` of the run's input. It is on the run's root span: what is secret belongs into `resources`."""
+    client_metadata: Mapping[str, str] = field(default_factory=dict)
+    """What a customer's page says of itself: the `metadata` of their request. Anybody can write it: let it decide nothing
+    that costs or protects something."""
     tenant: str | None = None
     """The run's tenant; None: it has none."""
     user: str | None = None
@@ -231,7 +239,7 @@ class Tool:
     def role(self) -> str | None:
         """The role that whoever decides on a call must have at the HTTP door; None: everybody may."""
         needed = self.needs_approval
-        return needed if isinstance(needed, str) and _ROLE.fullmatch(needed) else None
+        return needed if isinstance(needed, str) and is_role(needed) else None
 
     def check(self) -> None:
         """Check that each option can work, alone and with the others.
@@ -496,8 +504,9 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
         fix: A fixer: it gets invalid input and returns corrected arguments, or None.
         handle_errors: What happens on a failure; the agent's policy where None.
         needs_approval: Whether a person is asked before it runs; or the name of the role that this person must have at the
-            HTTP door; or a function, sync or async, of (arguments: the valid ones
-            as JSON values, ToolContext) that returns it; if it raises or hangs, that counts as True.
+            HTTP door; or a function, sync or async, of (arguments: the valid ones as JSON values, ToolContext) that returns
+            True, False or a role. If it raises, hangs or returns something else, the call is `denied`, with the reason. It
+            is asked again with arguments that a person has edited.
         approval_timeout: Seconds, or a timedelta, after which a call that waits for a person is `denied`; None: the agent's.
         approval_reminder: Seconds, or a timedelta, after which a call that still waits for a person is reported by the event
             `reminder`, and again at intervals that double, ten times at most; None: the agent's.
@@ -514,11 +523,11 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
             its work (docs/once.md).
         isolated: Each call runs in a process of its own, which ends with the call, with all that it has started: at the
             latest when the time is over, or when its processes take more than 512 MB of memory together. For code that may
-            hang, crash or eat memory; docs/options.md says what holds. The function must be at the top level of a module
-            and takes no ToolContext.
+            hang, crash or eat memory (docs/isolated-tools.md). The function must be at the top level of a module and takes
+            no ToolContext.
         isolated_env: An isolated call has the worker's environment variables without the secrets of Mulligan, the providers
-            and the HTTP door (docs/options.md says which): `NAME` is passed on although it is a secret, `-NAME` is removed
-            as well.
+            and the HTTP door (docs/isolated-tools.md): `NAME` is passed on although it is a secret, `-NAME` is removed as
+            well.
         deferred: The function starts something elsewhere and returns what describes it. The call then waits, for as long as
             it takes and without a worker, until it is completed with its result (docs/deferred-tools.md).
         deferred_timeout: Seconds, or a timedelta, after which a call that was not completed is a `tool_timeout`; None: no

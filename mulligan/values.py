@@ -302,6 +302,10 @@ class Decision(BaseModel):
     """Why, in the words of the person."""
     edited: bool = optional_field(False)
     before: Any = Field(default=None, exclude_if=lambda before: before is None)
+    edited_by: str | None = optional_field()
+    """Who edited the arguments, if somebody else decided on the edited ones."""
+    role: str | None = optional_field()
+    """The role that whoever approves must have."""
     rule: RuleUse | None = optional_field()
     """The rule that has approved the call, in place of a person."""
 
@@ -360,6 +364,9 @@ class StepCall(BaseModel):
     """What it has started, of a call of a deferred tool."""
     recorded: bool = optional_field(False)
     """Whether its result is that of an equal call of the run that this one was forked from."""
+    argument_digests: list[str] = optional_field([])
+    """The digests by which its arguments are compared (docs/once.md): of those it runs with, and last of the model's.
+    None where it is that of `arguments` as JSON."""
     calls: list[StepCall] = optional_field([])
     """The calls that it has made itself, of a script (docs/code-mode.md)."""
 
@@ -434,6 +441,8 @@ class Step(BaseModel):
     """The calls that the provider carried out itself, in their order."""
     citations: list[Citation] = optional_field([])
     """The sources that the answer names, in their order."""
+    finish_reason: str = optional_field("")
+    """The endpoint's own word for why the answer ended, where it is none that is known."""
 
 
 class WaitingFor(BaseModel):

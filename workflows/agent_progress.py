@@ -7,9 +7,9 @@ from mulligan.wire.resume_page import ResumeState
 from mulligan.wire.ui_summary import task_of
 from mulligan.workflows import limits
 from mulligan.workflows.conversation.conversation import messages_that_fit
-from mulligan.workflows.people.person_wait import PersonWait
 from mulligan.workflows.running_agent import RunningAgent
 from mulligan.workflows.shown_wait import RunningCall, WorkerWait, shown_wait
+from mulligan.workflows.unfinished_calls import results_of_open_step
 
 
 def agent_progress(agent: RunningAgent) -> Progress:
@@ -47,7 +47,8 @@ def resume_state(agent: RunningAgent, since: int) -> ResumeState | None:
     run_input, trace = (agent.turn.input, agent.turn.trace) if agent.has_turn else (agent.input, "")
     if run_input is None:
         return None
-    messages = [*agent.conversation.messages_to_resume(), *agent.inbox.new_messages()]
+    # The step of a run that was terminated, or has timed out, is open.
+    messages = [*agent.conversation.whole_view(), *results_of_open_step(agent), *agent.inbox.new_messages()]
     since = max(0, since)
     page = messages_that_fit(messages[since:], limits.PAGE_BYTES)
     end = since + len(page)
@@ -55,16 +56,9 @@ def resume_state(agent: RunningAgent, since: int) -> ResumeState | None:
         input=run_input.model_copy(update={"messages": [], "prompt": None}),
         trace=trace,
         messages=page,
-        undecided=_undecided(agent),
         next=end if end < len(messages) else None,
     )
     if state.next is None:
         for feature in agent.with_method("for_resume"):
             feature.for_resume(state)
     return state
-
-
-def _undecided(agent: RunningAgent) -> list[str]:
-    """The ids of the calls that nobody has decided on, and that so have not run."""
-    abandoned = [wait.key for wait in agent.waits.abandoned if isinstance(wait, PersonWait)]
-    return [*abandoned, *(wait.key for wait in agent.waits.of(PersonWait) if wait.decision is None)]

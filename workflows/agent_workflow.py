@@ -50,7 +50,8 @@ class AgentWorkflow:
         self._agents = WorkflowAgents.of_this_workflow()
         self._queries, self._handlers = self._agents.queries, self._agents.handlers
         self._handlers.inbox(FIRST_AGENT_KEY)
-        self._handlers.is_ready = workflow.info().continued_run_id is None
+        self._handlers.is_continued = workflow.info().continued_run_id is not None
+        self._handlers.is_ready = not self._handlers.is_continued
 
     @workflow.run
     async def run(self, start: RawValue = NO_INPUT) -> dict[str, Any]:

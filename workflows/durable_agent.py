@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Generic, Literal, cast
+from typing import Generic, Literal
 
 from temporalio import workflow
-from temporalio.exceptions import FailureError, is_cancelled_exception
+from temporalio.exceptions import ActivityError, FailureError, is_cancelled_exception
 
 from mulligan.agent import Agent
 from mulligan.content import Media, Part, Text
-from mulligan.endpoint_model import Model, model_name
+from mulligan.endpoint_model import Model
 from mulligan.errors import ModelRequestError, ModelUnavailableError, error_of, from_json
 from mulligan.output import with_typed_output
-from mulligan.run_input import RunInput
+from mulligan.run_input import RunInput, make_run_input
 from mulligan.values import ErrorInfo, Message, OutputT, RunResult, Status, UserMessage
 from mulligan.wire.model_call import ModelAnswer, RejectedAnswer
 from mulligan.wire.run_end import FINISH_RUN
@@ -23,6 +23,8 @@ from mulligan.workflows import limits
 from mulligan.workflows.clean_up import is_run_cancelled
 from mulligan.workflows.conversation.conversation import Conversation
 from mulligan.workflows.feature import EndTurn, StepAgain
+from mulligan.workflows.finish_despite_cancellation import finish_despite_cancellation
+from mulligan.workflows.kept_cancellation import kept_cancellation
 from mulligan.workflows.listed_status import list_run, set_listed_status
 from mulligan.workflows.model_errors import ModelNotCalled
 from mulligan.workflows.open_turn import open_turn
@@ -30,6 +32,7 @@ from mulligan.workflows.running_agent import OpenStep, RunningAgent
 from mulligan.workflows.scheduling import NoResult
 from mulligan.workflows.step_calls import StepCalls
 from mulligan.workflows.turn import Turn, status_of
+from mulligan.workflows.unfinished_calls import settle_unfinished_calls
 from mulligan.workflows.workflow_agents import WorkflowAgents
 
 
@@ -87,18 +90,14 @@ class DurableAgent(Generic[OutputT]):
                 must stand in an agent, or at the top level of a loaded module, as well.
 
         Raises:
-            MulliganError: one of the typed errors: there is no such agent, the model's endpoint refuses or is
-                unavailable, or a failure whose policy (`handle_errors=False`) is to fail
-                the run.
+            MulliganError: one of the typed errors: an argument is invalid, the turn before is open, or there is no such
+                agent (InvalidRunInputError); the model's endpoint refuses or is unavailable; or a failure whose policy
+                (`handle_errors=False`) is to fail the run.
+            CancelledError: its task was cancelled. As after an error, the next turn goes on with what the conversation has.
         """
-        is_prompt = isinstance(prompt, str) or any(isinstance(each, str | Text | Media) for each in prompt)
-        run_input = RunInput(
-            agent=self.agent,
-            prompt=cast(Any, prompt) if is_prompt else None,
-            messages=[] if is_prompt else cast(Any, list(prompt)),
-            max_steps=max_steps,
-            model=model_name(model) if model else None,
-        )
+        is_messages = isinstance(prompt, list | tuple) and not any(isinstance(e, str | Text | Media) for e in prompt)
+        given = {"messages": [*prompt]} if is_messages else {"prompt": prompt}
+        run_input = make_run_input(agent=self.agent, max_steps=max_steps, model=model or None, **given)
         await self.begin(run_input)
         while not await self.step():
             pass
@@ -108,7 +107,7 @@ class DurableAgent(Generic[OutputT]):
         """Open a turn: add the messages of `run_input` to the conversation, resolve the agent on a worker, open the trace.
 
         Raises:
-            InvalidRunInputError: no worker has the agent, or a field is invalid.
+            InvalidRunInputError: the turn before is open, no worker has the agent, or a field is invalid.
         """
         agent = self._agent
         turn = await open_turn(agent, run_input)
@@ -117,34 +116,46 @@ class DurableAgent(Generic[OutputT]):
         agent.inbox.log_early_stop()
 
     async def step(self) -> bool:
-        """Call the model once, and run the tool calls of its answer. Returns whether the turn is over."""
+        """Call the model once, and run the tool calls of its answer. Returns whether the turn is over.
+
+        Raises:
+            MulliganError, CancelledError: as `run`. Then the turn is over, and each of its calls has a result.
+        """
+        with kept_cancellation() as is_cancelled:
+            try:
+                await self._run_step()
+                self._close_step()
+                return False
+            except EndTurn as end:
+                return self._end_turn(end.status, end.reason)
+            except StepAgain:
+                self._close_step()
+                return False
+            except (FailureError, asyncio.CancelledError) as error:
+                if self._is_due_to_stop(error) and not is_cancelled():
+                    return self._end_turn("stopped")
+                # These fail the run, so its trace is closed. A bug in workflow code is another error: it fails only the
+                # workflow task, which Temporal retries until a fixed version is deployed.
+                await self._close_failed_turn(self._agent.turn, asyncio.CancelledError() if is_cancelled() else error)
+                raise
+
+    async def _run_step(self) -> None:
+        agent, turn = self._agent, self._agent.turn
+        if agent.open_step is None:
+            if not agent.is_answering:
+                self._check_turn()
+            await self._answer()
+        await StepCalls(agent).run()
+        await self._take_answer(turn)
+        if agent.is_stopped:
+            raise EndTurn("stopped")
+        if limit := turn.limit_reached:
+            raise EndTurn(limit)
+
+    def _close_step(self) -> None:
         agent = self._agent
-        turn = agent.turn
-        try:
-            if agent.open_step is None:
-                if not agent.is_answering:
-                    self._check_turn()
-                await self._answer()
-            await StepCalls(agent).run()
-            await self._take_answer(turn)
-            if agent.is_stopped:
-                raise EndTurn("stopped")
-            if limit := turn.limit_reached:
-                raise EndTurn(limit)
-            return False
-        except EndTurn as end:
-            return self._end_turn(end.status, end.reason)
-        except StepAgain:
-            return False
-        except (FailureError, asyncio.CancelledError) as error:
-            if self._is_due_to_stop(error):
-                return self._end_turn("stopped")
-            # These fail the run, so its trace is closed. A bug in workflow code is another error: it fails only the
-            # workflow task, which Temporal retries until a fixed version is deployed.
-            await self._close_failed_turn(turn, error)
-            raise
-        finally:
-            agent.open_step, agent.is_answering = None, False
+        settle_unfinished_calls(agent)
+        agent.open_step, agent.is_answering, agent.waits.are_over = None, False, False
 
     async def _answer(self) -> None:
         """Get the model's answer.
@@ -200,11 +211,13 @@ class DurableAgent(Generic[OutputT]):
 
     def _handle_rejected(self, turn: Turn, rejected: RejectedAnswer) -> None:
         """Return feedback on an answer to the model, as a user message: no call of the answer is at fault."""
-        if rejected.failure is not None:
-            raise from_json(rejected.failure)
         conversation = self._agent.conversation
         conversation.steps[-1].error = rejected.error
         conversation.event_log.answer_rejected()
+        if rejected.failure is not None:
+            error = from_json(rejected.failure)
+            conversation.append(UserMessage(role="user", text=error.message))  # the next turn reads it
+            raise error
         turn.result.recovered_failures += 1
         conversation.append(UserMessage(role="user", text=rejected.text))
 
@@ -215,9 +228,18 @@ class DurableAgent(Generic[OutputT]):
     async def finish(self) -> RunResult[OutputT]:
         """Close the turn's trace and return its result."""
         turn = self._agent.turn
+        status = turn.result.status
         self._agent.inbox.end_turn()
-        await self._finish(turn, turn.result.status)
-        self._log_end(turn, turn.result.status)
+        self._agent.is_closing = True
+        with kept_cancellation():
+            try:
+                await self._finish(turn, status)
+            except (FailureError, asyncio.CancelledError):
+                self._log_end(turn, status)
+                raise
+            finally:
+                self._agent.is_closing = False
+        self._log_end(turn, status)
         # An agent that has taken the conversation over has another type of output.
         return with_typed_output(turn.result, self._output if self.agent == self._declared else None)
 
@@ -254,6 +276,7 @@ class DurableAgent(Generic[OutputT]):
 
     def _end_turn(self, status: Status, reason: str | None = None) -> bool:
         agent = self._agent
+        self._close_step()
         # Messages that arrive after the last step get no answer, but a run that resumes this one has them.
         agent.add_new_messages()
         result, stop = agent.turn.result, agent.inbox.stop
@@ -265,7 +288,10 @@ class DurableAgent(Generic[OutputT]):
         return True
 
     async def _close_failed_turn(self, turn: Turn, error: BaseException) -> None:
-        """Close the trace of a turn that failed or was cancelled, and add to a typed error what the turn has used."""
+        """Close the trace of a turn that failed or was cancelled, and add to a typed error what the turn has used.
+
+        A cancelled turn may be cancelled again meanwhile.
+        """
         agent, info = self._agent, None
         status: Literal["cancelled", "failed"] = "cancelled" if is_cancelled_exception(error) else "failed"
         agent.inbox.is_closed = True
@@ -276,8 +302,13 @@ class DurableAgent(Generic[OutputT]):
             if typed is not None:
                 typed.consumption = turn.consumption
         # First the activity: a worker that only drops the run from its cache cancels its tasks, too, and nothing may change.
-        await self._finish(turn, status, info)
+        try:
+            await finish_despite_cancellation(self._finish(turn, status, info))
+        except ActivityError:
+            workflow.logger.warning("The trace of a turn that is %s could not be closed.", status)
+        self._close_step()
         agent.status = status
+        agent.inbox.fail_turn()
         agent.add_new_messages()
         agent.waits.kinds_changed()  # the waits of calls that the failure has ended
         self._log_end(turn, status, info)

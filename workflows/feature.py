@@ -143,6 +143,9 @@ class Feature:
     async def calls_failed(self) -> None:
         """The step's calls were cancelled, or one has failed the run: end what only this feature knows of."""
 
+    def cut_short(self) -> None:
+        """The step has ended before its answer was accepted, as the turn is over. Each of its calls has a result."""
+
     def hand_down(self, call: CallTool, run_input: RunInput) -> RunInput:  # noqa: ARG002
         """A call of the step starts the run of a sub-agent. Returns the input of that run."""
         return run_input

@@ -8,10 +8,12 @@ from datetime import timedelta
 from temporalio import workflow
 from temporalio.common import RetryPolicy
 
+from mulligan.run_input import RunInput
+
 # Activities
 
 HEARTBEAT_TIMEOUT = timedelta(seconds=5)
-"""A lost worker is noticed after 5 to 6 s (docs/operating.md). An activity sends a heartbeat every 1.5 s
+"""A lost worker is noticed after 5 to 6 s (docs/playbooks-workers.md). An activity sends a heartbeat every 1.5 s
 (mulligan/worker/options.py, activities/heartbeat.py); the server needs some time of its own. The cost:
 docs/decisions/2026-11-27-lost-workers.md."""
 
@@ -49,8 +51,8 @@ TOOL_RETRY_FIRST, TOOL_RETRY_LONGEST = timedelta(milliseconds=500), timedelta(se
 COMPACTION_PATIENCE = 300.0
 """Seconds for which a compaction retries an endpoint that is down. It is short: the run can continue without a summary."""
 
-CHECK_EDIT_TIMEOUT, CHECK_EDIT_TOTAL_TIMEOUT = timedelta(seconds=20), timedelta(seconds=60)
-"""For one attempt, and for all of them. A person waits for the answer; the guard alone may take 10 s."""
+CHECK_EDIT_TIMEOUT, CHECK_EDIT_TOTAL_TIMEOUT = timedelta(seconds=30), timedelta(seconds=60)
+"""For one attempt, and for all of them. A person waits for the answer; guard and `needs_approval` may take 10 s each."""
 
 CLEAN_UP_DELAY = timedelta(seconds=1)
 """How long a clean-up waits, until the run that has started it has ended."""
@@ -164,6 +166,13 @@ SCRIPT_MARGIN = timedelta(seconds=150)
 """Added to a script's own time: the same activity asks the run for earlier results, and runs fixers and the guard on the
 script's calls (100 s in all)."""
 
+SCRIPT_QUEUE = timedelta(hours=6)
+"""Added to it, too: a worker runs eight scripts at once, and those of up to 500 activities may wait there. Heartbeats tell
+that the worker lives; it ends a script whose own time is over."""
+
+SCRIPTS_AT_ONCE = 2
+"""How many scripts of an agent run at once; not those that wait for their calls. The others wait in the workflow."""
+
 SCRIPT_CALLS = 100
 """How many calls of a script are scheduled by one workflow task at most."""
 
@@ -259,12 +268,17 @@ def bytes_of(metadata: Mapping[str, str]) -> int:
     return sum(len(name.encode()) + len(value.encode()) for name, value in metadata.items())
 
 
-def max_scheduled_at_once(calls: int, metadata: Mapping[str, str], *, copies: int = 1) -> int:
+def metadata_bytes(run_input: RunInput) -> int:
+    """The bytes of what a run's input has as metadata, the operator's and the client's."""
+    return bytes_of(run_input.metadata) + bytes_of(run_input.client_metadata)
+
+
+def max_scheduled_at_once(calls: int, run_input: RunInput, *, copies: int = 1) -> int:
     """How many of a step's calls may be scheduled at once: all of them, unless the run's metadata is very large.
 
     `copies`: how often the input of a call has the metadata.
     """
-    return min(calls, max(1, COMMANDS_BYTES // (copies * bytes_of(metadata) + COMMAND_BYTES)))
+    return min(calls, max(1, COMMANDS_BYTES // (copies * metadata_bytes(run_input) + COMMAND_BYTES)))
 
 
 def is_history_nearly_full() -> bool:

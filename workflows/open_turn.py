@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
-from temporalio.exceptions import ActivityError, FailureError
+from temporalio.exceptions import ActivityError, FailureError, is_cancelled_exception
 
 from mulligan.errors import InvalidRunInputError, error_of
-from mulligan.run_input import TRACEPARENT, RunInput
+from mulligan.run_input import TRACEPARENT, RunInput, check_run_input
 from mulligan.wire.agent_facts import OPEN_RUN, OpenedRun, OpenRun
 from mulligan.wire.compressed_input import LONGEST_MESSAGE
 from mulligan.wire.run_context import CALL_MEMO, TRACE_HEADER
@@ -20,6 +21,7 @@ from mulligan.workflows import limits
 from mulligan.workflows.agent_route import is_declined
 from mulligan.workflows.feature_facts import check_feature_facts
 from mulligan.workflows.fork_point import begin_fork
+from mulligan.workflows.kept_cancellation import kept_cancellation
 from mulligan.workflows.memo import memo_json
 from mulligan.workflows.running_agent import RunningAgent
 from mulligan.workflows.shown_wait import WorkerWait
@@ -32,9 +34,15 @@ async def open_turn(agent: RunningAgent, run_input: RunInput) -> Turn:
     """Add the messages of a turn's input to the conversation, and open the turn.
 
     Raises:
-        InvalidRunInputError: there is no such agent, its model is not a valid one, a part of the input is too large, or what
-            it says of another run is not true.
+        InvalidRunInputError: the turn before is open, there is no such agent, its model is not a valid one, a part of the
+            input is too large, or what it says of another run is not true.
     """
+    check_run_input(run_input)
+    if agent.is_turn_open or agent.is_closing:
+        raise InvalidRunInputError(
+            f"A turn of this conversation with the agent {agent.name!r} is open, and a conversation has one turn at a time: "
+            "wait for its end before the next one, or use a DurableAgent for each of them."
+        )
     agent.input = run_input
     for feature in agent.with_method("begin_turn"):
         agent.input = run_input = feature.begin_turn(run_input)
@@ -46,7 +54,7 @@ async def open_turn(agent: RunningAgent, run_input: RunInput) -> Turn:
     number = agent.turn.number + 1 if agent.has_turn else 1
     request = _request(agent, run_input, number, first_new)
     try:
-        with agent.waits.entered(WorkerWait(key="", agent=agent.name, opens=True)):
+        with kept_cancellation(), agent.waits.entered(WorkerWait(key="", agent=agent.name, opens=True)):
             opened = await agent.activity(OPEN_RUN, request, OpenedRun, summary=run_input.agent)
             agent.take_features(opened.facts)
             check_feature_facts(agent.features, opened.facts, OPEN_RUN)
@@ -54,9 +62,10 @@ async def open_turn(agent: RunningAgent, run_input: RunInput) -> Turn:
         turn.first_step = agent.conversation.next_step
         if run_input.forked_from is not None:
             begin_fork(agent, turn, run_input.forked_from)
-    except FailureError as error:
+    except (FailureError, asyncio.CancelledError) as error:
         agent.add_new_messages()
-        agent.status, agent.inbox.is_closed = "failed", True
+        agent.status = "cancelled" if is_cancelled_exception(error) else "failed"
+        agent.inbox.fail_turn()
         _raise_typed(error)
         raise
     agent.turn = turn
@@ -69,7 +78,7 @@ def _request(agent: RunningAgent, run_input: RunInput, number: int, first_new: i
     added = range(first_new, len(conversation.messages))
     longest = max((conversation.size(index, index + 1) for index in added), default=0)
     forked = run_input.forked_from
-    size = conversation.size(first_new) + limits.bytes_of(run_input.metadata)
+    size = conversation.size(first_new) + limits.metadata_bytes(run_input)
     size += json_size(forked.facts) if forked and forked.facts else 0
     return OpenRun(
         agent=run_input.agent,
@@ -83,7 +92,7 @@ def _request(agent: RunningAgent, run_input: RunInput, number: int, first_new: i
     )
 
 
-def _raise_typed(error: FailureError) -> None:
+def _raise_typed(error: BaseException) -> None:
     """Raise the typed error of an activity that has failed, if there is one."""
     if not isinstance(error, ActivityError):
         return

@@ -78,6 +78,7 @@ class RunningAgent:
         cached_messages: How many messages are in the cache of the worker that called the model last, counted in the view.
         calls: The calls of the open step, those that calls make included.
         step_calls: What runs the calls of the open step: a feature whose call makes calls settles them by it.
+        is_closing: Whether the trace of a turn that is over is being closed.
         may_leave: Whether the workflow may continue as new while the agent waits. For `AgentWorkflow` only, as the state
             must be the workflow's only argument.
     """
@@ -98,7 +99,7 @@ class RunningAgent:
         self.open_step: OpenStep | None = None
         self.calls: list[StepCall] = []
         self.step_calls: StepCalls | None = None
-        self.is_answering = False
+        self.is_answering = self.is_closing = False
         self.may_leave = False
         self._policy = ContinueAsNewPolicy(is_carried=state is not None)
         self._worker_waits = 0
@@ -224,6 +225,7 @@ class RunningAgent:
             trace=turn.trace,
             tenant=given.tenant,
             user=given.user,
+            client_metadata=given.client_metadata,
             labels=labels,
             version=turn.facts.version.digest if turn.facts.version else None,
             input=given.without_conversation if turn.facts.tools_by_function else None,

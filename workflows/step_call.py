@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -51,14 +50,19 @@ class StepCall:
         self.waits_for = self.prepared.waits_for
 
     @property
+    def role(self) -> str | None:
+        """The role that whoever approves it must have; None: everybody may."""
+        return self.prepared.role or (self.facts.role if self.facts is not None else None)
+
+    @property
     def decision(self) -> Decision | None:
         """What a person has decided, without the model's own arguments: history has them."""
         return self.record.decision and self.record.decision.model_copy(update={"before": None})
 
     @property
     def key(self) -> str:
-        """A digest of tool and arguments that does not depend on white space or on the order of fields."""
-        arguments = self.prepared.key or json.dumps(self.record.arguments, sort_keys=True)
+        """A digest of tool and arguments: those that mean the same have the same one."""
+        arguments = self.prepared.key or self.record.digests[0]
         return hashlib.sha256(f"{self.call.name} {arguments}".encode()).hexdigest()[:16]
 
     @property

@@ -9,10 +9,11 @@ from temporalio import workflow
 from temporalio.exceptions import FailureError
 
 from mulligan.errors import ToolCallError, from_json
-from mulligan.values import ToolCall, ToolMessage
+from mulligan.values import ErrorInfo, ToolCall, ToolMessage
 from mulligan.wire.model_call import PreparedCall
 from mulligan.wire.tool_call import ToolOutcome, tool_message
 from mulligan.workflows import limits
+from mulligan.workflows.finish_despite_cancellation import finish_despite_cancellation
 from mulligan.workflows.people.decided_call import decide_on_call, refuse_if_stopped
 from mulligan.workflows.running_agent import OpenStep, RunningAgent
 from mulligan.workflows.step_call import StepCall
@@ -62,7 +63,7 @@ class StepCalls:
         turn = self._agent.turn
         copies = 2 if turn.facts.tools_by_function else 1  # `RunContext.input` has the metadata, too
         # A rejected answer may have no calls.
-        batch_size = max(1, limits.max_scheduled_at_once(len(calls), turn.input.metadata, copies=copies))
+        batch_size = max(1, limits.max_scheduled_at_once(len(calls), turn.input, copies=copies))
         if batch_size < len(calls):  # people are asked at once
             calls = sorted(calls, key=lambda each: each.waits_for is None)
         tasks: dict[str, asyncio.Task[ToolMessage]] = {}
@@ -73,7 +74,7 @@ class StepCalls:
                 await self._until_ended(tasks, batch, or_waiting=True)
             await self._until_ended(tasks, tasks)
         except (FailureError, asyncio.CancelledError):
-            await self._cancel(tasks.values())
+            await finish_despite_cancellation(self._cancel(tasks.values()))
             raise
         return {call_id: task.result() for call_id, task in tasks.items()}
 
@@ -99,7 +100,11 @@ class StepCalls:
             task.result()
 
     async def _cancel(self, tasks: Iterable[asyncio.Task[ToolMessage]]) -> None:
-        """Cancel the calls, and wait until each has ended: an activity learns of it with its next heartbeat."""
+        """Cancel the calls, and wait until each has ended: an activity learns of it with its next heartbeat.
+
+        One whose activity ends with a result all the same goes on, to this result; but not to a further wait.
+        """
+        self._agent.waits.are_over = True
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -157,16 +162,16 @@ class StepCalls:
         outcome = await self._outcome(call)
         for feature in agent.linked("settled"):
             feature.settled(call, outcome)
+        call.record.attempts, call.record.is_cut = outcome.attempts, outcome.is_cut
+        message = _message(call, outcome)
+        agent.conversation.record_early_result(call.index, message)
+        agent.conversation.event_log.tool_call_settled(call.index)
         if outcome.failure is not None:
             error = from_json(outcome.failure)
             if isinstance(error, ToolCallError) and not error.raw_arguments:
                 # The raw text is not in the input of the tool's activity, so its error has none.
                 error.raw_arguments = call.record.written(call.call)
             raise error
-        call.record.attempts, call.record.is_cut = outcome.attempts, outcome.is_cut
-        message = tool_message(call.call, outcome.text, outcome.error, outcome.content)
-        agent.conversation.record_early_result(call.index, message)
-        agent.conversation.event_log.tool_call_settled(call.index)
         if call.of is not None:
             # The calls of the answer are counted when all of them have their results.
             agent.turn.result.recovered_failures += message.error is not None and not call.is_stopped
@@ -215,6 +220,15 @@ class StepCalls:
         inner = self._agent.conversation.inner_calls()
         used = sum(len(each.result.text) for _, each in inner if each.result is not None)
         return limits.share_of_rest(used, sum(each.result is None for _, each in inner))
+
+
+def _message(call: StepCall, outcome: ToolOutcome) -> ToolMessage:
+    """The result of a call. The call that fails the turn has one as well: the next turn reads it."""
+    text, error = outcome.text, outcome.error
+    if outcome.failure is not None and error is None:  # of a feature that says no more
+        message = from_json(outcome.failure).message
+        text, error = text or message, ErrorInfo(kind="tool_exception", message=message)
+    return tool_message(call.call, text, error, outcome.content)
 
 
 def _calls(agent: RunningAgent, step: OpenStep) -> Iterable[StepCall]:

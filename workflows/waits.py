@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -95,6 +96,8 @@ class Waits:
         """The waits by name and key, the oldest first."""
         self.abandoned: list[Wait] = []
         """Those for people that ended without a decision, as the run was cancelled or has failed."""
+        self.are_over = False
+        """Whether the step was cut short, so that nothing may wait any more."""
         self.is_due: Callable[[], bool] = lambda: False
         """Whether the run is to continue as new, if the agent only waits. It changes nothing."""
         self.leave: Callable[[], Callable[[], NoReturn] | None] = lambda: None
@@ -165,7 +168,10 @@ class Waits:
 
         Raises:
             ContinueAsNewError: the run continues as new meanwhile.
+            CancelledError: the step was cut short before.
         """
+        if self.are_over:
+            raise asyncio.CancelledError
         key = (wait.name, wait.key)
         self.kinds_changed()
         self._idle[key] = is_over

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 
 from mulligan.activities.agent_files.front_matter import FrontMatter, parse_front_matter
 from mulligan.activities.agent_files.instructions_template import InstructionsTemplate, parse_instructions
-from mulligan.activities.agent_files.yaml_fields import FieldPath, FileFault, Place, read_yaml
+from mulligan.schema.yaml_fields import FieldPath, FileFault, Place, find_front_matter, read_yaml
 
 MOST_BYTES = 200_000
 """Bytes of a file: without a content storage, the run has it beside its definition in one result of 2 MB."""
 DIGEST = re.compile(r"[0-9a-f]{64}")
 NAME = re.compile(r"[^\W_][\w.-]{0,63}")
-_FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", re.DOTALL | re.MULTILINE)
 _EXAMPLE = "begin it with a line `---`, `model: provider:NAME`, and a line `---`"
 
 
@@ -43,7 +42,7 @@ class AgentFile:
         """The line of the innermost field whose key or text a sentence has, or 1. `under`: only of this field."""
         for path, place in sorted(self.places.items(), key=lambda each: -len(each[0])):
             words = {path[-1], place.text} if path and under in (None, path[0]) else ()
-            if any(isinstance(each, str) and re.search(rf"(?<!\w){re.escape(each)}(?!\w)", sentence) for each in words):
+            if any(isinstance(each, str) and _has_word(sentence, each) for each in words):
                 return place.line
         return 1
 
@@ -65,7 +64,7 @@ def parse_agent_file(name: str, data: bytes) -> AgentFile:
     if "\0" in text:
         raise FileFault(text.count("\n", 0, text.index("\0")) + 1, "the file has a NUL character")
     lines = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
-    match = _FRONT_MATTER.match(lines)
+    match = find_front_matter(lines)
     if match is None:
         has_begun = lines.startswith("---")
         raise FileFault(
@@ -78,6 +77,10 @@ def parse_agent_file(name: str, data: bytes) -> AgentFile:
     first_line = lines.count("\n", 0, match.end() + skipped) + 1
     instructions = parse_instructions(name, below.strip(), first_line)
     return AgentFile(name, text, digest_of(data), front_matter, places, instructions)
+
+
+def _has_word(sentence: str, word: str) -> bool:
+    return word in sentence and re.search(rf"(?<!\w){re.escape(word)}(?!\w)", sentence) is not None
 
 
 def digest_of(data: bytes) -> str:

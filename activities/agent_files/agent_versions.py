@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 
 from mulligan.activities.agent_files.agent_file import DIGEST
@@ -94,7 +95,7 @@ class AgentVersions:
         if known is None and version.text is None:
             known = await self._stored(name, version.digest)
         elif known is None and version.text is not None:
-            known = self._built(name, version.text)
+            known = await self._built(name, version.text)
         if known is None and version.text is None:
             raise MissingContentError(
                 f"The version {version.digest[:12]} of the agent {name!r} is not in this worker's content storage: set "
@@ -141,10 +142,10 @@ class AgentVersions:
 
     async def _stored(self, name: str, digest: str) -> FileVersion | None:
         text = await self._store.get(name, digest)
-        return None if text is None else self._built(name, text)
+        return None if text is None else await self._built(name, text)
 
-    def _built(self, name: str, text: str) -> FileVersion | None:
-        version = former_version(name, text, self._registry.parts)
+    async def _built(self, name: str, text: str) -> FileVersion | None:
+        version = await asyncio.to_thread(former_version, name, text, self._registry.parts)
         if version is not None:
             self._kept[name, version.file.digest] = version
         while len(self._kept) > MOST_KEPT:

@@ -9,11 +9,11 @@ from typing import Any
 from mulligan.activities.agent_files.agent_file import AgentFile, parse_agent_file
 from mulligan.activities.agent_files.named_parts import ByName, NamedParts, T
 from mulligan.activities.agent_files.served_files import FileVersion
-from mulligan.activities.agent_files.yaml_fields import FileFault
 from mulligan.agent import Agent
 from mulligan.errors import DeclarationError
 from mulligan.model_name import ModelName
 from mulligan.schema.error_text import error_text, type_name
+from mulligan.schema.yaml_fields import FileFault
 
 logger = logging.getLogger("mulligan.agents")
 

@@ -17,13 +17,13 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, create_model
 
-from mulligan.activities.agent_files.yaml_fields import FieldPath, FileFault, Place
 from mulligan.agent import ClientInstructions
 from mulligan.endpoint_model import Model
 from mulligan.features import parts
 from mulligan.features.agent_feature import AgentFeature
 from mulligan.schema.cut_text import beginning
 from mulligan.schema.fault_text import required_form
+from mulligan.schema.yaml_fields import FieldPath, FileFault, Place
 from mulligan.tool import Tool
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
@@ -38,7 +38,7 @@ _NOT_IN_FILES = (Model, Tool, timedelta)
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class Reasoning(_Strict):
@@ -109,6 +109,9 @@ _Feature = Annotated[Annotated[Name, Tag("name")] | _Options, _FormOf]
 
 class FrontMatter(_Strict):
     """An agent of Mulligan, in the front matter of a Markdown file. The instructions follow it."""
+
+    # Here only: pydantic searches all loaded modules for each class that has this, a third of a second for all of them.
+    model_config = ConfigDict(use_attribute_docstrings=True)
 
     model: Annotated[
         Annotated[Name, Tag("name")] | Annotated[list[Name], Field(min_length=1, max_length=20), Tag("several")],
@@ -187,7 +190,8 @@ def parse_front_matter(fields: Mapping[str, Any], places: Mapping[FieldPath, Pla
     except ValidationError as error:
         faults = error.errors(include_url=False)
     fault = max(faults, key=lambda each: len(_path(each["loc"], places)))
-    raise FileFault(places[_path(fault["loc"], places)].line, _sentence(fault)) from None
+    path = _path(fault["loc"], places)
+    raise FileFault(places[path].line, _sentence(fault, path)) from None
 
 
 def _path(loc: Sequence[str | int], places: Mapping[FieldPath, Place]) -> FieldPath:
@@ -199,8 +203,8 @@ def _path(loc: Sequence[str | int], places: Mapping[FieldPath, Place]) -> FieldP
     return path
 
 
-def _sentence(fault: Any) -> str:
-    loc = [each for each in fault["loc"] if each not in _TAGS]
+def _sentence(fault: Any, path: FieldPath) -> str:
+    loc = (*path, fault["loc"][-1]) if fault["type"] == "missing" else path
     where = "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in loc).removeprefix(".")
     if fault["type"] == "missing":
         return f'"{where}" is missing; it is required'

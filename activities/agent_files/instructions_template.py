@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from mulligan.activities.agent_files.yaml_fields import FileFault
 from mulligan.errors import InvalidRunInputError
 from mulligan.run_input import RunInput
 from mulligan.schema.cut_text import beginning
+from mulligan.schema.yaml_fields import FileFault
 
 _BRACES = re.compile(r"\\\{\{|\{\{\s*(?:(prompt|tenant|user)|metadata\.([^\s{}]+))\s*\}\}|\{\{")
 _LINE_BREAK = re.compile(r"\r\n|[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
+MOST_CHARACTERS = 2_000_000
+"""Of the instructions of a run: a file has room for 16,000 places, each for the whole prompt."""
 PLACES = "{{ prompt }}, {{ metadata.KEY }}, {{ tenant }} and {{ user }}"
 
 
@@ -39,9 +41,16 @@ class InstructionsTemplate:
         """The instructions for a run. A value is on one line, whatever it has: it cannot begin a section of its own.
 
         Raises:
-            InvalidRunInputError: the input lacks a key of the metadata.
+            InvalidRunInputError: the input lacks a key of the metadata, or its values make the instructions too long.
         """
-        return "".join(each if isinstance(each, str) else self._value(each, run_input) for each in self.parts)
+        values = {each: self._value(each, run_input) for each in self.parts if isinstance(each, Place)}
+        texts = [each if isinstance(each, str) else values[each] for each in self.parts]
+        if (length := sum(map(len, texts))) > MOST_CHARACTERS:
+            raise InvalidRunInputError(
+                f'The instructions of the agent "{self.agent}" have {length:,} characters with the values of this input; '
+                f"{MOST_CHARACTERS:,} are the most. Send a shorter prompt, or shorter metadata."
+            )
+        return "".join(texts)
 
     def _value(self, place: Place, run_input: RunInput) -> str:
         if place.key:

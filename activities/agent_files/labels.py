@@ -9,13 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mulligan.activities.agent_files.yaml_fields import FileFault
+from mulligan.schema.cut_text import beginning
+from mulligan.schema.yaml_fields import FileFault
 from mulligan.wire.agent_version import CURRENT, DIGITS
 
 LABELS_FILE, DEFAULT = "labels.toml", "production"
 """The file, and the label of the conversations that are in no share."""
-MOST_LABELS_BYTES = 200_000
+MOST_LABELS_BYTES, LONGEST_LINE, MOST_LABELS = 200_000, 1_000, 100
+"""Bytes of the file, characters of a line, and labels of an agent."""
 _LABEL = re.compile(r"[^\W_][\w.-]{0,63}")
+_AROUND_NAME = " \t\"'"
 _SHARE = re.compile(r"\d{1,3}(\.\d{1,6})?%")
 
 
@@ -53,26 +56,45 @@ def parse_labels(text: str) -> dict[str, list[Label]]:
     Raises:
         FileFault: the file is wrong.
     """
-    try:
-        tables = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        at = re.search(r"at line (\d+)", str(error))
-        reason = re.sub(r" \(at .*\)", "", str(error))
-        raise FileFault(int(at[1]) if at else text.count("\n") + 1, f"it is no TOML: {reason}") from None
+    tables, lines = _parse_toml(text), _lines(text)
     labels: dict[str, list[Label]] = {}
     for agent, table in tables.items():
+        line = lines.get((agent,), 1)
         if not isinstance(table, dict):
-            raise FileFault(
-                _line(text, agent), f'"{agent[:80]}" is no table; write `[AGENT]`, and a label on each line'
-            )
-        labels[agent] = [_label(text, agent, name, value) for name, value in table.items()]
+            raise FileFault(line, f'"{agent[:80]}" is no table; write `[AGENT]`, and a label on each line')
+        if len(table) > MOST_LABELS:
+            raise FileFault(line, f"{agent[:80]!r} has {len(table):,} labels; {MOST_LABELS} are the most")
+        labels[agent] = [
+            _label(lines.get((agent, name)) or lines.get((f"{agent}.{name}",), line), name, value)
+            for name, value in table.items()
+        ]
         if (total := round(sum(each.percent for each in labels[agent]), 6)) > 100:
-            raise FileFault(_line(text, agent), f"the shares of {agent[:80]!r} are {total:g}% together")
+            raise FileFault(line, f"the shares of {agent[:80]!r} are {total:g}% together")
     return labels
 
 
-def _label(text: str, agent: str, name: str, value: Any) -> Label:
-    line = _line(text, agent, name)
+def _parse_toml(text: str) -> dict[str, Any]:
+    """The tables of a text.
+
+    Raises:
+        FileFault: it is no TOML, or one of its lines is too long: the time for a key grows with the square of its parts.
+    """
+    for number, line in enumerate(text.split("\n"), 1):
+        if len(line) > LONGEST_LINE:
+            raise FileFault(number, f"it has {len(line):,} characters; {LONGEST_LINE:,} are the most in a line")
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise FileFault(1, "it is nested too deeply; write a table for each agent, with a label on each line") from None
+    except ValueError as error:
+        at = re.search(r"at line (\d+)", str(error))
+        reason = re.sub(r" \(at .*\)", "", str(error))
+        raise FileFault(
+            int(at[1]) if at else text.count("\n") + 1, f"it is no TOML: {beginning(reason, 200)}"
+        ) from None
+
+
+def _label(line: int, name: str, value: Any) -> Label:
     if not _LABEL.fullmatch(name) or DIGITS.fullmatch(name) or name == CURRENT:
         raise FileFault(line, f"{name[:80]!r} cannot be a label: a name that is no digest, and not {CURRENT!r}")
     fields: Mapping[str, Any] = value if isinstance(value, dict) else {"version": value}
@@ -86,17 +108,19 @@ def _label(text: str, agent: str, name: str, value: Any) -> Label:
     return Label(name, version, share, line)
 
 
-def _line(text: str, agent: str, label: str | None = None) -> int:
-    """The line of an agent's table, or of a label in it; 1 if it is written in an unusual way."""
-    own, table = 0, ""
+def _lines(text: str) -> dict[tuple[str, ...], int]:
+    """The lines of the tables, by their names, and of their labels, by both names; without those written in unusual ways."""
+    lines, table = dict[tuple[str, ...], int](), ""
     for number, line in enumerate(text.splitlines(), 1):
-        if header := re.match(r"\s*\[\s*[\"']?(.*?)[\"']?\s*\]", line):
-            table = header[1].partition(".")[0] if label is None else header[1]
-        if table == agent or table == f"{agent}.{label}":
-            own = own or number
-            if label is not None and re.match(rf"\s*[\"']?{re.escape(label)}[\"']?\s*=", line):
-                return number
-    return own or 1
+        bare = line.strip()
+        if bare.startswith("["):
+            table = bare[1:].partition("]")[0].strip(_AROUND_NAME)
+            lines.setdefault((table,), number)
+            lines.setdefault((table.partition(".")[0],), number)
+        elif "=" in bare:
+            name = bare.partition("=")[0].strip(_AROUND_NAME)
+            lines.setdefault((table, name) if table else (name.partition(".")[0],), number)
+    return lines
 
 
 def label_of(agent: str, labels: Sequence[Label], conversation: str) -> Label | None:

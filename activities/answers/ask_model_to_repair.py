@@ -7,6 +7,7 @@ from typing import Any
 
 from temporalio import activity
 
+from mulligan.activities.answers.without_thoughts import without_thoughts
 from mulligan.activities.models.call_provider import call_provider
 from mulligan.activities.models.protocol import Reply, Request
 from mulligan.activities.services import Services
@@ -67,7 +68,7 @@ def _prompt(invalid: InvalidToolInput) -> str:
 
 def _arguments(reply: Reply) -> Any:
     """The arguments of the model's call, or the JSON in its text, with or without a code fence."""
-    text = reply.calls[0].arguments if reply.calls else reply.text
+    text = reply.calls[0].arguments if reply.calls else without_thoughts(reply.text)
     text = text.strip().removeprefix("```json").removeprefix("```").removesuffix("```").strip()
     try:
         return json.loads(text)

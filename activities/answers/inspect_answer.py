@@ -19,11 +19,12 @@ from mulligan.activities.answers import feedback, size_limits
 from mulligan.activities.answers.escalate_feedback import escalate_feedback, times_before
 from mulligan.activities.answers.failure_policy import HandledFailure, apply_policy, policy_for
 from mulligan.activities.answers.feedback import Target
-from mulligan.activities.answers.parsed_arguments import ParsedArguments, parse_arguments
+from mulligan.activities.answers.parsed_arguments import LONG, ParsedArguments, parse_arguments
 from mulligan.activities.answers.prepare_call import ValidArguments, duplicates, prepare
 from mulligan.activities.answers.text_calls import text_calls_of
 from mulligan.activities.answers.unique_ids import unique_ids
 from mulligan.activities.answers.user_functions import UserFunctions
+from mulligan.activities.answers.without_thoughts import without_thoughts
 from mulligan.activities.models._hosted_work import MOST_CALLS, MOST_CITATIONS, fit_call, fit_citation
 from mulligan.activities.models.fit_provider_data import fit_provider_data
 from mulligan.activities.models.protocol import Reply
@@ -36,6 +37,7 @@ from mulligan.errors import StructuredOutputError
 from mulligan.observe.spans import ToolCallAttempt
 from mulligan.output import TEXT, OutputType, unwrap
 from mulligan.policy import MISTAKES, Mistake
+from mulligan.schema.argument_digest import argument_digest
 from mulligan.schema.arguments_model import JsonType
 from mulligan.schema.cut_text import beginning
 from mulligan.values import AssistantMessage, Message, Repair, ToolCall, Usage
@@ -49,6 +51,7 @@ from mulligan.wire.model_call import (
     spelling_of,
     write_arguments,
 )
+from mulligan.wire.recorded_outcome import LONG_ARGUMENTS
 from mulligan.wire.shorten import json_size
 
 _CUT_OFF = {"length": "the length limit", "content_filter": "a content filter"}
@@ -88,6 +91,7 @@ async def inspect_answer(
     text, calls = reply.text, list(reply.calls)
     if not calls and (text_calls := text_calls_of(agent)) is not None:
         text, calls = await text_calls.read_calls(text, tools)
+    are_in_text = bool(calls) and not reply.calls
     raw_calls = calls[: size_limits.MOST_CALLS + 1]
     # After a compaction, ids of removed calls could be repeated.
     digest = request.conversation.digest if request.summarized_answers else ""
@@ -111,6 +115,7 @@ async def inspect_answer(
         raw_calls=raw_calls,
         renamed=renamed,
         call_count=len(calls),
+        are_in_text=are_in_text,
         oversized=oversized,
         finish_reason=reply.finish_reason,
         earlier=conversation.messages,
@@ -145,6 +150,7 @@ async def inspect_calls_of_script(
         raw_calls=calls,
         renamed={},
         call_count=len(calls),
+        are_in_text=False,
         oversized=oversized,
         finish_reason="tool_calls",
         earlier=(),
@@ -185,6 +191,7 @@ def _model_answer(
         hosted_calls=[fit_call(call) for call in reply.hosted_calls[:MOST_CALLS]],
         citations=[fit_citation(cited, len(message.text)) for cited in reply.citations[:MOST_CITATIONS]],
         reason=beginning(reply.reason, size_limits.NAME_CHARS) or None,
+        own_finish_reason=beginning(reply.own_finish_reason, size_limits.NAME_CHARS) or None,
         context_tokens=_context_tokens(reply, usage_by_model),
     )
 
@@ -201,8 +208,8 @@ class _Inspection:
 
     `raw_calls` are the calls as the model wrote them: those of `message` have unique ids, the tools' names, and shortened
     arguments where the arguments are oversized; `parsed` are its calls' arguments. `renamed`: the repairs of names, by the
-    calls' ids. `call_count` also counts the calls beyond the limit. `earlier` is the conversation before it. `sent` returns
-    the definition as the request had it.
+    calls' ids. `call_count` also counts the calls beyond the limit. `are_in_text`: they were read in the text. `earlier` is
+    the conversation before it. `sent` returns the definition as the request had it.
     """
 
     services: Services
@@ -215,6 +222,7 @@ class _Inspection:
     raw_calls: Sequence[ToolCall]
     renamed: Mapping[str, Repair]
     call_count: int
+    are_in_text: bool
     oversized: set[int]
     finish_reason: str
     earlier: Sequence[Message]
@@ -229,7 +237,13 @@ class _Inspection:
 
     @cached_property
     def _duplicates(self) -> set[int]:
-        return duplicates(self.raw_calls)
+        if len({call.id for call in self.raw_calls}) == len(self.raw_calls):
+            return set()
+        texts = [
+            call.arguments if index in self.oversized else parsed.key
+            for index, (call, parsed) in enumerate(zip(self.raw_calls, self.parsed, strict=True))
+        ]
+        return duplicates(self.raw_calls, texts)
 
     @cached_property
     def _names(self) -> list[str]:
@@ -288,10 +302,17 @@ class _Inspection:
             names, hidden = self.tools.names, self._hidden
             available = [name for name in names if name not in hidden]
             raise feedback.unknown_tool(call, available, [name for name in names if name in hidden])
-        is_last = index == len(self.message.tool_calls) - 1
-        # A whole object was written before the answer was cut off.
-        if is_last and self.finish_reason in _CUT_OFF and not self.parsed[index].is_whole_object:
+        if self.finish_reason in _CUT_OFF and self._may_be_unfinished(index):
             raise feedback.truncated_call(call, _CUT_OFF[self.finish_reason])
+
+    def _may_be_unfinished(self, index: int) -> bool:
+        """Whether a call of an answer that was cut off may not be all that the model meant to write of it.
+
+        In a text it may be an example, or only thought of: what would have followed it is unknown. Any other call is whole
+        if its object is.
+        """
+        is_last = index == len(self.message.tool_calls) - 1
+        return self.are_in_text or (is_last and not self.parsed[index].is_whole_object)
 
     def _check_only_output(self, call: ToolCall) -> None:
         """Check that an output is the only call of the answer.
@@ -313,15 +334,12 @@ class _Inspection:
         run_fixer = self.functions.fixer_of(call)
         valid = await prepare(call, self.parsed[index], target, fixers, run_fixer)
         await self.functions.check_guard(call, valid.arguments)
-        waits_for = await self.functions.waits_for(tool, call, valid.arguments)
-        prepared = _valid_call(valid, waits_for=waits_for)
+        prepared = _valid_call(valid, **await self.functions.check_approval(tool, call, valid.arguments))
         # A call of a `once` tool may be excluded, and then nobody is asked: `record_decision` writes its request's span.
-        if waits_for is None or tool.once:
+        if prepared.waits_for is None or tool.once:
             return CallFinding(prepared)
-        request, telemetry = self.request, self.services.telemetry
-        record = partial(
-            telemetry.record_request, request.where, call, step=request.step, kind=waits_for, at=time.time()
-        )
+        kind, request, telemetry = prepared.waits_for, self.request, self.services.telemetry
+        record = partial(telemetry.record_request, request.where, call, step=request.step, kind=kind, at=time.time())
         return CallFinding(prepared, write_span=record)
 
     async def _inspect_output_call(
@@ -359,9 +377,10 @@ class _Inspection:
                 raise feedback.empty_answer()
             return None
         if self.tools.output_by == "provider":
+            said = await _without_thoughts(text)
             if is_final:
-                return await self._written_output(text, declared.whole)
-            await self._check_no_output_beside_calls(text, declared.whole)
+                return await self._written_output(said, declared.whole)
+            await self._check_no_output_beside_calls(said, declared.whole)
         elif is_final and declared.or_text and text.strip():
             return AcceptedOutput(type=TEXT, value=self.message.text)
         elif is_final:
@@ -447,7 +466,8 @@ class _Inspection:
 
 
 def _valid_call(valid: ValidArguments, **state: Any) -> PreparedCall:
-    return PreparedCall(arguments=valid.arguments, repairs=size_limits.fit_repairs(valid.repairs), **state)
+    repairs = size_limits.fit_repairs(valid.repairs)
+    return PreparedCall(arguments=valid.arguments, digest=valid.digest, repairs=repairs, **state)
 
 
 def as_executed(call: ToolCall, prepared: PreparedCall, parsed: ParsedArguments) -> tuple[ToolCall, PreparedCall]:
@@ -455,9 +475,15 @@ def as_executed(call: ToolCall, prepared: PreparedCall, parsed: ParsedArguments)
 
     A call that needed no repair stays as the model wrote it: that is also what its provider has in its cache.
     """
-    if prepared.arguments is None or (parsed.is_legal and not prepared.repairs):
+    if prepared.arguments is None:
         return call, prepared
-    executed = ToolCall(id=call.id, name=call.name, arguments=write_arguments(prepared.arguments))
+    is_unchanged = parsed.is_legal and not prepared.repairs
+    text = call.arguments if is_unchanged else write_arguments(prepared.arguments)
+    if prepared.digest is None and len(text) > LONG_ARGUMENTS:
+        prepared = prepared.model_copy(update={"digest": argument_digest(prepared.arguments)})
+    if is_unchanged:
+        return call, prepared
+    executed = ToolCall(id=call.id, name=call.name, arguments=text)
     return executed, prepared.model_copy(update={"raw": call.arguments})
 
 
@@ -492,6 +518,12 @@ def _accepted(
     is_verbatim = is_verbatim and not output_type.is_wrapped
     value = None if is_verbatim else unwrap(output_type, arguments)
     return AcceptedOutput(type=output_type.name, call=call, is_verbatim=is_verbatim, value=value)
+
+
+async def _without_thoughts(text: str) -> str:
+    """What an answer says. A text without thoughts stays as it is."""
+    said = await asyncio.to_thread(without_thoughts, text) if len(text) > LONG else without_thoughts(text)
+    return text if said is text else said.strip()
 
 
 def _looks_like_json(text: str) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from mulligan.activities.answers.repair_json import NotJson, parse_exactly
+from mulligan.schema.argument_digest import normal_text
 
 LONG = 20_000
 """Characters of arguments beyond which they are read in a thread: brackets of megabytes take seconds."""
@@ -53,9 +54,11 @@ class ParsedArguments:
 
     @property
     def key(self) -> str:
-        """A digest. Arguments that differ in white space or in the order of fields only have the same one."""
+        """A digest. Arguments that differ only in white space, in the order of fields or in how numbers are written have the
+        same one.
+        """
         is_json = self.fault is None
-        text = json.dumps(self.value, sort_keys=True) if is_json else " ".join(self.text.split())
+        text = normal_text(self.value) if is_json else " ".join(self.text.split())
         return hashlib.sha256(text.encode(errors="replace")).hexdigest()[:16]
 
 

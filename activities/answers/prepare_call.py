@@ -11,7 +11,7 @@ import asyncio
 import json
 import math
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import BaseModel, JsonValue
@@ -20,6 +20,7 @@ from mulligan.activities.answers.feedback import InvalidInput, Target
 from mulligan.activities.answers.parsed_arguments import ParsedArguments
 from mulligan.activities.answers.repair_json import NotJson, parse_json, repair_json
 from mulligan.fixer import Fixer, InvalidToolInput
+from mulligan.schema.argument_digest import argument_digest
 from mulligan.schema.arguments_model import JsonType
 from mulligan.schema.conversion import convert
 from mulligan.schema.error_text import error_text, type_name
@@ -34,10 +35,14 @@ CallFixer = Callable[[Fixer, InvalidToolInput], Awaitable[Any]]
 
 @dataclass(frozen=True)
 class ValidArguments:
-    """Valid arguments as JSON, and the repairs that made them valid."""
+    """Valid arguments as JSON, and the repairs that made them valid.
+
+    `digest`: that of their normal form, where it is not that of the arguments as JSON.
+    """
 
     arguments: JsonValue
     repairs: list[Repair] = field(default_factory=list)
+    digest: str | None = None
 
 
 async def prepare(
@@ -69,7 +74,8 @@ async def prepare(
         else:
             corrected = _corrected(fixed, target.accepts)
         if corrected is not None:
-            return ValidArguments(corrected, [Repair(by=by, before=result.arguments, after=corrected)])
+            repair = Repair(by=by, before=result.arguments, after=corrected.arguments)
+            return replace(corrected, repairs=[repair])
     raise result.error
 
 
@@ -85,16 +91,16 @@ def _read(call: ToolCall, parsed: ParsedArguments, target: Target) -> ValidArgum
     """Read the arguments from what the model wrote alone, without a fixer."""
     accepts, raw, value = target.accepts, parsed.text, parsed.value
     if not raw.strip():
-        empty = _accepted(accepts, {}, ("empty_arguments", raw))
+        empty = accepted(accepts, {}, ("empty_arguments", raw))
         return _Invalid(target.not_valid(call, {}, empty), {}) if isinstance(empty, Exception) else empty
     if parsed.fault is not None:
         return _read_repaired(call, raw, target, parsed.fault)
-    as_read = _accepted(accepts, value)
+    as_read = accepted(accepts, value)
     if isinstance(as_read, ValidArguments):
         return as_read
     # JSON that contains JSON as a string: `"{\"a\": 1}"`
     for repaired in repair_json(raw, property_names(accepts.schema)):
-        reading = _accepted(accepts, repaired.value, (f"json:{repaired.by}", raw))
+        reading = accepted(accepts, repaired.value, (f"json:{repaired.by}", raw))
         if isinstance(reading, ValidArguments):
             return reading
     return _bare_value(accepts, value) or _Invalid(target.not_valid(call, value, as_read), value)
@@ -106,9 +112,9 @@ def _read_repaired(call: ToolCall, raw: str, target: Target, error: NotJson) -> 
     readings = list(repair_json(raw, property_names(accepts.schema)))
     for reading in readings:
         spelling = (f"json:{reading.by}", raw)
-        arguments = _accepted(accepts, reading.value, spelling)
-        if isinstance(arguments, ValidArguments):
-            return arguments
+        found = accepted(accepts, reading.value, spelling)
+        if isinstance(found, ValidArguments):
+            return found
         if (wrapped := _bare_value(accepts, reading.value, spelling)) is not None:
             return wrapped
     # A fixer gets the value of a repaired reading, if there is one. The error's kind is `invalid_json` nevertheless.
@@ -123,43 +129,41 @@ def _bare_value(accepts: JsonType, value: JsonValue, *steps: _Step) -> ValidArgu
     """Valid arguments with the value as the one required field; None where that is not valid, or no such case."""
     if isinstance(value, dict) or len(accepts.required) != 1:
         return None
-    wrapped = _accepted(accepts, {accepts.required[0]: value}, *steps, (BARE_VALUE, value))
+    wrapped = accepted(accepts, {accepts.required[0]: value}, *steps, (BARE_VALUE, value))
     return None if isinstance(wrapped, Exception) else wrapped
 
 
 def valid(accepts: JsonType, value: JsonValue) -> JsonValue | Exception:
     """The valid arguments that a value is, or becomes by a conversion ("5" for an integer is 5); or the error."""
-    accepted = _accepted(accepts, value)
-    return accepted.arguments if isinstance(accepted, ValidArguments) else accepted
+    found = accepted(accepts, value)
+    return found.arguments if isinstance(found, ValidArguments) else found
 
 
-def _accepted(accepts: JsonType, value: JsonValue, *steps: _Step) -> ValidArguments | Exception:
+def accepted(accepts: JsonType, value: JsonValue, *steps: _Step) -> ValidArguments | Exception:
     """Validate a value as `valid` does, and note the repairs: `steps`, by which it was read, and the conversion."""
     unconverted = None if accepts.coerces else _validated(accepts, value)
-    if not accepts.coerces and not isinstance(unconverted, Exception):
+    if isinstance(unconverted, ValidArguments):
         return _repaired(unconverted, steps)
     conversion = convert(accepts.conversion_schema, value, parse_json)
     if isinstance(unconverted, Exception) and not conversion.kinds:
         return unconverted
-    arguments = _validated(accepts, conversion.value)
-    if isinstance(arguments, Exception):
-        return arguments
+    converted = _validated(accepts, conversion.value)
+    if isinstance(converted, Exception):
+        return converted
     if accepts.coerces and conversion.refused:
         return NotOfSchema(list(conversion.refused))
     if conversion.kinds:
         steps = (*steps, (f"schema:{'+'.join(sorted(conversion.kinds))}", value))
-    return _repaired(arguments, steps)
+    return _repaired(converted, steps)
 
 
-def _repaired(arguments: JsonValue, steps: Sequence[_Step]) -> ValidArguments:
-    afters = [*(before for _, before in steps[1:]), arguments]
-    return ValidArguments(
-        arguments,
-        [Repair(by=by, before=before, after=after) for (by, before), after in zip(steps, afters, strict=False)],
-    )
+def _repaired(found: ValidArguments, steps: Sequence[_Step]) -> ValidArguments:
+    afters = [*(before for _, before in steps[1:]), found.arguments]
+    repairs = [Repair(by=by, before=before, after=after) for (by, before), after in zip(steps, afters, strict=False)]
+    return replace(found, repairs=repairs)
 
 
-def _validated(accepts: JsonType, value: JsonValue) -> JsonValue | Exception:
+def _validated(accepts: JsonType, value: JsonValue) -> ValidArguments | Exception:
     """The validated value as JSON in the form of its types; or the error.
 
     A value that JSON has no number for is an error: pydantic reads "inf" as a float, and would write it as null.
@@ -178,9 +182,20 @@ def _validated(accepts: JsonType, value: JsonValue) -> JsonValue | Exception:
             )
         # Validated again only where it would be another one. Some types are written differently from how they are read
         # (SecretStr): then the model's own value is used.
-        return written if not _is_same(written, value) and accepts.validate(written) == validated else value
+        is_other = not _is_same(written, value) and accepts.validate(written) == validated
+        arguments = written if is_other else value
     except BaseException:  # noqa: BLE001 - a user's serializer may raise anything
-        return value
+        arguments = value
+    return ValidArguments(arguments, digest=_digest(accepts, validated, arguments, value))
+
+
+def _digest(accepts: JsonType, validated: Any, arguments: JsonValue, value: JsonValue) -> str | None:
+    """The digest of the normal form of the arguments, where it is not that of their JSON."""
+    try:
+        digest = argument_digest(accepts.normal_form(validated, arguments, value))
+    except BaseException:  # noqa: BLE001 - a user's types and default factories may raise anything
+        return None
+    return None if digest == argument_digest(arguments) else digest
 
 
 def _is_same(first: JsonValue, second: JsonValue) -> bool:
@@ -202,7 +217,7 @@ def _not_finite(value: JsonValue, path: str = "") -> Iterator[str]:
             yield from _not_finite(inner, f"{path}[{index}]")
 
 
-def _corrected(value: Any, accepts: JsonType) -> JsonValue | None:
+def _corrected(value: Any, accepts: JsonType) -> ValidArguments | None:
     """The arguments that a fixer returned, if they are valid; else None."""
     try:
         if isinstance(value, BaseModel):
@@ -212,16 +227,19 @@ def _corrected(value: Any, accepts: JsonType) -> JsonValue | None:
         return None
     if parsed is None:
         return None
-    arguments = valid(accepts, parsed)
-    return None if isinstance(arguments, Exception) else arguments
+    found = accepted(accepts, parsed)
+    return None if isinstance(found, Exception) else found
 
 
-def duplicates(calls: Sequence[ToolCall]) -> set[int]:
-    """The indexes of calls that equal an earlier one in id, name and arguments. A call without an id equals no other."""
+def duplicates(calls: Sequence[ToolCall], texts: Sequence[str]) -> set[int]:
+    """The indexes of calls that equal an earlier one in id, name and arguments. A call without an id equals no other.
+
+    `texts`: of the calls' arguments, or in place of one what all ways to write it have in common.
+    """
     seen: set[tuple[str, str, str]] = set()
     repeated = set()
-    for index, call in enumerate(calls):
-        key = (call.id, call.name, call.arguments)
+    for index, (call, text) in enumerate(zip(calls, texts, strict=True)):
+        key = (call.id, call.name, text)
         if call.id and key in seen:
             repeated.add(index)
         seen.add(key)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import JsonValue
 
+from mulligan.activities.answers.approval_policy import approval_need
 from mulligan.activities.answers.ask_model_to_repair import ask_model_to_repair
 from mulligan.activities.answers.prepare_call import CallFixer
 from mulligan.activities.services import Services
@@ -63,29 +64,21 @@ class UserFunctions:
         limit = self._seconds_left(GUARD_LIMIT)
         refusal = await guard_refusal(self.agent, self.services.runtime, call, arguments, self._context(call), limit)
         if refusal:
-            raise ToolExecutionError(
-                f"`{call.name}` was not run: {refusal}",
-                kind="denied",
-                tool_name=call.name,
-                call_id=call.id,
-                raw_arguments=call.arguments,
-            )
+            raise _denied(call, refusal)
 
-    async def waits_for(
-        self, tool: Tool, call: ToolCall, arguments: JsonValue
-    ) -> Literal["approval", "question"] | None:
-        """What a valid call waits for from a person. It waits for approval too if `needs_approval` cannot tell."""
+    async def check_approval(self, tool: Tool, call: ToolCall, arguments: JsonValue) -> dict[str, Any]:
+        """What a valid call waits for from a person, as fields of its PreparedCall.
+
+        Raises:
+            ToolExecutionError: of kind `denied`: the tool's `needs_approval` failed.
+        """
         if tool.asks_person:
-            return "question"
-        needed: Any = tool.needs_approval
-        if callable(needed):
-            limit = self._seconds_left(GUARD_LIMIT)
-            try:
-                context = self._context(call)
-                needed = await self.services.runtime.ask(needed, (arguments, context), limit=limit, read=bool)
-            except Exception:  # noqa: BLE001 - a check that protects must not let calls pass when it fails
-                needed = True
-        return "approval" if needed else None
+            return {"waits_for": "question"}
+        limit = self._seconds_left(GUARD_LIMIT)
+        need = await approval_need(tool, self.services.runtime, arguments, self._context(call), limit)
+        if need.denied is not None:
+            raise _denied(call, need.denied)
+        return {"waits_for": "approval", "role": need.role} if need.approval else {"waits_for": None}
 
     async def _ask_model(self, fixer: AskModel, invalid: InvalidToolInput, call: ToolCall) -> Any:
         async with self.services.retry_budget.single_request(fixer.model, self._seconds_left(fixer.timeout)):
@@ -130,6 +123,16 @@ async def guard_refusal(
     except Exception as error:  # noqa: BLE001 - a check that protects must not let calls pass when it fails
         refusal = f"the guard failed: {type_name(error)}: {error_text(error)}"
     return truncated(refusal) or None
+
+
+def _denied(call: ToolCall, reason: str) -> ToolExecutionError:
+    return ToolExecutionError(
+        f"`{call.name}` was not run: {reason}",
+        kind="denied",
+        tool_name=call.name,
+        call_id=call.id,
+        raw_arguments=call.arguments,
+    )
 
 
 def _refusal(returned: Any) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from mulligan.activities.answers.feedback import Target
 from mulligan.activities.answers.parsed_arguments import parse_arguments
 from mulligan.activities.answers.prepare_call import prepare
+from mulligan.activities.answers.without_thoughts import without_thoughts
 from mulligan.activities.calls_in_text.find_calls import find_calls
 from mulligan.activities.tool_running.find_tool import RunTools
 from mulligan.policy import MISTAKES
@@ -46,9 +47,10 @@ async def read_calls(text: str, tools: RunTools) -> tuple[str, list[ToolCall]]:
     declared = tools.agent.declared_output
     if not calls or not declared or tools.output_by != "provider" or any(call.name in tools.names for call in calls):
         return rest, calls
-    output = ToolCall(id="", name=declared.whole.name, arguments=text)
+    said = (await asyncio.to_thread(without_thoughts, text)).strip()
+    output = ToolCall(id="", name=declared.whole.name, arguments=said)
     try:
-        await prepare(output, await parse_arguments(text), Target(output.name, declared.whole, is_output=True))
+        await prepare(output, await parse_arguments(said), Target(output.name, declared.whole, is_output=True))
     except MISTAKES:
         return rest, calls
     return text, []

@@ -1,19 +1,22 @@
 """Read the tool calls that a model without native tool calls writes into its text.
 
+Calls are the block that ends what is left of the text without the model's thoughts (`without_thoughts`): nothing but further
+calls, white space, and what ends tags and fences stands after one. Any other is an example.
+
 The instructions ask for the form of LangChain's structured chat agent: one JSON object in a ```json fence. The forms that
 weaker models were trained on are read too: the keys below; `<tool_call>` of Hermes and Qwen, `<|python_tag|>` and
 `<function=name>` of Llama, `[TOOL_CALLS]` of Mistral; arguments in `<parameter=name>` of Qwen, `<invoke name="name">` of
 Claude; calls as Python writes them of Llama and Gemma. Arguments stay as the model wrote them; `prepare_call` repairs them.
-Only the form of the JSON, never the prose around it, decides whether it is a call. A call of a tool that does not exist is
+Only the form of the JSON, never the prose before it, decides whether it is a call. A call of a tool that does not exist is
 one too, where it plainly is a call: its feedback names the tools that there are.
 
 | where it is | JSON in the exact form of a call | broken JSON that begins like a call | Python, or parameters in tags |
 |---|---|---|---|
-| in a tag, or in a fence of TOOL_FENCES | any name | any name | any name, if no prose follows |
+| in a tag, or in a fence of TOOL_FENCES | any name | any name | any name |
 | in another fence | known tools, or PLAIN keys | known tools, or PLAIN keys | never |
-| the whole text | known tools, or PLAIN keys | known tools, or PLAIN keys | known tools, as Python |
-| at the end, from the beginning of a line on | known tools, or PLAIN keys | never | never |
-| elsewhere in the prose | known tools | never | never |
+| the whole of what is left | known tools, or PLAIN keys | known tools, or PLAIN keys | known tools, as Python |
+| from the beginning of a line on | known tools, or PLAIN keys | never | never |
+| elsewhere | known tools | never | never |
 
 Known tools are those of exactly that name: titles and menus in answers often resemble names of tools. Of any other name,
 also if it is spelled a little differently from a tool's, a call must have an object of arguments.
@@ -25,10 +28,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from mulligan.activities.answers.json_tokens import CLOSER, OPENER, NoToken, Token, strict_token, value_end
+from mulligan.activities.answers.without_thoughts import without_thoughts
 from mulligan.activities.calls_in_text.python_calls import python_calls
 from mulligan.values import ToolCall, well_formed
 
@@ -79,15 +82,14 @@ _OTHER_KEY = re.compile(rf""",\s*+(?!{_key(*ARGUMENTS, *BESIDE, "type")})(["'])[
 _ARGUMENTS_FIRST = re.compile(rf"""\{{\s*+{_ARGUMENTS_KEY}(?P<raw>.*),\s*+{_NAME}[\s}}]*+\Z""", re.DOTALL)
 _AFTER_CALL = re.compile(rf"(?:[\s}}\],;]++|{_BESIDE})*+", re.DOTALL)
 _MARK = re.compile(
-    r"""(?P<think><think>)
-    |(?P<tag>(?:```[\w+-]*+\s*+)?+(?:
+    r"""(?P<tag>(?:```[\w+-]*+\s*+)?+(?:
         (?:<(?:tool_calls?|function_calls?)>\s*+)?+<(?:function=|invoke\s+name=)["']?(?P<llama>[^\s<>"']{1,128})["']?>
         |<(?:tool_calls?|function_calls?)>|<\|python_tag\|>
         |\[TOOL_CALLS\]\s*+(?:(?P<mistral>[\w.-]{1,128}+)(?:\[CALL_ID\]\w*+)?(?:\[ARGS\])?\s*+(?=[{"]))?))
     |(?P<fence>```(?P<language>[\w+-]*+))
     |(?P<whole>\A\s*+)(?=\{|\[\s*+\{)
-    |(?P<bare>(?=(?:\[\s*+)?+\{\s*+"))""",
-    re.VERBOSE,
+    |(?P<line>^[ \t]*+)?(?=(?:\[\s*+)?+\{\s*+")""",
+    re.VERBOSE | re.MULTILINE,
 )
 _VALUE = re.compile(r"[\s,;]*+(?=\{|\[\s*+\{)")
 _NAMED_VALUE = re.compile(r'[\s,;]*+(?=\{|\[\s*+\{|")')
@@ -95,6 +97,7 @@ _TAGS = "tool_calls?|function_calls?|function|invoke"
 _END = re.compile(rf"```|</?(?:{_TAGS})>|<function=|<invoke\s|<\|\w+\|>|\[TOOL_CALLS\]")
 _AFTER_VALUE = re.compile(rf"[\s}}\],;]*+(?:[{{[]|```|</(?:{_TAGS})>|<\||\Z)")
 _CLOSING_TAGS = re.compile(rf"[\s}}\],;]*+(?:(?:</(?:{_TAGS})>|<\|(?:e|im_end)\w*\|>)\s*+)*+")
+_CLOSERS = " \t\r\n}],;"
 _PARAMETER = re.compile(r"""\s*+<parameter(?:=|\s+name=)["']?(?P<key>[^\s<>"']{1,128})["']?>""")
 _END_OF_FUNCTION = re.compile(r"\s*+</(?:function|invoke)>")
 _PYTHON = re.compile(r"\s*+(?:\[\s*+)?+[A-Za-z_][\w.]*+\(")
@@ -108,7 +111,7 @@ _FENCE = re.compile(r"```([\w+-]*+)")
 
 
 def find_calls(text: str, names: Collection[str]) -> tuple[str, list[ToolCall]]:
-    """Read the calls in an answer. Never raises.
+    """Read the calls that an answer ends with. Never raises.
 
     Args:
         text: The whole answer.
@@ -117,19 +120,19 @@ def find_calls(text: str, names: Collection[str]) -> tuple[str, list[ToolCall]]:
     Returns:
         The text without the calls, and the calls. `id` is "", and `arguments` is a slice of the text; if the model wrote
         the arguments as a JSON string that contains JSON, it is that JSON. LangChain's "Final Answer" is not a call: its
-        input becomes the text.
+        input becomes the text. Thoughts stay in the text.
     """
-    blocks = list(CallReader(text, frozenset(names)).blocks())
+    left = without_thoughts(text)
+    blocks = CallReader(left, frozenset(names)).blocks()
     calls = [item for block in blocks for item in block.items if isinstance(item, ToolCall)]
     finals = [item for block in blocks for item in block.items if isinstance(item, str)]
     if finals or not blocks:
         return "\n\n".join(finals) if finals else text, calls
-    parts, at = [], 0
-    for block in blocks:
-        # LangChain's models write this line before the fence.
-        parts.append(text[at : block.start].rstrip().removesuffix("Action:"))
-        at = block.end
-    parts.append(text[at:])
+    # LangChain's models write this line before the fence.
+    parts = [text[: blocks[0].start].rstrip().removesuffix("Action:")]
+    for block, end in zip(blocks, [*(each.start for each in blocks[1:]), len(text)], strict=True):
+        if text[block.end : end] != left[block.end : end]:
+            parts.append(text[block.end : end])  # a thought
     return "\n\n".join(part.strip() for part in parts if part.strip()), calls
 
 
@@ -139,18 +142,16 @@ Trust = Literal["any", "plain", "known"]
 """Which names make a call of what has its form: any name; any name with PLAIN keys; those of the tools."""
 
 
-@dataclass(frozen=True)
-class Block:
-    """A part of the text that contains nothing but calls. `is_last`: they are calls only if no prose follows."""
+class Block(NamedTuple):
+    """A part of the text that contains nothing but calls."""
 
     start: int
     end: int
     items: list[Item]
-    is_last: bool = False
 
 
 class CallReader:
-    """Reads the calls in one text.
+    """Reads the calls in one text, which has no thoughts.
 
     `read` counts the characters that it has read, `wasted` those of them that were not JSON, and `broken` the places that
     begin like JSON but are none.
@@ -160,20 +161,18 @@ class CallReader:
         self.text = text
         self.names = names
         self.read = self.wasted = self.broken = 0
-        self._end = len(text.rstrip())
-        self._last_thought_end = text.rfind("</think>")
 
     def blocks(self) -> list[Block]:
-        """The blocks of calls, in their order."""
+        """The blocks of calls that the text ends with, in their order."""
         if _PYTHON.match(self.text) and (items := self._python("known", self.text)):
-            return [Block(0, len(self.text), items)]
+            return [Block(len(self.text) - len(self.text.lstrip()), len(self.text), items)]
         blocks: list[Block] = []
         end = len(self.text)
         for block in reversed(list(self._possible_blocks())):
-            # Tags with parameters and Python are examples, unless nothing but calls follows.
-            if not block.is_last or _NOTHING.fullmatch(self.text, block.end, end):
-                blocks.append(block)
-                end = block.start
+            if not _NOTHING.fullmatch(self.text, block.end, end):
+                break
+            blocks.append(block)
+            end = block.start
         return blocks[::-1]
 
     def _possible_blocks(self) -> Iterator[Block]:
@@ -181,35 +180,33 @@ class CallReader:
         while self.wasted <= MAX_WASTED * len(self.text) and self.broken < MAX_BROKEN:
             if not (mark := _MARK.search(self.text, at)):
                 return
-            is_trusted = bool(mark["tag"] or mark["fence"])
             try:
-                written = self._read_written(mark) if is_trusted else None
-                items, at = written or (self._read_trusted(mark) if is_trusted else self._read_bare(mark))
+                start = mark.start() if mark["tag"] or mark["fence"] else mark.end()
+                if start == mark.end():
+                    items, at = self._read_bare(mark)
+                else:
+                    items, at = self._end(mark, *(self._read_written(mark) or self._read_trusted(mark)))
             except RecursionError:
                 return  # lists or objects of about a thousand levels
             if items:
-                yield Block(mark.start(), at, items, is_last=written is not None)
+                yield Block(start, at, items)
 
     def _read_bare(self, mark: re.Match[str]) -> tuple[list[Item], int]:
-        """The calls in JSON that is in the prose or is the whole text; and the position after it, or after a thought."""
+        """The calls in JSON that is in no fence or tag, and the position after it."""
         at = mark.end()
-        if mark["think"]:
-            # A model drafts calls in its thoughts. They are not calls.
-            return [], self.text.find("</think>", at) if at <= self._last_thought_end else at
         end, is_json = self._decode(at, _STRICT)
         if is_json:
-            is_last = end >= self._end and not self.text[self.text.rfind("\n", 0, at) + 1 : at].strip()
-            return self._calls(self.text[at:end], "plain" if is_last else "known"), end
+            return self._calls(self.text[at:end], "known" if mark["whole"] is mark["line"] is None else "plain"), end
         if mark["whole"] is not None:
             stop, is_whole = value_end(self.text, at)
             self._waste(stop - at)
-            is_all = not is_whole or not self.text[stop:].strip("}] \t\r\n")
+            is_all = not is_whole or not self.text[stop:].strip(_CLOSERS)
             if is_all and (items := self._calls_in_broken(self.text[at : stop if is_whole else None], "plain")):
                 return items, len(self.text)
         return [], max(end, at + 1)
 
     def _read_trusted(self, mark: re.Match[str]) -> tuple[list[Item], int]:
-        """The calls in a fence or tag, none if it contains any other JSON; and the position after it."""
+        """The calls in a fence or tag, none if it contains any other JSON; and the position after them."""
         name = mark["llama"] or mark["mistral"]
         trust: Trust = "any" if mark["tag"] or mark["language"] in TOOL_FENCES else "plain"
         items: list[Item] = []
@@ -231,10 +228,10 @@ class CallReader:
             items = items + more if more else []
             if name or not more:
                 break
-        return items, self._after(mark, at)
+        return items, at
 
     def _read_written(self, mark: re.Match[str]) -> tuple[list[Item], int] | None:
-        """The calls in a fence or tag whose arguments are in tags, or which Python writes, and the position after it.
+        """The calls in a fence or tag whose arguments are in tags, or which Python writes, and the position after them.
 
         None if it contains anything else. In a fence of another language they are an example, and no calls.
         """
@@ -255,16 +252,17 @@ class CallReader:
         else:
             return None
         is_example = language not in ("", "json", *TOOL_FENCES)
-        return [] if is_example else items, self._after(mark, at)
+        return [] if is_example else items, at
 
-    def _after(self, mark: re.Match[str], at: int) -> int:
-        """The position after the end of a fence or tag whose content ends at `at`."""
-        if mark["fence"]:
-            end = self.text.find("```", at)
-            return end + 3 if end >= 0 else at
-        closing = _CLOSING_TAGS.match(self.text, at)
-        at = closing.end() if closing else at
-        return at + 3 if mark["tag"].startswith("```") and self.text.startswith("```", at) else at
+    def _end(self, mark: re.Match[str], items: list[Item], at: int) -> tuple[list[Item], int]:
+        """The calls in a fence or tag that were read up to `at`, none if its fence contains more; and what follows it."""
+        closed = _CLOSING_TAGS.match(self.text, at) if mark["tag"] else None
+        at = closed.end() if closed else at
+        if not mark[0].startswith("```"):
+            return items, at
+        end = self.text.find("```", at)
+        rest = self.text[at : end if end >= 0 else len(self.text)]
+        return [] if rest.strip(_CLOSERS) else items, end + 3 if end >= 0 else at
 
     def _decode(self, at: int, decoder: json.JSONDecoder) -> tuple[int, bool]:
         """The position up to which the text is JSON, from `at` on; and whether it is one whole value of it."""

@@ -1,4 +1,4 @@
-"""The scripts that wait for calls, in this worker's memory, and the processes of all scripts."""
+"""The scripts of one worker: those that run, in threads, and those that wait for calls, in its memory."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from contextlib import AbstractAsyncContextManager
 from typing import TypeVar
 
-import pydantic_monty as monty
-
+from mulligan.activities.code_mode.script_queue import ScriptQueue
 from mulligan.activities.code_mode.script_session import ScriptSession
 from mulligan.wire.code_mode import ScriptFacts
 
@@ -18,17 +17,12 @@ Key = tuple[str, ...]
 """The ids of a workflow and of its run, the number of an agent, the id of a call. A reset gives the run another id."""
 T = TypeVar("T")
 RUNNING, KEPT = 8, 32
-"""How many scripts run at once, and how many wait in memory: each has a process of about 10 MB. Others are run again."""
+"""How many scripts run at once, and how many wait in memory: each has two processes, of 20 MB together. Others are run
+again."""
+KEPT_BYTES = 1_000_000_000
+"""Memory of all that wait. One of them may hold 256 MB."""
 IDLE_SECONDS = 600.0
 """After so long a script that waits, for a person perhaps, leaves the memory."""
-
-
-@cache
-def _pool() -> monty.Monty:
-    """The interpreters of this process. They end with it."""
-    pool = monty.Monty(min_processes=0, max_processes=4 * (RUNNING + KEPT))
-    pool.__enter__()
-    return pool
 
 
 class OpenScripts:
@@ -37,19 +31,18 @@ class OpenScripts:
     def __init__(self) -> None:
         self._kept: OrderedDict[Key, tuple[ScriptSession, ScriptFacts]] = OrderedDict()
         self._threads = ThreadPoolExecutor(RUNNING, thread_name_prefix="script")
+        self._queue = ScriptQueue(RUNNING)
 
-    async def open(self, open_session: Callable[[monty.Monty], ScriptSession]) -> ScriptSession:
-        """A new session, opened by the function in a thread."""
-        return await self.in_thread(lambda: open_session(_pool()))
+    def place(self, key: Key) -> AbstractAsyncContextManager[None]:
+        """Wait until the script may run, and let it run for the time of the block."""
+        return self._queue.place(key[:2])
 
     async def run(self, session: ScriptSession, part: Callable[[], T]) -> T:
         """Run a part of a script in a thread. If this is cancelled, or fails, the session is closed."""
         try:
             return await self.in_thread(part)
-        except BaseException as error:
-            if isinstance(error, asyncio.CancelledError):
-                session.kill()
-            self._threads.submit(session.close)
+        except BaseException:
+            session.close()
             raise
 
     async def in_thread(self, function: Callable[[], T]) -> T:
@@ -60,7 +53,7 @@ class OpenScripts:
         """Take out a script that has made `asked` calls and has `delivered` results of them; None if it is not here."""
         session, _ = self._kept.pop(key, (None, None))
         if session is not None and (len(session.delivered) != delivered or len(session.calls) < asked):
-            self._threads.submit(session.close)
+            session.close()
             return None
         return session
 
@@ -71,15 +64,11 @@ class OpenScripts:
     def keep(self, key: Key, session: ScriptSession, facts: ScriptFacts) -> None:
         """Keep a script until it is taken out, or others need its place."""
         self._kept[key] = session, facts
-        while len(self._kept) > KEPT:
-            self._threads.submit(self._kept.popitem(last=False)[1][0].close)
+        while len(self._kept) > KEPT or sum(each.memory for each, _ in self._kept.values()) > KEPT_BYTES:
+            self._kept.popitem(last=False)[1][0].close()
         asyncio.get_running_loop().call_later(IDLE_SECONDS, self._forget, key, session)
-
-    def close(self, session: ScriptSession) -> None:
-        """Close a script that has ended."""
-        self._threads.submit(session.close)
 
     def _forget(self, key: Key, session: ScriptSession) -> None:
         if key in self._kept and self._kept[key][0] is session:
             del self._kept[key]
-            self._threads.submit(session.close)
+            session.close()

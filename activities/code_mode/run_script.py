@@ -15,13 +15,10 @@ from mulligan.activities.answers.failure_policy import apply_policy, policy_for
 from mulligan.activities.answers.inspect_answer import inspect_calls_of_script
 from mulligan.activities.answers.parsed_arguments import ParsedArguments
 from mulligan.activities.code_mode.open_scripts import OpenScripts
-from mulligan.activities.code_mode.script_session import (
-    ScriptError,
-    ScriptFunction,
-    ScriptSession,
-    invalid_code,
-)
-from mulligan.activities.heartbeat import heartbeating
+from mulligan.activities.code_mode.script_error import ScriptError, invalid_code
+from mulligan.activities.code_mode.script_function import ScriptFunction
+from mulligan.activities.code_mode.script_session import ScriptSession
+from mulligan.activities.heartbeat import count_ended_start, heartbeating, lost_starts
 from mulligan.activities.run_data.query_workflow import query_this_workflow
 from mulligan.activities.services import Services
 from mulligan.activities.tool_running.render_result import cut
@@ -54,7 +51,8 @@ ARGUMENTS_BYTES = 400_000
 """Characters of arguments of the calls of one part: less than those of a step (size_limits.py)."""
 RESULT_SHOWN, CALLS_SHOWN = 200, 50
 """Characters of each result where a script could not go on, and how many of these."""
-
+LOST_STARTS = 3
+"""So often a part of a script may lose its worker. Then the script ends: it may be the reason."""
 
 _ERRORS = {"invalid_code": InvalidToolInputError, "tool_timeout": ToolTimeoutError}
 """The classes of errors that policies see, by their kinds, where it is not ToolExecutionError."""
@@ -78,27 +76,44 @@ class RunScriptActivity:
         Raises:
             ApplicationError: this worker does not serve the agent, or shuts down.
         """
-        async with heartbeating():  # a query may take longer than the heartbeat timeout
-            page = None
-            facts = request.facts or self.scripts.facts(_key(request))
-            if facts is None:
-                page = await _read_page(request)
-                facts = page.facts
-            agent = await served_agent(self.services, facts.where)
-            if request.end is not None:
-                return self._end(request, facts)
-            definition = await self.services.definitions.find(facts.definition, facts.where)
-            recorded: list[RecordedScriptCall] = []
+        async with heartbeating() as heartbeat:  # a query may take longer than the heartbeat timeout
             try:
+                return await self._part(request, lost_starts(heartbeat))
+            except BaseException:
+                count_ended_start(heartbeat)
+                raise
+
+    async def _part(self, request: RunScript, lost: int) -> ScriptPart:
+        """Run a part of a script. `lost`: how many workers were lost as they ran it."""
+        page = None
+        facts = request.facts or self.scripts.facts(_key(request))
+        if facts is None:
+            page = await _read_page(request)
+            facts = page.facts
+        agent = await served_agent(self.services, facts.where)
+        if request.end is not None:
+            return self._end(request, facts)
+        if lost >= LOST_STARTS:
+            self._forget(request)
+            page = page or await _read_page(request)
+            return await self._failed(request, facts, agent, _lost(page.calls))
+        definition = await self.services.definitions.find(facts.definition, facts.where)
+        recorded: list[RecordedScriptCall] = []
+        try:
+            async with self.scripts.place(_key(request)):
                 session = await self._advanced(request, facts, definition, recorded, page)
-            except ScriptError as error:
-                return await self._failed(request, facts, agent, error)
-            except _OtherScript:
-                return await self._failed(request, facts, agent, _other_script(recorded))
-            if session.is_over:
-                self.scripts.close(session)
-                return self._succeeded(request, facts, session)
+        except ScriptError as error:
+            return await self._failed(request, facts, agent, error)
+        except _OtherScript:
+            return await self._failed(request, facts, agent, _other_script(recorded))
+        if session.is_over:
+            session.close()
+            return self._succeeded(request, facts, session)
+        try:
             return await self._asked(request, facts, agent, definition, session)
+        except BaseException:
+            session.close()
+            raise
 
     async def _advanced(
         self,
@@ -125,18 +140,30 @@ class RunScriptActivity:
                 every = [_result(number, page) for number in page.delivered]
                 results = every[request.delivered :]
             if session is None:
-                code = page.code if page is not None else request.code or ""
-                session = await self._opened(facts, definition, code, check=page is None)
-                try:
-                    await self.scripts.run(session, partial(session.start, _without_fence(code)))
-                    if page is not None:
-                        await self._repeat(session, request, definition, page)
-                except ScriptError as error:
-                    if page is not None:
-                        raise _OtherScript from error
-                    raise
+                session = await self._begun(request, facts, definition, page)
         for each in results or ():
             await self._deliver(session, definition, each)
+        return session
+
+    async def _begun(
+        self, request: RunScript, facts: ScriptFacts, definition: Definition, page: ScriptPage | None
+    ) -> ScriptSession:
+        """The script, begun here. `page`: what it has done elsewhere, which it does again with the recorded results.
+
+        Raises:
+            ScriptError, _OtherScript: it has no further part.
+        """
+        code = page.code if page is not None else request.code or ""
+        session = await self._opened(facts, definition, code, check=page is None)
+        try:
+            await self.scripts.run(session, partial(session.start, _without_fence(code)))
+            if page is not None:
+                await self._repeat(session, request, definition, page)
+        except BaseException as error:
+            session.close()
+            if page is not None and isinstance(error, ScriptError):
+                raise _OtherScript from error
+            raise
         return session
 
     async def _opened(self, facts: ScriptFacts, definition: Definition, code: str, *, check: bool) -> ScriptSession:
@@ -154,9 +181,10 @@ class RunScriptActivity:
             for each in definition.hidden
         }
         schemas = [FunctionSchema(each.name, "", each.parameters, each.result) for each in definition.hidden]
-        return await self.scripts.open(
+        return await self.scripts.in_thread(
             partial(
                 ScriptSession.open,
+                None,
                 functions=functions,
                 max_calls=facts.max_calls,
                 timeout=facts.timeout,
@@ -192,8 +220,8 @@ class RunScriptActivity:
     async def _deliver(self, session: ScriptSession, definition: Definition, result: CallResult) -> None:
         try:
             tool = definition.tool(session.calls[result.n - 1].tool)
-            text, value, failed = _value(result, getattr(tool, "result", None))
-            await self.scripts.run(session, partial(session.deliver, result.n, text, value, failed=failed))
+            schema = getattr(tool, "result", None)
+            await self.scripts.run(session, partial(_deliver_value, session, result, schema))
         except (KeyError, IndexError) as error:
             raise _OtherScript from error
 
@@ -257,9 +285,7 @@ class RunScriptActivity:
 
     def _end(self, request: RunScript, facts: ScriptFacts) -> ScriptPart:
         """End a script whose run is stopped or cancelled: the model never reads its result."""
-        session = self.scripts.take(_key(request), request.delivered, request.asked)
-        if session is not None:
-            self.scripts.close(session)
+        self._forget(request)
         how = "the run was stopped" if request.end == "stopped" else "the run was cancelled"
         reason = f": {request.reason}" if request.reason else "."
         error = ToolExecutionError(
@@ -276,6 +302,12 @@ class RunScriptActivity:
                 untrusted=request.untrusted,
             )
         )
+
+    def _forget(self, request: RunScript) -> None:
+        """End the script, if it is in this worker's memory."""
+        session = self.scripts.take(_key(request), request.delivered, request.asked)
+        if session is not None:
+            session.close()
 
     def _span(self, request: RunScript, facts: ScriptFacts, code: str) -> ToolCallSpan:
         arguments = {"code": code} if code else None
@@ -313,6 +345,11 @@ def _result(number: int, page: ScriptPage) -> CallResult:
     return CallResult(n=number, text=call.text, failed=call.error is not None, has_parts=call.has_parts)
 
 
+def _deliver_value(session: ScriptSession, result: CallResult, schema: Any) -> None:
+    text, value, failed = _value(result, schema)
+    session.deliver(result.n, text, value, failed=failed)
+
+
 def _value(result: CallResult, schema: Any) -> tuple[str, JsonValue, bool]:
     """What the script gets of a call: the text of an error, or a value; and whether it is an error."""
     if result.failed:
@@ -334,14 +371,27 @@ def _without_fence(code: str) -> str:
 
 def _other_script(recorded: list[RecordedScriptCall]) -> ScriptError:
     """The script could not be continued: what the model must know is what has been done."""
+    return ScriptError(
+        f"The script was interrupted, and could not be continued: run again, it made other calls. Of its calls, "
+        f"{len(recorded)} were made before; none of them was made again.",
+        _told(recorded),
+    )
+
+
+def _lost(recorded: list[RecordedScriptCall]) -> ScriptError:
+    """The script is not run again, as it may be the reason why its workers were lost."""
+    made = f" Of its calls, {len(recorded)} were made before; none of them was made again." if recorded else ""
+    return ScriptError(
+        f"The script was ended: {LOST_STARTS} times, the worker that ran it died or stopped answering.{made}",
+        _told(recorded) if recorded else "",
+    )
+
+
+def _told(recorded: list[RecordedScriptCall]) -> str:
     done = []
     for number, call in enumerate(recorded[:CALLS_SHOWN], 1):
         result = "no result yet" if call.text is None else cut_text(call.text, RESULT_SHOWN)
         failed = " failed" if call.error is not None else ""
         done.append(f"{number}. {call.name}({cut_text(call.arguments, RESULT_SHOWN)}){failed}: {result}")
     more = [f"… and {len(recorded) - CALLS_SHOWN} more"] if len(recorded) > CALLS_SHOWN else []
-    return ScriptError(
-        f"The script was interrupted, and could not be continued: run again, it made other calls. Of its calls, "
-        f"{len(recorded)} were made before; none of them was made again.",
-        "\n".join(["These calls were made:", *done, *more]),
-    )
+    return "\n".join(["These calls were made:", *done, *more])

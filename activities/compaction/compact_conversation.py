@@ -11,6 +11,7 @@ from temporalio import activity
 
 from mulligan.activities.agent_not_served import served_agent
 from mulligan.activities.answers.size_limits import fit_text
+from mulligan.activities.answers.without_thoughts import without_thoughts
 from mulligan.activities.compaction.summary_prompt import HEADING, instructions, transcript
 from mulligan.activities.heartbeat import Heartbeat, attempt_was_abandoned, heartbeating, lost_attempts
 from mulligan.activities.models.call_provider import call_provider
@@ -114,7 +115,8 @@ class CompactConversationActivity:
             raise
         except Exception as error:
             # An endpoint's faulty answers have many forms: each is worth a retry.
-            raise services.retry_budget.error_to_raise(request, error, heartbeat, sent) from error
+            has_begun = provider_request.written.size > 0
+            raise services.retry_budget.error_to_raise(request, error, heartbeat, sent, has_begun=has_begun) from error
 
     def _attempt(self, request: CompactConversation, attempt: int) -> ChatAttempt:
         provider = self.services.providers.of(request.model).name
@@ -137,7 +139,7 @@ def _summary(reply: Reply, messages: Sequence[Message]) -> str:
         NoSummary: it contains none that can replace the messages.
     """
     # Some servers write a reasoning model's thoughts into its text.
-    summary = fit_text(reply.text.rpartition("</think>")[2].strip())
+    summary = fit_text(without_thoughts(reply.text).strip())
     if reply.finish_reason in ("refusal", "content_filter"):
         raise NoSummary("refused", "The model refused to sum the conversation up.", reply.usage)
     if not summary:

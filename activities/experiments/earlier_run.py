@@ -12,6 +12,7 @@ from mulligan.client.read_run import read_steps, wait_for_end
 from mulligan.client.run_state import RunNotFoundError
 from mulligan.client.unless_missing import MISSING_OR_INVALID, unless_missing
 from mulligan.once import call_digest
+from mulligan.schema.argument_digest import argument_digest, digests_of
 from mulligan.values import Step, StepCall, Usage
 from mulligan.wire.case import Case
 from mulligan.wire.experiments import Line
@@ -40,7 +41,7 @@ class EarlierRun:
 
     def has_output(self, output: Any) -> bool:
         """Whether its output is equal as JSON."""
-        return self.output is not UNKNOWN and call_digest("", self.output) == call_digest("", output)
+        return self.output is not UNKNOWN and argument_digest(self.output) == argument_digest(output)
 
     def differs_at(self, steps: Sequence[Step]) -> int | None:
         """The number of the first of these steps with another call than it made; None: all calls are the same."""
@@ -62,9 +63,8 @@ def _calls(steps: Sequence[Step]) -> list[tuple[int, str]]:
 
 def _digest(call: StepCall) -> str:
     """Of the validated arguments, before a person's edit; of the raw text where they are not valid."""
-    decision = call.decision
-    arguments = decision.before if decision is not None and decision.edited else call.arguments
-    return call_digest(call.name, call.raw_arguments if arguments is None else arguments)
+    arguments = call.raw_arguments if call.arguments is None else call.arguments
+    return call_digest(call.name, digests_of(arguments, call.argument_digests)[-1])
 
 
 async def read_earlier_run(client: Client, source: str | Case | Line, at: int, run_id: str | None = None) -> EarlierRun:

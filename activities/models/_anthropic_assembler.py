@@ -8,23 +8,10 @@ from typing import Any
 from mulligan.activities.models._anthropic_blocks import continues_text
 from mulligan.activities.models._json_fields import MOST_TOKENS, as_text, token_count
 from mulligan.activities.models._legal_calls import legal_object
-from mulligan.activities.models._read_response import StreamAssembler, check_parts
+from mulligan.activities.models._read_response import BROKE_OFF, StreamAssembler, check_parts
 from mulligan.activities.models.protocol import Unavailable, Written
 from mulligan.values import Usage
 
-STATUS_OF_ERROR = {
-    "invalid_request_error": 400,
-    "authentication_error": 401,
-    "billing_error": 402,
-    "permission_error": 403,
-    "not_found_error": 404,
-    "request_too_large": 413,
-    "rate_limit_error": 429,
-    "api_error": 500,
-    "timeout_error": 504,
-    "overloaded_error": 529,
-}
-"""The HTTP status of each type of error: in a stream an error has its type only."""
 _ENDS = ("stop_reason", "stop_sequence", "stop_details", "container")
 _COUNTS = (
     *("input_tokens", "output_tokens", "output_tokens_details"),
@@ -33,6 +20,8 @@ _COUNTS = (
 """The fields of a message and of its usage that are read: others of a stream are not kept."""
 _DELTAS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "input"}
 """The field of a block that the pieces of a delta continue."""
+_KINDS = {"text_delta": "text", "thinking_delta": "thinking", "input_json_delta": "tool_use"}
+"""The type of a block that begins with a delta."""
 
 
 class AnthropicAssembler(StreamAssembler):
@@ -60,6 +49,9 @@ class AnthropicAssembler(StreamAssembler):
         """The blocks by their indexes, which are negative before the answer."""
         texts = [number for number, block in self._blocks.items() if block.get("type") == "text" and block.get("text")]
         self._text_part = self._first_text(texts[-1]) if texts else None
+        self._numbers: dict[int | None, int] = {}
+        """The numbers of the blocks by the indexes of their events, which some servers repeat or leave out."""
+        self._newest = -1
         self._pieces: dict[Any, dict[str, list[str]]] = {}
         self._is_done = False
 
@@ -75,35 +67,45 @@ class AnthropicAssembler(StreamAssembler):
             self._message = {**message, "usage": _counts(message.get("usage"))}
             self._written.usage = self._spent + usage_of(self._message["usage"])
         elif kind == "content_block_start" and isinstance(block := event.get("content_block"), dict):
-            self._blocks[_index(event)] = dict(block)
-            check_parts(len(self._blocks))
-            self._add_delta(_index(event), {"type": "text_delta", "text": block.get("text")})
-            self._pass_call(_index(event), "")
+            number = self._begin(event, block)
+            self._add_delta(number, {"type": "text_delta", "text": block.get("text")})
+            self._pass_call(number, "")
         elif kind == "content_block_delta" and isinstance(delta := event.get("delta"), dict):
-            self._add_delta(_index(event), delta)
+            continued = self._number_of(event)
+            if continued is None:
+                continued = self._begin(event, {"type": _KINDS.get(str(delta.get("type")))})
+            self._add_delta(continued, delta)
         elif kind == "message_delta":
             delta = event.get("delta")
-            self._message.update({n: delta[n] for n in _ENDS if n in delta} if isinstance(delta, dict) else {})
+            ends = {name: delta[name] for name in _ENDS if name in delta} if isinstance(delta, dict) else {}
+            self._message.update(ends)
+            self._is_done = self._is_done or bool(ends.get("stop_reason"))
             self._message["usage"] = {**self._message.get("usage", {}), **_counts(event.get("usage"))}
             self._written.usage = self._spent + usage_of(self._message["usage"])
         elif kind == "message_stop":
             self._is_done = True
-        elif kind == "error":
-            error = event.get("error")
-            error = error if isinstance(error, dict) else {"message": error}
-            self._message = {"error": {**error, "code": STATUS_OF_ERROR.get(str(error.get("type")), 500)}}
 
     def result(self) -> dict[str, Any]:
         """Return the message as it is without streaming, but a call's `input` is the text that the model wrote.
 
         Raises:
-            Unavailable: the stream had no final event.
+            Unavailable: the stream had neither a reason for its end nor a final event.
         """
-        if "error" in self._message:
-            return self._message
         if not self._is_done:
-            raise Unavailable("the endpoint's answer broke off in the middle")
+            raise Unavailable(BROKE_OFF)
         return {**self._message, "content": [self._block(index) for index in self._blocks if index >= 0]}
+
+    def _begin(self, event: dict[str, Any], block: dict[str, Any]) -> int:
+        """Begin a block, and return its number."""
+        number = self._numbers[_index(event)] = self._newest = self._newest + 1
+        self._blocks[number] = dict(block)
+        check_parts(len(self._blocks))
+        return number
+
+    def _number_of(self, event: dict[str, Any]) -> int | None:
+        """The number of the block that an event continues; None: of none."""
+        index = _index(event)
+        return self._numbers.get(index, self._newest if index is None and self._newest >= 0 else None)
 
     def _add_delta(self, index: Any, delta: dict[str, Any]) -> None:
         kind = str(delta.get("type"))
@@ -152,10 +154,10 @@ class AnthropicAssembler(StreamAssembler):
         return {**block, **written}
 
 
-def _index(event: dict[str, Any]) -> int:
-    """The number of the block that an event is about."""
+def _index(event: dict[str, Any]) -> int | None:
+    """The index of the block that an event is about."""
     index = event.get("index")
-    return index if isinstance(index, int) else 0
+    return index if isinstance(index, int) else None
 
 
 def _counts(usage: object) -> dict[str, Any]:

@@ -158,7 +158,7 @@ def join_deltas(joined: dict[str, Any], delta: Mapping[str, Any]) -> dict[str, A
     """
     for name, value in delta.items():
         before = joined.get(name)
-        if name in ("index", "type") or before is None:
+        if name in ("index", "type", "id", "format") or before is None:
             joined[name] = _join_list([], value) if isinstance(value, list) else value
         elif isinstance(before, str) and isinstance(value, str):
             joined[name] = before + value

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from mulligan.activities.models._json_fields import MOST_TOKENS, as_text, token_count
-from mulligan.activities.models._read_response import StreamAssembler, check_parts
+from mulligan.activities.models._read_response import BROKE_OFF, StreamAssembler, check_parts
 from mulligan.activities.models.protocol import Unavailable, Written
 from mulligan.values import Usage
 
-_TOP_LEVEL = ("usageMetadata", "modelVersion", "responseId", "promptFeedback", "error")
+_TOP_LEVEL = ("usageMetadata", "modelVersion", "responseId", "promptFeedback")
 _OF_CANDIDATE = ("finishReason", "finishMessage", "groundingMetadata", "citationMetadata", "urlContextMetadata")
 """The fields that are read: others of a stream are not kept. Of each, the last chunk that has it counts."""
 
@@ -28,6 +28,8 @@ class GoogleAssembler(StreamAssembler):
         self._parts: list[dict[str, Any]] = []
         self._texts: list[list[str]] = []
         """The pieces of the text of each part."""
+        self._calls: dict[str | int, Any] = {}
+        """The calls by their ids, or by their numbers."""
 
     @property
     def has_begun(self) -> bool:
@@ -56,10 +58,10 @@ class GoogleAssembler(StreamAssembler):
         Raises:
             Unavailable: the stream ended before the answer.
         """
-        if "error" in self._top_level:
-            return {"error": self._top_level["error"]}
-        if not self._candidate.get("finishReason") and "promptFeedback" not in self._top_level:
-            raise Unavailable("the endpoint's answer broke off in the middle")
+        feedback = self._top_level.get("promptFeedback")
+        is_blocked = isinstance(feedback, dict) and bool(feedback.get("blockReason"))
+        if not self._candidate.get("finishReason") and not is_blocked:
+            raise Unavailable(BROKE_OFF)
         if not self._candidate and not self._parts:
             return self._top_level
         parts = [
@@ -75,8 +77,11 @@ class GoogleAssembler(StreamAssembler):
         if isinstance(text := part.get("text"), str) and text and not part.get("thought"):
             self.on_text(text)
         if isinstance(call := part.get("functionCall"), dict):
-            number = sum("functionCall" in each for each in self._parts)
-            self.on_call(number, as_text(call.get("id")), as_text(call.get("name")), as_text(call.get("args") or {}))
+            if (call_id := as_text(call.get("id"))) and self._calls.get(call_id) == call:
+                return  # some servers repeat the whole answer at its end
+            number = len(self._calls)
+            self._calls[call_id if call_id and call_id not in self._calls else number] = call
+            self.on_call(number, call_id, as_text(call.get("name")), as_text(call.get("args") or {}))
         before = self._parts[-1] if self._parts else {}
         fields = {"text", "thought"}
         is_piece = before and before.keys() <= fields and part.keys() <= fields

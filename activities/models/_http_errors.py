@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
-from typing import Any
 
 from mulligan.activities.models._json_fields import as_text
 from mulligan.activities.models.protocol import Unavailable
@@ -27,6 +26,8 @@ PERMANENT_ERROR_CODES = frozenset(
     }
 )
 """Codes of errors with a retryable status (429) that last until somebody pays or changes the account: no retry helps."""
+WORDS_OF_ERRORS = ("error", "message", "detail", "status_msg", "error_msg", "errors", "msg")
+"""The fields in which endpoints say what went wrong, the outer ones first."""
 
 
 def error_of_status(
@@ -76,25 +77,16 @@ def has_permanent_code(body: object) -> bool:
 
 def message_in(body: object) -> str:
     """The provider's message in the body of an error: in OpenAI's form, or in one of the many others."""
-    for name in ("error", "message", "detail"):
-        if isinstance(body, dict) and body.get(name):
+    for name in WORDS_OF_ERRORS:
+        if isinstance(body, dict) and body.get(name) and body[name] is not True:
             code = body.get("code")
             body = body[name]
-            if code and isinstance(body, str) and str(code) not in body:
+            if isinstance(code, str) and isinstance(body, str) and not code.isdecimal() and code and code not in body:
                 body = f"{body} ({code})"  # such as `insufficient_quota`
     message = "" if body is None else as_text(body).strip()
     if message.startswith("<"):
         return "a page of HTML"
     return str(well_formed(message[:MAX_MESSAGE_CHARS])) or "nothing was said"
-
-
-def error_in(answer: dict[str, Any], lacks: str, key_variable: str) -> ModelRequestError | Unavailable:
-    """The error for an answer without a part: a stream ended with an error, or a gateway sent one with status 200."""
-    error = answer.get("error")
-    code = error.get("code") if isinstance(error, dict) else None
-    if isinstance(code, int) and code >= 400:
-        return error_of_status(code, message_in(answer), key_variable=key_variable)
-    return Unavailable(f"the endpoint's answer has no {lacks}: {message_in(answer)}")
 
 
 def _timestamp(date: str | None) -> float | None:

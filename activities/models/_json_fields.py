@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Container, Sequence
 from typing import Any
 
-from mulligan.activities.models.protocol import FinishReason
+from mulligan.activities.models.protocol import FinishReason, Unavailable
 from mulligan.errors import ModelRequestError
 
 MOST_TOKENS = 10**12
 """Tokens of one answer. A larger number of a faulty endpoint could not be multiplied with a price."""
+
+_FAILED = re.compile(
+    r"error|abort|fail|cancel|interrupt|insufficient|overload|unavailable|exhausted|time_?d?_?out|exception|disconnect"
+    r"|malformed_response|shut_?down|preempt|evict|(?<!s)kill|crash|unload|quota|rate.?limit|unauthorized|denied"
+    r"|out_of_memory|\boom\b|connection",
+    re.IGNORECASE,
+)
+"""In finish reasons: `error` (OpenRouter), `abort` (vLLM), `insufficient_system_resource` (DeepSeek), `ERROR_TOXIC`."""
 
 
 def to_json(value: object) -> str:
@@ -38,12 +47,28 @@ def finish_reason(
     """Our finish reason. An answer with calls ends by them, unless it was cut off, withheld or refused.
 
     `cut_off`, `filtered`: the API's reasons for answers that were cut off by the token limit, or withheld by a filter.
+
+    Raises:
+        Unavailable: the reason says that the endpoint did not finish the answer.
     """
     if reason in cut_off:
         return "length"
     if reason in filtered:
         return "content_filter"
+    if has_failed(reason):
+        raise Unavailable(f"the endpoint ended its answer with the finish reason {as_text(reason)[:200]!r}")
     return "refusal" if is_refused else "tool_calls" if has_calls else "stop"
+
+
+def has_failed(reason: object) -> bool:
+    """Whether a finish reason says that something went wrong before the answer was whole."""
+    return isinstance(reason, str) and bool(_FAILED.search(reason))
+
+
+def unknown_reason(reason: object, known: Container[str]) -> str:
+    """The endpoint's own word for the end of an answer, where it is none of those that are `known`, in small letters."""
+    text = as_text(reason)
+    return "" if text.lower() in known else text
 
 
 def shorten_layout(layout: list[Any], texts: int, *, text: str, call: str) -> list[Any]:

@@ -11,6 +11,7 @@ from urllib.parse import quote
 from mulligan.activities.models._http_errors import error_of_status, has_permanent_code, message_in
 from mulligan.activities.models._openai_client import OpenAIClient
 from mulligan.activities.models._read_response import read_json
+from mulligan.activities.models._told_errors import raise_told
 from mulligan.activities.models.checked_reply import checked_id
 from mulligan.activities.models.protocol import Unavailable
 from mulligan.errors import ModelRequestError
@@ -108,8 +109,9 @@ class OpenAIBatches:
             if status < 300 and isinstance(body, dict):
                 return body
             raise self.error_of(status, message_in(body), body, request_id=response.get("request_id"))
-        error = entry.get("error") if isinstance(entry, dict) else None
-        raise Unavailable(f"the batch has no answer to the request: {message_in({'error': error})}")
+        if isinstance(entry, dict):
+            raise_told(entry, self._client.key_variable)
+        raise Unavailable("the batch has no answer to the request")
 
     def error_of(
         self, status: int, message: str, body: object = None, *, request_id: object = None

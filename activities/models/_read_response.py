@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from mulligan.activities.models._told_errors import error_in, may_tell_error
 from mulligan.activities.models.protocol import OnCall, Unavailable, Written
 from mulligan.schema.error_text import error_text, type_name
 from mulligan.schema.json_limits import JsonMeter
@@ -23,12 +24,17 @@ SECRETS = "mulligan.secrets"
 """The extension of a response with its request's `EchoedSecrets`."""
 DONE = "[DONE]"
 """The data of the last event of Chat Completions."""
+BROKE_OFF = "the endpoint's answer broke off in the middle"
 MAX_EVENT_BYTES = 16_000_000
 """Bytes of one event of a stream, the last of which may repeat the others, and of a response that is not streamed."""
 MAX_VALUES = 200_000
 """Values in one event. JSON of very short values takes hundreds of times its size as Python objects."""
 MAX_PARTS = 10_000
 """Blocks of text, calls and other parts of one answer."""
+WORDS_SHOWN = 200
+"""Characters of what stands at the end of a stream and is no event."""
+_OTHER_FIELDS = (b"", b"id", b"retry")
+"""The fields of a stream's lines that are not read; without a name they are comments."""
 _MEASURED_CHARS = 100_000
 """A shorter text cannot have many values."""
 
@@ -62,7 +68,7 @@ class StreamAssembler:
         """Note that the endpoint sent `[DONE]`: compatible servers send it where an event has ended the answer already."""
 
     def result(self) -> dict[str, Any]:
-        """Return the assembled response.
+        """Return the assembled response. Events that tell an error never get here.
 
         Raises:
             Unavailable: the stream ended before the response was complete.
@@ -101,6 +107,9 @@ async def read_stream(
         assembler: What puts the answer together.
         events: The data of its events; None: they are server-sent events.
 
+    Returns:
+        The answer; or the error that the stream tells (`error_in`), whatever came before it.
+
     Raises:
         Unavailable: the stream ended early, or an event is too large, or is not a JSON object.
         httpx2.HTTPError: the connection broke.
@@ -115,19 +124,23 @@ async def read_stream(
     if secrets is not None and secrets.values:
         assembler.on_text = write = secrets.clean_pieces(assembler.on_text)
         assembler.on_call = _without_secrets(assembler.on_call, secrets)
-    async for data in events or _event_data(response):
-        if data == DONE:
+    sent, told = _SentEvents(response), None
+    async for data in events or sent.data():
+        if data.strip('"') == DONE:
             assembler.mark_done()
             continue  # read to the end, so that the connection can be used again
         event = _event(data)
         has_escapes = has_escapes or "\\u" in data
         with wrong_types_are_unavailable():
+            if may_tell_error(data, event) and (told := error_in(event)) is not None:
+                break
             assembler.add(event)
     if write is not None:
         write("", is_last=True)
     with wrong_types_are_unavailable():
-        result: dict[str, Any] = secrets.clean_value(assembler.result()) if secrets else assembler.result()
-    return _replace_uncarriable(result) if has_escapes else result
+        result = told or sent.unframed_answer(assembler) or assembler.result()
+        result = secrets.clean_value(result) if secrets else result
+    return _replace_uncarriable(result) if has_escapes or sent.unframed else result
 
 
 def _without_secrets(on_call: OnCall, secrets: EchoedSecrets) -> OnCall:
@@ -168,7 +181,7 @@ async def read_events(response: httpx2.Response) -> AsyncGenerator[dict[str, Any
         await response.aread()
         yield read_json(response.text)
         return
-    async for data in _event_data(response):
+    async for data in _SentEvents(response).data():
         if data != DONE:
             yield _event(data)
 
@@ -180,23 +193,64 @@ def _event(data: str) -> dict[str, Any]:
     return event
 
 
-async def _event_data(response: httpx2.Response) -> AsyncIterator[str]:
-    """The data of each event (WHATWG HTML, 9.2).
+class _SentEvents:
+    """The server-sent events of a response (WHATWG HTML, 9.2). What stands outside of them is `unframed`."""
 
-    Lines are split as bytes, since `str.splitlines` splits at characters that JSON texts may contain.
-    """
-    data: list[str] = []
-    size = 0
-    async for line in _lines(response):
-        if not line and data:
-            yield "\n".join(data).strip()
-            data, size = [], 0
-        elif line.startswith(b"data:"):
-            size += len(line)
-            _check_event(size)
-            data.append(line[5:].decode("utf-8", "replace"))
-    if data:
-        yield "\n".join(data).strip()
+    def __init__(self, response: httpx2.Response) -> None:
+        self._response = response
+        self._data: list[str] = []
+        self._is_error = False
+        self.unframed: list[str] = []
+
+    async def data(self) -> AsyncIterator[str]:
+        """The data of each event that says something; of an event that is named `error`, or a field of that name, an error.
+
+        Lines are split as bytes, since `str.splitlines` splits at characters that JSON texts may contain.
+        """
+        size = 0
+        async for line in _lines(self._response):
+            name, _, value = line.partition(b":")
+            text = value.decode("utf-8", "replace").strip()
+            if not line:
+                if data := self._take():
+                    yield data
+                size = 0
+            elif name in (b"data", b"error"):  # the latter is of no standard (llama.cpp)
+                _check_event(size := size + len(line))
+                self._data.append(text)
+                self._is_error |= name == b"error"
+            elif name == b"event":
+                self._is_error |= text == "error"
+            elif name not in _OTHER_FIELDS and len(self.unframed) < MAX_PARTS:
+                self.unframed.append(line.decode("utf-8", "replace"))
+        if data := self._take():
+            yield data
+
+    def unframed_answer(self, assembler: StreamAssembler) -> dict[str, Any] | None:
+        """The object that the endpoint did not frame, if it tells an error or is the whole answer; None: all was framed.
+
+        Raises:
+            Unavailable: the answer is not whole, and something ended it with other words.
+        """
+        words = "\n".join(self.unframed).strip()
+        for text in (words, *self.unframed):
+            found = _json_object(text)
+            if found is not None and (error_in(found) or not assembler.has_begun):
+                return found
+        if words:
+            try:
+                return assembler.result()
+            except Unavailable as broken:
+                raise Unavailable(f"{broken}; it ends with {words[-WORDS_SHOWN:]!r}") from None
+        return None
+
+    def _take(self) -> str:
+        data, is_error = "\n".join(self._data).strip(), self._is_error
+        self._data, self._is_error = [], False
+        if not is_error:
+            return "" if data == "null" else data
+        told = _json_object(data)
+        return data if told and error_in(told) else json.dumps({"error": told or data or "an event without words"})
 
 
 async def _lines(response: httpx2.Response) -> AsyncIterator[bytes]:
@@ -239,6 +293,8 @@ def _json_object(text: str) -> dict[str, Any] | None:
         data = json.loads(text)
     except (ValueError, RecursionError):
         return None
+    if isinstance(data, list) and len(data) == 1:
+        [data] = data  # how Google's compatible endpoint wraps an error
     return data if isinstance(data, dict) else None
 
 

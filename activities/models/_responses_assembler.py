@@ -7,12 +7,12 @@ from typing import Any
 
 from mulligan.activities.models._json_fields import as_text
 from mulligan.activities.models._openai_usage import openai_usage
-from mulligan.activities.models._read_response import StreamAssembler, check_parts
+from mulligan.activities.models._read_response import BROKE_OFF, StreamAssembler, check_parts
 from mulligan.activities.models.protocol import Unavailable, Written
 
 TEXT_EVENTS = ("response.output_text.delta", "response.refusal.delta")
 ARGUMENTS_EVENT = "response.function_call_arguments.delta"
-FINAL_EVENTS = ("response.completed", "response.incomplete", "response.failed")
+FINAL_EVENTS = ("response.completed", "response.incomplete", "response.failed", "response.cancelled")
 
 
 class ResponsesAssembler(StreamAssembler):
@@ -51,8 +51,6 @@ class ResponsesAssembler(StreamAssembler):
         elif kind in FINAL_EVENTS and isinstance(response := event.get("response"), dict):
             self._response = response
             self._written.usage = openai_usage(response)
-        elif kind == "error" or (kind is None and event.get("error")):
-            self._response = {"error": event.get("error") or event}
 
     def result(self) -> dict[str, Any]:
         """Return the response as it is without streaming.
@@ -61,7 +59,7 @@ class ResponsesAssembler(StreamAssembler):
             Unavailable: the stream had no final event.
         """
         if self._response is None:
-            raise Unavailable("the endpoint's answer broke off in the middle")
+            raise Unavailable(BROKE_OFF)
         if not self._response.get("output") and self._items:
             items = sorted(
                 self._items.items(), key=lambda item: item[0] if isinstance(item[0], int) else len(self._items)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import json
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -20,7 +21,8 @@ from mulligan.activities.models import _refusals
 from mulligan.activities.models._http_errors import error_of_status, has_permanent_code, message_in, retry_after
 from mulligan.activities.models._json_fields import to_json
 from mulligan.activities.models._read_response import StreamAssembler, read_events, read_json, read_stream
-from mulligan.activities.models.protocol import OnCall, Unavailable
+from mulligan.activities.models._told_errors import count_failed, raise_told
+from mulligan.activities.models.protocol import OnCall, Reply, Unavailable, Written
 from mulligan.endpoint import Endpoint
 from mulligan.errors import ModelRequestError
 
@@ -35,8 +37,12 @@ BAD_URL = "The request could not be sent: {url} is not an http:// or https:// ad
 PLACEHOLDER_KEY = "none"
 """The key for an endpoint that takes none: the package always sends one."""
 MAX_FAILED_STREAMS = 2
-"""How often a model's stream may fail before its first piece, and be answered without streaming, until it is not asked to
-stream any more. Once may be a chance failure."""
+"""How many streams of a model fail in a row before their first pieces until it is asked once without streaming. One may be a
+chance failure."""
+STREAMED_AGAIN_AFTER = 3600.0
+"""Seconds for which a model that answers only without streaming is not asked to stream."""
+BUSY = (429, 529)
+"""Statuses that say nothing about streaming: the endpoint limits us, or has too much to do."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,10 @@ class HttpRequest:
         return self.path, str(self.body.get("model"))
 
 
+class NoResponse(Unavailable):
+    """There is no connection to the endpoint."""
+
+
 class SdkClient:
     """One client of the package for all requests to an endpoint, created with the first one.
 
@@ -105,10 +115,12 @@ class SdkClient:
     def __init__(self, endpoint: Endpoint | None = None) -> None:
         self._endpoint = endpoint
         self._client_of_loop: tuple[asyncio.AbstractEventLoop, Any] | None = None
-        self._not_streamed: dict[tuple[str, str], Literal["refused", "no usage"]] = {}
-        """The endpoints (path, model) that are not asked to stream, and why."""
-        self._never_send_usage: set[tuple[str, str]] = set()
+        self._whole_until: dict[tuple[str, str], float] = {}
+        """Until when endpoints (path, model) are not asked to stream, as they have answered only without."""
+        self._asked_for_usage: dict[tuple[str, str], bool] = {}
+        """The endpoints whose streams have no usage, and whether their other answers have."""
         self._failed_streams: Counter[tuple[str, str]] = Counter()
+        """How many streams of an endpoint have failed in a row before their first pieces."""
 
     @property
     def key_variable(self) -> str:
@@ -128,55 +140,63 @@ class SdkClient:
         """Send a request, and return the JSON object of the response.
 
         With `new_assembler` the response is streamed. An endpoint that refuses to stream is asked again at once without
-        streaming, and from then on. So is an endpoint whose stream fails with 5xx before its first piece, or that answers
-        5xx with a message about streaming, as gateways do that cannot stream: it is asked again each time, and not asked to
-        stream after the second time. An endpoint that streams no usage is not asked to stream from then on, if it sends
+        streaming, and so is one whose streams failed twice in a row before their first piece. If it answers then, it is not
+        asked to stream for an hour. An endpoint that streams no usage is not asked to stream from then on, if it sends
         usage then: token limits need it.
 
         Raises:
             ModelRequestError: the endpoint refused the request, or it cannot be sent.
             Unavailable: the request may be retried.
         """
+        if request.new_assembler is None:
+            return await self._send(request)
         endpoint = request.endpoint
-        if request.new_assembler is None or endpoint in self._not_streamed:
-            answer = await self._send(request)
-            if self._not_streamed.get(endpoint) == "no usage" and not answer.get("usage"):
-                self._never_send_usage.add(endpoint)
-                del self._not_streamed[endpoint]
+        if self._asked_for_usage.get(endpoint, False) or self._whole_until.get(endpoint, 0.0) > time.monotonic():
+            answer = await self._whole(request)
+            if endpoint in self._asked_for_usage:
+                self._asked_for_usage[endpoint] = bool(answer.get("usage"))
             return answer
         assembler = request.new_assembler()
         assembler.on_call = request.on_call or assembler.on_call
         try:
             answer = await self._send(request, assembler)
+            raise_told(answer, self.key_variable)
         except ModelRequestError as refused:
             if refused.status not in (400, 422) or not _refusals.STREAMING.search(refused.message):
                 raise
-            answer = await self._send(request)
-            self._not_streamed[endpoint] = "refused"
-            return answer
+            return await self._whole_for_an_hour(request)
         except Unavailable as failed:
-            if (failed.status or 0) < 500 or not _refusals.STREAMING.search(str(failed)):
-                raise
-            answer = await self._post_after_failed_stream(request, {"error": {"code": failed.status}})
-            if answer.get("error"):
-                raise
-            return answer
-        if _is_server_error(answer.get("error")) and not assembler.has_begun:
-            return await self._post_after_failed_stream(request, answer)
-        if not answer.get("usage") and endpoint not in self._never_send_usage:
-            self._not_streamed[endpoint] = "no usage"
+            return await self._after_failed_stream(request, failed, has_begun=assembler.has_begun)
+        self._failed_streams.pop(endpoint, None)
+        if not answer.get("usage") and assembler.has_begun:
+            self._asked_for_usage.setdefault(endpoint, True)
         return answer
 
-    async def _post_after_failed_stream(self, request: HttpRequest, failed: dict[str, Any]) -> dict[str, Any]:
-        """The answer without streaming; the failed one if that fails as well."""
+    async def _after_failed_stream(
+        self, request: HttpRequest, failed: Unavailable, *, has_begun: bool
+    ) -> dict[str, Any]:
+        """The answer without streaming, if it is time to ask for that. Otherwise the failure is raised."""
+        endpoint = request.endpoint
+        if has_begun:
+            self._failed_streams.pop(endpoint, None)
+        elif failed.status not in BUSY and failed.retry_after is None and not isinstance(failed, NoResponse):
+            self._failed_streams[endpoint] += 1
+        if has_begun or self._failed_streams[endpoint] < MAX_FAILED_STREAMS:
+            raise failed
+        del self._failed_streams[endpoint]
         try:
-            answer = await self._send(request)
+            return await self._whole_for_an_hour(request)
         except (Unavailable, ModelRequestError):
-            return failed
-        if not answer.get("error") and not _is_overloaded(failed.get("error")):
-            self._failed_streams[request.endpoint] += 1
-            if self._failed_streams[request.endpoint] >= MAX_FAILED_STREAMS:
-                self._not_streamed[request.endpoint] = "refused"
+            raise failed from None
+
+    async def _whole_for_an_hour(self, request: HttpRequest) -> dict[str, Any]:
+        answer = await self._whole(request)
+        self._whole_until[request.endpoint] = time.monotonic() + STREAMED_AGAIN_AFTER
+        return answer
+
+    async def _whole(self, request: HttpRequest) -> dict[str, Any]:
+        answer = await self._send(request)
+        raise_told(answer, self.key_variable)
         return answer
 
     async def _send(self, request: HttpRequest, assembler: StreamAssembler | None = None) -> dict[str, Any]:
@@ -390,6 +410,8 @@ class SdkClient:
             return ModelRequestError(BAD_URL.format(url=self.url_variable))
         if kind in ("DecodingError", "ResponseTooLarge"):
             return Unavailable(f"the answer of {host} cannot be read: {cause}")
+        if kind in ("ConnectTimeout", "ConnectError"):
+            return NoResponse(f"the connection to {host} failed ({kind}{f': {cause}' if str(cause) else ''})")
         if "Timeout" in kind:
             return Unavailable(f"no answer from {host} in time ({kind})")
         return Unavailable(f"the connection to {host} failed ({kind}{f': {cause}' if str(cause) else ''})")
@@ -402,6 +424,19 @@ class SdkProvider(Generic[ClientT]):
     """A provider at the endpoint of its client, which reads its key at the first request."""
 
     _client: ClientT
+
+    async def _ask(self, request: HttpRequest, written: Written, read: Callable[[dict[str, Any]], Reply]) -> Reply:
+        """The reply that `read` finds in the answer to a request. What a failed answer has is added to `written`.
+
+        Raises:
+            ModelRequestError, Unavailable: the request, or its answer, failed.
+        """
+        answer = await self._client.post(request)
+        try:
+            return read(answer)
+        except (Unavailable, ModelRequestError):
+            count_failed(answer, written)
+            raise
 
     async def model_names(self) -> list[str] | None:
         """Return the models that the endpoint lists; None if it has no list. See `SdkClient.model_names`."""
@@ -417,14 +452,3 @@ def _timeout(seconds: float) -> Any:
     import httpx2
 
     return httpx2.Timeout(seconds, connect=min(seconds, CONNECT_TIMEOUT))
-
-
-def _is_server_error(error: object) -> bool:
-    """Whether the error of a stream has a 5xx status as its code."""
-    code = error.get("code") if isinstance(error, dict) else None
-    return str(code).isdecimal() and 500 <= int(str(code)[:9]) < 600
-
-
-def _is_overloaded(error: object) -> bool:
-    """Whether the endpoint only said that it is busy: it can stream."""
-    return isinstance(error, dict) and str(error.get("code")) in ("503", "529")

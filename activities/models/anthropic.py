@@ -33,14 +33,21 @@ from mulligan.activities.models._anthropic_turns import (
 )
 from mulligan.activities.models._deferred_tools import deferred_tools, with_references
 from mulligan.activities.models._hosted_work import hosted_calls
-from mulligan.activities.models._http_errors import error_in
-from mulligan.activities.models._json_fields import MOST_TOKENS, as_text, finish_reason, shorten_layout, to_json
+from mulligan.activities.models._json_fields import (
+    MOST_TOKENS,
+    as_text,
+    finish_reason,
+    shorten_layout,
+    to_json,
+    unknown_reason,
+)
 from mulligan.activities.models._model_settings import settings_for, tool_choice_of
 from mulligan.activities.models._read_response import check_parts, wrong_types_are_unavailable
 from mulligan.activities.models._sdk_client import HttpRequest, SdkProvider
 from mulligan.activities.models._strict_schema import schema_in_words, strict
+from mulligan.activities.models._told_errors import count_failed, error_in, raise_told
 from mulligan.activities.models.fit_content import without_content
-from mulligan.activities.models.protocol import Reply, Request
+from mulligan.activities.models.protocol import Reply, Request, Unavailable
 from mulligan.content import Media
 from mulligan.endpoint import Endpoint
 from mulligan.errors import ModelRequestError
@@ -74,6 +81,7 @@ CONTAINER_MARGIN = 30
 """Seconds before its end from which on a container is not named any more."""
 _PAUSED = "pause_turn"
 _CUT_OFF = ("max_tokens", "model_context_window_exceeded", _PAUSED)
+_ENDED = ("", "end_turn", "stop_sequence", "tool_use", "refusal")
 _LENGTH = {"text": 2, "tool_use": 1}
 """The number of fields of a place that has nothing to be sent back."""
 
@@ -172,9 +180,13 @@ class Anthropic(SdkProvider[AnthropicClient]):
             check_parts(len(blocks := [*blocks, *_blocks(answer)]))
             last_usage = usage_of(answer.get("usage"))
             usage += last_usage
-        if pauses and not answer.get("error"):
+        if pauses and error_in(answer) is None:
             answer = {**answer, "content": blocks}
-        reply = _reply(answer, self._data_key, self._client.key_variable)
+        try:
+            reply = _reply(answer, self._data_key, self._client.key_variable)
+        except (Unavailable, ModelRequestError):
+            count_failed(answer, request.written)
+            raise
         return replace(reply, usage=usage, last_usage=last_usage)
 
     async def _post(
@@ -324,8 +336,8 @@ def _format_of(output: OutputFormat) -> dict[str, Any] | None:
 @wrong_types_are_unavailable()
 def _reply(answer: dict[str, Any], data_key: str, key_variable: str) -> Reply:
     content = answer.get("content")
-    if answer.get("error") or not isinstance(content, list):
-        raise error_in(answer, "content", key_variable)
+    raise_told(answer, key_variable, lacks="" if isinstance(content, list) else "content")
+    assert isinstance(content, list)
     reason, blocks = answer.get("stop_reason"), _blocks(answer)
     if reason == _PAUSED and _calls_tools(blocks):
         reason = "tool_use"
@@ -345,6 +357,7 @@ def _reply(answer: dict[str, Any], data_key: str, key_variable: str) -> Reply:
         hosted_calls=hosted_calls(hosted_work(blocks)),
         citations=citations,
         reason=as_text(details.get("category")),
+        own_finish_reason=unknown_reason(reason, (*_ENDED, *_CUT_OFF)),
     )
 
 

@@ -43,7 +43,7 @@ def checked_reply(reply: Reply) -> Reply:
     Raises:
         Unavailable: a field has a wrong type.
     """
-    texts = (reply.text, reply.response_id, reply.model, reply.reason)
+    texts = (reply.text, reply.response_id, reply.model, reply.reason, reply.own_finish_reason)
     is_valid = all(isinstance(each, str) for each in texts) and all(isinstance(each, ToolCall) for each in reply.calls)
     is_valid = is_valid and all(isinstance(each, HostedCall) for each in reply.hosted_calls)
     is_valid = is_valid and all(isinstance(each, Citation) for each in reply.citations)

@@ -23,12 +23,12 @@ from mulligan.activities.models._google_parts import (
 )
 from mulligan.activities.models._google_schema import google_schema
 from mulligan.activities.models._hosted_work import LEFT_OUT, hosted_calls
-from mulligan.activities.models._http_errors import error_in
-from mulligan.activities.models._json_fields import as_text, finish_reason, to_json
+from mulligan.activities.models._json_fields import as_text, finish_reason, to_json, unknown_reason
 from mulligan.activities.models._model_settings import settings_for, tool_choice_of
 from mulligan.activities.models._read_response import wrong_types_are_unavailable
 from mulligan.activities.models._sdk_client import HttpRequest, SdkProvider
 from mulligan.activities.models._strict_schema import schema_in_words
+from mulligan.activities.models._told_errors import raise_told
 from mulligan.activities.models.fit_content import without_content
 from mulligan.activities.models.protocol import Reply, Request, Unavailable
 from mulligan.content import Media
@@ -67,6 +67,7 @@ BLOCKED = frozenset(
 INVALID_CALL = ("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL")
 """The finish reasons of an answer with a call that the API itself rejected; it sends what the model wrote as a message."""
 _CUT_OFF = ("MAX_TOKENS", "CONTINUATION")
+_KNOWN = frozenset(map(str.lower, ("", "STOP", *_CUT_OFF, *INVALID_CALL, *BLOCKED)))
 _CALLED = re.compile(r"(?:default_api\.)?([A-Za-z_][\w.:-]*)\s*[({]")
 _OLDER = re.compile(r"(?:.*/)?gemini-[12]\b")
 """Models that require no thought signatures."""
@@ -135,8 +136,8 @@ class Google(SdkProvider[GoogleClient]):
             new_assembler=partial(GoogleAssembler, request.on_text, request.written) if request.on_text else None,
             on_call=request.on_call,
         )
-        answer = await self._client.post(http_request)
-        return _reply(answer, request, self._data_key, self._client.key_variable)
+        read = partial(_reply, request=request, data_key=self._data_key, key_variable=self._client.key_variable)
+        return await self._ask(http_request, request.written, read)
 
     async def _path(self, model: str) -> str:
         if "/" in model:
@@ -222,8 +223,7 @@ def _reply(answer: dict[str, Any], request: Request, data_key: str, key_variable
     feedback = answer.get("promptFeedback")
     block_reason = feedback.get("blockReason") if isinstance(feedback, dict) else None
     is_blocked = bool(block_reason)
-    if answer.get("error") or (not isinstance(candidate, dict) and not is_blocked):
-        raise error_in(answer, "candidates", key_variable)
+    raise_told(answer, key_variable, lacks="" if isinstance(candidate, dict) or is_blocked else "candidates")
     candidate = candidate if isinstance(candidate, dict) else {}
     reason = "SAFETY" if is_blocked else candidate.get("finishReason")
     content = candidate.get("content")
@@ -250,6 +250,7 @@ def _reply(answer: dict[str, Any], request: Request, data_key: str, key_variable
         hosted_calls=hosted_calls(hosted_work(layout)),
         citations=citations_of(candidate, read.texts, read.places),
         reason=as_text(block_reason or (reason if reason in BLOCKED else "")),
+        own_finish_reason=unknown_reason(reason, _KNOWN),
     )
 
 

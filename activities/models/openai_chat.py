@@ -22,8 +22,7 @@ from mulligan.activities.models._chat_fields import (
     without_fields,
 )
 from mulligan.activities.models._hosted_work import hosted_calls, text_with_description
-from mulligan.activities.models._http_errors import error_of_status, has_permanent_code
-from mulligan.activities.models._json_fields import as_text, finish_reason, results_first, to_json
+from mulligan.activities.models._json_fields import as_text, finish_reason, results_first, to_json, unknown_reason
 from mulligan.activities.models._legal_calls import legal_arguments, legal_id, legal_name
 from mulligan.activities.models._openai_batches import OpenAIBatches
 from mulligan.activities.models._openai_client import OpenAIClient, json_schema_format, settings_of
@@ -31,6 +30,7 @@ from mulligan.activities.models._openai_usage import openai_usage
 from mulligan.activities.models._read_response import wrong_types_are_unavailable
 from mulligan.activities.models._refused_content import RefusedContent
 from mulligan.activities.models._sdk_client import HttpRequest, SdkProvider
+from mulligan.activities.models._told_errors import raise_told
 from mulligan.activities.models.protocol import AnswersInBatches, Reply, Request, Unavailable
 from mulligan.content import Media, Part, Text, media_of
 from mulligan.endpoint import Endpoint
@@ -47,8 +47,33 @@ DATA_KEY = "openai-chat"
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 """The names of audio formats in a request, by media type."""
-_CUT_OFF = ("length", "max_tokens", "model_length")
-"""The finish reasons of an answer that is cut off by the token limit."""
+_CUT_OFF = (
+    "length",
+    "max_tokens",
+    "model_length",
+    "model_context_window_exceeded",
+    "context_length_exceeded",
+    "incomplete",
+    "max_output_tokens",
+    "max_new_tokens",
+    "max_length",
+    "token_limit",
+    "truncated",
+)
+_FILTERED = ("content_filter", "sensitive", "safety", "guardrail_intervened", "content_filtered")
+_ENDED = (
+    "",
+    "stop",
+    "tool_calls",
+    "tool_call",
+    "function_call",
+    "eos",
+    "eos_token",
+    "stop_sequence",
+    "end_turn",
+    "tool_use",
+)
+"""The finish reasons of an answer that was cut off by the token limit, withheld, or is whole; in small letters."""
 
 
 class OpenAIChat(SdkProvider[OpenAIClient]):
@@ -143,7 +168,8 @@ class OpenAIChat(SdkProvider[OpenAIClient]):
     async def _request(self, request: Request, *, with_tools: bool) -> Reply:
         while True:
             try:
-                return self.reply_of(await self._client.post(self._http_request(request, with_tools=with_tools)))
+                sent = self._http_request(request, with_tools=with_tools)
+                return await self._ask(sent, request.written, self.reply_of)
             except ModelRequestError as refused:
                 if not self._labels.learn(request.model, refused) and not self._has_learned(request, refused):
                     raise
@@ -281,39 +307,28 @@ def _reply(
     choices = answer.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
     message = choice.get("message") if isinstance(choice, dict) else None
-    if not isinstance(choice, dict) or not isinstance(message, dict):
-        raise _error_without_message(answer, key_variable)
+    raise_told(answer, key_variable, lacks="" if isinstance(message, dict) else "choices, or no message in it")
+    assert isinstance(choice, dict)
+    assert isinstance(message, dict)
     text, refusal = content_text(message.get("content")), as_text(message.get("refusal"))
     audio = message.get("audio")
     text = text or refusal or (as_text(audio.get("transcript")) if isinstance(audio, dict) else "")
     calls, kept = _calls(message), kept_fields(message)
     data: dict[str, JsonValue] | None = {data_key: kept} if kept else None
+    said = choice.get("finish_reason")
+    reason = said.lower() if isinstance(said, str) else said
     return Reply(
         text=text,
         calls=calls,
-        finish_reason=finish_reason(
-            choice.get("finish_reason"), bool(calls), _CUT_OFF, ("content_filter",), is_refused=bool(refusal)
-        ),
+        finish_reason=finish_reason(reason, bool(calls), _CUT_OFF, _FILTERED, is_refused=bool(refusal)),
         usage=openai_usage(answer),
         response_id=as_text(answer.get("id")),
         model=as_text(answer.get("model")),
         provider_data=data,
         hosted_calls=hosted_calls(hosted_work(kept)),
         citations=citations_of(message, text),
+        own_finish_reason=unknown_reason(said, (*_ENDED, *_CUT_OFF, *_FILTERED)),
     )
-
-
-def _error_without_message(answer: dict[str, Any], key_variable: str) -> Exception:
-    """The error for an answer without a message. Some gateways send 200 with an error, whose `code` is the actual status."""
-    error = answer.get("error")
-    if isinstance(error, dict):
-        message, code = as_text(error.get("message") or error), error.get("code")
-        if isinstance(code, int) and code >= 400:
-            return error_of_status(code, message, is_permanent=has_permanent_code(error), key_variable=key_variable)
-        if has_permanent_code(error):
-            return ModelRequestError(f"The model's endpoint answered with an error: {message} ({code})")
-        return Unavailable(f"the endpoint answered with an error: {message}")
-    return Unavailable("the endpoint's answer has no choices, or no message in it")
 
 
 def _calls(message: dict[str, Any]) -> list[ToolCall]:

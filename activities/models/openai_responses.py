@@ -14,8 +14,7 @@ from urllib.parse import quote
 from mulligan.activities.models import _refusals
 from mulligan.activities.models._deferred_tools import deferred_tools, search_tool, with_searches
 from mulligan.activities.models._hosted_work import hosted_calls, text_with_description
-from mulligan.activities.models._http_errors import has_permanent_code
-from mulligan.activities.models._json_fields import as_text, shorten_layout, to_json
+from mulligan.activities.models._json_fields import as_text, finish_reason, shorten_layout, to_json
 from mulligan.activities.models._legal_calls import legal_arguments, legal_id, legal_name
 from mulligan.activities.models._openai_batches import OpenAIBatches
 from mulligan.activities.models._openai_client import OpenAIClient, json_schema_format, settings_of
@@ -32,6 +31,7 @@ from mulligan.activities.models._responses_items import (
     sent_items,
 )
 from mulligan.activities.models._sdk_client import HttpRequest, SdkProvider
+from mulligan.activities.models._told_errors import raise_told
 from mulligan.activities.models.protocol import (
     AnswersInBackground,
     AnswersInBatches,
@@ -63,28 +63,6 @@ IDEMPOTENCY = "Idempotency-Key"
 """The header for the key of a request. The package has an option for it, which it does not send to OpenAI."""
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 """A request must include it: the server stores no reasoning, so it must be sent back."""
-PERMANENT_CODES = frozenset(
-    {
-        "invalid_prompt",
-        "context_length_exceeded",
-        "invalid_image",
-        "invalid_image_format",
-        "invalid_base64_image",
-        "invalid_image_url",
-        "image_too_large",
-        "image_too_small",
-        "image_parse_error",
-        "image_content_policy_violation",
-        "invalid_image_mode",
-        "image_file_too_large",
-        "unsupported_image_media_type",
-        "empty_image_file",
-        "data_residency_mismatch",
-        "bio_policy",
-        "misalignment_policy_violation",
-    }
-)
-"""The codes of a failed response that would fail again (openai.types.responses.ResponseError). Any other may be retried."""
 
 
 class OpenAIResponses(SdkProvider[OpenAIClient]):
@@ -130,7 +108,7 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
         """
 
         async def send(request: Request, reasoning: bool) -> Reply:
-            return self.reply_of(await self._client.post(self._http_request(request, reasoning)))
+            return await self._ask(self._http_request(request, reasoning), request.written, self.reply_of)
 
         return await self._send_without_what_is_refused(request, send)
 
@@ -176,8 +154,7 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
                         return CreatedResponse(event)  # the server has ignored `stream`
                     if isinstance(response := event.get("response"), dict) and response.get("id"):
                         return CreatedResponse(response, sequence_of(event))
-                    if event.get("type") == "error" or event.get("error"):
-                        raise _error_of(event.get("error") or event)
+                    raise_told(event, self._client.key_variable)
         except (ModelRequestError, Unavailable) as failed:
             is_refusal = failed.status in (400, 422) or (failed.status or 0) >= 500
             if not is_refusal or not _refusals.STREAMING.search(str(failed)):
@@ -244,7 +221,7 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
             ModelRequestError: it has failed, and would fail again.
             Unavailable: it has failed, or was cancelled.
         """
-        return _reply(response, self._data_key)
+        return _reply(response, self._data_key, self._client.key_variable)
 
     async def _send_without_what_is_refused(self, request: Request, send: Callable[[Request, bool], Awaitable[T]]) -> T:
         """Send a request, with reasoning or without as the second argument of `send` says.
@@ -455,10 +432,11 @@ def _text_items(text: str, phase: object = None) -> list[dict[str, Any]]:
 
 
 @wrong_types_are_unavailable()
-def _reply(answer: dict[str, Any], data_key: str = DATA_KEY) -> Reply:
+def _reply(
+    answer: dict[str, Any], data_key: str = DATA_KEY, key_variable: str = OpenAIClient.default_key_variable
+) -> Reply:
     output, status = answer.get("output"), answer.get("status")
-    if status == "failed" or answer.get("error"):
-        raise _error_of(answer.get("error"))
+    raise_told(answer, key_variable, lacks="" if isinstance(output, list) or status else "output")
     if not isinstance(output, list) or status not in ("completed", "incomplete", None):
         raise Unavailable(f"the endpoint's answer has status {status!r}, and no output that could be read")
     texts: list[str] = []
@@ -506,14 +484,6 @@ def _reply(answer: dict[str, Any], data_key: str = DATA_KEY) -> Reply:
     )
 
 
-def _error_of(error: object) -> Exception:
-    """The error for a response that has failed."""
-    code, text = (error.get("code"), error.get("message")) if isinstance(error, dict) else (None, error)
-    message = f"The model's endpoint could not make a response ({code or 'no code'}): {as_text(text)}"
-    is_permanent = str(code) in PERMANENT_CODES or has_permanent_code(error)
-    return ModelRequestError(message) if is_permanent else Unavailable(message)
-
-
 def _reasoning_items(item: dict[str, Any]) -> list[dict[str, Any]]:
     """A reasoning item with its input fields only: the API refuses it with `status` (BerriAI/litellm#13420).
 
@@ -545,10 +515,9 @@ def _read_content(content: object) -> tuple[str, bool]:
 
 
 def _finish_reason(answer: dict[str, Any], has_calls: bool, is_refused: bool) -> FinishReason:
-    if answer.get("status") == "incomplete":
-        details = answer.get("incomplete_details")
-        is_filtered = isinstance(details, dict) and details.get("reason") == "content_filter"
-        return "content_filter" if is_filtered else "length"
-    if is_refused:
-        return "refusal"
-    return "tool_calls" if has_calls else "stop"
+    if answer.get("status") != "incomplete":
+        return finish_reason(None, has_calls, (), is_refused=is_refused)
+    details = answer.get("incomplete_details")
+    reason = details.get("reason") if isinstance(details, dict) else None
+    ended = finish_reason(reason, has_calls, (), ("content_filter",))
+    return ended if ended == "content_filter" else "length"

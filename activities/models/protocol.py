@@ -117,6 +117,8 @@ class Reply:
     """The tokens of the last request, where the answer took several; None: they are `usage`."""
     reason: str = ""
     """Why the provider refused or withheld the answer, in its own word: `cyber`, `SAFETY`. "" if it does not say."""
+    own_finish_reason: str = ""
+    """The endpoint's own word for why the answer ended, where it is none that the provider knows; otherwise ""."""
 
 
 class Unavailable(Exception):

@@ -26,6 +26,8 @@ MAX_DELAY = 60.0
 DELAY_GROWTH, LIMITED_DELAY_GROWTH = 1.5, 2.0
 """The ratio of each delay to the previous one: without `model_attempts`, and with it, so that a few attempts outlast a
 restart of the endpoint. Why the first is not 2: docs/decisions/2026-11-27-lost-workers.md."""
+MOST_PAID_ATTEMPTS = 3
+"""Attempts whose answers had begun when they failed: each of them was paid for."""
 
 
 class RetryBudget:
@@ -49,12 +51,12 @@ class RetryBudget:
         """
         if not await self._limits.wait_until_allowed(request.model):
             delay = self._limits.schedule_return(request.model)
-            first, failures = _failures_so_far(heartbeat)
+            first, failures, paid = _failures_so_far(heartbeat)
             if request.attempts is not None:
                 # Temporal counts attempts: without a request, an attempt must not use up one of the few allowed ones.
                 await asyncio.sleep(min(delay, MAX_WAIT))
             elif time.time() + delay - first <= request.patience:
-                heartbeat.send_details(first, failures)
+                heartbeat.send_details(first, failures, paid)
                 self._metrics.count_unsent_request(request.model)
                 raise ApplicationError(
                     f"{request.model} limits this worker: no request was sent; next attempt in {delay:.0f} s",
@@ -89,7 +91,13 @@ class RetryBudget:
         self._limits.record_success(model)
 
     def error_to_raise(
-        self, request: ModelRequest, error: Exception, heartbeat: Heartbeat, sent: float | None = None
+        self,
+        request: ModelRequest,
+        error: Exception,
+        heartbeat: Heartbeat,
+        sent: float | None = None,
+        *,
+        has_begun: bool = False,
     ) -> ApplicationError:
         """The error to raise for a failed request: Temporal retries it after a delay, or it ends the budget.
 
@@ -98,19 +106,23 @@ class RetryBudget:
             error: What the provider raised.
             heartbeat: Carries the first failure's time, and the number of failures, to the next attempt.
             sent: When the request was sent, from `wait_until_allowed`; None if it was not.
+            has_begun: Whether a part of the answer had arrived.
         """
         if isinstance(error, TimeoutError):
             error = Unavailable(str(error) or f"no answer within {request.timeout:g} s")
-        first, failures = _failures_so_far(heartbeat)
-        now = time.time()
-        heartbeat.send_details(first, failures + 1)
+        if isinstance(error, Unavailable):
+            # Its words say all. With a traceback, it may exceed the 4 KB that Temporal keeps of a failure that waits.
+            error.with_traceback(None)
+        first, failures, paid = _failures_so_far(heartbeat)
+        now, paid = time.time(), paid + has_begun
+        heartbeat.send_details(first, failures + 1, paid)
         message = truncated(
             str(error) if isinstance(error, Unavailable) else f"{type_name(error)}: {error_text(error)}"
         )
         delay = self._retry_delay(request, error, failures, self._limits.now() if sent is None else sent)
         is_out_of_time = now + delay - first > request.patience
         is_out_of_attempts = request.attempts is not None and activity.info().attempt >= request.attempts
-        if is_out_of_time or is_out_of_attempts:
+        if is_out_of_time or is_out_of_attempts or (has_begun and paid >= MOST_PAID_ATTEMPTS):
             attempts = f"{failures + 1} attempt{'s' * (failures > 0)} in {now - first:.0f} s"
             return ModelUnavailableError(f"{request.model} was unavailable: {attempts}; the last: {message}")
         return ApplicationError(
@@ -140,13 +152,13 @@ def _is_rate_limit(error: Exception) -> bool:
     return isinstance(error, Unavailable) and (error.status == TOO_MANY_REQUESTS or error.retry_after is not None)
 
 
-def _failures_so_far(heartbeat: Heartbeat) -> tuple[float, int]:
-    """The time of the call's first failure (now, if none), and the number of its failed requests.
+def _failures_so_far(heartbeat: Heartbeat) -> tuple[float, int, int]:
+    """The time of the call's first failure (now, if none), the number of its failed requests, and of those that had begun.
 
     They are in the heartbeat's details, which the next attempt reads. Time in which the call waited for a worker is not the
     endpoint's fault and does not count, nor does an attempt that sent no request.
     """
     match heartbeat.details:
-        case [(float() | int()) as first, int() as failures, *_] if first <= time.time() and failures >= 0:
-            return first, failures
-    return time.time(), activity.info().attempt - 1  # none, or another program's
+        case [(float() | int()) as first, int() as failures, *rest] if first <= time.time() and failures >= 0:
+            return first, failures, rest[0] if rest and isinstance(rest[0], int) else 0
+    return time.time(), activity.info().attempt - 1, 0  # none, or another program's

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,8 +35,8 @@ async def forked_facts(services: Services, agent: Agent, run_input: RunInput) ->
         raise InvalidRunInputError(f'"forked_from.facts.{where}" cannot be used: {fault["msg"]}.') from None
     definition = await services.definitions.whole(facts.definition, run_input.tenant)
     if forked.model is not None:
-        facts = _with_model(services, agent, run_input, facts, forked.model)
-        definition = _with_output_for(agent, forked.model, definition)
+        facts = await _with_model(services, agent, run_input, facts, forked.model)
+        definition = await asyncio.to_thread(_with_output_for, agent, forked.model, definition)
     if forked.instructions is not None:
         chars = facts.instructions_chars
         others = "" if chars is None else definition.instructions[chars:].removeprefix("\n\n")
@@ -61,19 +62,26 @@ def pinned_version(run_input: RunInput) -> AgentVersion | None:
         raise InvalidRunInputError('"forked_from.facts.version" cannot be used: it is no version.') from None
 
 
-def _with_model(services: Services, agent: Agent, run_input: RunInput, facts: AgentFacts, model: str) -> AgentFacts:
+async def _with_model(
+    services: Services, agent: Agent, run_input: RunInput, facts: AgentFacts, model: str
+) -> AgentFacts:
     """The facts with the chosen model's prices, and with what its features need to know of it.
 
     Whatever does not depend on the model stays as it was pinned, also where the agent has changed since.
     """
     has_budget = services.budgets.is_limited(run_input.tenant)
     models = resolve_models(agent, run_input, services.prices, has_budget=has_budget)
+    features = await asyncio.to_thread(_features_for, agent, facts, model)  # they may read files
+    update: dict[str, Any] = {"prices": {**models.prices, **facts.prices}, "features": features}
+    return facts.model_copy(update=update)
+
+
+def _features_for(agent: Agent, facts: AgentFacts, model: str) -> dict[str, Any]:
     features = dict(facts.features)
     for each in agent.all_features:
         if (pinned := features.get(each.name)) is not None:
             features[each.name] = {**pinned, **_differing(each, [facts.model, *facts.fallbacks], model)}
-    update: dict[str, Any] = {"prices": {**models.prices, **facts.prices}, "features": features}
-    return facts.model_copy(update=update)
+    return features
 
 
 def _differing(feature: AgentFeature, models: Sequence[str], chosen: str) -> dict[str, Any]:

@@ -153,6 +153,11 @@ def _event_line(event: events.Event) -> Text | None:
             until = f" {event.deferred.until}" if event.deferred.kind == "timer" else ""
             started = f": {short(event.deferred.started)}" if event.deferred.started else ""
             return Text(f"  … {short(event.name)} {what}{until}{started}", "dim")
+        case events.Edited():
+            by = f" by {short(event.by)}" if event.by else ""
+            reason = f": {short(event.reason)}" if event.reason else ""
+            head = f"  ? edited{by}{reason}; waiting for the role {short(event.role)}: "
+            return Text.assemble((head, "magenta"), short(event.text or event.name))
         case events.AnswerRejected():
             return error_line(event.error, "  ")
         case events.Compacted():

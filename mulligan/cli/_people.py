@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mulligan.cli._runs import fail_as_ended, find_open_run
-from mulligan.cli._terminal import OK, connect_or_fail, err, fail, print_json, print_line, print_progress
+from mulligan.cli._terminal import NOT_COMPLETED, OK, connect_or_fail, err, fail, print_json, print_line, print_progress
 from mulligan.schema.printable import json_line, printable, printable_lines
 
 if TYPE_CHECKING:
@@ -128,6 +128,8 @@ def print_call(call: dict[str, Any], arguments: Any = None) -> None:
     err.print(Text(_shortened(written)), soft_wrap=True)
     asked = f"role {call['role']}" if call.get("role") else "everybody who sees the run"
     err.print(Text(printable(f"who may decide: {asked}"), "dim"), soft_wrap=True)
+    if call.get("edits"):
+        err.print(Text(printable(f"edited by: {call.get('edited_by') or 'somebody'}"), "dim"), soft_wrap=True)
     for each in call.get("earlier") or ():
         by = f" by {each['by']}" if each.get("by") else ""
         rule = f" (rule {each['rule']})" if each.get("rule") else ""
@@ -170,13 +172,16 @@ async def send_update(
     except updates.RunEndedError:
         await fail_as_ended(client.get_workflow_handle(run_id))
     print_result(run_id, result, as_json=as_json, message=message)
-    return OK
+    return NOT_COMPLETED if result.get("denied") else OK
 
 
 def print_result(run_id: str, result: dict[str, Any], *, as_json: bool, message: str) -> None:
     """Print the result of a request to a run: as JSON, or as the message."""
     if as_json:
         print_json({"run": run_id, **result})
+        return
+    if result.get("denied"):
+        print_progress(printable(f"the call was denied: {result['denied']}"))
         return
     print_line(printable(message))
     if result.get("rule"):

@@ -110,7 +110,8 @@ def decision_line(call: StepCall, decision: Decision) -> Text:
     if decision.reason:
         line.append(f": {short(decision.reason)}")
     if decision.edited:
-        line.append(f"; edited: {short(as_text(decision.before), 70)} → {short(as_text(call.arguments), 70)}")
+        edited = f"edited by {short(decision.edited_by, 100)}" if decision.edited_by else "edited"
+        line.append(f"; {edited}: {short(as_text(decision.before), 70)} → {short(as_text(call.arguments), 70)}")
     return line
 
 

@@ -46,7 +46,8 @@ async def approve(
 
     Examples: `mulligan approve my-run`, `mulligan approve my-run --edit`, `mulligan approve my-run call_7 --remember`
 
-    Exit code: 0 approved, 1 not confirmed (the call still waits), 2 no such run, or no such call waits.
+    Exit code: 0 approved; 1 not confirmed (the call still waits), or denied by the tool's `needs_approval`, which is asked
+    again about other arguments; 2 no such run, or no such call waits.
     """
     from mulligan.wire.updates import DECIDE
 
@@ -71,6 +72,7 @@ async def approve(
         return NOT_COMPLETED
     if remember:
         decision["remember"] = remember_for or "run"
+    decision["edits"] = call.get("edits", 0)
     return await reply_to(client, call, DECIDE, decision, as_json=as_json, message=f"{call['tool']} is approved.")
 
 

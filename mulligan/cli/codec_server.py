@@ -43,7 +43,7 @@ async def codec_server(
     Example: `mulligan codec-server`, then `temporal workflow show -w ID --codec-endpoint http://127.0.0.1:8081`
 
     Everyone who can reach it can read what MULLIGAN_ENCRYPTION_KEYS encrypts. By default only this machine can reach it; see
-    docs/connecting.md.
+    docs/encryption.md.
     """
     from mulligan.client.encryption import EncryptionCodec, parse_keys
     from mulligan.client.settings import settings

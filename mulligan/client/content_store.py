@@ -24,7 +24,7 @@ from google.protobuf.message import DecodeError
 from temporalio.api.common.v1 import Payload
 
 from mulligan.client.external_storage import content_bucket, storage_folder
-from mulligan.client.settings import settings
+from mulligan.client.settings import Settings, settings
 from mulligan.client.stored_files import StorageError, StoredFiles
 from mulligan.content import digest_of
 from mulligan.errors import DeclarationError
@@ -164,13 +164,13 @@ class ContentStore:
         return keyed if self._strict else [*keyed, name]
 
 
-def configured_content_store() -> ContentStore | None:
-    """The content storage of the settings; None if there is none.
+def configured_content_store(chosen: Settings | None = None) -> ContentStore | None:
+    """The content storage of the settings; None if there is none. `chosen`: they, where they have been read already.
 
     Raises:
         DeclarationError: a setting is invalid.
     """
-    chosen = settings()
+    chosen = chosen or settings()
     if not chosen.external_storage and not chosen.content_dir:
         return None
     keys = chosen.encryption_keys.get_secret_value()

@@ -22,16 +22,8 @@ from mulligan.client.run_state import ResumeError, describe_existing, read_run_s
 from mulligan.client.start_run import StartedRun, begin_run, read_input
 from mulligan.client.store_content import store_content
 from mulligan.content import Part
-from mulligan.errors import MulliganError, StructuredOutputError, ToolCallError, error_of
 from mulligan.run_input import ResumedFrom, RunInput, parse_prompt
-from mulligan.values import (
-    AssistantMessage,
-    ErrorInfo,
-    Message,
-    ToolCall,
-    ToolMessage,
-    UserMessage,
-)
+from mulligan.values import AssistantMessage, Message, UserMessage
 from mulligan.wire.request_labels import MAIN_CONVERSATION, inherited_identifier, prompt_cache_key
 from mulligan.wire.run_status import status_of_cause
 from mulligan.wire.ui_summary import run_summary, task_of
@@ -268,9 +260,8 @@ class _Continuing:
         """The input of the new run: the earlier run's conversation, with the options of this request."""
         workflow_id, run_id = self._earlier.source
         earlier = self._client.get_workflow_handle(workflow_id, run_id=run_id)
-        status, error = await _read_end(earlier)
+        status = await _read_status(earlier)
         state, messages = await read_run_state(self._client, earlier, self._earlier.description)
-        messages = _with_all_results(messages, error, state.undecided)
         options = {name: value for name, value in self._options.items() if name != "task_queue"}
         if "prompt" not in options:
             _check_last_message(workflow_id, status, messages)
@@ -324,47 +315,10 @@ async def _describe_ended_run(client: Client, workflow_id: str, run_id: str | No
     return description
 
 
-async def _read_end(earlier: Handle) -> tuple[str, MulliganError | None]:
-    """The status of a run that has ended, and the typed error that it failed with."""
+async def _read_status(earlier: Handle) -> str:
+    """The status of a run that has ended."""
     try:
         result = await earlier.result(follow_runs=False)
     except WorkflowFailureError as failure:
-        return status_of_cause(failure.cause), error_of(failure)
-    return (str(result.get("status", "completed")) if isinstance(result, dict) else "completed"), None
-
-
-def _with_all_results(messages: list[Message], error: MulliganError | None, undecided: Sequence[str]) -> list[Message]:
-    """The messages, with a result for each call of the last step, in the order of the calls."""
-    last = next((n for n in reversed(range(len(messages))) if isinstance(messages[n], AssistantMessage)), None)
-    answer = messages[last] if last is not None else None
-    if last is None or not isinstance(answer, AssistantMessage):
-        return messages
-    results = {message.call_id: message for message in messages[last:] if isinstance(message, ToolMessage)}
-    other = [message for message in messages[last + 1 :] if not isinstance(message, ToolMessage)]
-    feedback: list[Message] = [
-        results.get(call.id) or _missing_result(call, error, is_undecided=call.id in undecided)
-        for call in answer.tool_calls
-    ]
-    if not feedback and isinstance(error, StructuredOutputError):
-        feedback = [UserMessage(role="user", text=error.message)]
-    return [*messages[: last + 1], *feedback, *other]
-
-
-def _missing_result(call: ToolCall, error: MulliganError | None, *, is_undecided: bool) -> ToolMessage:
-    """The result of a call without one. For the call that made the run fail, it is the error of the run."""
-    names = [getattr(error, "tool_name", None), *getattr(error, "tool_names", ())]
-    is_failed_call = error.call_id == call.id if isinstance(error, ToolCallError) else call.name in names
-    if is_failed_call and error is not None:
-        kind, text = str(getattr(error, "kind", "")) or "tool_exception", error.message
-    elif is_undecided:
-        kind = "denied"
-        text = f"`{call.name}` was not run: nobody had decided on it when the run ended. Call it again if it is needed."
-    else:
-        kind = "tool_lost"
-        text = (
-            f"The call of `{call.name}` was cut off: the run ended before its result was known. It may or may not have "
-            "done its work; find out before you make it again."
-        )
-    return ToolMessage(
-        role="tool", call_id=call.id, name=call.name, text=text, error=ErrorInfo(kind=kind, message=text)
-    )
+        return status_of_cause(failure.cause)
+    return str(result.get("status", "completed")) if isinstance(result, dict) else "completed"

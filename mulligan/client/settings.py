@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from platformdirs import user_data_path
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from mulligan.errors import DeclarationError
 
@@ -119,6 +119,18 @@ class Settings(BaseSettings):
         if value and not re.match(r"https?://[^/]", value):
             raise ValueError("it must begin with http:// or https://")
         return value.rstrip("/")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - pydantic's signature
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """The environment only: a search for files of settings, of which there are none, takes as long."""
+        return init_settings, env_settings
 
     @model_validator(mode="after")
     def _both_or_neither(self) -> Settings:

@@ -17,21 +17,23 @@ from pydantic import Field, JsonValue
 
 from mulligan.extras import require_extra
 from mulligan.features.agent_feature import AgentFeature
+from mulligan.schema.open_file import open_file, read_bytes, state_of
+from mulligan.schema.well_formed import well_formed
+from mulligan.schema.yaml_fields import FileFault, find_front_matter, read_yaml
 from mulligan.tool import Tool, ToolContext, ToolError, tool
 
 if TYPE_CHECKING:
     from mulligan.agent import Agent
 
 READ_SKILL, SKILL_FILE = "read_skill", "SKILL.md"
-MOST_SKILLS, MOST_FILES, LONGEST_FRONT_MATTER = 100, 1_000, 16_384
-"""Skills of an agent, files of a skill, and bytes of a skill's front matter."""
+MOST_SKILLS, MOST_FILES, MOST_BYTES, LONGEST_FRONT_MATTER = 100, 1_000, 1_000_000_000, 16_384
+"""Skills of an agent, files and folders of a skill, their bytes, and bytes of a skill's front matter."""
 LONGEST_DESCRIPTION = 1_024
 """Characters of a description, as agentskills.io has it."""
 PIECE = 30_000
 """Bytes of a file that one call returns."""
 FILES_SHOWN = 100
 _NAME = re.compile(r"(?=.{1,64}\Z)[a-z0-9]+(?:-[a-z0-9]+)*")
-_FRONT_MATTER = re.compile(rb"\A(?:\xef\xbb\xbf)?---[ \t]*\r?\n(.*?)^---[ \t]*\r?$", re.DOTALL | re.MULTILINE)
 
 
 class SkillFault(Exception):
@@ -51,8 +53,7 @@ class Skill:
         """A digest of the names and the bytes of all files."""
         digest = hashlib.sha256()
         for name, path in self.files.items():
-            state = path.stat()
-            digest.update(f"{name}\x1f{_digest_of(path, state.st_size, state.st_mtime_ns, state.st_ino)}\x1e".encode())
+            digest.update(f"{name}\x1f{_digest_of(path, state_of(path))}\x1e".encode())
         return digest.hexdigest()[:16]
 
 
@@ -77,7 +78,7 @@ class Skills(AgentFeature):
             for skill in self._skills().values():
                 _ = skill.digest
         except (SkillFault, OSError) as fault:
-            return {f"Skills: {fault}": True}
+            return {f"Skills: {str(fault).rstrip('.')}": True}
         return {}
 
     def instructions(self) -> str:
@@ -156,69 +157,92 @@ def _skill_of(folder: Path) -> Skill:
     files = dict(sorted(_files(folder)))
     if SKILL_FILE not in files:
         raise SkillFault(f"{folder} has no file {SKILL_FILE}; add one, or move the folder elsewhere.")
-    with files[SKILL_FILE].open("rb") as file:
-        front_matter = _FRONT_MATTER.match(file.read(LONGEST_FRONT_MATTER))
-    if front_matter is None:
-        raise SkillFault(
-            f"{where} has no front matter, or one of more than {LONGEST_FRONT_MATTER:,} bytes; begin it with a line `---`, "
-            f"`name: {folder.name}`, `description: …`, and a line `---`."
-        )
-    fields = _fields(front_matter[1], where)
-    name, description = fields.get("name"), fields.get("description")
+    name, description = _name_and_description(where, state_of(where))
     if name != folder.name or not _NAME.fullmatch(folder.name):
         raise SkillFault(
-            f"{where}: name is {name!r}; it must be the folder's name, {folder.name!r}, of 1 to 64 small letters, digits "
-            "and single hyphens between them."
+            f"{where}: name is {_shown(name)}; it must be the folder's name, {folder.name!r}, of 1 to 64 small letters, "
+            "digits and single hyphens between them."
         )
     if not isinstance(description, str) or not 1 <= len(description.strip()) <= LONGEST_DESCRIPTION:
         raise SkillFault(f"{where}: description must be a text of 1 to {LONGEST_DESCRIPTION:,} characters.")
     return Skill(folder.name, description, files)
 
 
-def _fields(front_matter: bytes, where: Path) -> dict[str, Any]:
-    import yaml
+@lru_cache(maxsize=1_000)
+def _name_and_description(where: Path, state: tuple[int, ...]) -> tuple[Any, Any]:
+    """What a skill says of itself. `state`: changes as the file does, so that it is parsed once.
 
+    Raises:
+        SkillFault: its front matter is wrong.
+        OSError: it cannot be read.
+    """
+    del state
     try:
-        fields = yaml.safe_load(front_matter.decode())
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        line = str(error).partition("\n")[0][:200]
-        raise SkillFault(f"{where}: its front matter is not YAML: {line}. Correct it.") from None
-    if not isinstance(fields, dict):
-        raise SkillFault(f"{where}: its front matter has no fields; write `name: …` and `description: …`.")
-    return fields
+        text = codecs.getincrementaldecoder("utf-8-sig")().decode(read_bytes(where, LONGEST_FRONT_MATTER))
+    except UnicodeDecodeError:
+        raise SkillFault(f"{where} is no text in UTF-8; save it as one.") from None
+    front_matter = find_front_matter(text.replace("\r\n", "\n").replace("\r", "\n"))
+    if front_matter is None:
+        raise SkillFault(
+            f"{where} has no front matter, or one of more than {LONGEST_FRONT_MATTER:,} bytes; begin it with a line `---`, "
+            f"`name: {where.parent.name}`, `description: …`, and a line `---`."
+        )
+    try:
+        fields, _ = read_yaml(front_matter[1], 2)
+    except FileFault as fault:
+        raise SkillFault(f"{where}, line {fault.line}: {fault.text}.") from None
+    return fields.get("name"), fields.get("description")
+
+
+def _shown(name: Any) -> str:
+    return "missing" if name is None else "a list or a mapping" if isinstance(name, list | dict) else repr(name)[:80]
 
 
 def _files(folder: Path) -> Iterator[tuple[str, Path]]:
     """The regular files of a folder, by their names relative to it.
 
     Raises:
-        SkillFault: a link leads out of the folder, or there are too many files.
+        SkillFault: a link leads out of the folder, a name is no text, or there are too many files, or too large ones.
     """
-    root, count = folder.resolve(), 0
+    root, count, size = folder.resolve(), 0, 0
     for here, folders, names in os.walk(folder):
         folders.sort()
+        count += len(folders) + len(names)
+        if count > MOST_FILES:
+            raise SkillFault(f"{folder} has more than {MOST_FILES:,} files; remove those that the skill does not need.")
         for name in (*folders, *names):
             path = Path(here, name)
-            if path.is_symlink() and not path.resolve().is_relative_to(root):
+            if well_formed(name) != name:
+                raise SkillFault(f"{str(path)!a} has a name that is no text in UTF-8; rename it.")
+            if path.is_symlink() and not _leads_into(path, root):
                 raise SkillFault(
                     f"{path} is a link that leads out of the skill's folder; copy what it leads to, or remove it."
                 )
         for name in names:
-            path, count = Path(here, name), count + 1
-            if count > MOST_FILES:
-                raise SkillFault(
-                    f"{folder} has more than {MOST_FILES:,} files; remove those that the skill does not need."
-                )
-            if path.exists() and stat.S_ISREG(path.stat().st_mode):
+            path = Path(here, name)
+            if path.exists() and stat.S_ISREG((state := path.stat()).st_mode):
+                size += state.st_size
+                if size > MOST_BYTES:
+                    raise SkillFault(f"{folder} has more than {MOST_BYTES:,} bytes; keep large files elsewhere.")
                 yield path.relative_to(folder).as_posix(), path
 
 
+def _leads_into(link: Path, root: Path) -> bool:
+    try:
+        return link.resolve().is_relative_to(root)
+    except (OSError, RuntimeError):  # links that lead to each other
+        return False
+
+
 @lru_cache(maxsize=10_000)
-def _digest_of(path: Path, size: int, changed: int, number: int) -> str:
-    """The digest of a file's bytes. The other arguments change when the file does, so that it is read once."""
-    del size, changed, number
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _digest_of(path: Path, state: tuple[int, ...]) -> str:
+    """The digest of a file's bytes. `state`: changes as the file does, so that it is read once."""
+    digest, left = hashlib.sha256(), state[1]
+    with open_file(path) as file:
+        while left and (piece := file.read(min(left, 1_000_000))):  # it may grow meanwhile, without an end
+            digest.update(piece)
+            left -= len(piece)
+    return digest.hexdigest()
 
 
 def _piece(path: Path, start: int) -> str:
@@ -228,8 +252,8 @@ def _piece(path: Path, start: int) -> str:
         ToolError: it is no text.
         OSError: it cannot be read.
     """
-    size = path.stat().st_size
-    with path.open("rb") as file:
+    with open_file(path) as file:
+        size = os.fstat(file.fileno()).st_size
         file.seek(start)
         piece = file.read(PIECE)
     # The start may be in the middle of a character.

@@ -10,7 +10,6 @@ import logging
 import os
 from collections.abc import Mapping
 from datetime import timedelta
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry.metrics import NoOpMeterProvider
@@ -49,7 +48,7 @@ class Metrics:
         if exports:
             readers = (*readers, PeriodicExportingMetricReader(otlp.metric_exporter()))
         self._provider = MeterProvider(readers, resource=otlp.resource(), shutdown_on_exit=False) if readers else None
-        meter = (self._provider or NoOpMeterProvider()).get_meter("mulligan", version("mulligan"))
+        meter = (self._provider or NoOpMeterProvider()).get_meter("mulligan", otlp.own_version())
 
         def histogram(name: str, unit: str, description: str, buckets: tuple[float, ...]) -> Any:
             return meter.create_histogram(name, unit, description, explicit_bucket_boundaries_advisory=buckets)

@@ -7,6 +7,7 @@ import re
 import socket
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cache
 from importlib.metadata import version
 from typing import Any, Literal
 
@@ -98,9 +99,15 @@ def resource() -> Resource:
         named[SERVICE_NAME] = "mulligan-worker"
     # A service that somebody named has a version of its own, which we do not know.
     if {**configured.attributes, **named}[SERVICE_NAME] == "mulligan-worker":
-        named[SERVICE_VERSION] = str(configured.attributes.get(SERVICE_VERSION) or version("mulligan"))
+        named[SERVICE_VERSION] = str(configured.attributes.get(SERVICE_VERSION) or own_version())
     host = {HOST_NAME: socket.gethostname(), HOST_ADDRESS: _address_of_host()}
     return Resource(host).merge(configured).merge(Resource(named))
+
+
+@cache
+def own_version() -> str:
+    """Mulligan's. It is in a file, which is read once in a process."""
+    return version("mulligan")
 
 
 def _address_of_host() -> str:

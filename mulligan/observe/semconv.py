@@ -80,6 +80,7 @@ DECISION_KIND, DECISION, DECISION_REASON = (
     "mulligan.decision.reason",
 )
 DECIDED_BY, DECIDED_AT, EDITED = "mulligan.decision.by", "mulligan.decision.at", "mulligan.decision.edited"
+EDITED_BY = "mulligan.decision.edited_by"
 RULE = "mulligan.decision.rule"
 STATUS = "mulligan.status"
 STEPS = "mulligan.steps"

@@ -394,6 +394,7 @@ def _decision(decision: Decision) -> Attributes:
         semconv.DECIDED_AT: decision.at,
         **({semconv.DECIDED_BY: decision.by} if decision.by else {}),
         **({semconv.EDITED: True} if decision.edited else {}),
+        **({semconv.EDITED_BY: decision.edited_by} if decision.edited_by else {}),
         **({semconv.RULE: decision.rule.name} if decision.rule else {}),
     }
 

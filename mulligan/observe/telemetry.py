@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from importlib.metadata import version
 from typing import Any
 
 from opentelemetry import trace
@@ -68,7 +67,7 @@ class Telemetry:
                 self._parents = exporting
                 self._provider.add_span_processor(exporting)
         source = self._provider or trace.NoOpTracerProvider()
-        self._tracer = source.get_tracer("mulligan", version("mulligan"))
+        self._tracer = source.get_tracer("mulligan", otlp.own_version())
 
     async def wait_for_parent_spans(self) -> None:
         """Wait shortly until `invoke_agent` and `agent.steps` are exported, if the collector answers: no child lacks its

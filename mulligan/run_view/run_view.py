@@ -44,8 +44,6 @@ class RunView:
         """Tokens of the model calls."""
         self.cost = 0.0
         """USD of the answers whose price is known."""
-        self.texts = 0
-        """How many texts were opened."""
         self.last_text = ""
         """The text that was completed last."""
         self.below: dict[str, RunView] = {}
@@ -249,7 +247,6 @@ class RunView:
         self._attempt, self._text, self._start, self._seen = attempt, "", seen, seen
         number = max(attempt, self._numbered[1] + 1) if self._numbered[0] == step.number else attempt
         self._numbered = step.number, number
-        self.texts += 1
         return changes.TextOpened(step, number)
 
     def _extend(self, step: StepView, text: str, *, has_gap: bool, seen: int) -> changes.TextExtended:

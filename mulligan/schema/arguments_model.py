@@ -17,6 +17,8 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import GenerateJsonSchema
 
 from mulligan.schema.json_schema import MarkedJsonSchema, NotOfSchema, first_sentence, tidy_schema
+from mulligan.schema.normal_form import normal_form
+from mulligan.schema.ordered_sets import with_ordered_sets
 from mulligan.schema.plain_function import plain_function
 
 _POSITIONAL = inspect.Parameter.POSITIONAL_ONLY
@@ -59,7 +61,20 @@ class JsonType(Protocol):
         ...
 
     def to_json(self, validated: Any) -> JsonValue:
-        """A value that `validate` returned, as JSON."""
+        """A value that `validate` returned, as JSON, in which sets are sorted."""
+        ...
+
+    def normal_form(self, validated: Any, recorded: JsonValue, written: JsonValue) -> JsonValue:
+        """The JSON by which a value is compared with others: the same for all that mean the same.
+
+        Args:
+            validated: What `validate` returned.
+            recorded: The value as it is recorded.
+            written: What `validate` was given.
+
+        Raises:
+            Exception: users' code has raised it.
+        """
         ...
 
 
@@ -125,9 +140,13 @@ class ArgumentsModel:
         return self.model.model_validate_json(json.dumps(value))
 
     def to_json(self, validated: BaseModel) -> JsonValue:
-        """The validated arguments as JSON, without defaults: "5" for an integer has become 5."""
+        """The validated arguments as JSON, without defaults: "5" for an integer has become 5. Sets are sorted."""
         written = validated.model_dump(mode="json", by_alias=True, exclude_unset=True, warnings="error")
-        return cast(JsonValue, written)
+        return cast(JsonValue, with_ordered_sets(validated, written))
+
+    def normal_form(self, validated: BaseModel, recorded: JsonValue, written: JsonValue) -> JsonValue:
+        """The validated arguments in the form by which they are compared (normal_form.py)."""
+        return normal_form(validated, recorded, written)
 
 
 def arguments_model(function: Callable[..., Any], name: str, context_type: type) -> ArgumentsModel:

@@ -12,6 +12,7 @@ from pydantic import JsonValue
 
 from mulligan.schema.json_schema import NotOfSchema, schema_faults, schema_validator
 from mulligan.schema.schema_cost import check_size, is_cheap
+from mulligan.schema.schema_defaults import without_defaults
 from mulligan.schema.subschemas import check_references
 from mulligan.schema.tool_schema import provider_schema
 
@@ -88,6 +89,10 @@ class SchemaArguments:
     def to_json(self, validated: dict[str, Any]) -> JsonValue:
         """Return the arguments unchanged."""
         return cast(JsonValue, validated)
+
+    def normal_form(self, validated: dict[str, Any], recorded: JsonValue, written: JsonValue) -> JsonValue:  # noqa: ARG002
+        """The arguments without what equals the defaults that the schema states."""
+        return without_defaults(self.conversion_schema, recorded)
 
     def bind(self, values: dict[str, Any], context: Any) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments and the context, as the positional arguments of the tool's function."""

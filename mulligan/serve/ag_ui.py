@@ -1,13 +1,13 @@
 """The protocol AG-UI, `/ag-ui/{agent}`: a thread is a conversation, a run of the protocol a turn or the rest of one.
 
-docs/serving-chat.md has a table of what each event becomes. What AG-UI has no event for is a CUSTOM event `mulligan.TYPE`
+docs/ag-ui.md has a table of what each event becomes. What AG-UI has no event for is a CUSTOM event `mulligan.TYPE`
 with our event as its value.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any, Literal
@@ -23,6 +23,8 @@ from mulligan.run_view import changes
 from mulligan.run_view.run_view import RunView
 from mulligan.run_view.step_view import CallView, StepView
 from mulligan.serve.caller import Caller
+from mulligan.serve.caller_rights import unread
+from mulligan.serve.client_metadata import read_metadata
 from mulligan.serve.client_parts import as_prompt, joined_instructions, media_part
 from mulligan.serve.http_protocol import STREAM, Calling, EventStream, Protocol, Serving, problem_body, problems
 from mulligan.serve.json_body import MOST_MESSAGES, JsonRoute, check_count
@@ -56,6 +58,22 @@ class _FromClient(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
 
+class ForwardedProps(BaseModel):
+    """What is read of `forwardedProps`."""
+
+    model_config = ConfigDict(extra="allow")
+
+    regenerate: Any = None
+    """True: the user's message is to have another answer."""
+    metadata: Any = None
+    """Of the turn: texts. A customer's is `ctx.client_metadata`."""
+
+    @classmethod
+    def of(cls, given: Any) -> ForwardedProps:
+        """What a client forwards, which may be anything."""
+        return cls.model_validate(given if isinstance(given, dict) else {})
+
+
 class ResumeEntry(_FromClient):
     """The answer to an interrupt."""
 
@@ -67,12 +85,14 @@ class ResumeEntry(_FromClient):
 class RunAgentInput(_FromClient):
     """The input of a run. Of `messages` only the user's at the end is read, and what system messages say."""
 
+    model_config = ConfigDict(extra="allow")
+
     thread_id: str
     run_id: Annotated[str, Field(min_length=1, max_length=1000)]
     messages: Annotated[list[Json], Field(max_length=MOST_MESSAGES, fail_fast=True)] = []
     resume: Annotated[list[ResumeEntry] | None, Field(max_length=MOST_REPLIES)] = None
     forwarded_props: Any = None
-    """{`regenerate`: true}: the user's message is to have another answer."""
+    """{`regenerate`: true}: the user's message is to have another answer. {`metadata`: {…}}: texts, of the turn."""
 
 
 @router.post("/{agent}", response_class=Response, responses={**STREAM, **OF_RUN})
@@ -83,17 +103,21 @@ async def run(
     caller: Calling,
 ) -> Response:
     """Send the user's message, or the answers to interrupts; or have a message answered again; else return to the thread."""
-    thread = Thread(runs, caller, agent, body.thread_id)
+    thread, props = Thread(runs, caller, agent, body.thread_id), ForwardedProps.of(body.forwarded_props)
+    others = body.model_extra or {}
+    forwarded = unread(caller, "forwardedProps", (props.model_extra or {}).items(), "forwardedProps.")
+    runs.ignore([*unread(caller, "RunAgentInput", others.items()), *forwarded])
     runs.take_place(caller)
-    message, said = _last_message(body.messages), sum(each.get("role") == "user" for each in body.messages)
+    metadata = read_metadata(props.metadata)
+    message, said = _last_message(body.messages, metadata), sum(each.get("role") == "user" for each in body.messages)
+    others.clear()
     body.messages.clear()  # a client sends the whole conversation: a stream of hours would keep it in memory
     if body.resume:
         return await _answer_interrupts(thread, runs, caller, body)
     if message is not None and str(message.id).startswith(OWN_ID):
         message = await _as_sent(thread, message)
     if message is not None:
-        regenerates = isinstance(body.forwarded_props, dict) and body.forwarded_props.get("regenerate") is True
-        turn = await thread.reply(message, "regenerate" if regenerates else "say", said=said)
+        turn = await thread.reply(message, "regenerate" if props.regenerate is True else "say", said=said)
         if turn.is_new:
             stream = await open_turn(runs, caller, turn.run_id, interrupts=True)
             return _respond(body, Translator(body, turn), stream)
@@ -140,7 +164,7 @@ async def _as_sent(thread: Thread, message: UserMessage) -> UserMessage | None:
     return replace(message, id=turn.input.metadata[MESSAGE_ID]) if turn else None
 
 
-def _last_message(messages: Sequence[Json]) -> UserMessage | None:
+def _last_message(messages: Sequence[Json], metadata: dict[str, str]) -> UserMessage | None:
     """The user's message at the end; None: the client sends none."""
     last = messages[-1] if messages else {}
     if last.get("role") != "user":
@@ -153,10 +177,10 @@ def _last_message(messages: Sequence[Json]) -> UserMessage | None:
         check_count("content", content)
         content = as_prompt([_part(part) for part in content])
         if isinstance(content, list) and isinstance(message_id, str | None):
-            return UserMessage(message_id, content, instructions)
+            return UserMessage(message_id, content, instructions, metadata)
     if not isinstance(content, str) or not isinstance(message_id, str | None):
         raise Problem(422, "invalid_input", 'The last message needs an "id" and a "content", which are texts.')
-    return UserMessage(message_id, content, instructions)
+    return UserMessage(message_id, content, instructions, metadata)
 
 
 def _part(part: Any) -> Json:
@@ -200,6 +224,12 @@ def _reply(entry: ResumeEntry) -> PersonReply:
 def _respond(
     body: RunAgentInput, translator: Translator, stream: TurnStream | None, *, snapshot: bool = False
 ) -> Response:
+    return EventStream(run_frames(body, translator, stream, snapshot=snapshot))
+
+
+def run_frames(
+    body: RunAgentInput, translator: Translator, stream: TurnStream | None, *, snapshot: bool = False
+) -> AsyncIterator[bytes]:
     """The run: from RUN_STARTED to RUN_FINISHED or RUN_ERROR."""
     view = translator.view
     for event in stream.earlier if stream else ():
@@ -208,7 +238,7 @@ def _respond(
     started = {"type": "RUN_STARTED", "threadId": body.thread_id, "runId": body.run_id}
     known = [translator.snapshot()] if snapshot else []
     end = [translator.ended(view.end)] if stream is None or view.end else []
-    return EventStream(turn_frames([started, *known, *end], stream, translator))
+    return turn_frames([started, *known, *end], stream, translator)
 
 
 class Translator:
@@ -300,7 +330,7 @@ class Translator:
                 cited = {"messageId": self._answer_id(step), "citations": [_json(each) for each in step.citations]}
                 return [{"type": "CUSTOM", "name": "mulligan.citations", "value": cited}]
             case changes.Noted(MessageReceived() as message):
-                return _whole_text(_message_id(message), message.text, role="user")
+                return _whole_text(_message_id(message), described(message.content or message.text), role="user")
             case changes.Ended(end):
                 return [self.ended(end)]
         return self._of_call(change)

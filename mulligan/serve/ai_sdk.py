@@ -1,17 +1,17 @@
 """The UI message stream of Vercel's AI SDK, `/ai-sdk/{agent}`: a turn of a conversation is one message of the assistant.
 
-docs/serving-chat.md has a table of what each event becomes. What the AI SDK has no chunk for is a data part
+docs/ai-sdk.md has a table of what each event becomes. What the AI SDK has no chunk for is a data part
 `data-mulligan` with our event.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import JSONResponse
 
 from mulligan.content import Media, Part, described
@@ -19,6 +19,8 @@ from mulligan.run_view import changes
 from mulligan.run_view.run_view import RunView
 from mulligan.run_view.step_view import DENIED, CallView
 from mulligan.serve.caller import Caller
+from mulligan.serve.caller_rights import unread
+from mulligan.serve.client_metadata import check_metadata, is_short, read_metadata
 from mulligan.serve.client_parts import as_prompt, joined_instructions, media_part
 from mulligan.serve.http_protocol import ENDED, STREAM, Calling, EventStream, Protocol, Serving, problem_body, problems
 from mulligan.serve.json_body import MOST_MESSAGES, JsonRoute, check_count
@@ -43,14 +45,12 @@ NEWEST, VERSION_6 = 7, 6
 """Versions of npm's `ai`. 6 has no chunks for void text, for decisions of others and for messages that join a run."""
 Version = Annotated[int, Query(ge=VERSION_6, le=NEWEST)]
 RESET: Json = {"type": "reset-step"}
-VOID = " […] (This text was not completed, and is written again.)"
+VOID = " […] (This text was not completed, and is void.)"
 NO_RESULT = "There is no result yet."
 FINISH_REASONS = {"completed": "stop", "stopped": "interrupted", "truncated": "length", "refused": "content-filter"}
 
 TRIGGERS: dict[str, Intent] = {"submit-message": "say", "regenerate-message": "regenerate"}
 OWN_METADATA = {THREAD_ID, MESSAGE_ID, IGNORED}
-MOST_METADATA, MOST_NAME_CHARS, MOST_VALUE_CHARS = 16, 64, 512
-"""Metadata of a request and its message: OpenAI's limits, as at `/v1`."""
 MOST_TURNS, MOST_CHARS = 100, 8_000_000
 """The newest turns that a page is given, and about how many characters they have together."""
 
@@ -62,18 +62,21 @@ router = APIRouter(prefix=PREFIX, tags=["ai-sdk"], route_class=JsonRoute)
 class ChatRequest(BaseModel):
     """What `DefaultChatTransport` sends. Of `messages` only the last one is read, and what system messages say."""
 
+    model_config = ConfigDict(extra="allow")
+
     id: str
     messages: Annotated[list[Json], Field(max_length=MOST_MESSAGES, fail_fast=True)]
     trigger: str = "submit-message"
     message_id: Annotated[str | None, Field(alias="messageId")] = None
     """The user's message that the last one takes the place of; or the message whose answer is to be replaced."""
     metadata: Any = None
-    """Of the run, beside that of the message: `body: {metadata: …}` of the transport."""
+    """Beside that of the message: `body: {metadata: …}` of the transport. A customer's is `ctx.client_metadata`."""
 
 
 @router.post("/{agent}", response_class=Response, responses={**STREAM, **OF_RUN})
 async def send(agent: str, body: ChatRequest, runs: Serving, caller: Calling, sdk: Version = NEWEST) -> Response:
     """Send the user's message, or replies to approvals and questions; or have a message answered again."""
+    runs.ignore(unread(caller, "ChatRequest", (body.model_extra or {}).items()))
     if body.trigger not in TRIGGERS:
         raise Problem(422, "invalid_input", f'"trigger" is {body.trigger[:80]!r}; served are {" and ".join(TRIGGERS)}.')
     thread = Thread(runs, caller, agent, body.id)
@@ -118,9 +121,10 @@ async def read(agent: str, chat: str, runs: Serving, caller: Calling, sdk: Versi
     """The conversation as UIMessages, without the answer of a turn in flight. One that waits for people is not in flight."""
     messages: list[Json] = []
     size = turns = 0
-    async for turn in Thread(runs, caller, agent, chat).turns():
+    thread = Thread(runs, caller, agent, chat)
+    async for turn in thread.turns():
         answer, answer_size = await _answer(runs, caller, turn, sdk)
-        question = _shown_message(turn)
+        question = _shown_message(turn, thread.own_metadata(turn))
         size, turns = size + answer_size + len(json.dumps(question, ensure_ascii=False)), turns + 1
         if messages and size > MOST_CHARS:
             break
@@ -145,11 +149,10 @@ async def _answer(runs: Runs, caller: Caller, turn: ThreadTurn, sdk: int) -> tup
     return message.to_json(), message.size
 
 
-def _shown_message(turn: ThreadTurn) -> Json:
-    """The message of the user that a turn answers."""
+def _shown_message(turn: ThreadTurn, metadata: Mapping[str, str]) -> Json:
+    """The message of the user that a turn answers. `metadata`: of its run, as the caller is shown it."""
     run_input = turn.input
     parts = [run_input.prompt] if isinstance(run_input.prompt, str) else run_input.prompt or []
-    metadata = {name: value for name, value in run_input.metadata.items() if name not in OWN_METADATA}
     message: Json = {"id": run_input.metadata.get(MESSAGE_ID) or f"{turn.run_id}-user", "role": "user"}
     return {**message, **({"metadata": metadata} if metadata else {}), "parts": [_shown_part(part) for part in parts]}
 
@@ -182,27 +185,13 @@ def _user_message(message: Json, instructions: str, metadata: Any) -> UserMessag
 
 
 def _metadata(of_request: Any, message: Json) -> dict[str, str]:
-    """The metadata of the run. A message's is the page's own: other values than short texts are left out of it."""
-    if not isinstance(of_request, dict | None) or not all(
-        isinstance(each, str) for each in (of_request or {}).values()
-    ):
-        raise Problem(422, "invalid_input", '"metadata" must be an object whose values are texts.')
+    """The client's metadata. A message's is the page's own: other values than short texts are left out of it."""
     of_message = _object(message, "metadata")
-    texts = {name: value for name, value in of_message.items() if isinstance(value, str) and _is_short(name, value)}
-    metadata = {name: value for name, value in {**(of_request or {}), **texts}.items() if name not in OWN_METADATA}
-    if len(metadata) > MOST_METADATA:
-        raise Problem(422, "invalid_input", f'"metadata" has {len(metadata)} texts; {MOST_METADATA} are the most.')
-    for name, value in metadata.items():
-        if not _is_short(name, value):
-            raise Problem(
-                422, "invalid_input", f'"metadata" has {name[:80]!r} with {len(value):,} characters; a name may have '
-                f"{MOST_NAME_CHARS}, a text {MOST_VALUE_CHARS}.",
-            )  # fmt: skip
+    texts = {name: value for name, value in of_message.items() if isinstance(value, str) and is_short(name, value)}
+    given = {**read_metadata(of_request), **texts}
+    metadata = {name: value for name, value in given.items() if name not in OWN_METADATA}
+    check_metadata(metadata)
     return metadata
-
-
-def _is_short(name: str, value: str) -> bool:
-    return len(name) <= MOST_NAME_CHARS and len(value) <= MOST_VALUE_CHARS
 
 
 def _part(part: Any) -> Json:
@@ -245,15 +234,15 @@ def _object(value: Any, name: str) -> Json:
 
 
 def _respond(stream: TurnStream, sdk: int, *, is_whole: bool) -> Response:
+    return EventStream(message_frames(stream, sdk, is_whole=is_whole), HEADERS)
+
+
+async def message_frames(stream: TurnStream, sdk: int = NEWEST, *, is_whole: bool) -> AsyncIterator[bytes]:
     """`is_whole`: the message from its beginning; otherwise what comes after the part that the client has."""
     translator = Translator(is_whole=is_whole, replied=stream.decided, sdk=sdk)
     for event in stream.earlier:
         translator.translate(event)
     translator.view.leave()
-    return EventStream(_frames(stream, translator), HEADERS)
-
-
-async def _frames(stream: TurnStream, translator: Translator) -> AsyncIterator[bytes]:
     async for each in turn_frames([{"type": "start", "messageId": stream.run_id}], stream, translator):
         yield each
     yield DONE
@@ -270,6 +259,8 @@ class Translator:
         """The input that the client has, by the call's id."""
         self._approvals: dict[str, str] = {}
         """The ids of the approvals that the client was asked for, by the call's id."""
+        self._texts = 0
+        """How many texts were begun. The view may have the next one already: an event may end a text and begin another."""
         self._token = ""
 
     def translate(self, event: Event, token: str = "") -> list[Json]:
@@ -288,7 +279,8 @@ class Translator:
         for wait in waits:
             fields = wait.fields
             if fields["kind"] == "approval":
-                sent += self._approval(wait.call, fields["tool"], fields["arguments"], wait.token)
+                edits = fields.get("edits", 0)
+                sent += self._approval(wait.call, fields["tool"], fields["arguments"], wait.token, edits)
             elif wait.call.id not in self._inputs:
                 # A tool that the page runs: it asks the person, and the output is the answer.
                 asked = {"wait": wait.id, "question": fields["text"]}
@@ -325,6 +317,7 @@ class Translator:
             case changes.StepClosed():
                 return [{"type": "finish-step"}]
             case changes.TextOpened():
+                self._texts += 1
                 return [{"type": "text-start", "id": self._text_id}]
             case changes.TextExtended(text=text):
                 return [{"type": "text-delta", "id": self._text_id, "delta": text}]
@@ -346,7 +339,7 @@ class Translator:
                     for n, each in enumerate({each.url: each for each in step.citations if each.url}.values(), 1)
                 ]
             case changes.Noted(MessageReceived() as message):
-                parts = [{"type": "text", "text": message.text}]
+                parts = list(map(_shown_part, message.content)) or [_shown_part(message.text)]
                 return [{"type": "steering-message", "id": f"message-{message.offset}", "parts": parts}]
             case changes.Below():
                 return self._below(change)
@@ -391,7 +384,7 @@ class Translator:
 
     @property
     def _text_id(self) -> str:
-        return f"text-{self.view.texts}"
+        return f"text-{self._texts}"
 
     def _input(self, call_id: str, name: str, arguments: Any) -> list[Json]:
         """The validated arguments of a call, unless the client has the same ones. The page does not run the tool."""
@@ -401,11 +394,11 @@ class Translator:
         chunk = {"type": "tool-input-available", "toolCallId": call_id, "toolName": name, "input": arguments}
         return [{**chunk, "providerExecuted": True}]
 
-    def _approval(self, call: WaitingCall, name: str, arguments: Any, token: str) -> list[Json]:
-        """The request for an approval, unless the client has it."""
-        if call.id in self._approvals:
+    def _approval(self, call: WaitingCall, name: str, arguments: Any, token: str, edits: int = 0) -> list[Json]:
+        """The request for an approval, unless the client has it. After `edits` it is sent again, with the arguments."""
+        if call.id in self._approvals and not edits:
             return []
-        self._approvals[call.id] = Wait.id_of(token, call)
+        self._approvals[call.id] = Wait.id_of(token, call, edits)
         request = {"type": "tool-approval-request", "approvalId": self._approvals[call.id], "toolCallId": call.id}
         return [*self._input(call.id, name, arguments), request]
 

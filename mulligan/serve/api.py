@@ -34,6 +34,8 @@ from mulligan.serve.api_answers import (
     StepPage,
 )
 from mulligan.serve.caller import Caller
+from mulligan.serve.caller_rights import check_fields
+from mulligan.serve.client_metadata import run_metadata
 from mulligan.serve.http_protocol import (
     ENDED,
     STREAM,
@@ -79,6 +81,7 @@ class NewRun(RunInput):
     forked_from: SkipJsonSchema[ForkedFrom | None] = None
     foreign_results: SkipJsonSchema[ForeignResults | None] = None
     model_only: SkipJsonSchema[bool] = False
+    instructions_by_customer: SkipJsonSchema[bool] = False
     output_schema: SkipJsonSchema[dict[str, JsonValue] | None] = None
 
 
@@ -91,6 +94,8 @@ class Resume(BaseModel):
     id: str | None = None
     max_steps: Annotated[int | None, Field(ge=1)] = None
     model: str | None = None
+    metadata: dict[str, str] | None = None
+    """Of the new run; null: a trusted caller's has that of the earlier one."""
 
 
 class NewFork(Fork):
@@ -136,9 +141,12 @@ async def start(request: Request, runs: Serving, caller: Calling) -> Response:
 def _read_start(request: Request, caller: Caller, given: Any) -> tuple[str | None, bytes, StartRequest | None]:
     """The id that a new run is to have, its input as JSON, and the request if it may be repeated."""
     body = json_object(given)
+    check_fields(caller, "NewRun", body)
     run_id = body.pop("id", None)
     if run_id is not None and not isinstance(run_id, str):
         raise Problem(422, "invalid_input", f'"id" is {json.dumps(run_id)[:80]}; it must be a text.')
+    if {"instructions_by_customer"} & body.keys():
+        raise Problem(422, "invalid_input", '"instructions_by_customer" is set by this server alone. Leave it out.')
     if {"model_only", "modelOnly"} & body.keys():
         raise Problem(
             422, "invalid_input", '"model_only" is set by this server alone, for requests that its operator describes '
@@ -227,7 +235,7 @@ async def events(
     watched = await runs.watch(caller, run_id, since)
     if watched is None:
         return Response(status_code=204)  # a browser's EventSource connects again after every other end
-    return EventStream(_frames(watched))
+    return EventStream(event_frames(watched))
 
 
 @router.post("/runs/{id:path}/messages", responses=OF_RUN, openapi_extra=KEYED)
@@ -280,6 +288,8 @@ async def resume(
 ) -> Response:
     """Continue an ended run in a new one, with its conversation. The same request again is the same run."""
     options = how.model_dump(exclude_none=True) if how else {}
+    check_fields(caller, "Resume", options)
+    options |= run_metadata(caller, options.get("metadata"))
     key = read_key(request, caller, KEYED_PREFIX)
     started = await runs.resume(caller, run_id, options, key=key)
     return _started(started.id, is_new=started.is_new)
@@ -325,7 +335,7 @@ async def list_agents(runs: Serving, caller: Calling) -> Response:
     return JSONResponse(await runs.agents(caller))
 
 
-async def _frames(watched: AsyncIterator[WatchedEvent]) -> AsyncIterator[bytes]:
+async def event_frames(watched: AsyncIterator[WatchedEvent]) -> AsyncIterator[bytes]:
     """The stream of events; if it cannot go on, its last event is the problem."""
     async with aclosing(watched) as events:  # type: ignore[type-var]
         try:

@@ -173,7 +173,7 @@ class ServedAgent(BaseModel):
     model: str
     fallbacks: list[str]
     max_steps: int
-    client_instructions: str
+    client_instructions: str | None
     has_tools: bool = True
     """Whether its model may have tools, of whatever kind."""
     handoffs: list[str] | None = None

@@ -10,7 +10,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -27,6 +27,7 @@ from mulligan.serve.ag_ui import AG_UI
 from mulligan.serve.ai_sdk import AI_SDK
 from mulligan.serve.api import API
 from mulligan.serve.arriving_body import BodyLimits
+from mulligan.serve.caller_rights import check_route
 from mulligan.serve.clean_text import hide_secrets_in_logs, logged_path
 from mulligan.serve.console.console_pages import CONSOLE
 from mulligan.serve.gate import Gate
@@ -93,7 +94,7 @@ def create_app(  # noqa: PLR0913 - an option is a parameter
     app.state.side_requests = side_requests(configured.side_requests)
     hide_secrets_in_logs()
     for protocol in PROTOCOLS:
-        app.include_router(protocol.router, responses=protocol.problems)
+        app.include_router(protocol.router, responses=protocol.problems, dependencies=[Depends(check_route)])
     app.add_middleware(
         Gate,
         access=access,

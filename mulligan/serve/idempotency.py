@@ -4,7 +4,8 @@ A request is recognized by its `Idempotency-Key`, or as the repeated request of 
 the same body again. No server keeps anything for that: it follows from the ids of the runs, of which Temporal starts each
 once.
 
-- The id for a key is a digest of the tenant, the path and the key. The memo of the run has a digest of the body.
+- The id for a key is a digest of the tenant (of a customer: and the user), the path and the key. The memo of the run has a
+  digest of the body.
 - The id for an SDK's request is a digest of tenant, user, path, body, the ten minutes of the clock in which it is started,
   and a number, as equal requests are different runs. A first attempt takes the next free number; a repeated request takes
   the newest run of the last ten minutes, or starts the next number. So a first attempt that is still in flight and its
@@ -65,7 +66,7 @@ REQUEST_MEMO = "request"
 class StartRequest:
     """A request that starts a run. `keyed_id`: the run's id, made from its key; `attempt`: of an SDK; None: it has none.
 
-    `prefix`: of the ids of runs. `scope`: the tenant, the user and the path. `body`: a digest of it, if it is needed.
+    `prefix`: of the ids of runs. `scope`: whose request it is, and the path. `body`: a digest of it, if it is needed.
     """
 
     prefix: str
@@ -82,7 +83,7 @@ class StartRequest:
         Raises:
             Problem: the key is invalid.
         """
-        scope = caller.tenant, caller.user, request.url.path
+        scope = caller.tenant, caller.user, *caller.scope, request.url.path
         keyed_id, count = read_key(request, caller, prefix), request.headers.get(RETRY_HEADER, "")
         attempt = int(count) if count.isascii() and count.isdigit() and len(count) < 10 else None
         is_repeatable = keyed_id is not None or attempt is not None
@@ -121,7 +122,7 @@ def read_key(request: Request, caller: Caller, prefix: str) -> str | None:
         Problem: the key is empty or too long.
     """
     key = _key_of(request)
-    return None if key is None else _made_id(prefix, "key", caller.tenant, request.url.path, key)
+    return None if key is None else _made_id(prefix, "key", *caller.scope, request.url.path, key)
 
 
 def read_update_id(request: Request, caller: Caller | None, fields: Any) -> str | None:
@@ -133,8 +134,8 @@ def read_update_id(request: Request, caller: Caller | None, fields: Any) -> str 
         Problem: the key is empty or too long.
     """
     key = _key_of(request)
-    tenant = caller.tenant if caller else None
-    return None if key is None else _made_id("", "update", tenant, request.url.path, key, _digest(fields))
+    scope = caller.scope if caller else (None,)
+    return None if key is None else _made_id("", "update", *scope, request.url.path, key, _digest(fields))
 
 
 def _key_of(request: Request) -> str | None:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mulligan.serve.caller import Caller
 from mulligan.serve.problems import Problem
 from mulligan.serve.served_request import IGNORED, ServedRequest
 
 INSTRUCTIONS = "instructions"
-MOST_NAMES, MOST_NAME_CHARS = 30, 64
-"""Names of ignored fields that a response has. Metadata of OpenAI's has at most 512 characters in a value."""
-MOST_CHARS = 500
-_UNUSUAL = re.compile(r"[^A-Za-z0-9_.\[\]-]")
 _NO_PART_OF_A_SCHEMA = frozenset({"title", "description", "$schema", "strict"})
 MOST_DEPTH = 50
 
@@ -29,16 +25,19 @@ class IgnoredFields:
     output_format: Any = None
     """The format, as OpenAI's Chat Completions or Responses have it."""
 
-    def accept(self, agent: Mapping[str, Any], given: Mapping[str, Any], *, strict: bool) -> dict[str, Any]:
-        """`given`, the `metadata` and `client_instructions` of a run, as the agent takes them.
+    def accept(
+        self, caller: Caller, agent: Mapping[str, Any], given: Mapping[str, Any], *, strict: bool
+    ) -> dict[str, Any]:
+        """`given`, the metadata and `client_instructions` of a run, as the agent takes them of a caller.
 
-        What is ignored is named in the metadata, and in the header of the response that is being made. `agent`: as
-        `mulligan agents --json` prints it; where only its name is known, the worker decides about the instructions.
+        What is ignored is named in the metadata, of a customer in theirs, and in the header of the response that is being
+        made. `agent`: as `mulligan agents --json` prints it; where only its name is known, the worker decides about the
+        instructions.
 
         Raises:
             Problem: the agent refuses instructions of clients; or something would be ignored, and `strict` forbids it.
         """
-        policy = agent.get("client_instructions", "context")
+        policy = agent.get("client_instructions", "context") or ("ignore" if caller.is_customer else "context")
         instructions = given.get("client_instructions")
         if instructions and policy == "refuse":
             raise Problem(
@@ -51,24 +50,14 @@ class IgnoredFields:
         taken = dict(given)
         if instructions and policy == "ignore":
             names.append(INSTRUCTIONS)
-            del taken["client_instructions"]
+            del taken["client_instructions"]  # a continuation keeps those of the run, and whose they are
+        elif instructions:
+            taken["instructions_by_customer"] = caller.is_customer
         if not names:
             return taken
-        if strict:
-            raise Problem(
-                400, "invalid_value", f'"{_UNUSUAL.sub("?", names[0])[:MOST_NAME_CHARS]}" is refused: the agent decides '
-                "about it, and this server runs with --strict. Leave it out.",
-            )  # fmt: skip
-        named = _joined(names)
-        ServedRequest.current().ignored = named
-        return {**taken, "metadata": {**(given.get("metadata") or {}), IGNORED: named}}
-
-
-def _joined(names: list[str]) -> str:
-    clean = [_UNUSUAL.sub("?", name)[:MOST_NAME_CHARS] for name in dict.fromkeys(names[:MOST_NAMES])]
-    more = len(names) - MOST_NAMES
-    text = ", ".join(clean) + (f", and {more} more" if more > 0 else "")
-    return text[:MOST_CHARS]
+        named = ServedRequest.current().ignore(names, strict=strict)
+        own = "client_metadata" if caller.is_customer else "metadata"
+        return {**taken, own: {**(given.get(own) or {}), IGNORED: named}}
 
 
 def _is_output(output_format: Any, agent: Mapping[str, Any]) -> bool:

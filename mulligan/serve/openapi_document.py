@@ -11,7 +11,8 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from mulligan.run_input import USER_CHARS
-from mulligan.serve.security import USER_HEADER
+from mulligan.serve.caller_rights import FIELDS, Least, least_of_route
+from mulligan.serve.security import TRUSTED_HEADER, USER_HEADER
 
 Json = dict[str, Any]
 
@@ -25,9 +26,17 @@ _OWN_SIGN_IN = "Whatever the sign-in of this server reads: most often a token, o
 _USER = {
     "name": USER_HEADER,
     "in": "header",
-    "description": "For whom the request is sent, within the tenant of its token.",
+    "description": "The customer whose request it is, within the tenant of its token: it has a customer's rights.",
     "schema": {"type": "string", "minLength": 1, "maxLength": USER_CHARS},
 }
+_TRUSTED = {
+    "name": TRUSTED_HEADER,
+    "in": "header",
+    "description": f"`true`: the request keeps the rights of its token; {USER_HEADER} is only for whom it is sent.",
+    "schema": {"type": "string", "enum": ["true"]},
+}
+CALLERS = "x-mulligan-callers"
+"""Of an operation, and of a field: who may use it. Customers may use what does not have it."""
 _DESCRIPTION = """Durable agents: start runs, watch them, and reach them.
 
 The id of a run may contain slashes, in a path too. `/v1` is OpenAI's API and `/mcp` is MCP: they are described elsewhere."""
@@ -51,6 +60,7 @@ class DocumentedApplication(FastAPI):
             document = super().openapi()
             components = document["components"]
             _add_models(components["schemas"], self._models)
+            _add_callers(document)
             components["securitySchemes"] = {
                 "bearer": {
                     "type": "http",
@@ -58,11 +68,12 @@ class DocumentedApplication(FastAPI):
                     "description": _OWN_SIGN_IN if self._security == "sign-in" else _BEARER,
                 }
             }
-            components["parameters"] = {"user": _USER}
+            components["parameters"] = {"user": _USER, "trusted": _TRUSTED}
             document["security"] = [{"bearer": []}, *([] if self._security == "tokens" else [{}])]
             for operation in (each for path in document["paths"].values() for each in path.values()):
                 if "security" not in operation:
-                    operation.setdefault("parameters", []).append({"$ref": _REFS.format("parameters", "user")})
+                    more = [{"$ref": _REFS.format("parameters", name)} for name in components["parameters"]]
+                    operation.setdefault("parameters", []).extend(more)
         return self.openapi_schema or {}
 
 
@@ -72,3 +83,18 @@ def _add_models(schemas: Json, models: Iterable[type[BaseModel]]) -> None:
     _, described = models_json_schema([(model, "validation") for model in models], ref_template=template)
     for name, schema in described["$defs"].items():
         schemas.setdefault(name, schema)
+
+
+def _add_callers(document: Json) -> None:
+    """Say of operations and of the fields of requests for whom they are, by caller_rights.py."""
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            _mark(operation, least_of_route(method.upper(), path))
+    for name, fields in FIELDS.items():
+        for field, schema in document["components"]["schemas"].get(name, {}).get("properties", {}).items():
+            _mark(schema, fields.get(field, "server"))
+
+
+def _mark(described: Json, least: Least) -> None:
+    if least not in ("anyone", "customer"):
+        described[CALLERS] = least

@@ -41,6 +41,8 @@ class ProblemDetails(BaseModel):
     """A sentence that says what to change."""
     code: str
     """A word for programs, such as `run_not_found`."""
+    fields: list[str] | None = None
+    """With `trusted_only`: the fields that a customer may not send."""
 
 
 class Problem(Exception):
@@ -51,21 +53,31 @@ class Problem(Exception):
         code: a word for programs, such as `run_not_found`. It never changes.
         detail: a sentence for people, with what to do.
         headers: more headers of the response.
+        fields: the fields that the caller may not send.
     """
 
-    def __init__(self, status: int, code: str, detail: str, headers: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        detail: str,
+        headers: dict[str, str] | None = None,
+        *,
+        fields: list[str] | None = None,
+    ) -> None:
         # It may quote the request, whose JSON can have halves of surrogate pairs: no response could be made of them.
         detail = without_folders(detail.encode("utf-8", "replace").decode())
         super().__init__(detail)
-        self.status, self.code, self.detail = status, code, detail
+        self.status, self.code, self.detail, self.fields = status, code, detail, fields
         self.headers = dict(headers or {})
         if status == HTTPStatus.SERVICE_UNAVAILABLE:
             self.headers.setdefault("Retry-After", str(RETRY_AFTER))
 
     def to_json(self) -> dict[str, Any]:
-        """The problem by RFC 9457, with the extension member `code`."""
+        """The problem by RFC 9457, with the extension members `code` and, where there are any, `fields`."""
         title = HTTPStatus(self.status).phrase
-        return ProblemDetails(title=title, status=self.status, detail=self.detail, code=self.code).model_dump()
+        details = ProblemDetails(title=title, status=self.status, detail=self.detail, code=self.code)
+        return {**details.model_dump(exclude_none=True), **({"fields": self.fields} if self.fields else {})}
 
 
 def no_such_run(run_id: str) -> Problem:

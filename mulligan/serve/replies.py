@@ -34,33 +34,43 @@ async def send_replies(
     """Send replies to a run and the runs below it. Those that they have already are left out: a request may be repeated.
 
     Returns:
-        The token of the last event that the client has read, and the calls that were decided.
+        The token of the last event that the client has read, and the calls that were decided: not those that wait on, as
+        the client has edited them, and may not approve that.
 
     Raises:
         Problem: an id was never sent, or a reply says neither yes nor no.
         UpdateRefusedError: the run refuses it, as edited arguments are invalid.
     """
     parsed = [(*parse_wait_id(reply.wait_id), reply) for reply in replies]
+    decided = {call for _, call, _, _ in parsed}
     waiting = {(each["call_id"], each.get("id", run_id)): each for each in await runs.pending(caller, run_id)}
-    for _, call, reply in parsed:
+    for _, call, edits, reply in parsed:
         # Only runs below this one are in `pending`, so that a client cannot name any other.
         owner = call.sub_run or run_id
         if (call.call_id, owner) not in waiting:
             continue
         try:
-            await send_reply(runs, caller, owner, waiting[call.call_id, owner], reply)
+            accepted = await send_reply(runs, caller, owner, waiting[call.call_id, owner], reply, edits)
+            decided -= {call} if "role" in accepted else set()
         except RunEndedError:
             continue  # the run has ended since it was asked what waits
         except UpdateRefusedError as error:
+            if error.role is not None and reply.arguments == waiting[call.call_id, owner]["arguments"]:
+                decided -= {call}  # the run has this edit already
+                continue
             if error.ended_by is None:
                 raise
             # Somebody else has decided since the run was asked what waits.
     newest = max(parsed, key=lambda each: StreamPosition.parse(each[0]).base)
-    return newest[0], {call for _, call, _ in parsed}
+    return newest[0], decided
 
 
-async def send_reply(runs: Runs, caller: Caller, run_id: str, waiting: Mapping[str, Any], reply: PersonReply) -> None:
-    """Answer or decide a call of a run, by its entry of `pending`.
+async def send_reply(
+    runs: Runs, caller: Caller, run_id: str, waiting: Mapping[str, Any], reply: PersonReply, edits: int
+) -> dict[str, Any]:
+    """Answer or decide a call of a run, by its entry of `pending`. Returns the result of the update.
+
+    `edits`: how often its arguments had been edited when the person saw them.
 
     Raises:
         Problem: a reply to an approval says neither yes nor no.
@@ -68,10 +78,11 @@ async def send_reply(runs: Runs, caller: Caller, run_id: str, waiting: Mapping[s
     """
     call_id = waiting["call_id"]
     if waiting["kind"] == "question" and not (reply.text is None and waiting.get("can_deny")):
-        await runs.answer(caller, run_id, {"call_id": call_id, "text": reply.text or NO_ANSWER})
-        return
+        return await runs.answer(caller, run_id, {"call_id": call_id, "text": reply.text or NO_ANSWER})
     approved = False if waiting["kind"] == "question" else reply.approved
     if approved is None:
         raise Problem(422, "invalid_input", f"The reply to {reply.wait_id[:80]!r} says neither yes nor no.")
     decision = {"call_id": call_id, "decision": "approve" if approved else "deny", "reason": reply.reason}
-    await runs.decide(caller, run_id, {**decision, "arguments": reply.arguments if approved else None})
+    if approved and reply.arguments is not None:  # the person has seen these
+        return await runs.decide(caller, run_id, {**decision, "arguments": reply.arguments})
+    return await runs.decide(caller, run_id, {**decision, "edits": edits})

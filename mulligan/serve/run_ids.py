@@ -14,14 +14,20 @@ MOST_ID_CHARS = 500
 """Characters of an id that a client chooses. Temporal accepts 1,000 bytes, and the ids of sub-agents' runs begin with their
 parent's."""
 
+_CHAT = r".*-thread-[0-9a-f]{32}(-branch)?(-\d+)?"
 _RESERVED = {
     re.compile("mulligan-.*"): "Mulligan's own workflows",
     re.compile(r".+-resumed(-\d+)?"): "continuations of runs",
-    re.compile(r".*-thread-[0-9a-f]{32}(-branch)?(-\d+)?"): "conversations of chat pages",
+    re.compile(_CHAT): "conversations of chat pages",
     re.compile(r"(resp_|chatcmpl-|keyed-)[0-9a-f]{32}(-\d+)?"): "runs that are started for repeatable requests",
     re.compile(r".*/.*"): "runs of sub-agents",
 }
 """Each form, and what has such ids."""
+
+
+def is_of_chat(run_id: str) -> bool:
+    """Whether a run is a turn of a conversation of chat pages, by its id."""
+    return re.fullmatch(rf"{_CHAT}(-resumed(-\d+)?)?", run_id) is not None
 
 
 def check_id(run_id: str, most: int = MOST_ID_CHARS) -> None:

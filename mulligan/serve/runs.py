@@ -7,7 +7,7 @@ Each method takes the `Caller` of the request (`caller_of(request)`), and raises
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -48,18 +48,22 @@ from mulligan.errors import UpdateRefusedError
 from mulligan.run_input import RunInput, parse_run_input
 from mulligan.serve.api_answers import ReadRun
 from mulligan.serve.caller import Caller
+from mulligan.serve.caller_rights import check_fields
 from mulligan.serve.clean_text import without_folders
+from mulligan.serve.client_account import as_account
+from mulligan.serve.client_metadata import run_metadata
 from mulligan.serve.idempotency import StartRequest, Starts, key_reused
 from mulligan.serve.ignored_fields import IgnoredFields
 from mulligan.serve.off_loop import off_loop
 from mulligan.serve.problems import Problem, id_taken, no_such_run, problem_of_state
-from mulligan.serve.run_ids import check_chosen_id, check_id
+from mulligan.serve.run_ids import check_chosen_id, check_id, is_of_chat
 from mulligan.serve.security import USER_HEADER
 from mulligan.serve.served_request import ServedRequest, WatcherPlaces
 from mulligan.wire.agent_facts import DEFINITION_QUERY, Definition, ToolDefinition
 from mulligan.wire.compressed_input import decompress_input
 from mulligan.wire.event_types import Event
 from mulligan.wire.run_priority import TENANT_MEMO
+from mulligan.wire.start_memo import USER_MEMO
 from mulligan.wire.updates import ANSWER, DECIDE, MOST_AGENTS, MOST_ROLES, SEND_MESSAGE, STOP
 
 MOST_WATCHERS = 5_000
@@ -155,6 +159,14 @@ class Runs:
         """Stop reading events of all runs."""
         await self._feeds.close()
 
+    def ignore(self, names: Sequence[str]) -> None:
+        """Note that fields of the request that is served are ignored.
+
+        Raises:
+            Problem: nothing may be ignored.
+        """
+        ServedRequest.current().ignore(names, strict=self._strict)
+
     # Starting
 
     async def start(
@@ -169,32 +181,26 @@ class Runs:
     ) -> Started:
         """Start a run in the caller's tenant. The same id and input again is the same run.
 
-        `body`: a RunInput, or its JSON. `run_id`: the id that the client has chosen. `server_id`: the id that this server
-        has made, of a form that no client can choose. With neither, the id is made from `request`, and the same request
-        again is the same run; without that, a request cannot be recognized. `ignored`: what the agent decides by itself.
+        `body`: a RunInput that a door has made, with the metadata of the caller and the client; or its JSON as the client
+        sends it. `run_id`: the id that the client has chosen. `server_id`: the id that this server has made, of a form
+        that no client can choose. With neither, the id is made from `request`, and the same request again is the same run;
+        without that, a request cannot be recognized. `ignored`: what the agent decides by itself.
         """
-        run_input = body if isinstance(body, RunInput) else await off_loop(len(body), partial(_parse_input, body))
-        for field, path in (("resumed_from", "resume"), ("forked_from", "fork"), ("foreign_results", "resume")):
-            if getattr(run_input, field) is not None:
-                raise Problem(
-                    422, "invalid_input",
-                    f'"{field}" is set by this server alone; to {path} a run, send POST /api/runs/{{id}}/{path}.',
-                )  # fmt: skip
-        if run_input.output_schema is not None:
-            what = (
-                '"output_schema" is set for sub-agents alone; the output of a run is what its agent is declared with.'
-            )
-            raise Problem(422, "invalid_input", f"{what} Leave it out.")
+        if isinstance(body, RunInput):
+            run_input = body
+        else:
+            run_input = _as_sent_by(caller, await off_loop(len(body), partial(_parse_input, body)))
+        _check_fields_of_doors(run_input)
         if run_id is not None:
             check_chosen_id(run_id)
         run_id = run_id or server_id
         run_input = _of_caller(caller, run_input)
         agent = await self.agent(caller, run_input.agent)
         if run_input.client_instructions or ignored.names:
-            given = {"metadata": run_input.metadata, "client_instructions": run_input.client_instructions}
+            given = run_input.model_dump(include={"metadata", "client_metadata", "client_instructions"})
             # A model alone has no instructions but the client's, and no output type.
             decides = {"name": run_input.agent} if run_input.model_only else agent
-            taken = ignored.accept(decides, given, strict=self._strict)
+            taken = ignored.accept(caller, decides, given, strict=self._strict)
             run_input = run_input.model_copy(update={"client_instructions": None, **taken})
         if run_id is None:
             request = request or StartRequest(f"{run_input.agent[:80]}-")
@@ -219,19 +225,21 @@ class Runs:
     ) -> Started:
         """Continue an ended run in a new one, which has the tenant of that run, whoever the caller is.
 
-        `options`: those of `mulligan.resume_run` but the task queue, and `client_instructions`. `server_id`, `ignored`: as
-        for `start`. `key`: a digest of the request's `Idempotency-Key`. The same request again is the same new run.
+        `options`: those of `mulligan.resume_run` but the task queue, with what `run_metadata` returns, and
+        `client_instructions`. `server_id`, `ignored`: as for `start`. `key`: a digest of the request's `Idempotency-Key`.
+        The same request again is the same new run.
         """
         described = await self.describe(caller, run_id)
         if caller.agents is not None or options.get("client_instructions") or ignored.names:
             # A caller who sees a run sees its sub-agents' runs, but may not start such an agent itself.
             agent = await self._agent_of(caller, described)
-            options = ignored.accept(agent, options, strict=self._strict)
+            options = ignored.accept(caller, agent, options, strict=self._strict)
         if chosen := options.get("id"):
             check_chosen_id(chosen)
         given = {name: value for name, value in options.items() if name != "id"}
-        # The continuation of an operator works for whom the run did, as it keeps the run's tenant.
-        given["user"] = caller.other_user
+        # The continuation of an operator, or of a backend, works for whom the run did, as it keeps the run's tenant. A chat
+        # is its user's, whoever says something in it: as another's, it would be closed to them.
+        given["user"] = None if is_of_chat(run_id) and not caller.is_customer else caller.other_user
         try:
             started = await continue_run(self.client, run_id, given, new_id=chosen, server_id=server_id, key=key or "")
         except WorkflowAlreadyStartedError as error:
@@ -285,7 +293,8 @@ class Runs:
         run_input = await self.input(caller, run_id)
         if run_input is None:
             raise Problem(409, "not_an_agent", f"The workflow {run_id[:80]!r} is not a run of an agent.")
-        options = NOTHING_IGNORED.accept(await self.agent(caller, run_input.agent), options, strict=self._strict)
+        agent = await self.agent(caller, run_input.agent)
+        options = NOTHING_IGNORED.accept(caller, agent, options, strict=self._strict)
         given = {**options, "user": caller.other_user}
         try:
             await branch_run(self.client, run_id, run_input, given, server_id)
@@ -495,6 +504,7 @@ class Runs:
 
         `update_id`: the id by which the run recognizes a repeated request; None: a new id. The other updates have it, too.
         """
+        check_fields(caller, "SendMessage", fields)
         return await self._update(caller, run_id, SEND_MESSAGE, fields, update_id)
 
     async def decide(
@@ -503,6 +513,7 @@ class Runs:
         """Decide on a waiting call. `by` is the caller's name. The run refuses a caller without the role that it needs, and
         a rule of the tenant for an agent that the caller may not use.
         """
+        check_fields(caller, "Decide", fields)  # to run a call as it is, with an edit left out, is not what was decided
         roles = None if caller.operator else sorted(caller.roles)[:MOST_ROLES]
         is_of_tenant = fields.get("remember") == "tenant" and not caller.operator
         agents = sorted(caller.agents)[:MOST_AGENTS] if is_of_tenant and caller.agents is not None else None
@@ -513,12 +524,14 @@ class Runs:
         self, caller: Caller, run_id: str, fields: Mapping[str, Any], update_id: str | None = None
     ) -> dict[str, Any]:
         """Answer a question of the agent. `by` is the caller's name."""
+        check_fields(caller, "Answer", fields)
         return await self._update(caller, run_id, ANSWER, _by(caller, fields), update_id)
 
     async def stop(
         self, caller: Caller, run_id: str, fields: Mapping[str, Any], update_id: str | None = None
     ) -> dict[str, Any]:
         """Let the running calls finish, then end the run. `by` is the caller's name."""
+        check_fields(caller, "Stop", fields)
         return await self._update(caller, run_id, STOP, _by(caller, fields), update_id)
 
     def stop_on_disconnect(self, caller: Caller, run_id: str) -> Callable[[], None] | None:
@@ -573,7 +586,7 @@ class Runs:
         if root[0] != execution.id and memo.get(TENANT_MEMO) == caller.tenant:
             of_root = await self._memo_of_root(*root)
             memo = of_root if TENANT_MEMO in of_root or caller.agents is not None else memo
-        return caller.may_see(agent=memo.get("agent"), tenant=memo.get(TENANT_MEMO))
+        return caller.may_see(agent=memo.get("agent"), tenant=memo.get(TENANT_MEMO), user=memo.get(USER_MEMO))
 
     async def _memo_of_root(self, workflow_id: str, run_id: str) -> dict[str, Any]:
         """The memo of a run that has sub-agents; empty if its retention is over. What it says of the run never changes."""
@@ -591,6 +604,28 @@ class Runs:
 
 def _parse_input(body: bytes) -> RunInput:
     return parse_run_input(decompress_input(body))
+
+
+def _as_sent_by(caller: Caller, run_input: RunInput) -> RunInput:
+    """The input that a client has sent, with the metadata of its caller; of a customer's, only words count."""
+    update: dict[str, Any] = run_metadata(caller, run_input.metadata)
+    if caller.is_customer:
+        update["messages"] = as_account(run_input.messages)
+    else:
+        update["client_metadata"] = run_input.client_metadata
+    return run_input.model_copy(update=update)
+
+
+def _check_fields_of_doors(run_input: RunInput) -> None:
+    for field, path in (("resumed_from", "resume"), ("forked_from", "fork"), ("foreign_results", "resume")):
+        if getattr(run_input, field) is not None:
+            raise Problem(
+                422, "invalid_input",
+                f'"{field}" is set by this server alone; to {path} a run, send POST /api/runs/{{id}}/{path}.',
+            )  # fmt: skip
+    if run_input.output_schema is not None:
+        what = '"output_schema" is set for sub-agents alone; the output of a run is what its agent is declared with.'
+        raise Problem(422, "invalid_input", f"{what} Leave it out.")
 
 
 def _of_caller(caller: Caller, run_input: RunInput) -> RunInput:

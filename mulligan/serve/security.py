@@ -18,7 +18,9 @@ from mulligan.serve.own_sign_in import OwnSignIn
 from mulligan.serve.problems import Problem
 
 USER_HEADER = "Mulligan-User"
-"""For whom a request is sent, within the tenant of its token: who has the token speaks for all users of the tenant."""
+"""The customer whose request it is, within the tenant of its token: who has the token speaks for all users of the tenant."""
+TRUSTED_HEADER = "Mulligan-Trusted"
+"""`true`: the request is the token's own, with all its rights, and the user only the person for whom it is sent."""
 _NAME = re.compile(r"[\w.@+-]+")
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9_.-]+)(?::(\d{1,5}))?")
@@ -62,6 +64,7 @@ def parse_tokens(text: str) -> list[_Token]:
             agents=None if is_operator or not names else names,
             roles=_parse_names(roles, f"{where} ({name})", "roles"),
             operator=is_operator,
+            trusted=True,
         )
         if invalid := [role for role in caller.roles if not _NAME.fullmatch(role)]:
             raise DeclarationError(
@@ -151,8 +154,7 @@ class Access:
         if self._sign_in is not None:
             return await self._sign_in.caller(connection)
         caller = self.by_token(connection.headers.get("authorization")) if self._tokens else ANYBODY
-        user = connection.headers.get(USER_HEADER)
-        return caller if user is None else replace(caller, user=_parse_user(user))
+        return for_user(caller, connection)
 
     def by_token(self, authorization: str | None) -> Caller:
         """The caller with the token in an Authorization header. All tokens are compared, each in constant time.
@@ -172,6 +174,22 @@ class Access:
                 {"WWW-Authenticate": "Bearer"},
             )
         return found[0]
+
+
+def for_user(caller: Caller, connection: HTTPConnection) -> Caller:
+    """Who sends a request with the token of `caller`: the customer that its header names, if it has one.
+
+    Raises:
+        Problem: no such user can be.
+    """
+    users = connection.headers.getlist(USER_HEADER)
+    if not users:
+        return caller
+    if len(users) > 1:  # one may be a page's own, which a proxy has passed on
+        raise Problem(400, "invalid_user", f"The header {USER_HEADER} is sent {len(users)} times; send it once.")
+    user = _parse_user(users[0])
+    is_trusted = [each.strip().lower() for each in connection.headers.getlist(TRUSTED_HEADER)] == ["true"]
+    return replace(caller, user=user) if is_trusted else caller.as_customer(user)
 
 
 def _parse_user(header: str) -> str:

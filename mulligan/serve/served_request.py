@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from starlette.types import Scope
@@ -16,6 +17,10 @@ from mulligan.serve.tenant_shares import TenantShares
 _SCOPE = "mulligan.request"
 IGNORED = "mulligan-ignored"
 """The header, and the key in the metadata of a run, that name what a request asked for in vain."""
+MOST_NAMES, MOST_NAME_CHARS = 30, 64
+"""Names of ignored fields that a response has. Metadata of OpenAI's has at most 512 characters in a value."""
+MOST_CHARS = 500
+_UNUSUAL = re.compile(r"[^A-Za-z0-9_.\[\]-]")
 
 
 @dataclass
@@ -24,10 +29,29 @@ class ServedRequest:
 
     started: str | None = None
     """The id of the run that it has started, or that an equal request before it has."""
-    ignored: str = ""
-    """The names of its fields that an agent decides by itself, joined by commas."""
+    ignored_names: list[str] = field(default_factory=list)
+    """Its fields that an agent decides by itself, or that are not for this caller."""
     give_back: Callable[[], None] | None = None
     """Gives its place among the watchers back; None: it has none."""
+
+    @property
+    def ignored(self) -> str:
+        """The names of the fields that are ignored, joined by commas; "": all are read."""
+        return _joined(self.ignored_names)
+
+    def ignore(self, names: Sequence[str], *, strict: bool) -> str:
+        """Note that fields of the request are ignored. Returns all that are, joined by commas.
+
+        Raises:
+            Problem: nothing may be ignored (`strict`).
+        """
+        if names and strict:
+            raise Problem(
+                400, "invalid_value", f'"{_clean(names[0])}" is refused: the agent decides about it, or it is not for '
+                "this caller, and this server runs with --strict. Leave it out.",
+            )  # fmt: skip
+        self.ignored_names = list(dict.fromkeys([*self.ignored_names, *names]))
+        return self.ignored
 
     @staticmethod
     def current() -> ServedRequest:
@@ -52,6 +76,17 @@ class ServedRequest:
             _CURRENT.reset(token)
             if request.give_back is not None:
                 request.give_back()
+
+
+def _clean(name: str) -> str:
+    return _UNUSUAL.sub("?", name)[:MOST_NAME_CHARS]
+
+
+def _joined(names: Sequence[str]) -> str:
+    clean = [_clean(name) for name in names[:MOST_NAMES]]
+    more = len(names) - MOST_NAMES
+    text = ", ".join(clean) + (f", and {more} more" if more > 0 else "")
+    return text[:MOST_CHARS]
 
 
 _CURRENT: ContextVar[ServedRequest] = ContextVar(_SCOPE)

@@ -1,14 +1,14 @@
 """Conversations over several requests, for protocols whose clients name a conversation and not a run.
 
-Each turn of a conversation is a run. The first turn's id is made from the tenant, the agent and the conversation's id; the
-next turn resumes the run of the one before, so its id follows from that. No server keeps anything, and Temporal starts a
-turn once, however many requests ask for it. The history that a client sends is not read: the run has it.
+Each turn of a conversation is a run. The first turn's id is made from the tenant, the user, the agent and the conversation's
+id; the next turn resumes the run of the one before, so its id follows from that. No server keeps anything, and Temporal
+starts a turn once, however many requests ask for it. The history that a client sends is not read: the run has it.
 
 A message that is answered again begins a branch: its first turn begins as the run did that answered the message before, and
 has the next id of the form `…-branch-N`. The newest branch is the conversation; the turns before it are those of its runs.
 
-Everybody can compute these ids. So a run with such an id is a turn only if it is of the caller's tenant and names the
-conversation; where another run has the id, the conversation goes on under the next one.
+Everybody can compute these ids. So a run with such an id is a turn only if it is of the caller's tenant and user and names
+the conversation; where another run has the id, the conversation goes on under the next one.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from mulligan.client.start_run import StartUnknownError, read_input
 from mulligan.content import Part, described, shown_content
 from mulligan.run_input import RunInput
 from mulligan.serve.caller import Caller
+from mulligan.serve.client_metadata import run_metadata, shown_metadata
 from mulligan.serve.idempotency import start_unknown
 from mulligan.serve.problems import Problem
 from mulligan.serve.runs import Runs, Started
@@ -58,7 +59,7 @@ class UserMessage:
     instructions: str = ""
     """The client's, for this turn and those after it; "": it has none."""
     metadata: dict[str, str] = field(default_factory=dict)
-    """Likewise."""
+    """The client's, for this turn alone."""
 
     def check(self) -> None:
         """Check that there is something to answer.
@@ -120,9 +121,14 @@ class Thread:
         if len(agent) > MOST_ID_CHARS:
             raise Problem(404, "agent_not_found", f"There is no agent {agent[:80]!r}.")
         self._runs, self._caller, self._agent, self._id = runs, caller, agent, thread_id
-        named = json.dumps([caller.tenant, agent, thread_id])
+        named = json.dumps([caller.tenant, caller.user, agent, thread_id])
         digest = hashlib.sha256(named.encode()).hexdigest()[:32]
         self._first = f"{re.sub(r'[^A-Za-z0-9_.-]', '_', agent)[:60]}-thread-{digest}"
+
+    def own_metadata(self, turn: ThreadTurn) -> dict[str, str]:
+        """The metadata that the client has sent for a turn."""
+        shown = shown_metadata(self._caller, turn.input)
+        return {name: value for name, value in shown.items() if name not in (THREAD_ID, MESSAGE_ID, IGNORED)}
 
     async def newest(self) -> ThreadTurn | None:
         """The newest turn; None: nobody has said anything yet."""
@@ -156,7 +162,8 @@ class Thread:
             return None
         source = run.resumed_from.workflow_id, run.resumed_from.run_id
         before = await ResumedRun.read(self._runs.client, source[0])
-        if before is None or before.source != source or not await self._is_turn(before):
+        # Who continued it elsewhere, on /api, has not named the conversation.
+        if before is None or before.source != source or not await self._is_turn(before, is_named=False):
             return None
         return await self._turn(source[0])
 
@@ -245,21 +252,24 @@ class Thread:
 
         None: there is a run with another message by now.
         """
-        metadata = {**message.metadata, THREAD_ID: self._id, MESSAGE_ID: message.id or ""}
+        marks = {THREAD_ID: self._id, MESSAGE_ID: message.id or ""}
+        sent = message.metadata
+        if before is not None and branch_id and not sent:  # to have another answer, a page need not say it all again
+            sent = self.own_metadata(before)
+        metadata = run_metadata(self._caller, sent, marks)
         instructions = message.instructions or None
         try:
             if before is not None:
-                kept = {name: value for name, value in before.input.metadata.items() if name != IGNORED}
                 options = {
                     "prompt": before.input.prompt if branch_id and before.answers(message) else message.prompt,
-                    "metadata": {**kept, **metadata},
+                    **metadata,
                     **({"client_instructions": instructions} if instructions else {}),
                 }
                 if branch_id:
                     return (await self._runs.branch(self._caller, before.run_id, options, branch_id)).id
                 return (await self._runs.resume(self._caller, before.run_id, options)).id
-            run_input = RunInput(
-                agent=self._agent, prompt=message.prompt, metadata=metadata, client_instructions=instructions
+            run_input = RunInput(agent=self._agent, prompt=message.prompt, client_instructions=instructions).model_copy(
+                update=metadata
             )
             free, _ = await self._first_turn()
             return (await self._runs.start(self._caller, run_input, server_id=free)).id
@@ -299,12 +309,16 @@ class Thread:
         resumed = int(match[4] or 1) if match[3] else 0
         return int(match[1] or 0), int(match[2] or 1), resumed
 
-    async def _is_turn(self, run: ResumedRun) -> bool:
-        """Whether a run with an id of this conversation is of the caller's tenant, and of this conversation."""
+    async def _is_turn(self, run: ResumedRun, *, is_named: bool = True) -> bool:
+        """Whether a run with an id of this conversation is of the caller's tenant and user, and of this conversation, which
+        it must name where nothing else says so.
+        """
         if run.tenant != self._caller.tenant or not self._caller.may_use(self._agent):
             return False
         run_input = await read_input(self._runs.client, run.description.id)
-        return run_input is not None and run_input.metadata.get(THREAD_ID) == self._id
+        if run_input is None or run_input.user != self._caller.user:
+            return False
+        return not is_named or run_input.metadata.get(THREAD_ID) == self._id
 
     async def _listed(self) -> ResumedRun | None:
         """The newest turn that Temporal's visibility knows."""

@@ -7,6 +7,7 @@ own; their events are not stored in the run, so `earlier` never has them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -27,10 +28,11 @@ from mulligan.serve.problems import Problem, problem_of
 from mulligan.serve.runs import NO_END, Runs
 from mulligan.wire.event_types import Event, RunEnded, SubRunEvent, Waiting
 
+_EDITS = re.compile("[0-9]{0,6}")
 QUIET_SECONDS = 0.3
 """How long nothing must happen before a stream ends at a wait: the next step may follow a decision of somebody else."""
 LONGEST_QUIET_SECONDS = 5.0
-VOID_CALL = "This call was not completed, and is not carried out: the model is called again."
+VOID_CALL = "This call was not completed, and is not carried out."
 """What a client is told of a call that a model has begun to write, and whose attempt became void."""
 
 
@@ -62,12 +64,12 @@ class Wait:
     @property
     def id(self) -> str:
         """What the client sends back with the answer."""
-        return self.id_of(self.token, self.call)
+        return self.id_of(self.token, self.call, self.fields.get("edits", 0))
 
     @staticmethod
-    def id_of(token: str, call: WaitingCall) -> str:
-        """The id of a wait, for a client that has read the event with a token."""
-        return f"{token}:{call.id}"
+    def id_of(token: str, call: WaitingCall, edits: int = 0) -> str:
+        """The id of a wait, for a client that has read the event with a token. `edits`: of the call, as it was shown."""
+        return f"{token}+{edits}:{call.id}" if edits else f"{token}:{call.id}"
 
 
 def asks_person(event: Event) -> bool:
@@ -81,24 +83,25 @@ def parse_waiting_call(text: str) -> WaitingCall:
     return WaitingCall(call_id, sub_run)
 
 
-def parse_wait_id(wait_id: str) -> tuple[str, WaitingCall]:
-    """The token and the call of a `Wait.id`.
+def parse_wait_id(wait_id: str) -> tuple[str, WaitingCall, int]:
+    """The token, the call and its number of edits, of a `Wait.id`.
 
     Raises:
         Problem: it is none.
     """
-    token, _, call = wait_id.partition(":")
+    read, _, call = wait_id.partition(":")
+    token, _, edits = read.partition("+")
     waiting = parse_waiting_call(call)
     try:
         StreamPosition.parse(token)
     except EventTokenError:
         token = ""
-    if not (token and waiting.call_id):
+    if not (token and waiting.call_id and _EDITS.fullmatch(edits)):
         raise Problem(
             422, "invalid_input", f"There is no question or approval with the id {wait_id[:80]!r}; send back the id "
             "with which it was asked.",
         )  # fmt: skip
-    return token, waiting
+    return token, waiting, int(edits or 0)
 
 
 class TurnStream:

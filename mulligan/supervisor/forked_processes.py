@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
@@ -18,8 +19,11 @@ from mulligan.worker.logs import say
 
 SECONDS_TO_FORK = 5.0
 """A fork takes some milliseconds: a server that has not answered by then is killed, and the next fork starts another."""
-
-
+SECONDS_TO_IMPORT = 90.0
+"""A server that has not imported by then is killed, as something that a module does at its import may never end: processes
+are started as programs then."""
+SECONDS_WITHOUT_FORKS = 600.0
+"""For so long, before a server is started again: all processes of the supervisor wait for one that hangs."""
 STARTS = 3
 """How often the server is started for one fork: code may change again while it is imported."""
 SECONDS_TO_END = 0.5
@@ -91,6 +95,8 @@ class ForkServer:
         self._lock = asyncio.Lock()
         self._forks = sys.platform == "linux"
         self._is_closed = False
+        self._not_before = 0.0
+        """When it may be started again after it hung, by the monotonic clock."""
         self._strangers: set[int] = set()
 
     async def fork(
@@ -174,6 +180,8 @@ class ForkServer:
 
     async def _start(self) -> bool:
         """Start it, and wait until it has imported; returns whether it can fork."""
+        if time.monotonic() < self._not_before:
+            return False
         adopt_orphans()
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
@@ -189,7 +197,17 @@ class ForkServer:
         self._control = ours
         if self._is_closed:  # meanwhile
             self._kill()
-        answer = await self._receive()
+        answer: ForkAnswer = {}
+        try:
+            async with asyncio.timeout(SECONDS_TO_IMPORT):
+                answer = await self._receive()
+        except TimeoutError:
+            self._not_before = time.monotonic() + SECONDS_WITHOUT_FORKS
+            say(
+                f"Importing has not ended within {SECONDS_TO_IMPORT:g} s in the process from which worker processes are "
+                f"forked. It is killed, and for {SECONDS_WITHOUT_FORKS / 60:g} minutes they are started, which takes "
+                "longer. See what the loaded modules wait for as they are imported."
+            )
         if answer.get("state") == "ready":
             return True
         if answer.get("state") == "refused":
@@ -227,7 +245,8 @@ class ForkServer:
             with suppress(TimeoutError):  # most often it ends by itself now
                 await asyncio.wait_for(self._process.wait(), SECONDS_TO_END)
             self._kill()
-            await self._process.wait()
+            with suppress(TimeoutError):  # one that waits for a disk cannot be killed either
+                await asyncio.wait_for(self._process.wait(), SECONDS_TO_FORK)
             self._process = None
 
     def _kill(self) -> None:

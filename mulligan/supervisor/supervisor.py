@@ -35,6 +35,11 @@ SECONDS_AFTER_GRACE = 15.0
 """Beyond the grace time, in which a process may export and close what it has opened. Then it is killed."""
 SECONDS_OF_SILENCE = 60.0
 """A process whose event loop has sent nothing for this long is killed: it may be blocked for ever."""
+SECONDS_TO_BEGIN = 1_800.0
+"""The same for one that is started, not forked, until it is connected to Temporal: what it imports may compute for long."""
+SECONDS_WITHOUT_WORK = 90.0
+"""One that imports and has used no processor for this long, nor has a process below it, such as a compiler, waits for
+something that does not come."""
 SECONDS_TO_END_POLLS = 2.0
 """After SIGTERM, a worker has ended its polls, and code has begun what they brought. What is begun later would be reported
 as lost, and its result refused: so the time is ample."""
@@ -288,12 +293,8 @@ class _Supervisor:
                 for process in self._processes.values():
                     process.heard_at = looked_at
             for process in self._processes.values():
-                if (
-                    process.identity
-                    and looked_at - process.heard_at > SECONDS_OF_SILENCE
-                    and process.unready != "ended"
-                ):
-                    say(f"Worker process {process.index} (pid {process.pid}) does not respond: it is killed.")
+                if process.unready != "ended" and (reason := _silence(process, looked_at)):
+                    say(f"Worker process {process.index} (pid {process.pid}) {reason}: it is killed.")
                     process.send_signal(signal.SIGKILL)
 
     async def _sleep(self, seconds: float) -> None:
@@ -325,6 +326,20 @@ class _Supervisor:
         if process.identity and silent > SECONDS_OF_SILENCE / 6 and not process.unready:
             return f"has not responded for {silent:.0f} s"
         return process.unready
+
+
+def _silence(process: WorkerProcess, now: float) -> str:
+    """Why a process that has sent nothing for too long is killed; "": it is not."""
+    silent = now - process.heard_at
+    if process.identity:
+        return "does not respond" if silent > SECONDS_OF_SILENCE else ""
+    if not process.is_started:
+        return ""
+    limit = SECONDS_OF_SILENCE if process.is_forked else SECONDS_TO_BEGIN
+    is_idle = now - max(process.heard_at, process.worked_at(now)) > SECONDS_WITHOUT_WORK
+    if is_idle or silent > limit:
+        return f"has not begun within {silent:.0f} s (see what its modules wait for as they are imported)"
+    return ""
 
 
 def _longer(delay: float) -> float:

@@ -14,8 +14,10 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from mulligan.activities.tool_running.process_tree import processes_below
 from mulligan.observe import otlp
 from mulligan.supervisor.forked_processes import ChildProcess, ForkServer
 from mulligan.supervisor.workflow_tasks import Run, TokenFormat
@@ -77,7 +79,8 @@ class WorkerProcess(asyncio.Protocol):
         self.notes: list[str] = []
         """What is wrong while it serves."""
         self.heard_at = time.monotonic()
-        """When its last message arrived."""
+        """When its last message arrived, or it was started."""
+        self._work, self._worked_at = "", self.heard_at
         self.runs: OrderedDict[Run, float] = OrderedDict()
         """The runs that it has handled, with the time of its last report of each."""
         self.tasks: dict[Run, float] = {}
@@ -92,8 +95,7 @@ class WorkerProcess(asyncio.Protocol):
         """Those that have ended lately."""
         self.completed_elsewhere: set[tuple[Run, str, int]] = set()
         """Attempts that another program will complete: run, activity id, attempt."""
-        self.token_format: TokenFormat | None = None
-        """What the server's tokens have in common; None if it is unknown."""
+        self.token_format: TokenFormat | None = None  # what the server's tokens have in common, if it is known
         self._knows_tokens = False
         self._on_span = on_span
         self._on_finished = on_finished
@@ -152,12 +154,22 @@ class WorkerProcess(asyncio.Protocol):
     async def connect(self, connection: socket.socket) -> None:
         """Read the messages of the process from this connection."""
         self._connection = connection
+        self.heard_at = time.monotonic()  # it may have waited for the fork server
         await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=connection)
 
     @property
     def is_started(self) -> bool:
         """Whether it has a process id."""
         return self._process is not None
+
+    def worked_at(self, now: float) -> float:
+        """When it, or a process below it, was last seen to use a processor, at calls of this method; `now` where that is
+        not known.
+        """
+        work = " ".join(map(_processor_time, (self.pid, *processes_below(self.pid))))
+        if work != self._work or not work:
+            self._work, self._worked_at = work, now
+        return self._worked_at
 
     @property
     def pid(self) -> int:
@@ -288,3 +300,12 @@ class WorkerProcess(asyncio.Protocol):
 
     def _hello(self, _: int, body: bytes) -> None:
         self.identity = json.loads(body)["identity"]
+
+
+def _processor_time(pid: int) -> str:
+    """The processor time of a process, in the kernel's words; "" where the kernel does not tell (it is not Linux)."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return " ".join(fields[11:13])  # utime and stime: 14 and 15 in proc(5), which counts from the pid

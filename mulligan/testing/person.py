@@ -36,7 +36,8 @@ class PersonDriver:
     def __init__(self, person: Person) -> None:
         self._person = person
         self._seen: set[tuple[str, ...]] = set()
-        """The calls for which the function was called: workflow id, call id, step; since when, as a call may ask twice."""
+        """The calls for which the function was called: workflow id, call id, step; since when, as a call may ask twice; how
+        often it was edited, as it waits for somebody else then."""
 
     async def reply_to(self, workflow: Workflow) -> bool:
         """Call the person for the next call that waits and was not seen yet. Returns whether they replied.
@@ -49,7 +50,7 @@ class PersonDriver:
         except WorkflowQueryFailedError:  # a workflow without agents
             return False
         for call in pending:
-            key = (workflow.workflow_id, call.call_id, str(call.step), call.since, call.text)
+            key = (workflow.workflow_id, call.call_id, str(call.step), call.since, call.text, str(call.edits))
             if key in self._seen:
                 continue
             self._seen.add(key)

@@ -109,6 +109,7 @@ class RecordedModel:
             provider_data=message.provider_data,
             hosted_calls=step.hosted_calls,
             citations=step.citations,
+            own_finish_reason=step.finish_reason,
         )
 
     def _finish_reason(self, step: Step) -> FinishReason:

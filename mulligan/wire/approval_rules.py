@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from mulligan.once import call_digest
+from mulligan.schema.argument_digest import argument_digest
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import RuleUse
 from mulligan.wire.run_context import RunContext
@@ -33,7 +34,9 @@ RULE_BYTES = 10_000
 
 
 class Rule(BaseModel):
-    """Approves calls of an agent's tool whose arguments are equal as JSON. `name`: unique in its run, or its tenant.
+    """Approves calls of an agent's tool whose arguments are equal. `name`: unique in its run, or its tenant.
+
+    `digest`: that of the arguments' normal form, where it is not that of their JSON.
 
     `by` and `at`: who approved the first call, and when (ISO 8601, UTC). `role`: that a person needs for such calls.
     `user`: for whom the first call's run works, and the calls' must; None: for nobody that is named.
@@ -47,6 +50,7 @@ class Rule(BaseModel):
     agent: Key
     tool: Key
     arguments: JsonValue
+    digest: Short | None = optional_field()
     by: Short | None = optional_field()
     at: Key
     role: Short | None = optional_field()
@@ -61,7 +65,8 @@ class Rule(BaseModel):
     @property
     def key(self) -> str:
         """What calls must have in common with it."""
-        return rule_key(self.agent, self.tool, self.arguments, role=self.role, user=self.user, untrusted=self.untrusted)
+        digest = self.digest or argument_digest(self.arguments)
+        return rule_key(self.agent, self.tool, digest, role=self.role, user=self.user, untrusted=self.untrusted)
 
 
 class FindRules(BaseModel):
@@ -107,11 +112,9 @@ class ShownRule(Rule):
     tenant: str | None = optional_field()
 
 
-def rule_key(
-    agent: str, tool: str, arguments: JsonValue, *, role: str | None, user: str | None, untrusted: bool
-) -> str:
-    """What a rule and its calls have in common: equal for arguments that are equal as JSON."""
-    return call_digest(json.dumps([agent, tool, role, user, untrusted]), arguments)
+def rule_key(agent: str, tool: str, digest: str, *, role: str | None, user: str | None, untrusted: bool) -> str:
+    """What a rule and its calls have in common. `digest`: of the arguments' normal form."""
+    return call_digest(json.dumps([agent, tool, role, user, untrusted]), digest)
 
 
 def rules_id(tenant: str) -> str:

@@ -37,6 +37,7 @@ __all__ = [
     "Answered",
     "Compacted",
     "Decided",
+    "Edited",
     "Event",
     "HandedOver",
     "LiveCall",
@@ -337,10 +338,26 @@ class Reminder(_CallEvent):
     type: Literal["reminder"] = "reminder"
     kind: str
     arguments: Any = None
-    """Its validated arguments."""
+    """Its validated arguments; null after an edit, of which `text` has the beginning."""
     text: str = ""
     number: int
     """Of the reminder, from 1. Reminders that were due while no worker ran are skipped."""
+
+
+class Edited(_CallEvent):
+    """A person has edited the arguments of a call, which waits on, for somebody with a role that these arguments need.
+
+    `text`: the call with them, as of `waiting`; the query `pending` has all of them.
+    """
+
+    type: Literal["edited"] = "edited"
+    text: str = ""
+    role: str
+    """That whoever approves the edited arguments must have."""
+    by: str | None = optional_field()
+    """Who has edited them; None where nobody was named."""
+    reason: str | None = optional_field()
+    """Why, in the words of the person."""
 
 
 class Decided(_CallEvent):
@@ -357,6 +374,8 @@ class Decided(_CallEvent):
     reason: str | None = optional_field()
     """Why, in the words of the person."""
     edited: bool = optional_field(False)
+    edited_by: str | None = optional_field()
+    """Who edited the arguments, if somebody else decided on the edited ones."""
     rule: RuleUse | None = optional_field()
     """The rule that has approved the call, which then did not wait."""
 
@@ -485,6 +504,7 @@ Event = Annotated[
     | ToolCallRepaired
     | Waiting
     | Reminder
+    | Edited
     | Decided
     | ToolCallStarted
     | ToolCallDeferred

@@ -1,4 +1,4 @@
-"""An experiment: many runs that begin where others were, or from cases, and one table (docs/iterate.md).
+"""An experiment: many runs that begin where others were, or from cases, and one table (docs/what-if.md).
 
 The workflow's first argument, what activities get and return, and the table are in history as JSON: fields may be added if
 they are optional; none may be renamed or given another meaning.

@@ -18,6 +18,7 @@ from pydantic import (
     model_validator,
 )
 
+from mulligan.schema.argument_digest import DIGEST_CHARS
 from mulligan.schema.optional_field import optional_field
 from mulligan.schema.well_formed import WellFormedText
 from mulligan.values import AssistantMessage, Citation, ErrorInfo, HostedCall, Repair, ToolMessage, Usage, UserMessage
@@ -93,12 +94,15 @@ class ModelCall(ModelRequest):
 class PreparedCall(BaseModel):
     """A call after its one inspection: valid arguments, or feedback for the model, or the reason why the run fails.
 
-    `arguments` is None where they never became valid. `raw` is the text that the model wrote, where the message has the
-    arguments after repairs instead. A call with a `text` has its result: no tool runs. `key`, of a call that failed, is the
-    same for two texts that differ in white space or in the order of fields only.
+    `arguments` is None where they never became valid. `digest` is that of their normal form (normal_form.py), where it is
+    not that of their JSON, or where they are so long that steps may show them cut. `raw` is the text that the model wrote,
+    where the message has the arguments after repairs instead. A call with a `text` has its result: no tool runs. `key`, of a
+    call that failed, is the same for two texts that differ only in white space, in the order of fields, or in how numbers
+    are written.
     """
 
     arguments: JsonValue = optional_field()
+    digest: Annotated[str | None, Field(max_length=DIGEST_CHARS)] = optional_field()
     raw: WellFormedText | None = optional_field()
     repairs: list[Repair] = optional_field([])
     text: WellFormedText | None = optional_field()
@@ -107,6 +111,8 @@ class PreparedCall(BaseModel):
     key: str | None = optional_field()
     waits_for: Literal["approval", "question"] | None = optional_field()
     """What it waits for before it can run: a person's approval, or answer."""
+    role: str | None = optional_field()
+    """The role that whoever approves it must have."""
 
 
 def write_arguments(arguments: JsonValue, spelling: str = "spaced") -> str:
@@ -193,6 +199,8 @@ class ModelAnswer(CheckedResult):
     citations: list[Citation] = optional_field([])
     reason: WellFormedText | None = optional_field()
     """Why the provider refused or withheld the answer, in its own word."""
+    own_finish_reason: WellFormedText | None = optional_field()
+    """The endpoint's word for why the answer ended, where the provider does not know it."""
     context_tokens: int | None = optional_field()
     """The tokens of the conversation up to the answer, as the provider has counted them; None: those of `usage`."""
     settings: dict[str, JsonValue] | None = optional_field()

@@ -6,13 +6,13 @@ It is in history as JSON: fields may be added if they are optional; none may be 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from pydantic import BaseModel, JsonValue
 
 from mulligan.content import Part
 from mulligan.once import call_digest
+from mulligan.schema.argument_digest import digests_of
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import Decision, ErrorInfo, Message, Step, StepCall, ToolMessage
 
@@ -28,6 +28,8 @@ class RecordedOutcome(BaseModel):
     content: list[Part] | None = optional_field()
     decision: Decision | None = optional_field()
     edited: JsonValue = optional_field()
+    edited_digest: str | None = optional_field()
+    """That of the normal form of `edited`."""
     untrusted: bool = optional_field(False)
     """Whether others may have written the result."""
 
@@ -53,16 +55,17 @@ def records_of(steps: Iterable[Step], messages: Iterable[Message]) -> dict[str, 
     return records
 
 
-def digest_of_arguments(name: str, arguments: Any) -> str:
-    """A digest of a call's name and its validated arguments."""
-    return call_digest(name, arguments)[:16]
+def record_digest(name: str, digests: Sequence[str]) -> str:
+    """A digest of a call's name and its arguments, as the model wrote them. `digests`: of its arguments."""
+    return call_digest(name, digests[-1])[:16]
 
 
 def _record(call: StepCall, written: str, message: ToolMessage | None) -> tuple[str, RecordedOutcome | None]:
     arguments = json.loads(written) if len(written) > LONG_ARGUMENTS else call.arguments  # the step's may be cut
     result, decision = message or call.result, call.decision  # the results of an open step are in no message yet
     is_edited = decision is not None and decision.edited
-    digest = digest_of_arguments(call.name, decision.before if decision is not None and is_edited else arguments)
+    digests = digests_of(arguments, call.argument_digests)
+    digest = record_digest(call.name, digests)
     if result is None:
         return digest, None
     return digest, RecordedOutcome(
@@ -71,5 +74,6 @@ def _record(call: StepCall, written: str, message: ToolMessage | None) -> tuple[
         content=result.content or None,
         decision=decision,
         edited=arguments if is_edited else None,
+        edited_digest=digests[0] if is_edited else None,
         untrusted=call.result is not None and call.result.trust is not None,
     )

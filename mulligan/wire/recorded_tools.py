@@ -45,10 +45,13 @@ class FindRecord(CallRequest):
 
 
 class FoundRecord(RecordedCall):
-    """Result of `find_record`. `found`: whether there is a record. `edited`: the arguments as a person had changed them."""
+    """Result of `find_record`. `found`: whether there is a record. `edited`: the arguments as a person had changed them;
+    `edited_digest`: that of their normal form.
+    """
 
     found: bool = optional_field(False)
     edited: JsonValue = optional_field()
+    edited_digest: str | None = optional_field()
 
     @property
     def has_span(self) -> bool:

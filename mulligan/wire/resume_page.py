@@ -41,17 +41,16 @@ class ResumeState(BaseModel):
     """A page of the state.
 
     `input`: the run's input, without prompt and messages. `trace`: its W3C traceparent, empty where it was not opened.
-    `messages`: as many as fit; an interrupted step has only the results that exist. `undecided`: the ids of its calls that
-    waited for a person, and so did not run. `once`, on the last page: its calls of tools with `once` that are not to be
-    executed again. `next`: the number of the next page's first message, null at the end. `step`: before which the
-    conversation was asked for. `fork`, on the last page: for a run that begins there. `earlier`: the run (`id`, `run_id`)
-    that has the step instead. `foreign_results`, on the last page: the untrusted results in the context of the agent.
+    `messages`: as many as fit; each call has a result, also in a step that was cut short. `once`, on the last page: its
+    calls of tools with `once` that are not to be executed again. `next`: the number of the next page's first message, null
+    at the end. `step`: before which the conversation was asked for. `fork`, on the last page: for a run that begins there.
+    `earlier`: the run (`id`, `run_id`) that has the step instead. `foreign_results`, on the last page: the untrusted results
+    in the context of the agent.
     """
 
     input: RunInput
     trace: str = ""
     messages: list[Message] = []
-    undecided: list[str] = []
     once: list[OnceCall] = optional_field([])
     next: int | None = None
     step: int | None = optional_field()

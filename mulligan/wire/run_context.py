@@ -40,6 +40,7 @@ class RunContext(BaseModel):
 
     `labels`: of a run that continues another one's conversation, or was forked from it.
     `trace` is a W3C traceparent. `tenant`: that of the run, whose content its references name. `user`: for whom it works.
+    `client_metadata`: what the page of a customer says of itself.
     `version`: the digest of the agent's file, if the agent is one.
     `input`: the run's, without the conversation, where a function returns the agent's tools: any worker can call it again.
     """
@@ -49,6 +50,7 @@ class RunContext(BaseModel):
     trace: str
     tenant: str | None = optional_field()
     user: str | None = optional_field()
+    client_metadata: dict[str, str] = optional_field({})
     labels: InheritedLabels | None = optional_field()
     version: str | None = optional_field()
     input: SentInput | None = optional_field()

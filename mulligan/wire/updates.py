@@ -31,11 +31,17 @@ FORM_BYTES = 100_000
 SHORT_CHARS = 1_000
 """Characters of an id, a name or a reason."""
 
+MOST_EDITS = 1_000_000
+"""The largest number of edits that a decision may name."""
 MOST_ROLES = MOST_AGENTS = 1_000
 """Roles and agents of whoever decides."""
 
 Short = Annotated[WellFormedText, Field(max_length=SHORT_CHARS)]
 Key = Annotated[str, Field(min_length=1, max_length=SHORT_CHARS)]
+
+
+def _is_none(value: object) -> bool:
+    return value is None
 
 
 class _PersonUpdate(BaseModel):
@@ -75,10 +81,13 @@ class Decide(_PersonUpdate):
     arguments: dict[str, JsonValue] | None = None
     remember: Literal["run", "tenant"] | None = optional_field()
     """With `approve`: a rule approves calls of this tool with equal arguments from then on, of this run or this tenant."""
-    roles: SkipJsonSchema[list[Short] | None] = optional_field(max_length=MOST_ROLES)
+    # No roles are others than None, and must not be left out: whoever has none would have all.
+    roles: SkipJsonSchema[list[Short] | None] = Field(default=None, max_length=MOST_ROLES, exclude_if=_is_none)
     """Set by the HTTP door: the roles of whoever decides; None: all."""
-    agents: SkipJsonSchema[list[Short] | None] = optional_field(max_length=MOST_AGENTS)
+    agents: SkipJsonSchema[list[Short] | None] = Field(default=None, max_length=MOST_AGENTS, exclude_if=_is_none)
     """Set by the HTTP door: the agents for which whoever decides may make rules of the tenant; None: all."""
+    edits: int | None = optional_field(ge=0, le=MOST_EDITS)
+    """With `approve`: the `edits` of the call as it was read. If somebody has edited it since, this is refused."""
     by: Short | None = None
     """Who decided, at most 1,000 characters."""
 
@@ -157,8 +166,16 @@ class Pending(BaseModel):
     """The newest untrusted results that the agent had read when it made a consequential call. Do not follow them."""
     earlier: list[EarlierDecision] = optional_field([])
     """The newest decisions on calls of this tool in the run, the newest first."""
+    edits: int = optional_field(0)
+    """How often people have edited the arguments, so that they wait for somebody with another role."""
+    edited_by: str | None = optional_field()
+    """Who has edited them last; None where nobody was named."""
     warning: str | None = optional_field()
     """What whoever approves the call must know: its tool is gone, so that it would not run."""
+
+
+POLICY = "needs_approval"
+"""Who has decided, where the tool's `needs_approval` denies a call whose arguments a person has edited."""
 
 
 class RecordDecision(CallRequest):
@@ -186,7 +203,7 @@ class RecordedDecision(RecordedCall):
 
 
 class CheckEdit(BaseModel):
-    """Input of `check_edit`: validate edited arguments as a model's, and call the guard."""
+    """Input of `check_edit`: validate edited arguments as a model's, and ask the guard and the tool's `needs_approval`."""
 
     where: RunContext
     call: CompactCall
@@ -199,7 +216,14 @@ class CheckEdit(BaseModel):
 
 
 class CheckedEdit(BaseModel):
-    """Result of `check_edit`: the validated arguments, or in `refused` why they are not accepted."""
+    """Result of `check_edit`: the validated arguments, or in `refused` why they are not accepted.
+
+    `argument_digest`: that of their normal form, where it is not that of their JSON. `role`: that whoever approves them must
+    have. `denied`: why `needs_approval` denies the call with them.
+    """
 
     arguments: JsonValue = None
+    argument_digest: str | None = optional_field()
     refused: str | None = optional_field()
+    role: str | None = optional_field()
+    denied: str | None = optional_field()

@@ -13,12 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from mulligan.activities.agent_files.agent_file import digest_of, parse_agent_file
+from mulligan.activities.agent_files.agent_file import AgentFile, digest_of, parse_agent_file
 from mulligan.activities.agent_files.build_agent import build_agent, check_endpoints_of, former_version
 from mulligan.activities.agent_files.labels import LABELS_FILE, MOST_LABELS_BYTES, Label, parse_labels
 from mulligan.activities.agent_files.served_files import FileVersion, ServedFiles
 from mulligan.activities.agent_files.version_store import VersionStore
-from mulligan.activities.agent_files.yaml_fields import FileFault
 from mulligan.activities.registry import Registry
 from mulligan.client.content_store import configured_content_store
 from mulligan.client.settings import settings
@@ -27,6 +26,7 @@ from mulligan.errors import DeclarationError
 from mulligan.extras import require_extra
 from mulligan.schema.cut_text import beginning
 from mulligan.schema.error_text import error_text, type_name
+from mulligan.schema.yaml_fields import FileFault
 from mulligan.worker.all_endpoints import all_endpoints
 from mulligan.worker.read_agent_folder import SUFFIX, AgentFolderContents, Look, look_at, read_agent_folder
 
@@ -70,6 +70,7 @@ class AgentFolder:
         self._seen: Look | None = None
         self._loaded_at = self._stored_at = 0.0
         self._stored = ServedFiles()
+        self._faults: dict[str, tuple[str, FileFault]] = {}
 
     @property
     def served(self) -> list[str]:
@@ -182,6 +183,7 @@ class AgentFolder:
     async def _served(self, contents: AgentFolderContents, problems: list[str]) -> ServedFiles:
         """What is served from now on. `problems` gets what is wrong."""
         before = self._registry.files
+        self._faults = {name: each for name, each in self._faults.items() if name in contents.files}
         current: dict[str, FileVersion] = {}
         for name in sorted(contents.names):
             fault = contents.faults.get(f"{name}{SUFFIX}")
@@ -189,7 +191,7 @@ class AgentFolder:
             try:
                 if fault is not None:
                     raise fault
-                version = self._version(name, contents)
+                version = await asyncio.to_thread(self._version, name, contents)
             except Exception as error:  # noqa: BLE001 - whatever it is, the other agents are served
                 fault = (
                     error if isinstance(error, FileFault) else FileFault(1, f"{type_name(error)}: {error_text(error)}")
@@ -212,12 +214,28 @@ class AgentFolder:
         """
         if name in self._registry.declared:
             raise FileFault(1, f"a loaded module declares an agent {name!r} too, which is served; rename the file")
-        file = parse_agent_file(name, contents.files[name])
-        known = self._registry.files.find(name, file.digest)
+        data = contents.files[name]
+        known = self._registry.files.find(name, digest_of(data))
         if known is None or known.missing:
+            file = self._parsed(name, data)
             known = FileVersion(file, build_agent(file, self._registry.parts, str(self.path / f"{name}{SUFFIX}")))
         self._check_names(known, contents)
         return known
+
+    def _parsed(self, name: str, data: bytes) -> AgentFile:
+        """An agent's file. What is wrong is looked at every few seconds: these bytes are parsed once.
+
+        Raises:
+            FileFault: the file is wrong.
+        """
+        digest, fault = self._faults.get(name, ("", None))
+        if fault is not None and digest == digest_of(data):
+            raise FileFault(fault.line, fault.text)
+        try:
+            return parse_agent_file(name, data)
+        except FileFault as wrong:
+            self._faults[name] = digest_of(data), wrong
+            raise
 
     def _check_names(self, version: FileVersion, contents: AgentFolderContents) -> None:
         """Check that a run can begin with a version: that all of what its file names is here.
@@ -248,19 +266,19 @@ class AgentFolder:
 
     async def _read_version(self, name: str, digest: str) -> FileVersion | None:
         text = await self.store.get(name, digest)
-        return None if text is None else former_version(name, text, self._registry.parts)
+        return None if text is None else await asyncio.to_thread(former_version, name, text, self._registry.parts)
 
     async def _labelled(self, contents: AgentFolderContents, files: ServedFiles, problems: list[str]) -> ServedFiles:
         """Add the labels and their versions. Where the file of labels is wrong, those before stay."""
         files = await self._with_stored_labels(files, contents)
         fault = contents.faults.get(LABELS_FILE)
-        text = (contents.labels or b"").decode(errors="replace")
+        text = (contents.labels or b"").decode("utf-8-sig", errors="replace")
         try:
             if fault is not None:
                 raise fault
             if len(text) > MOST_LABELS_BYTES:
                 raise FileFault(1, f"the file is larger than {MOST_LABELS_BYTES:,} bytes")
-            wanted = parse_labels(text)
+            wanted = await asyncio.to_thread(parse_labels, text)
         except FileFault as wrong:
             # What cannot be read may name any agent.
             unlabelled = sorted(name for name in files.current.keys() - files.labels if fault is wrong or name in text)

@@ -29,6 +29,7 @@ FORK_SERVER_VARIABLE = "MULLIGAN_FORK_SERVER_FD"
 MAX_MESSAGE_BYTES = 65_536
 GO = b"G"
 """What a forked process waits for before it begins: the supervisor knows it then."""
+THREAD_END_SECONDS = 1.0
 TITLE = b"mulligan: processes are forked from this one"
 _ARGUMENTS_BEGIN, _ARGUMENTS_END = 47, 48
 """Fields of `/proc/self/stat`, from 0 (proc(5): `arg_start`, `arg_end`)."""
@@ -140,12 +141,22 @@ def _import(modules: Sequence[str], *, with_shipped: bool, agents: str | None) -
         otlp.import_span_exporter()
 
 
+def _threads() -> int:
+    """How many there are, without those that are about to end: one that has ended is listed for a moment."""
+    until = time.monotonic() + THREAD_END_SECONDS
+    fewest = len(os.listdir("/proc/self/task"))
+    while fewest > 1 and time.monotonic() < until:
+        time.sleep(0.01)
+        fewest = min(fewest, len(os.listdir("/proc/self/task")))
+    return fewest
+
+
 def _why_not(before: set[str], at_end: int) -> str:
     """What importing has left that a fork must not have; "" for nothing.
 
     `before`, `at_end`: the descriptors, and the number of functions for the end, without the loaded modules.
     """
-    if (threads := len(os.listdir("/proc/self/task"))) > 1:
+    if (threads := _threads()) > 1:
         return f"importing has started {threads - 1} thread{'s' if threads > 2 else ''}, which a fork would not have"
     if children_of(os.getpid()):
         return "importing has started a process, whose end a fork would not see"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +10,8 @@ from pathlib import Path
 
 from mulligan.activities.agent_files.agent_file import MOST_BYTES
 from mulligan.activities.agent_files.labels import LABELS_FILE, MOST_LABELS_BYTES
-from mulligan.activities.agent_files.yaml_fields import FileFault
+from mulligan.schema.open_file import read_bytes, state_of
+from mulligan.schema.yaml_fields import FileFault
 
 SUFFIX = ".md"
 MOST_FILES = 1_000
@@ -50,8 +50,7 @@ def look_at(folder: Path) -> Look:
         if name != LABELS_FILE and (not name.endswith(SUFFIX) or name.startswith(".")):
             continue
         try:
-            status = os.stat(folder / name)
-            seen[name] = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+            seen[name] = state_of(folder / name)
         except OSError:
             seen[name] = ()
     return seen
@@ -76,28 +75,15 @@ def read_agent_folder(folder: Path) -> AgentFolderContents:
         try:
             if others:
                 raise FileFault(1, f"{others[0]!r} has the same name, but for its letters' case or form; rename one")
-            data = _read(folder / name, MOST_LABELS_BYTES if name == LABELS_FILE else MOST_BYTES)
+            data = read_bytes(folder / name, MOST_LABELS_BYTES if name == LABELS_FILE else MOST_BYTES)
         except FileFault as fault:
             contents.faults[name] = fault
+            continue
+        except OSError as error:
+            contents.faults[name] = FileFault(1, f"the file cannot be read: {error.strerror}")
             continue
         if name == LABELS_FILE:
             labels = data
         else:
             contents.files[name.removesuffix(SUFFIX)] = data
     return AgentFolderContents(contents.files, labels, contents.faults)
-
-
-def _read(path: Path, most: int) -> bytes:
-    """The bytes of a regular file, of which there are at most one too many.
-
-    Raises:
-        FileFault: it cannot be read.
-    """
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        with os.fdopen(handle, "rb") as file:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise FileFault(1, "it is no file")
-            return file.read(most + 1)
-    except OSError as error:
-        raise FileFault(1, f"the file cannot be read: {error.strerror}") from None

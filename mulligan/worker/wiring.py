@@ -174,7 +174,7 @@ class AgentActivities:
         children = ChildProcesses(secret_names=secret_names(registry, endpoints.values()))
         servers, prices = McpServers(children), Prices.load(worker_settings.prices)
         runtime = ToolRuntime(telemetry.metrics.change_hung_threads)
-        contents, resources = configured_content_store(), _resources(loaded)
+        contents, resources = configured_content_store(worker_settings), _resources(loaded)
         self._services = services = Services(
             registry=registry,
             agents=RunAgents(registry, runtime, endpoints, AgentVersions(registry, contents), resources),

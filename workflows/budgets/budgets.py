@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import ValidationError
@@ -32,7 +32,7 @@ class BudgetWait(Wait):
     usd: float
     budget: float
     until: float
-    interval: float = limits.BUDGET_FIRST
+    interval: float = field(default_factory=lambda: limits.BUDGET_FIRST)
 
     @property
     def ends_at(self) -> float:

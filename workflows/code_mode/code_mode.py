@@ -27,6 +27,7 @@ from mulligan.workflows.scheduling import Schedule
 from mulligan.workflows.step_call import StepCall
 
 if TYPE_CHECKING:
+    from mulligan.workflows.running_agent import RunningAgent
     from mulligan.workflows.workflow_agents import WorkflowAgents
 
 
@@ -42,10 +43,15 @@ class CodeMode(Feature):
 
     facts_type = CodeFacts
     schedules: ClassVar = {
-        # A part of a script has no effect: it is tried until it succeeds.
+        # A part of a script has no effect: it is tried until it succeeds. Whether it ends its workers, its activity counts.
         RUN_SCRIPT: Schedule(has_heartbeat=True)
     }
     waits: ClassVar = (ScriptWait,)
+
+    def __init__(self, agent: RunningAgent) -> None:
+        super().__init__(agent)
+        self._parts: list[RunningScript] = []
+        """The scripts of which a part runs, or is to run, in the order in which they began to wait for that."""
 
     @classmethod
     def listen(cls, agents: WorkflowAgents) -> None:
@@ -69,9 +75,14 @@ class CodeMode(Feature):
         return await self._script(call, facts).run()
 
     def _script(self, call: StepCall, facts: CodeFacts) -> RunningScript:
-        schedule = replace(self.schedules[RUN_SCRIPT], timeout=timedelta(seconds=facts.timeout) + limits.SCRIPT_MARGIN)
+        timeout = timedelta(seconds=facts.timeout) + limits.SCRIPT_MARGIN + limits.SCRIPT_QUEUE
         return RunningScript(
-            agent=self.agent, call=call, max_calls=facts.max_calls, timeout=facts.timeout, schedule=schedule
+            agent=self.agent,
+            call=call,
+            max_calls=facts.max_calls,
+            timeout=facts.timeout,
+            schedule=replace(self.schedules[RUN_SCRIPT], timeout=timeout),
+            parts=self._parts,
         )
 
     def page(self, request: ScriptPageRequest) -> ScriptPage:

@@ -33,7 +33,7 @@ class ScriptWait(Wait):
     leaves_first: ClassVar[bool] = True
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class RunningScript:
     """A script that runs.
 
@@ -43,6 +43,7 @@ class RunningScript:
         max_calls: How many calls it may make.
         schedule: How its parts are scheduled.
         timeout: Seconds of the interpreter's own time.
+        parts: The agent's scripts of which a part runs, or is to run, in their order: this one adds itself.
     """
 
     agent: RunningAgent
@@ -50,6 +51,7 @@ class RunningScript:
     max_calls: int
     timeout: float
     schedule: Schedule
+    parts: list[RunningScript]
     _has_sent_facts: bool = False
     """Whether this workflow run has sent what stays the same for all parts."""
     _tasks: dict[int, asyncio.Task[ToolMessage]] = field(default_factory=dict)
@@ -80,16 +82,16 @@ class RunningScript:
         else:
             self._carry_over()
             part = ScriptPart()
-        while part.outcome is None:
+        while part is not None:
+            if part.outcome is not None:
+                return part.outcome
             self._begin(part)
             if not part.more:
                 await self._until(lambda: bool(self._settled))
-            if self.agent.is_stopped:
-                await self._until(lambda: not self._tasks)
-                self.call.is_stopped = True
-                return await self._end("stopped")
-            part = await self._part()
-        return part.outcome
+            part = None if self.agent.is_stopped else await self._part()
+        await self._until(lambda: not self._tasks)
+        self.call.is_stopped = True
+        return await self._end("stopped")
 
     @property
     def _code(self) -> str:
@@ -156,8 +158,22 @@ class RunningScript:
     def _failed(self) -> list[asyncio.Task[ToolMessage]]:
         return [task for task in self._tasks.values() if task.done() and (task.cancelled() or task.exception())]
 
-    async def _part(self, code: str | None = None) -> ScriptPart:
-        """Let the script run until it waits or ends, with the results that have come."""
+    async def _part(self, code: str | None = None) -> ScriptPart | None:
+        """Let the script run until it waits or ends, when it is its turn. None: the run was stopped before that."""
+        self.parts.append(self)
+        try:
+            if not self._is_next:
+                await workflow.wait_condition(lambda: self._is_next or self.agent.is_stopped)
+            return await self._run_part(code) if self._is_next else None
+        finally:
+            self.parts.remove(self)
+
+    @property
+    def _is_next(self) -> bool:
+        return self in self.parts[: limits.SCRIPTS_AT_ONCE]
+
+    async def _run_part(self, code: str | None) -> ScriptPart:
+        """Let the script run with the results that have come."""
         record = self.call.record
         conversation, numbers = self.agent.conversation, self._settled
         inner = [each for _, each in conversation.inner_calls(self.call.index)]
@@ -224,5 +240,5 @@ class RunningScript:
             failures=turn.repeats.get(call.key, 0),
             max_calls=self.max_calls,
             timeout=self.timeout,
-            most=limits.max_scheduled_at_once(limits.SCRIPT_CALLS, turn.input.metadata, copies=copies),
+            most=limits.max_scheduled_at_once(limits.SCRIPT_CALLS, turn.input, copies=copies),
         )

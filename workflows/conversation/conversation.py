@@ -17,6 +17,7 @@ from typing import Any
 from pydantic import JsonValue, TypeAdapter
 
 from mulligan.content import media_of, shown_content
+from mulligan.schema.argument_digest import argument_digest
 from mulligan.schema.shared_field_sets import share_field_sets
 from mulligan.values import (
     AssistantMessage,
@@ -176,16 +177,9 @@ class Conversation:
         """Up to `count` messages of the view from number `since` on, with the bounds of `page`."""
         return _fitting(self._view(since)[:count], max_bytes)
 
-    def messages_to_resume(self) -> list[Message]:
-        """The view, with those results that an unfinished step already has."""
-        view = [message for message, _ in self._view(0)]
-        if self._early_results:
-            at = self.steps[-1].at
-            answer, after = self.messages[at], at + 1 - self.view_offset
-            assert isinstance(answer, AssistantMessage)
-            results = self._early_results
-            view[after:after] = [results[call.id] for call in answer.tool_calls if call.id in results]
-        return view
+    def whole_view(self) -> list[Message]:
+        """All messages of the view."""
+        return [message for message, _ in self._view(0)]
 
     def replace_by_summary(self, summary: ConversationSummary, cut: int) -> None:
         """Replace, in the view, all messages before index `cut` by one. Every digest of the view changes."""
@@ -214,9 +208,7 @@ class Conversation:
         """Add the model's answer, and a step that begins with it."""
         record = StepRecord(at=len(self.messages), usage=usage, compaction=self.pending_compaction, model=model)
         self.pending_compaction = None
-        record.calls = [
-            CallRecord(arguments=each.arguments, raw=each.raw, repairs=each.repairs or ()) for each in prepared
-        ]
+        record.calls = [CallRecord.of(each) for each in prepared]
         share_field_sets(record)
         self.append(message)
         self.steps.append(record)
@@ -225,7 +217,7 @@ class Conversation:
 
     def add_inner_call(self, of: int, call: ToolCall, prepared: PreparedCall) -> int:
         """Add a call that call number `of` of the newest step makes. Returns its index."""
-        record = CallRecord(arguments=prepared.arguments, raw=prepared.raw, repairs=prepared.repairs or ())
+        record = CallRecord.of(prepared)
         step, inner = self.steps[-1], InnerCall(of=of, call=call, record=record, prepared=prepared)
         share_field_sets(inner)
         step.inner.append(inner)
@@ -239,20 +231,22 @@ class Conversation:
         step = self.steps[-1]
         return [(n, each) for n, each in enumerate(step.inner, len(step.calls)) if of is None or each.of == of]
 
-    def edit_call(self, index: int, arguments: JsonValue) -> None:
+    def edit_call(self, index: int, arguments: JsonValue, digest: str | None) -> None:
         """Replace the arguments of a call of the newest answer by those that a person has edited.
+
+        `digest`: that of their normal form; None: that of their JSON.
 
         The model reads its call as it is executed. The answer is the newest message until all of its calls have a result.
         """
         if (at := index - len(self.steps[-1].calls)) >= 0:
             inner = self.steps[-1].inner[at]
-            inner.call = _edited(inner.record, inner.call, arguments)
+            inner.call = _edited(inner.record, inner.call, arguments, digest)
             return
         record, answer = self.steps[-1].calls[index], self.messages.pop()
         assert isinstance(answer, AssistantMessage)
         del self._digests[-1], self._sizes[-1]
         call = answer.tool_calls[index]
-        edited = _edited(record, call, arguments)
+        edited = _edited(record, call, arguments, digest)
         calls = [*answer.tool_calls[:index], edited, *answer.tool_calls[index + 1 :]]
         self.append(answer.model_copy(update={"tool_calls": calls}))
 
@@ -266,6 +260,11 @@ class Conversation:
             inner.result, inner.prepared = result, None
         else:
             self._early_results[result.call_id] = result
+
+    @property
+    def has_open_answer(self) -> bool:
+        """Whether the newest message is the model's answer: its calls, if it has any, have no result in the messages."""
+        return bool(self.steps) and self.steps[-1].at == len(self.messages) - 1
 
     @property
     def early_results(self) -> Mapping[str, ToolMessage]:
@@ -289,7 +288,7 @@ class Conversation:
         return self._inner_results() | in_messages | self._early_results
 
     def carried_results(self) -> set[str]:
-        """The ids of the calls whose results `dump` and `messages_to_resume` contain."""
+        """The ids of the calls whose results `dump` and the view contain."""
         carried = (each.call_id for each in self.messages[self.cut :] if isinstance(each, ToolMessage))
         inner = (each.call.id for step in self.steps if step.at >= self.cut for each in step.inner if each.result)
         return {*self._early_results, *carried, *inner}
@@ -361,6 +360,7 @@ class Conversation:
             shared=self.first_step + index < self.shared_steps,
             hosted_calls=record.hosted_calls,
             citations=record.citations,
+            finish_reason=record.finish_reason,
         )
 
     def dump(self, run_id: str = "") -> dict[str, Any]:
@@ -461,8 +461,9 @@ class Conversation:
         return conversation
 
 
-def _edited(record: CallRecord, call: ToolCall, arguments: JsonValue) -> ToolCall:
+def _edited(record: CallRecord, call: ToolCall, arguments: JsonValue, digest: str | None) -> ToolCall:
     """The call with the arguments that a person has edited, which its record shows from now on."""
+    record.argument_digests = [digest or argument_digest(arguments), record.digests[-1]]
     record.raw, record.arguments = record.written(call), arguments
     record.digest = record.digest or digest_of_call(call)
     return ToolCall(id=call.id, name=call.name, arguments=write_arguments(arguments))
@@ -481,6 +482,7 @@ def _step_call(call: ToolCall, record: CallRecord, result: ToolMessage | None) -
         questions=record.questions,
         deferred=record.deferred,
         recorded=record.recorded,
+        argument_digests=record.argument_digests,
         result=_step_result(result, record) if result else None,
     )
 

@@ -132,9 +132,14 @@ class EventLog:
         """A call of the newest step waits for a person."""
         self._add("waiting", call=call, data={"kind": kind, "text": text})
 
-    def reminder(self, call: int, kind: str, text: str, number: int) -> None:
-        """A call of the newest step still waits for a person."""
-        self._add("reminder", call=call, data={"kind": kind, "text": text, "number": number})
+    def reminder(self, call: int, kind: str, text: str, number: int, *, is_edited: bool = False) -> None:
+        """A call of the newest step still waits for a person. `is_edited`: its text has other arguments than the model's."""
+        edited = {"edited": True} if is_edited else {}
+        self._add("reminder", call=call, data={"kind": kind, "text": text, "number": number, **edited})
+
+    def edited(self, call: int, text: str, role: str, by: str | None, reason: str | None) -> None:
+        """A person has edited the arguments of a call of the newest step, which waits on for somebody with a role."""
+        self._add("edited", call=call, data={"text": text, "role": role, "by": by, "reason": reason})
 
     def decided(self, call: int, decision: Decision | None = None) -> None:
         """A call of the newest step no longer waits for a person.

@@ -121,7 +121,7 @@ class _EventBuilder:
         if entry.call is None:
             return {"step": entry.step}
         call = self._call(step, entry.call)
-        if entry.type == "handed_over" or (entry.type == "decided" and entry.data is not None):
+        if _says_all(entry):
             return {"step": step.step, "call_id": call.id, "name": call.name}
         return _call_fields(entry.type, step.step, call)
 
@@ -142,6 +142,15 @@ class _EventBuilder:
         return self._steps[number]
 
 
+def _says_all(entry: Entry) -> bool:
+    """Whether an event of a call needs nothing of the call's record.
+
+    The arguments of an edit, and those of which people are reminded after it, may be others than the record's.
+    """
+    data = entry.data or {}
+    return entry.type in ("handed_over", "edited") or (entry.type == "decided" and bool(data)) or "edited" in data
+
+
 def _call_fields(event_type: str, step: int, call: StepCall) -> dict[str, Any]:
     fields = {"step": step, "call_id": call.id, "name": call.name}
     match event_type:
@@ -152,7 +161,10 @@ def _call_fields(event_type: str, step: int, call: StepCall) -> dict[str, Any]:
         case "tool_call_deferred":
             return {**fields, "deferred": call.deferred}
         case "decided" if call.decision is not None:
-            return {**fields, **call.decision.model_dump(include={"decision", "by", "reason", "edited", "rule"})}
+            return {
+                **fields,
+                **call.decision.model_dump(include={"decision", "by", "reason", "edited", "edited_by", "rule"}),
+            }
         case "waiting" | "reminder" if call.decision is not None and call.decision.edited:
             return {**fields, "arguments": call.decision.before}
     return {**fields, "arguments": call.arguments}

@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field, TypeAdapter
 from pydantic.dataclasses import dataclass
 
 from mulligan.content import Part, Text
+from mulligan.schema.argument_digest import digests_of
 from mulligan.schema.optional_field import optional_field
 from mulligan.schema.shared_field_sets import Slotted
 from mulligan.values import (
@@ -57,8 +58,25 @@ class CallRecord(Slotted):
     """When a script began, in seconds since the epoch."""
     delivered: list[int] = optional_field([])
     """The numbers of a script's calls whose results it has, in the order in which it had them."""
+    argument_digests: list[str] = optional_field([])
+    """Those of the arguments' normal forms, as a step shows them."""
     digest: str = optional_field("")
     """That of the call before a person edited its arguments: its idempotency key stays the same."""
+
+    @classmethod
+    def of(cls, prepared: PreparedCall) -> CallRecord:
+        """The record of a call after its inspection."""
+        return cls(
+            arguments=prepared.arguments,
+            raw=prepared.raw,
+            repairs=prepared.repairs or (),
+            argument_digests=[] if prepared.digest is None else [prepared.digest],
+        )
+
+    @property
+    def digests(self) -> list[str]:
+        """The digests of the arguments' normal forms: with which it is executed, and last the model's."""
+        return digests_of(self.arguments, self.argument_digests)
 
     def written(self, call: ToolCall) -> str:
         """The arguments of its call as the model wrote them."""
@@ -95,6 +113,7 @@ class StepRecord(Slotted):
     agent: str = optional_field("")
     hosted_calls: Sequence[HostedCall] = optional_field(())
     citations: Sequence[Citation] = optional_field(())
+    finish_reason: str = optional_field("")
     context_tokens: int | None = optional_field()
     """The tokens of the conversation up to the answer, as the provider has counted them; None: those of `usage`."""
 
@@ -102,6 +121,7 @@ class StepRecord(Slotted):
         """Record what the answer has beside its message and its usage. `agent`: who has given it."""
         self.agent = agent
         self.hosted_calls, self.citations = answer.hosted_calls or (), answer.citations or ()
+        self.finish_reason = answer.own_finish_reason or ""
         self.context_tokens = answer.context_tokens
 
 

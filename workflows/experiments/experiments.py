@@ -1,4 +1,4 @@
-"""Experiments have a workflow of their own, which begins runs; in a run there is nothing of them (docs/iterate.md)."""
+"""Experiments have a workflow of their own, which begins runs; in a run there is nothing of them (docs/what-if.md)."""
 
 from __future__ import annotations
 

@@ -134,6 +134,14 @@ class Handoffs(Feature):
 
     async def accept(self, answer: ModelAnswer) -> None:
         """All calls of the step have ended: the next agent has the conversation, unless the answer ends the turn."""
+        self._take_over(answer)
+
+    def cut_short(self) -> None:
+        """The next agent has the conversation all the same: the result of its call says so, and the next turn is its own."""
+        if self.agent.open_step is not None:
+            self._take_over(self.agent.open_step.answer)
+
+    def _take_over(self, answer: ModelAnswer) -> None:
         following, self._next = self._next, None
         if following is None or answer.output is not None:
             return

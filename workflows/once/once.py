@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from temporalio import workflow
 
 from mulligan.once import Once as Scope
-from mulligan.once import OnceCall, call_digest, default_values
+from mulligan.once import OnceCall, call_digest
 from mulligan.run_input import RunInput
 from mulligan.wire.resume_page import ResumeState
 from mulligan.wire.tool_call import ToolOutcome, idempotency_key
@@ -156,7 +156,7 @@ class Once(Feature):
             if outcome.error is None or outcome.error.kind not in _MAY_HAVE_RUN:
                 self._calls.remove(this.record)
         else:
-            self._note_if_not_approved(call, this.digests)
+            self._note_if_not_approved(call, self._digests(call))
 
     def for_resume(self, state: ResumeState) -> None:
         """The calls that a run which resumes this one, or is forked from it, compares its calls with."""
@@ -185,18 +185,8 @@ class Once(Feature):
         return record
 
     def _digests(self, call: StepCall) -> list[str]:
-        """Digests of the arguments with which a call is executed, and of the model's where a person has edited them.
-
-        An argument that is left out equals its default.
-        """
-        record, name = call.record, call.call.name
-        tool = self.agent.facts.definition.tool(name)
-        properties = tool.parameters.get("properties") if tool else {}
-        defaults = default_values(properties)
-        arguments = [record.arguments]
-        if record.decision is not None and record.decision.edited:
-            arguments.append(record.decision.before)
-        return list(dict.fromkeys(call_digest(name, each, defaults) for each in arguments))
+        """Digests of the arguments with which a call is executed, and of the model's where a person has edited them."""
+        return list(dict.fromkeys(call_digest(call.call.name, each) for each in call.record.digests))
 
     def _blocker(self, index: int) -> int | None:
         """The last open call that equals a call: an earlier call, or a call that is executed already."""

@@ -29,7 +29,7 @@ async def decide_on_call(agent: RunningAgent, call: StepCall) -> ToolOutcome | N
     call.is_stopped = decision.decision == "stopped"
     agent.conversation.event_log.decided(call.index)
     if wait.edited_arguments is not None:
-        agent.conversation.edit_call(call.index, wait.edited_arguments)
+        agent.conversation.edit_call(call.index, wait.edited_arguments, wait.edited_digest)
     return await record_decision(agent, call, step=wait.step, started=wait.since, answer=wait.answer)
 
 
@@ -68,8 +68,9 @@ def _wait(agent: RunningAgent, call: StepCall) -> PersonWait:
         index=call.index,
         reason=reason,
         arguments=call.record.arguments,
+        digest=next(iter(call.record.argument_digests), None),
         text=text,
-        role=facts.role if facts else None,
+        role=call.role,
         user=agent.turn.input.user,
         untrusted=foreign.results if foreign else [],
         earlier=agent.conversation.earlier_decisions(call.call.name, limits.EARLIER_DECISIONS),

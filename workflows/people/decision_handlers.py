@@ -11,7 +11,7 @@ from mulligan.errors import UpdateRefusedError
 from mulligan.schema.json_limits import MOST_DEPTH, is_deeper
 from mulligan.wire.questions import CHECK_ANSWER, CheckAnswer, CheckedAnswer, Question
 from mulligan.wire.tool_call import digest_of_call, without_arguments
-from mulligan.wire.updates import ANSWER, CHECK_EDIT, DECIDE, FORM_BYTES, Answer, CheckedEdit, CheckEdit, Decide
+from mulligan.wire.updates import ANSWER, CHECK_EDIT, DECIDE, FORM_BYTES, POLICY, Answer, CheckedEdit, CheckEdit, Decide
 from mulligan.workflows.people.inbox import Inbox
 from mulligan.workflows.people.parse_update import check_size, parse_update
 from mulligan.workflows.people.person_wait import PersonWait, how_decided
@@ -33,16 +33,10 @@ class DecisionHandlers:
         """Accept a decision on a call that waits for approval."""
         request = parse_update(Decide, argument)
         key, pending = self._find_decidable(request)
-        if request.arguments is not None:
-            with self._handlers.until_end():
-                edit = await self._edited(self._agents.agent(key), pending, request.arguments)
-            if edit.refused is not None:
-                raise UpdateRefusedError(edit.refused)
-            # Somebody else may have decided during the check.
-            key, pending = self._find_pending(request.call_id, request.conversation, "approval")
-            pending.edited_arguments = edit.arguments
-        pending.resolve(request.decision, by=request.by, reason=request.reason)
         answer: dict[str, Any] = {"accepted": True, "call_id": request.call_id}
+        if request.arguments is not None and (outcome := await self._edit(key, pending, request)):
+            return answer | outcome
+        pending.resolve(request.decision, by=request.by, reason=request.reason)
         for feature in self._agents.agent(key).with_method("decided"):
             with self._handlers.until_end():
                 answer |= await feature.decided(pending, request)
@@ -105,10 +99,14 @@ class DecisionHandlers:
                 if pending is not None and pending.question is not None:
                     return self._find_pending(request.call_id, request.conversation, "question")
         key, pending = self._find_pending(request.call_id, request.conversation, "approval")
-        if pending.role is not None and request.roles is not None and pending.role not in request.roles:
+        if not pending.may_approve(request.roles):
             raise UpdateRefusedError(
                 f'"{request.call_id}" waits for somebody with the role "{pending.role}"; you do not have it.',
                 role=pending.role,
+            )
+        if request.decision == "approve" and request.edits not in (None, pending.edits):
+            raise UpdateRefusedError(
+                f'Somebody has edited the arguments of "{request.call_id}" meanwhile; read them first.'
             )
         for feature in self._agents.agent(key).with_method("check_decision"):
             feature.check_decision(pending, request)
@@ -151,7 +149,30 @@ class DecisionHandlers:
     def _inboxes(self, key: str | None) -> dict[str, Inbox]:
         return {agent_key: inbox for agent_key, inbox in self._handlers.inboxes.items() if key in (None, agent_key)}
 
-    async def _edited(self, agent: RunningAgent, pending: PersonWait, arguments: dict[str, Any]) -> CheckedEdit:
+    async def _edit(self, key: str, pending: PersonWait, request: Decide) -> dict[str, Any]:
+        """Replace the arguments of a waiting call by those of a request, which is its editor's approval of them.
+
+        Returns: what came of it where the call is not approved by that, as fields of the update's result; else nothing.
+        """
+        agent = self._agents.agent(key)
+        with self._handlers.until_end():
+            edit = await self._checked_edit(agent, pending, request.arguments or {})
+        if edit.refused is not None:
+            raise UpdateRefusedError(edit.refused)
+        # Somebody else may have decided during the check, or edited, so that another role is needed.
+        if self._find_decidable(request)[1] is not pending:
+            raise UpdateRefusedError(f'"{request.call_id}" is another call by now.')
+        pending.edit(edit.arguments, edit.argument_digest, role=edit.role, by=request.by)
+        if edit.denied is not None:
+            pending.resolve("deny", by=POLICY, reason=edit.denied)
+            return {"denied": edit.denied}
+        if edit.role is None or pending.may_approve(request.roles):
+            return {}
+        agent.conversation.event_log.edited(pending.index, pending.text, edit.role, request.by, request.reason)
+        no_rule = {"rule_refused": f'The call waits for somebody with the role "{edit.role}".'}
+        return {"role": edit.role, **(no_rule if request.remember else {})}
+
+    async def _checked_edit(self, agent: RunningAgent, pending: PersonWait, arguments: dict[str, Any]) -> CheckedEdit:
         """Have a worker of the agent check arguments that a person has edited. Refused if no worker can check them."""
         request = CheckEdit(
             where=agent.context,

@@ -51,6 +51,11 @@ class Inbox:
         """Drop the request to stop: it was for the turn that has ended."""
         self.stop, self.is_idle = None, True
 
+    def fail_turn(self) -> None:
+        """Refuse messages from now on, until there is another turn: the workflow ends if it does not catch the error."""
+        self.end_turn()
+        self.is_closed = True
+
     def add_message(self, message: SendMessage, message_id: str) -> None:
         """Keep a message for the next step. One whose id has come before is ignored."""
         if message_id in self._seen_ids:

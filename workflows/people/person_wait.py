@@ -31,11 +31,13 @@ FIRST_AGENT_KEY = "0"
 class PersonWait(Wait):
     """A call that waits for a person, until it has a `decision`. Its key is the call's id.
 
-    `index`: the call's place in its step. `arguments` are the model's. `text` tells the person what to decide on.
+    `index`: the call's place in its step. `arguments` are the model's, `digest` that of their normal form where it is not
+    that of their JSON. `text` tells the person what to decide on.
     `timeout`: seconds; None: no limit. `reminder`: seconds until the first reminder; None: no reminders. `question`: of the
     call's MCP server, if it asks one; `content`: the answer to it. `is_held`: whether the call's activity waits meanwhile.
     `runs_elsewhere`: whether another worker than that of the agent would run the call: of the tool, or of a sub-agent.
-    `role`: of whoever decides. `user`: for whom the run works. `untrusted`: the untrusted results that the agent had read,
+    `role`: of whoever decides. `edits`: how often people have edited the arguments; `edited_by`: who did so last.
+    `user`: for whom the run works. `untrusted`: the untrusted results that the agent had read,
     for calls that are guarded. `earlier`: the newest decisions on calls of the tool.
     """
 
@@ -46,6 +48,7 @@ class PersonWait(Wait):
     index: int
     reason: Literal["approval", "question"]
     arguments: JsonValue = None
+    digest: str | None = None
     text: str
     step: int
     timeout: float | None = None
@@ -60,6 +63,9 @@ class PersonWait(Wait):
     decision: Decision | None = None
     answer: str | None = None
     edited_arguments: JsonValue = None
+    edited_digest: str | None = None
+    edits: int = 0
+    edited_by: str | None = None
     content: dict[str, JsonValue] | None = None
     reminders: int = 0
     """How many reminders have been due."""
@@ -102,6 +108,22 @@ class PersonWait(Wait):
         more = f" (and {len(others)} more: mulligan pending {run_id})" if others else ""
         return f"waiting for {what}", f": {command}{more}"
 
+    @property
+    def shown_arguments(self) -> JsonValue:
+        """The arguments that are decided on: the model's, or those of the last edit."""
+        return self.arguments if self.edited_arguments is None else self.edited_arguments
+
+    def may_approve(self, roles: Sequence[str] | None) -> bool:
+        """Whether somebody with these roles may approve the call as it is now. None: they have all."""
+        return self.role is None or roles is None or self.role in roles
+
+    def edit(self, arguments: JsonValue, digest: str | None, *, role: str | None, by: str | None) -> None:
+        """Replace the arguments. `role`: that whoever approves these must have. `by`: who has edited them."""
+        _, *others = self.text.split("\n", 1)
+        self.text = "\n".join([decision_text(self.call, arguments, is_question=False), *others])
+        self.edited_arguments, self.edited_digest = arguments, digest
+        self.role, self.edited_by, self.edits = role, by, self.edits + 1
+
     def stop(self, stop: Stop) -> None:
         """Nobody is asked any more."""
         if self.decision is None:
@@ -114,7 +136,7 @@ class PersonWait(Wait):
         by: str | None = None,
         reason: str | None = None,
     ) -> None:
-        """Set the decision, and so end the wait. `edited_arguments` and `answer` must be set before."""
+        """Set the decision, and so end the wait. The arguments must be edited, and `answer` set, before."""
         is_edited = self.edited_arguments is not None
         self.decision = Decision(
             kind=self.reason,
@@ -125,6 +147,8 @@ class PersonWait(Wait):
             reason=reason,
             edited=is_edited,
             before=self.arguments if is_edited else None,
+            edited_by=self.edited_by if self.edited_by != by else None,
+            role=self.role,
         )
 
     async def decided(self, waits: Waits, log: EventLog, stop: Stop | None) -> Decision:
@@ -161,7 +185,7 @@ class PersonWait(Wait):
         if not is_for_reminder:
             self.resolve("timeout")
             return
-        log.reminder(self.index, self.reason, self.text, self.take_reminders())
+        log.reminder(self.index, self.reason, self.text, self.take_reminders(), is_edited=self.edits > 0)
 
     def take_reminders(self) -> int:
         """Count the reminders that are due, and return the number of all. Missed ones, as no worker ran, are one event."""
@@ -175,7 +199,7 @@ class PersonWait(Wait):
         return Pending(
             call_id=self.call.id,
             tool=self.call.name,
-            arguments=self.arguments,
+            arguments=self.shown_arguments,
             kind=self.reason,
             since=iso(self.since),
             text=self.text,
@@ -186,6 +210,8 @@ class PersonWait(Wait):
             answer_schema=self.question.answer_schema if self.question else None,
             url=self.question.url if self.question else None,
             role=self.role,
+            edits=self.edits,
+            edited_by=self.edited_by,
             user=self.user,
             untrusted=self.untrusted,
             earlier=self.earlier,

@@ -34,7 +34,7 @@ class UpdateHandlers:
 
     def __init__(self, agent_name: Callable[[str], str]) -> None:
         self._agent_name = agent_name
-        self.is_ready = True
+        self.is_continued, self.is_ready = False, True
         """False in a continued run that has not loaded its state: it does not know yet which calls wait."""
         self._waiting: dict[asyncio.Task[Any], None] = {}
         """The handlers that wait for an activity or a person, in the order of their beginning."""
@@ -143,8 +143,13 @@ class UpdateHandlers:
             raise UpdateRefusedError("Nothing is running that could be stopped.")
 
     async def until_ready(self) -> None:
-        """Wait until a continued run has loaded its state."""
-        if not self.is_ready:
+        """Wait until a continued run has loaded its state.
+
+        Each update of such a run waits, also if the state is there: an update that arrives before the first workflow task
+        was completed may be replayed after it, and must take as many turns of the event loop then. Otherwise updates end
+        in another order, which the SDK refuses, and the run hangs.
+        """
+        if self.is_continued:
             await workflow.wait_condition(lambda: self.is_ready)
 
     def _open_kinds(self) -> list[str | None]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from mulligan.run_input import ForkedFrom
 from mulligan.schema.cut_text import cut_text
 from mulligan.wire.model_call import ModelAnswer, write_arguments
-from mulligan.wire.recorded_outcome import RecordedOutcome, digest_of_arguments
+from mulligan.wire.recorded_outcome import RecordedOutcome, record_digest
 from mulligan.wire.recorded_tools import FIND_RECORD, FindRecord, FoundRecord, RecordSource
 from mulligan.wire.tool_call import ToolOutcome
 from mulligan.workflows.feature import EndTurn, Feature
@@ -74,7 +74,7 @@ class RecordedTools(Feature):
         if found.found:
             call.record.recorded, call.record.decision = True, found.decision
             if found.edited is not None:
-                self.agent.conversation.edit_call(call.index, found.edited)
+                self.agent.conversation.edit_call(call.index, found.edited, found.edited_digest)
         elif forked.unrecorded == "live":
             return None
         elif forked.unrecorded == "diverge":
@@ -127,4 +127,4 @@ class RecordedTools(Feature):
 
 
 def _digest(call: StepCall) -> str:
-    return digest_of_arguments(call.call.name, call.record.arguments)
+    return record_digest(call.call.name, call.record.digests)

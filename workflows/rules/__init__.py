@@ -1,1 +1,1 @@
-"""Rules of approval: what a person has approved, and what therefore is not asked again (docs/people.md)."""
+"""Rules of approval: what a person has approved, and what therefore is not asked again (docs/approval-rules.md)."""

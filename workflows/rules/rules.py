@@ -1,4 +1,4 @@
-"""Approves calls that equal a call that a person has approved for good, in this run or for its tenant (docs/people.md)."""
+"""Approves calls that equal one that a person has approved, for this run or for its tenant (docs/approval-rules.md)."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Rules(Feature):
             return None
         at = iso(workflow.time())
         call.record.decision = Decision(
-            kind="approval", decision="approve", since=iso(since), at=at, by=rule.by, rule=rule
+            kind="approval", decision="approve", since=iso(since), at=at, by=rule.by, role=call.role, rule=rule
         )
         self.agent.conversation.event_log.decided(call.index)
         await record_decision(self.agent, call, step=self.agent.turn.result.steps, started=since)
@@ -116,8 +116,8 @@ class Rules(Feature):
                 "approve the call without it, or for this run.",
                 agent=name,
             )
-        arguments = wait.arguments if decision.arguments is None else decision.arguments
-        rule = self._rule(wait, arguments, decision)
+        is_edited = decision.arguments is not None
+        rule = self._rule(wait, decision.arguments, None, decision) if is_edited else self._rule_of(wait, decision)
         refusal = self.book.refusal(rule) if decision.remember == "run" else None
         check_size("arguments", rule.model_dump_json(include={"arguments"}), RULE_BYTES)
         if refusal is not None:
@@ -127,8 +127,7 @@ class Rules(Feature):
         """Make a rule of an approval, if the person has asked for it: its name, or why there is none."""
         if decision.remember is None or decision.decision == "deny":
             return {}
-        arguments = wait.arguments if wait.edited_arguments is None else wait.edited_arguments
-        rule = self._rule(wait, arguments, decision)
+        rule = self._rule_of(wait, decision)
         refused = self._add(rule) if decision.remember == "run" else await self._add_for_tenant(rule)
         return {"rule": rule.name} if refused is None else {"rule_refused": refused}
 
@@ -141,13 +140,20 @@ class Rules(Feature):
         for each in state:
             self.book.add(Rule.model_validate(each))
 
-    def _rule(self, wait: PersonWait, arguments: JsonValue, decision: Decide) -> Rule:
+    def _rule_of(self, wait: PersonWait, decision: Decide) -> Rule:
+        """The rule for the arguments with which a call is executed."""
+        if wait.edited_arguments is None:
+            return self._rule(wait, wait.arguments, wait.digest, decision)
+        return self._rule(wait, wait.edited_arguments, wait.edited_digest, decision)
+
+    def _rule(self, wait: PersonWait, arguments: JsonValue, digest: str | None, decision: Decide) -> Rule:
         is_guarded = any(each.call.id == wait.key and each.foreign_results is not None for each in self.agent.calls)
         rule = Rule(
             name="-",
             agent=self.agent.name,
             tool=wait.call.name,
             arguments=arguments,
+            digest=digest,
             by=decision.by,
             at=iso(workflow.time()),
             role=wait.role,
@@ -177,12 +183,11 @@ class Rules(Feature):
 
     async def _find(self, call: StepCall) -> RuleUse | None:
         """The rule for a call, of the run or of its tenant."""
-        assert call.facts is not None
-        arguments, facts, user = call.record.arguments, call.facts, self.agent.turn.input.user
+        digest, user = call.record.digests[0], self.agent.turn.input.user
         # Whoever knew that others may have written what the agent has read has approved the call without that as well.
         untrusted = (True,) if call.foreign_results is not None else (False, True)
         keys = [
-            rule_key(self.agent.name, call.call.name, arguments, role=facts.role, user=user, untrusted=each)
+            rule_key(self.agent.name, call.call.name, digest, role=call.role, user=user, untrusted=each)
             for each in untrusted
         ]
         if (rule := self.book.find(keys)) is not None:

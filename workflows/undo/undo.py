@@ -140,7 +140,7 @@ class _ExecutedCalls:
             step=entry.step,
             lost=kind if kind in _LOST else None,
             schedule=_schedule(facts),
-            role=facts.role if facts is not None else None,
+            role=(record.decision.role if record.decision else None) or (facts.role if facts else None),
         )
 
     def _call(self, entry: Entry) -> tuple[ToolCall, CallRecord, str, ToolFacts | None] | None:
@@ -167,7 +167,7 @@ class _ExecutedCalls:
         result = self._results.get(call.id)
         values = CallValues(
             offset=offset,
-            digest=call_digest(call.name, record.arguments),
+            digest=call_digest(call.name, record.digests[0]),
             arguments=record.arguments,
             text=result.text if result is not None and result.error is None else None,
             has_parts=result is not None and bool(result.content),

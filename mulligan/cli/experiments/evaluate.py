@@ -50,7 +50,7 @@ async def evaluate(
     """Give an agent the tasks of cases, and score what it does. The calls of a case get its recorded results.
 
     JSON lines have no recorded results: there tools run, after you have been asked. The experiment is a workflow: it goes
-    on when this command ends, and the same command with the same --name follows it (docs/iterate.md).
+    on when this command ends, and the same command with the same --name follows it (docs/scores.md).
 
     Examples: `mulligan eval tests/cases --agent support --score checks:is_right --at-least 0.9`, `mulligan eval
     tasks.jsonl --agent support --score checks:is_right --repeat 3 --baseline before.json`

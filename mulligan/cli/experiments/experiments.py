@@ -25,7 +25,7 @@ async def experiments(
     ] = None,
     as_json: AsJson = False,
 ) -> int:
-    """List the newest experiments, or print the table of one, as far as its rows are done (docs/iterate.md).
+    """List the newest experiments, or print the table of one, as far as its rows are done (docs/what-if.md).
 
     Examples: `mulligan experiments`, `mulligan experiments whatif-3fa9c1 --json`
 

@@ -52,7 +52,7 @@ async def whatif(
     """Run many runs again with recorded tools and a change: nothing happens outside, and no run is touched.
 
     The experiment is a workflow: it goes on when this command ends, and the same command with the same --name follows it.
-    Of each run the table says whether the output and the calls are the same (docs/iterate.md).
+    Of each run the table says whether the output and the calls are the same (docs/what-if.md).
 
     Examples: `mulligan whatif --runs run-1 run-2 --model openai:gpt-5`, `mulligan whatif --agent support --last 50
     --version current --version candidate --score checks:is_polite --max-cost 2`

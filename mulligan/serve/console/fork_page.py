@@ -59,7 +59,7 @@ async def send_fork(run_id: str, request: Request, runs: Serving, session: Viewi
 async def _form_page(
     request: Request, runs: Runs, session: Session, run_id: str, form: dict[str, str], problem: Problem | None = None
 ) -> Response:
-    at = _step(form)
+    form = {**form, "at": str(at := _step(form))}
     calls = await _calls_before(runs, session.caller, run_id, at)
     values: dict[str, Any] = {"title": f"Fork from step {at}", "run_id": run_id, "calls": calls, "form": form}
     refused, status = (problem.detail, problem.status) if problem else ("", 200)

@@ -176,7 +176,8 @@ class RunRows:
                 if (info := await self._info(runs, caller, run)) is None:
                     return
                 day.infos[number] = info
-                if info.number("recovered_failures") and (found := await self.failures_of(runs, run)) is not None:
+                recovered = info.number("recovered_failures")
+                if recovered and (found := await self.failures_of(runs, run, recovered)) is not None:
                     day.failures[number] = found
 
         to_read = day.runs[: sum(not is_open(run["status"]) for run in listed) + most_open]
@@ -213,8 +214,8 @@ class RunRows:
             _keep(self._ended, key, info)
         return info
 
-    async def failures_of(self, runs: Runs, run: dict[str, Any]) -> Failures | None:
-        """The recovered failures of a run; None: it cannot be read now."""
+    async def failures_of(self, runs: Runs, run: dict[str, Any], recovered: int) -> Failures | None:
+        """The recovered failures of a run, whose number is `recovered`; None: it cannot be read now."""
         key = run["id"], run["started"]
         if key in self._failures:
             return self._failures[key]
@@ -225,6 +226,8 @@ class RunRows:
             return None
         failures = failures_in(steps)
         if key in self._ended:
+            if failures.counts.total() > recovered:  # its last step failed the run: nobody recovers from that
+                failures = failures_in(steps[:-1])
             _keep(self._failures, key, failures)
         return failures
 

@@ -20,7 +20,7 @@ from starlette.responses import Response
 from mulligan.serve.caller import Caller
 from mulligan.serve.console.sign_ins import sign_ins_of
 from mulligan.serve.problems import Problem
-from mulligan.serve.security import Access
+from mulligan.serve.security import Access, for_user
 
 COOKIE = "mulligan_session"
 FORM_COOKIE = "mulligan_form"
@@ -81,7 +81,8 @@ async def find_session(request: Request, access: Access) -> Session | None:
         if hmac.compare_digest(expected.encode(), signature.encode("utf-8", "replace")):
             if sign_ins_of(request).has_ended(caller.name, nonce):
                 return None
-            return Session(caller, _signature(secret, "form", ends, nonce), id=nonce, ends=int(ends))
+            csrf = _signature(secret, "form", ends, nonce)
+            return Session(for_user(caller, request), csrf, id=nonce, ends=int(ends))
     return None
 
 

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Depends, Request
 from starlette.responses import RedirectResponse, Response
 
 from mulligan.serve.arriving_body import ArrivingBody, read_body
+from mulligan.serve.caller_rights import check_caller
 from mulligan.serve.console.rendering import HEADERS, page
 from mulligan.serve.console.sessions import Session, check_form, find_session, sign_in, sign_out
 from mulligan.serve.console.sign_ins import sign_ins_of
@@ -52,6 +53,7 @@ async def _viewer(request: Request) -> Session:
         wanted = request.url.path.removeprefix(root) + (f"?{request.url.query}" if request.url.query else "")
         wanted = wanted if request.method == "GET" else "/"
         raise SignInNeeded({"Location": f"{path_in(request, f'{PREFIX}/sign-in')}?next={quote(wanted, safe='/')}"})
+    check_caller(request, session.caller)
     return session
 
 

@@ -16,6 +16,7 @@ from temporalio.service import RPCError
 
 from mulligan.client.read_run import UNDECODABLE
 from mulligan.client.waiting_calls import AllPending
+from mulligan.schema.argument_digest import normal_text
 from mulligan.schema.json_schema import schema_faults, schema_validator
 from mulligan.schema.subschemas import with_changed_parts
 from mulligan.schema.url_parts import url_parts
@@ -130,7 +131,12 @@ async def send_decision(runs: Runs, caller: Caller, call: CallToDecide, values: 
         return ""
     arguments = edited if edited is not None else None
     decision = {"decision": "approve", "reason": reason, "arguments": arguments, "remember": call.remember or None}
-    answer = await runs.decide(caller, pending["id"], {**ids, **decision})
+    # The form has the arguments that the person saw: if somebody has edited them since, they count as this person's edit.
+    answer = await runs.decide(caller, pending["id"], {**ids, **decision, "edits": pending.get("edits", 0)})
+    if answer.get("denied"):
+        return f"{pending['tool']} was denied: {answer['denied']}"
+    if answer.get("role"):
+        return f"{pending['tool']} has your changes, and waits for somebody with the role {answer['role']}."
     done = f"{pending['tool']} was approved{' with your changes' if arguments is not None else ''}."
     if answer.get("rule_refused"):
         return f"{done} There is no rule: {answer['rule_refused']}"
@@ -211,9 +217,7 @@ def _find_equal(calls: Sequence[CallToDecide]) -> None:
     same: dict[str, list[CallToDecide]] = {}
     for call in calls:
         if not call.is_question:
-            same.setdefault(json.dumps([call.pending["tool"], call.pending["arguments"]], sort_keys=True), []).append(
-                call
-            )
+            same.setdefault(normal_text([call.pending["tool"], call.pending["arguments"]]), []).append(call)
     for group in same.values():
         for call in group:
             call.equals = [other for other in group if other is not call]

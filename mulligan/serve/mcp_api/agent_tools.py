@@ -27,7 +27,8 @@ class AgentCall(_Arguments):
 
     prompt: Annotated[str, Field(description="The task, with everything that the agent needs to know for it.")]
     metadata: Annotated[
-        dict[str, str], Field(description="Labels of the run, for the agent's tools and for traces: no secrets.")
+        dict[str, str],
+        Field(description="Labels of the run, for the agent's tools; some show up in traces: no secrets."),
     ] = {}
 
 

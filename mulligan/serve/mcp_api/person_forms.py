@@ -69,7 +69,7 @@ async def submit_forms(
         if not isinstance(form, types.ElicitResult) or form.action == "cancel":
             continue
         with suppress(UpdateRefusedError, RunEndedError):  # somebody else has decided, or the run has ended
-            await send_reply(runs, caller, call["id"], call, _reply(call, form))
+            await send_reply(runs, caller, call["id"], call, _reply(call, form), call.get("edits", 0))
 
 
 def waiting_text(run_id: str, waiting: Sequence[Mapping[str, Any]]) -> str:
@@ -106,7 +106,8 @@ def _answer(call: Mapping[str, Any], content: Mapping[str, Any]) -> str:
 
 
 def _key(call: Mapping[str, Any]) -> str:
-    return f"{call['id']}/{call['call_id']}"
+    # A form shows arguments: those of another edit are another form.
+    return "/".join([call["id"], call["call_id"], *([str(call["edits"])] if call.get("edits") else [])])
 
 
 def _message(call: Mapping[str, Any]) -> str:

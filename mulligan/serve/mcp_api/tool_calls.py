@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ from pydantic import BaseModel, ValidationError
 from mulligan.run_view.run_view import RunView
 from mulligan.schema.fault_text import required_form
 from mulligan.serve.caller import Caller
+from mulligan.serve.caller_rights import FIELDS, check_fields, unread
 from mulligan.serve.mcp_api.agent_tools import (
     WAIT_SECONDS,
     AgentCall,
@@ -36,6 +38,7 @@ from mulligan.serve.mcp_api.run_outcome import failure, is_ended, outcome_of, un
 from mulligan.serve.mcp_api.run_tasks import new_task, runs_and_caller, wants_tasks
 from mulligan.serve.problems import Problem
 from mulligan.serve.runs import RunInfo, Runs
+from mulligan.serve.served_request import IGNORED, ServedRequest
 from mulligan.serve.turn_stream import asks_person
 from mulligan.wire.run_status import is_open
 
@@ -61,25 +64,39 @@ async def call_tool(context: Context, params: types.CallToolRequestParams) -> Re
     try:
         match params.name:
             case "start_run":
-                return await call.start_run(_parse(StartRun, params))
+                result = await call.start_run(call.parse(StartRun, params))
             case "wait_for_run":
-                return await call.wait_for_run(_parse(WaitForRun, params), params)
+                result = await call.wait_for_run(call.parse(WaitForRun, params), params)
             case "answer_question":
-                return await call.answer_question(_parse(AnswerQuestion, params))
+                result = await call.answer_question(call.parse(AnswerQuestion, params))
             case "decide_call":
-                return await call.decide_call(_parse(DecideCall, params))
-        return await call.run_agent(params)
+                # to run a call as it is, with an edit left out, is not what was decided
+                check_fields(call.caller, "Decide", {"arguments": (params.arguments or {}).get("arguments")})
+                result = await call.decide_call(call.parse(DecideCall, params))
+            case _:
+                result = await call.run_agent(params)
     except _ArgumentsError as error:
         return failure(str(error))
+    return _naming_ignored(result)
+
+
+def _naming_ignored(result: Result) -> Result:
+    """A result that says in its `_meta` what was ignored of the call."""
+    ignored = ServedRequest.current().ignored
+    if not ignored:
+        return result
+    if isinstance(result, dict):
+        return {**result, "_meta": {**result.get("_meta", {}), IGNORED: ignored}}
+    return result.model_copy(update={"meta": {**(result.meta or {}), IGNORED: ignored}})
 
 
 class _ArgumentsError(Exception):
     """The arguments of a call are not what the tool takes."""
 
 
-def _parse(model: type[Arguments], params: types.CallToolRequestParams) -> Arguments:
+def _parse(model: type[Arguments], params: types.CallToolRequestParams, given: Mapping[str, Any]) -> Arguments:
     try:
-        return model.model_validate(params.arguments or {})
+        return model.model_validate(given)
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         name = ".".join(str(part) for part in fault["loc"])
@@ -110,13 +127,21 @@ class _Call:
         is_modern = self.context.protocol_version in MODERN_PROTOCOL_VERSIONS
         return is_modern and can_show_forms(self.context.session.client_capabilities)
 
+    def parse(self, model: type[Arguments], params: types.CallToolRequestParams) -> Arguments:
+        """The arguments of a call. What only others may send is left out of a customer's, and named in the result."""
+        given = params.arguments or {}
+        if self.caller.is_customer:
+            self.runs.ignore(unread(self.caller, model.__name__, given.items()))
+            given = {name: value for name, value in given.items() if name in FIELDS[model.__name__]}
+        return _parse(model, params, given)
+
     async def run_agent(self, params: types.CallToolRequestParams) -> Result:
         """Run an agent; or continue with a run after its forms have come back."""
         agent = await self._agent(params.name)
         has_schema = output_schema(agent) is not None
         if params.request_state is not None:
             return await self._continue(params, WAIT_SECONDS, has_schema=has_schema)
-        given = _parse(AgentCall, params)
+        given = self.parse(AgentCall, params)
         self.runs.take_place(self.caller)
         run_id = await self._start(agent["name"], given, None)
         if wants_tasks(self.context):

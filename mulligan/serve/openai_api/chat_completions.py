@@ -82,10 +82,10 @@ async def create(request: Request, runs: Serving, caller: Calling) -> Response:
         head["metadata"] = {IGNORED: names}
     if parsed.streams:
         watched = await runs.watch(caller, run_id)
-        frames = _frames(head, watched, with_usage=parsed.with_usage)
+        frames = completion_frames(head, watched, with_usage=parsed.with_usage)
         return EventStream(frames, on_disconnect=runs.stop_on_disconnect(caller, run_id))
     try:
-        return JSONResponse(_completion(head, *await _end(request, runs, caller, run_id)))
+        return JSONResponse(completion_json(head, *await _end(request, runs, caller, run_id)))
     finally:
         if (stop := runs.stop_on_disconnect(caller, run_id)) and await request.is_disconnected():
             stop()
@@ -122,7 +122,8 @@ def _with_result(end: RunEnded, run_id: str) -> RunEnded:
     return end
 
 
-def _completion(head: dict[str, Any], end: RunEnded, answered: Answered | None) -> dict[str, Any]:
+def completion_json(head: dict[str, Any], end: RunEnded, answered: Answered | None) -> dict[str, Any]:
+    """The completion of a run that has a result. `answered`: the model's last answer."""
     text = output_text(end)
     annotations = chat_citations(answered.citations, text) if answered and answered.text == text else []
     message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None, "annotations": annotations}
@@ -130,7 +131,7 @@ def _completion(head: dict[str, Any], end: RunEnded, answered: Answered | None) 
     return {**head, "object": "chat.completion", "choices": [choice], "usage": chat_usage_json(end)}
 
 
-async def _frames(
+async def completion_frames(
     head: dict[str, Any], watched: AsyncIterator[Any] | None, *, with_usage: bool
 ) -> AsyncIterator[bytes]:
     """The chunks of a run to its end; the last one is the error if it has failed."""

@@ -6,17 +6,16 @@ import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from mulligan.serve.caller_rights import FIELDS
 from mulligan.serve.ignored_fields import IgnoredFields
 from mulligan.serve.problems import Problem
 
 SERVER_LABEL = "mulligan"
 """The `server_label` of the run's tool calls: they ran on the server, as those of an MCP server do at OpenAI."""
 Refused = Mapping[str, tuple[str, tuple[Any, ...]]]
-RESPONSE_FIELDS = frozenset(
-    {"model", "input", "instructions", "stream", "background", "metadata", "previous_response_id", "conversation"}
-)
+RESPONSE_FIELDS = frozenset(FIELDS["responses"])
 """Fields of a response that are read. Others are ignored and named, unless they are refused."""
-CHAT_FIELDS = frozenset({"model", "messages", "stream", "stream_options.include_usage", "metadata"})
+CHAT_FIELDS = frozenset(FIELDS["chat/completions"])
 """Fields of a chat completion that are read."""
 RESPONSE_REFUSED: Refused = {
     "top_logprobs": ("a run has no log probabilities", (0,)),

@@ -7,7 +7,7 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,9 +22,9 @@ from mulligan.client.read_run import NO_WORKER_STATUSES
 from mulligan.client.resumed_run import ResumedRun, request_digest
 from mulligan.client.send_update import RunEndedError
 from mulligan.client.start_run import read_input
-from mulligan.client.watch_run import WatchedEvent
 from mulligan.errors import UpdateRefusedError
 from mulligan.serve.caller import Caller
+from mulligan.serve.client_metadata import run_metadata, shown_metadata
 from mulligan.serve.http_protocol import Calling, EventStream, Serving, frame
 from mulligan.serve.idempotency import RETRY_SECONDS, StartRequest, key_reused, read_update_id
 from mulligan.serve.ignored_fields import IgnoredFields
@@ -52,13 +52,18 @@ from mulligan.serve.openai_api.request_fields import (
     read_text,
 )
 from mulligan.serve.openai_api.response_events import ResponseEvents, ResponseHead
-from mulligan.serve.openai_api.sequence import MOST_NUMBER, read_up_to
+from mulligan.serve.openai_api.response_stream import (
+    error_frame,
+    response_frames,
+    response_turn_frames,
+    stored_as_openais,
+)
+from mulligan.serve.openai_api.sequence import MOST_NUMBER
 from mulligan.serve.openai_api.side_requests import NOBODY, ServedBy, side_requests_of
 from mulligan.serve.pauses import with_pauses
-from mulligan.serve.problems import Problem, problem_of
-from mulligan.serve.runs import NO_END, NOTHING_IGNORED, Runs
-from mulligan.serve.turn_stream import WaitingCall, asks_person, open_turn
-from mulligan.wire.event_types import SubRunEvent
+from mulligan.serve.problems import Problem
+from mulligan.serve.runs import NOTHING_IGNORED, Runs
+from mulligan.serve.turn_stream import WaitingCall, open_turn
 
 ID_PREFIX = "resp_"
 WAIT_SECONDS = 540
@@ -162,7 +167,9 @@ async def create(request: Request, runs: Serving, caller: Calling) -> Response:
         if streams:
             events = read or ResponseEvents(await _head(runs, caller, run_id))
             replied_to = decided if read else []
-            return await _stream_turn(runs, caller, run_id, events, replied_to, stops=not is_background)
+            frames = await response_turn_frames(runs, caller, run_id, events, replied_to)
+            stop = None if is_background else runs.stop_on_disconnect(caller, run_id)
+            return EventStream(frames, on_disconnect=stop)
         events = ResponseEvents(await _head(runs, caller, run_id))
         if is_background and not replied:
             return JSONResponse(events.to_json())
@@ -187,7 +194,7 @@ def _unread(head: ResponseHead, error: Exception, *, streams: bool) -> Response:
     if not streams:
         return JSONResponse(events.to_json())
     begun = list(events.begin())
-    frames = [*(frame(event, event["type"]) for event in begun), _error_frame(error, begun[-1]["sequence_number"] + 1)]
+    frames = [*(frame(event, event["type"]) for event in begun), error_frame(error, begun[-1]["sequence_number"] + 1)]
     return EventStream(iter(frames))
 
 
@@ -215,7 +222,7 @@ async def retrieve(
     events = ResponseEvents(await _head(runs, caller, response_id))
     if not stream:
         return JSONResponse(await _read(runs, caller, response_id, events))
-    return await _stream(runs, caller, response_id, events, starting_after)
+    return EventStream(await response_frames(runs, caller, response_id, events, starting_after))
 
 
 async def _take_turn(runs: Runs, caller: Caller, asked: _Create) -> str:
@@ -287,7 +294,7 @@ async def _continue(runs: Runs, caller: Caller, previous: str, asked: _Create, *
             "previous_response_id",
             "is a response in progress; wait for its end, cancel it, or reply to its waiting calls alone.",
         )
-    options = {"prompt": asked.prompt, "metadata": asked.metadata}
+    options: dict[str, Any] = {"prompt": asked.prompt, **run_metadata(caller, asked.metadata)}
     if asked.instructions:
         options["client_instructions"] = asked.instructions
     key = asked.start.keyed_id
@@ -319,6 +326,7 @@ async def _reply(request: Request, runs: Runs, caller: Caller, run_id: str, aske
         if reply.approve is not None:
             decision = "approve" if reply.approve else "deny"
             fields = {"call_id": call_id, "decision": decision, "reason": reply.text or None}
+            fields["edits"] = 0  # the request for it has shown the model's arguments
         send = runs.answer if reply.approve is None else runs.decide
         try:
             await send(caller, owner, fields, read_update_id(request, caller, fields))
@@ -336,7 +344,7 @@ async def _run_of_replies(runs: Runs, caller: Caller, given: Sequence[InputReply
 async def _read_before_reply(runs: Runs, caller: Caller, run_id: str) -> ResponseEvents:
     """The response as its client has it when it replies: what it gets then is the rest."""
     events = ResponseEvents(await _head(runs, caller, run_id))
-    async for _ in _stored(runs, caller, run_id, events):
+    async for _ in stored_as_openais(runs, caller, run_id, events):
         continue
     return events
 
@@ -352,14 +360,15 @@ async def _head(runs: Runs, caller: Caller, run_id: str) -> ResponseHead:
     if given is None:
         raise Problem(404, "run_not_found", f"There is no response {run_id[:200]!r}: it is not a run of an agent.")
     previous = given.resumed_from.workflow_id if given.resumed_from else None
+    is_own = given.instructions_by_customer or not caller.is_customer
     return ResponseHead(
         run_id,
         given.agent,
         described.start_time.timestamp(),
-        given.metadata,
+        shown_metadata(caller, given),
         previous,
         conversation_of(run_id),
-        given.client_instructions,
+        given.client_instructions if is_own else None,
     )
 
 
@@ -369,7 +378,7 @@ async def _read(runs: Runs, caller: Caller, run_id: str, events: ResponseEvents)
     is_open = described.status == WorkflowExecutionStatus.RUNNING
     try:
         async with asyncio.timeout(READ_SECONDS if is_open else None):
-            async for _ in _stored(runs, caller, run_id, events):
+            async for _ in stored_as_openais(runs, caller, run_id, events):
                 continue
             if is_open:
                 list(events.ask_below(await runs.pending(caller, run_id)))
@@ -378,19 +387,6 @@ async def _read(runs: Runs, caller: Caller, run_id: str, events: ResponseEvents)
             raise
         # No worker answers, so nobody knows the items: the run has been accepted, and a client that polls goes on.
     return events.to_json()
-
-
-async def _stored(
-    runs: Runs, caller: Caller, run_id: str, events: ResponseEvents, until: int | None = None
-) -> AsyncIterator[dict[str, Any]]:
-    """OpenAI's events of the stored events, of all or up to the offset `until`."""
-    count = 0
-    async for each in runs.stored_events(caller, run_id, NO_END if until is None else until + 1):
-        for event in events.translate(each):
-            yield event
-        count = getattr(each, "offset", 0) + 1
-    if until is not None and count <= until:
-        raise invalid("starting_after", "is not the sequence_number of an event of this response.")
 
 
 async def _wait(
@@ -415,74 +411,3 @@ async def follow_while_connected(request: Request, watched: AsyncIterator[T] | N
                 return
             if each is not None:
                 yield each
-
-
-async def _stream(
-    runs: Runs, caller: Caller, run_id: str, events: ResponseEvents, after: int | None = None
-) -> Response:
-    """The stream of a response. What the client has not read of the stored events is read before the stream begins."""
-    read = read_up_to(after) if after is not None else None
-    begun = list(events.begin())
-    since = ""
-    if read is not None and after is not None:
-        begun += [event async for event in _stored(runs, caller, run_id, events, read.offset)]
-        begun += events.take_over(after)
-        begun = [event for event in begun if event["sequence_number"] > after]
-        since = read.token
-    watched = None if events.end is not None else await runs.watch(caller, run_id, since)
-    frames = _frames(begun, watched, events, lambda: runs.pending(caller, run_id))
-    return EventStream(frames)
-
-
-async def _stream_turn(
-    runs: Runs, caller: Caller, run_id: str, events: ResponseEvents, decided: Collection[WaitingCall], *, stops: bool
-) -> Response:
-    """The stream of a request that starts a run, or replies to its calls: it ends where the run waits for people only.
-
-    `events`: has read what the client of a reply has. `stops`: whether the run is to stop when its client disconnects.
-    """
-    since = str(events.read) if decided else ""
-    turn = await open_turn(runs, caller, run_id, since=since, decided=decided)
-    events.leave_out(events.finished_items())
-    begun = [*events.begin(), *events.reopened()]
-    frames = _frames(begun, turn.live(), events, lambda: runs.pending(caller, run_id))
-    return EventStream(frames, on_disconnect=runs.stop_on_disconnect(caller, run_id) if stops else None)
-
-
-async def _frames(
-    begun: Iterable[dict[str, Any]],
-    watched: AsyncIterator[WatchedEvent] | None,
-    events: ResponseEvents,
-    read_pending: Callable[[], Awaitable[list[dict[str, Any]]]],
-) -> AsyncIterator[bytes]:
-    """OpenAI's events of what is watched: a run to its end, or a turn to where it waits for people only. The last one is the
-    error if the stream cannot go on.
-    """
-    number = 0
-    for event in begun:
-        number = event["sequence_number"]
-        yield frame(event, event["type"])
-    if watched is None:
-        return
-    async with aclosing(watched) as stream:  # type: ignore[type-var]
-        try:
-            async for each in stream:
-                sent = list(events.translate(each.event, each.position))
-                if isinstance(each.event, SubRunEvent) and asks_person(each.event):
-                    sent += events.ask_below(await read_pending())
-                for event in sent:
-                    number = event["sequence_number"]
-                    yield frame(event, event["type"])
-                if events.end is not None:
-                    return
-            paused = events.paused(await read_pending())
-            yield frame(paused, paused["type"])
-        except Exception as error:  # noqa: BLE001 - whatever it is, the client is told that the stream ends
-            yield _error_frame(error, number + 1)
-
-
-def _error_frame(error: Exception, number: int) -> bytes:
-    """The event that a stream ends with if it cannot go on. `number`: its sequence number."""
-    problem = problem_of(error)
-    failed = {"code": problem.code, "message": problem.detail, "param": None, "sequence_number": number}
-    return frame({"type": "error", **failed}, "error")
