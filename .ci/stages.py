@@ -5,12 +5,17 @@ itself, as a new user runs it. A stage that fails stops none of the others: one 
 like pytest's summary, the sum of all of its runs; a stage that has none, such as `lint`, counts as an error where it fails.
 """
 
+import contextlib
+import os
 import re
+import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -19,8 +24,11 @@ FIRST = (("lint",),)
 SIDE_BY_SIDE = (("test-system",), ("docs-site", "test-live", "test-sdk ARGS=--others"))
 """The longest stage, and beside it the others, one after the other."""
 LAST = (("test",),)
+LONGEST = 3600
+"""Seconds that a stage may take: one that hangs must not hide what the others found."""
 COUNTED = ("failed", "passed", "skipped", "deselected", "xfailed", "xpassed", "errors")
 SUMMARY = re.compile(r"(?:=+ )?((?:\d+ [a-z]+, )*\d+ [a-z]+) in [\d.]+s(?: \([\d:]+\))?(?: =+)?")
+COLOUR = re.compile(r"\x1b\[[\d;]*m")
 
 printing = threading.Lock()
 
@@ -30,46 +38,45 @@ def main() -> int:
     began = time.monotonic()
     found: Counter[str] = Counter()
     for queues in (FIRST, SIDE_BY_SIDE, LAST):
-        threads = [
-            threading.Thread(target=run_queue, args=(queue, found, queue is queues[0]), name=queue[0])
-            for queue in queues
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(len(queues)) as threads:
+            # Whatever goes wrong in a thread is raised here: a queue without a result is not a queue without failures.
+            for counted in threads.map(run_queue, queues):
+                found.update(counted)
     print(sum_of(found, time.monotonic() - began), flush=True)
     return 1 if found["failed"] or found["errors"] else 0
 
 
-def run_queue(stages: tuple[str, ...], found: Counter[str], prints_at_once: bool) -> None:
-    """Run one stage after the other, and add what they count."""
-    for stage in stages:
-        counted = run_stage(stage, prints_at_once)
-        with printing:
-            found.update(counted)
+def run_queue(stages: tuple[str, ...]) -> Counter[str]:
+    """Run one stage after the other; returns the sum of what they count."""
+    return sum((run_stage(stage) for stage in stages), Counter())
 
 
-def run_stage(stage: str, prints_at_once: bool) -> Counter[str]:
-    """Run a stage and print its output: line by line, or all of it at its end, where another stage prints meanwhile."""
+def run_stage(stage: str) -> Counter[str]:
+    """Run a stage, and print its output at its end, since another one may print meanwhile.
+
+    The output goes to a file: processes that a stage leaves behind would keep a pipe open, and this waiting. They are ended.
+    """
+    say(f"{stage}: begins\n")
     began = time.monotonic()
-    make = subprocess.Popen(
-        ["make", "--no-print-directory", *stage.split()],
-        cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-    )  # fmt: skip
-    assert make.stdout is not None
-    lines = []
-    for line in make.stdout:
-        lines.append(line)
-        if prints_at_once:
-            say(line)
-    code = make.wait()
-    if not prints_at_once:
-        say("".join(lines))
-    say(f"{stage}: {'passed' if code == 0 else 'FAILED'}, {time.monotonic() - began:.0f} s\n")
+    with tempfile.TemporaryFile("w+", errors="replace") as output:
+        make = subprocess.Popen(
+            ["make", "--no-print-directory", *stage.split()],
+            cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        try:
+            code: int | str = make.wait(timeout=LONGEST)
+        except subprocess.TimeoutExpired:
+            code = f"not ended after {LONGEST} s"
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(make.pid, signal.SIGKILL)
+        make.wait()
+        output.seek(0)
+        lines = output.readlines()
     counted = counts(lines)
     if code and not counted["failed"] + counted["errors"]:
         counted["errors"] += 1
+    verdict = f"FAILED ({code})" if code else "passed"
+    say("".join(lines) + f"{stage}: {verdict}, {time.monotonic() - began:.0f} s\n")
     return counted
 
 
@@ -84,7 +91,7 @@ def counts(lines: list[str]) -> Counter[str]:
     """The sum of pytest's summaries among these lines."""
     found: Counter[str] = Counter()
     for line in lines:
-        summary = SUMMARY.fullmatch(line.strip())
+        summary = SUMMARY.fullmatch(COLOUR.sub("", line).strip())
         for each in summary[1].split(", ") if summary else ():
             number, _, word = each.partition(" ")
             found["errors" if word == "error" else word] += int(number)

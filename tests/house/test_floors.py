@@ -25,6 +25,11 @@ def test_each_file_of_tests_belongs_to_exactly_one_floor() -> None:
     assert {*WAITING} <= {*FOLDERS}
 
 
+def test_files_of_tests_have_one_form_of_name() -> None:
+    """pytest collects `*_test.py` too, which the table of durations and `make test-changed` do not look for."""
+    assert [str(path) for path in (ROOT / "tests").rglob("*_test.py")] == []
+
+
 @pytest.mark.parametrize("target", FLOORS)
 def test_the_target_of_a_floor_runs_its_folders(target: str) -> None:
     """`make test` names none: it runs those of `testpaths`, as does pytest by itself."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
@@ -86,6 +87,23 @@ def test_the_histories_of_a_release_stay_as_they_are() -> None:
     """A later version has to replay what the release recorded."""
     folder = Path(__file__).parent
     assert changed((folder / "released.sha256").read_text(), folder / "histories") == []
+
+
+def unlisted(changelog: str, released: str) -> list[str]:
+    """The releases of a changelog from 0.2.0 on of which the list has no history."""
+    releases = re.findall(r"^## (\d+\.\d+\.\d+) - ", changelog, re.MULTILINE)
+    kept = [each for each in releases if tuple(map(int, each.split("."))) >= (0, 2, 0)]
+    return [each for each in kept if not re.search(rf"^[0-9a-f]{{64}}  {re.escape(each)}-", released, re.MULTILINE)]
+
+
+def test_each_release_lists_its_histories() -> None:
+    root = Path(__file__).parents[2]
+    assert unlisted((root / "CHANGELOG.md").read_text(), Path(__file__).with_name("released.sha256").read_text()) == []
+
+
+def test_a_release_without_histories_is_named() -> None:
+    changelog = "## [Unreleased]\n## 0.10.1 - 2027-05-01\n## 0.2.0 - 2026-12-20\n## 0.1.0 - 2026-11-27\n"
+    assert unlisted(changelog, f"{'0' * 64}  0.2.0-asked.json\n# 0.10.1-asked.json") == ["0.10.1"]
 
 
 def test_a_history_of_a_release_that_was_changed_or_removed_is_named(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ STAGES = runpy.run_path(str(ROOT / ".ci/stages.py"))
         ("1 failed, 2 passed, 1 xfailed, 1 error in 0.51s", {"failed": 1, "passed": 2, "xfailed": 1, "errors": 1}),
         ("=== 2 failed, 3 errors in 1.00s ===", {"failed": 2, "errors": 3}),
         ("296 of 8,632 tests, 15 s, about 11 min left", {}),
+        ("\x1b[32m\x1b[1m2 passed\x1b[0m, \x1b[31m1 failed\x1b[0m\x1b[32m in 0.51s\x1b[0m", {"passed": 2, "failed": 1}),
         ("docs: 12 passed on in 3.0s ago", {}),
     ],
 )
@@ -61,13 +62,42 @@ def test_the_jobs_on_github_are_the_stages() -> None:
 def test_a_stage_that_fails_fails_the_run_and_the_others_still_run(
     tmp_path: Path, made: str, code: int, last: str
 ) -> None:
-    (tmp_path / ".ci").mkdir()
-    (tmp_path / ".ci/stages.py").write_text((ROOT / ".ci/stages.py").read_text())
-    others = "test-system docs-site test-live test-sdk test"
-    (tmp_path / "Makefile").write_text(f"lint:\n\t{made}\n{others}:\n\t@echo '2 passed, 1 skipped in 0.10s'\n")
-    ran = subprocess.run([sys.executable, ".ci/stages.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    ran = run_stages(tmp_path, made)
     assert ran.returncode == code, ran.stdout
     counted: Counter[str] = STAGES["counts"]([ran.stdout.splitlines()[-1]])
     assert counted["skipped"] == 5
     assert counted == Counter(passed=13 if code == 0 else 10, skipped=5, errors=code)
     assert last in ran.stdout.splitlines()[-1]
+
+
+def test_an_error_outside_of_the_stages_fails_the_run(tmp_path: Path) -> None:
+    """Here the sum of a stage cannot be made, in the thread of the other floors."""
+    broken = 'def run_stage(stage: str) -> Counter[str]:\n    1 / (stage != "docs-site")'
+    ran = run_stages(tmp_path, "@echo '3 passed in 1.00s'", ("def run_stage(stage: str) -> Counter[str]:", broken))
+    assert ran.returncode == 1
+    assert "ZeroDivisionError" in ran.stderr
+
+
+def test_a_process_that_a_stage_leaves_behind_does_not_hold_up_the_run(tmp_path: Path) -> None:
+    ran = run_stages(tmp_path, "@sleep 1000 & echo $$! > left; echo '3 passed in 1.00s'")
+    assert ran.returncode == 0, ran.stdout
+    left = Path(f"/proc/{(tmp_path / 'left').read_text().strip()}/cmdline")
+    assert not left.exists() or b"sleep" not in left.read_bytes()
+
+
+def test_a_stage_that_hangs_is_an_error_and_what_it_has_said_is_shown(tmp_path: Path) -> None:
+    ran = run_stages(tmp_path, "@echo 'test_it began'; sleep 1000", ("LONGEST = 3600", "LONGEST = 1"))
+    assert ran.returncode == 1
+    assert "test_it began\nlint: FAILED (not ended after 1 s)" in ran.stdout
+    assert "1 error" in ran.stdout.splitlines()[-1]
+
+
+def run_stages(folder: Path, made: str, replaced: tuple[str, str] = ("", "")) -> subprocess.CompletedProcess[str]:
+    """The script, in a project whose first stage is `made`."""
+    script = (ROOT / ".ci/stages.py").read_text()
+    assert replaced[0] in script
+    (folder / ".ci").mkdir()
+    (folder / ".ci/stages.py").write_text(script.replace(*replaced, 1) if replaced[0] else script)
+    others = "test-system docs-site test-live test-sdk test"
+    (folder / "Makefile").write_text(f"lint:\n\t{made}\n{others}:\n\t@echo '2 passed, 1 skipped in 0.10s'\n")
+    return subprocess.run([sys.executable, ".ci/stages.py"], cwd=folder, capture_output=True, text=True, check=False)
