@@ -3,7 +3,7 @@
 UV := $(shell uv --version >/dev/null 2>&1 && command -v uv || echo .uv/bin/uv)
 VERSION = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml | head -n 1)
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-live test-changed durations mutants nightly test-sdk test-without-features test-system approvals docs screenshots docs-site fuzz bench chaos exam schedules lint format check dist sbom pin pin-images
+.PHONY: help demo test test-live test-changed durations mutants nightly test-sdk test-without-features test-system programs approvals docs screenshots docs-site fuzz bench chaos exam schedules lint format check dist sbom pin pin-images
 
 help:  ## This list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -25,6 +25,9 @@ test-sdk: | $(UV)  ## The workarounds for temporalio, with the versions that wer
 
 test-system: | $(UV)  ## Whole features in browsers, with other people's clients, Jaeger (built once), packages, the deployment's files
 	@$(UV) run --group system --group docs pytest -q --numprocesses auto --durations 10 --durations-min 10 --inline-snapshot disable tests/system
+
+programs: | $(UV)  ## Chromium and the Go programs of `make test-system`, built once on a machine
+	@$(UV) run --group system python -m tests.support.programs
 
 test-changed: | $(UV)  ## While working: the tests of `make test` that reach what differs from HEAD, and the loop's core
 	@$(UV) run python -m tests.changed

@@ -19,8 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-FIRST = (("lint",),)
-"""It brings all packages, too: no two stages install them at the same time."""
+FIRST = (("lint", "programs"),)
+"""Lint brings all packages, too: no two stages install them at the same time. Builds on a new machine would starve tests."""
 SIDE_BY_SIDE = (("test-system",), ("docs-site", "test-live", "test-sdk ARGS=--others"))
 """The longest stage, and beside it the others, one after the other."""
 LAST = (("test",),)
