@@ -173,7 +173,7 @@ def _check_size(what: str, length: int, most: int) -> None:
     """
     if length > most:
         raise InvalidRunInputError(
-            f"The run's input: {what} has {length:,} bytes; {most:,} are the most without external storage "
+            f"The run's input: {what} has {length:,} bytes; without external storage the limit is {most:,} "
             "(MULLIGAN_EXTERNAL_STORAGE)."
         )
 

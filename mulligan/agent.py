@@ -388,7 +388,7 @@ class Agent(Generic[OutputT]):
                 raise DeclarationError(f"{context}: {kind} {both}; leave one out.")
             if each.in_workflow is None and each.name not in FEATURES:
                 raise DeclarationError(
-                    f"{context}: {kind} says not what it does in a workflow; set its in_workflow to a class of "
+                    f"{context}: {kind} has no part in the workflow; set its in_workflow to a class of "
                     "mulligan.feature.Feature."
                 )
         for each in self.features:
@@ -415,7 +415,7 @@ class Agent(Generic[OutputT]):
         for index, each in enumerate(self.handoffs):
             if not isinstance(each, Agent | str) or not (name := each if isinstance(each, str) else each.name):
                 raise DeclarationError(
-                    f"{context}: handoffs[{index}] is {each!r}, which is no agent; give an Agent, or the name of one."
+                    f"{context}: handoffs[{index}] is {each!r}, which is not an agent; give an Agent, or the name of one."
                 )
             if name == self.name:
                 raise DeclarationError(f"{context}: handoffs names the agent itself; leave it out.")

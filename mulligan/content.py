@@ -316,4 +316,4 @@ def _fault(says: str) -> PydanticCustomError:
 
 
 def _too_large(size: int) -> PydanticCustomError:
-    return _fault(f"has {size:,} bytes; {MAX_CONTENT_BYTES:,} are the most that a part may have")
+    return _fault(f"has {size:,} bytes; the limit for a part is {MAX_CONTENT_BYTES:,}")

@@ -146,7 +146,7 @@ def merge_endpoints(endpoints: Iterable[Endpoint]) -> dict[str, Endpoint]:
         if merged.setdefault(endpoint.name, endpoint) != endpoint:
             raise DeclarationError(
                 f"two Models have different endpoints of the name {endpoint.name!r} (an address, key variable, headers or "
-                "timeout differ); name one of them otherwise: Model('provider@NAME:…', …)."
+                "timeout differ); give one of them another name: Model('provider@NAME:…', …)."
             )
     return merged
 
@@ -172,7 +172,7 @@ def read_endpoints(file: str) -> dict[str, Endpoint]:
         # TOML's errors name a line and quote one character of it at most.
         raise DeclarationError(f"{context}, which is not TOML: {error}.") from None
     if len(tables) > MAX_ENDPOINTS:
-        raise DeclarationError(f"{context}, which has {len(tables):,} endpoints; {MAX_ENDPOINTS:,} are the most.")
+        raise DeclarationError(f"{context}, which has {len(tables):,} endpoints; the limit is {MAX_ENDPOINTS:,}.")
     try:
         return {name: _from_table(name, table) for name, table in tables.items()}
     except DeclarationError as error:

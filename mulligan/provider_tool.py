@@ -46,7 +46,7 @@ class ProviderTool:
         except (ValueError, TypeError, RecursionError) as error:
             raise DeclarationError(f"{context}: the tool cannot be written as JSON ({error}).") from None
         if size > MOST_BYTES:
-            raise DeclarationError(f"{context}: the tool has {size:,} bytes as JSON; {MOST_BYTES:,} are the most.")
+            raise DeclarationError(f"{context}: the tool has {size:,} bytes as JSON; the limit is {MOST_BYTES:,}.")
         if self.tool.get("type") in ("function", "custom"):
             raise DeclarationError(f"{context}: your own functions are tools of @tool; the provider cannot run them.")
 

@@ -218,7 +218,7 @@ class Tool:
         if not callable(call):
             raise DeclarationError(f"{where}: call is {call!r}; give a function of (arguments, ToolContext).")
         if unknown := sorted(options.keys() - ToolOptions.__annotations__):
-            raise DeclarationError(f"{where}: {unknown[0]!r} is no option of a tool.")
+            raise DeclarationError(f"{where}: {unknown[0]!r} is not an option of a tool.")
         try:
             arguments = SchemaArguments.declared(schema)
         except (TypeError, RecursionError) as error:

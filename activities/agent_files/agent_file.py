@@ -56,7 +56,7 @@ def parse_agent_file(name: str, data: bytes) -> AgentFile:
     if not NAME.fullmatch(name):
         raise FileFault(1, f"{name[:80]!r} cannot be an agent's name: letters, digits, `_`, `-` and `.`, 64 at most")
     if len(data) > MOST_BYTES:
-        raise FileFault(1, f"the file has {len(data):,} bytes; {MOST_BYTES:,} are the most")
+        raise FileFault(1, f"the file has {len(data):,} bytes; the limit is {MOST_BYTES:,}")
     try:
         text = data.decode()
     except UnicodeDecodeError as error:

@@ -48,7 +48,7 @@ class InstructionsTemplate:
         if (length := sum(map(len, texts))) > MOST_CHARACTERS:
             raise InvalidRunInputError(
                 f'The instructions of the agent "{self.agent}" have {length:,} characters with the values of this input; '
-                f"{MOST_CHARACTERS:,} are the most. Send a shorter prompt, or shorter metadata."
+                f"the limit is {MOST_CHARACTERS:,}. Send a shorter prompt, or shorter metadata."
             )
         return "".join(texts)
 

@@ -63,7 +63,7 @@ def parse_labels(text: str) -> dict[str, list[Label]]:
         if not isinstance(table, dict):
             raise FileFault(line, f'"{agent[:80]}" is no table; write `[AGENT]`, and a label on each line')
         if len(table) > MOST_LABELS:
-            raise FileFault(line, f"{agent[:80]!r} has {len(table):,} labels; {MOST_LABELS} are the most")
+            raise FileFault(line, f"{agent[:80]!r} has {len(table):,} labels; the limit is {MOST_LABELS}")
         labels[agent] = [
             _label(lines.get((agent, name)) or lines.get((f"{agent}.{name}",), line), name, value)
             for name, value in table.items()
@@ -81,7 +81,7 @@ def _parse_toml(text: str) -> dict[str, Any]:
     """
     for number, line in enumerate(text.split("\n"), 1):
         if len(line) > LONGEST_LINE:
-            raise FileFault(number, f"it has {len(line):,} characters; {LONGEST_LINE:,} are the most in a line")
+            raise FileFault(number, f"it has {len(line):,} characters; the limit for a line is {LONGEST_LINE:,}")
     try:
         return tomllib.loads(text)
     except RecursionError:

@@ -171,7 +171,7 @@ class RunScriptActivity:
         if check and not code.strip():
             raise invalid_code("The script is empty.")
         if check and len(code) > CODE_CHARS:
-            raise invalid_code(f"The script has {len(code):,} characters; {CODE_CHARS:,} are the most.")
+            raise invalid_code(f"The script has {len(code):,} characters; the limit is {CODE_CHARS:,}.")
         functions = {
             identifier(each.name): ScriptFunction(
                 each.name,

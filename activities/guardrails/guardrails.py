@@ -179,7 +179,7 @@ class _Calls:
                 why = f"{type_name(error)}: {error_text(error)}"
                 raise _Refused(f"The validator `{name}` failed with {type_name(error)}.", why, is_final=True) from None
             if (size := json_size(as_json)) > ARGUMENTS_BYTES:
-                text = f"The validator `{name}` returned {size:,} bytes as JSON; {ARGUMENTS_BYTES:,} are the most."
+                text = f"The validator `{name}` returned {size:,} bytes as JSON; the limit is {ARGUMENTS_BYTES:,}."
                 raise _Refused(text, "", is_final=True)
         return value, as_json
 

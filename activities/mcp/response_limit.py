@@ -14,7 +14,7 @@ logger = logging.getLogger("mulligan.mcp")
 MAX_RESPONSE_BYTES = 8_000_000
 """Bytes of a message. A model reads 50,000 characters of a result at most, so what is longer is mostly encoded images, and
 an image of 6 MB fits. A worker that executes 20 such calls at once needs about 1 GB."""
-TOO_LARGE = f"gave an answer of more than {MAX_RESPONSE_BYTES:,} bytes, which is the most that can be read"
+TOO_LARGE = f"gave an answer of more than {MAX_RESPONSE_BYTES:,} bytes, the limit for one answer"
 IS_TOO_LARGE = {"mulligan": "too_large"}
 """The `data` of the error that stands for such an answer: its code is one that servers use as well."""
 LINES = "mulligan-mcp-lines"

@@ -125,7 +125,7 @@ class Definitions:
             what = f"the model sees {seen:,} of them at once, and a" if has_others else "a"
             raise InvalidRunInputError(f"{problem}{what} run can carry {DEFINITION_BYTES:,}.")
         if len(written) > STORED_BYTES:
-            raise InvalidRunInputError(f"{problem}{STORED_BYTES:,} are the most.")
+            raise InvalidRunInputError(f"{problem}the limit is {STORED_BYTES:,}.")
         ref = await self._contents.of(tenant).put(written)
         return rest.model_copy(update={"stored": ref})
 

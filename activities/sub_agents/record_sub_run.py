@@ -100,7 +100,7 @@ def _as_caller_gets_it(ended: RecordSubRun, tool: Tool | None) -> RecordSubRun:
     output = tool.output if isinstance(tool, AgentTool) else None
     try:
         if output is None or output.quarantine < ended.quarantine:
-            raise RefusedOutputError("the tool is declared without that output by now")
+            raise RefusedOutputError("the tool is no longer declared with that output")
         text, untrusted = output.read(ended.text), ended.untrusted or output.is_untrusted
         return ended.model_copy(update={"text": text, "untrusted": untrusted})
     except RefusedOutputError as error:

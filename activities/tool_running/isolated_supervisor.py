@@ -125,7 +125,7 @@ class _Watch:
             return None
         length = int.from_bytes(self._received[:LENGTH_BYTES], "big")
         if length > MAX_RESPONSE_BYTES:
-            return _json({"died": f"its result has {length:,} bytes; {MAX_RESPONSE_BYTES:,} are the most"})
+            return _json({"died": f"its result has {length:,} bytes; the limit is {MAX_RESPONSE_BYTES:,}"})
         is_whole = len(self._received) >= LENGTH_BYTES + length
         return bytes(self._received[LENGTH_BYTES : LENGTH_BYTES + length]) if is_whole else None
 

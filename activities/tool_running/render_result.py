@@ -104,7 +104,7 @@ def _number_or_list(value: Any) -> Any:
     # The class is looked at, as an object with a `__getattr__` may seem to have any method.
     if hasattr(type(value), "tolist") and not isinstance(value, memoryview | numbers.Number):
         if (size := getattr(value, "size", 0)) and isinstance(size, int) and size > MAX_ARRAY:
-            raise UnusableResult(f"it contains an array of {size:,} values, and {MAX_ARRAY:,} are the most")
+            raise UnusableResult(f"it contains an array of {size:,} values; the limit is {MAX_ARRAY:,}")
         return value.tolist()
     is_complex = isinstance(value, numbers.Complex) and not isinstance(value, numbers.Real)
     if is_complex or not hasattr(type(value), "__float__"):  # `float` also reads texts and bytes

@@ -67,7 +67,7 @@ async def tool_result(
     if not media_of(parts):
         return _cut_text(text_of(parts), max_chars, max_bytes)
     if len(parts) > MAX_PARTS:
-        raise UnusableContent(f"it has {len(parts):,} parts; {MAX_PARTS} are the most.")
+        raise UnusableContent(f"it has {len(parts):,} parts; the limit is {MAX_PARTS}.")
     try:
         content = await store_parts(parts, store, "result", check=True)
     except ContentError as error:
@@ -76,7 +76,7 @@ async def tool_result(
     inline = sum(len(part.model_dump_json()) for part in media_of(content))
     if inline > most:
         raise UnusableContent(
-            f"its content has {inline:,} bytes as JSON; {most:,} are the most without a content storage."
+            f"its content has {inline:,} bytes as JSON; without a content storage the limit is {most:,}."
         )
     shortened = _cut(content, max_chars, most - inline)
     return ToolResult(text_of(shortened), shortened, is_cut=len(text_of(shortened)) != len(text_of(content)))

@@ -170,7 +170,7 @@ def parse_fork(options: Mapping[str, Any]) -> Fork:
         where = ".".join(str(each) for each in fault["loc"])
         if fault["type"] == "extra_forbidden":
             fields = list((Edits if where.startswith("edits.") else Fork).model_fields)
-            raise ForkError(f"{where!r} is no option of a fork; there are: {', '.join(fields)}.") from None
+            raise ForkError(f"{where!r} is not an option of a fork; the options are: {', '.join(fields)}.") from None
         raise ForkError(f"{where!r} cannot be used: {fault['msg']}.") from None
     for name in ("prompt", "message"):
         if getattr(fork.edits, name) == "":

@@ -58,7 +58,7 @@ async def prune_content(client: Client, older_than: timedelta, *, dry_run: bool 
         )
     if not isinstance(files, StoredFiles):
         raise DeclarationError(
-            "The content is in a bucket, which knows no time of the last use; add a lifecycle rule to the bucket for the "
+            "A bucket does not record when content was last used; add a lifecycle rule to the bucket for the "
             "prefix content/ (docs/content.md)."
         )
     before = datetime.now(UTC) - older_than

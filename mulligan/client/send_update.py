@@ -84,7 +84,7 @@ async def send_update(
     measured = {**argument, "content": parts}
     size = len(json.dumps(measured, ensure_ascii=False, default=str).encode("utf-8", "replace"))
     if size > MOST_BYTES:
-        raise UpdateTooLargeError(f"The update {update!r} has {size:,} bytes as JSON, but {MOST_BYTES:,} are the most.")
+        raise UpdateTooLargeError(f"The update {update!r} has {size:,} bytes as JSON; the limit is {MOST_BYTES:,}.")
     update_id, pause, pushed_back = update_id or uuid.uuid4().hex, _FIRST_PAUSE, None
     try:
         async with asyncio.timeout(UPDATE_TIMEOUT):

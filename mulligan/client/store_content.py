@@ -105,7 +105,7 @@ def _check_inline(parts: Sequence[Part], where: str) -> None:
     size = sum(part.byte_count or 0 for part in media_of(parts) if part.data is not None)
     if size > MOST_INLINE_BYTES:
         raise ContentError(
-            f'"{where}" has {size:,} bytes of content; without a content storage {MOST_INLINE_BYTES:,} are the most. Set '
+            f'"{where}" has {size:,} bytes of content; without a content storage the limit is {MOST_INLINE_BYTES:,}. Set '
             "MULLIGAN_CONTENT_DIR or MULLIGAN_EXTERNAL_STORAGE, for the workers too (docs/content.md)."
         )
 

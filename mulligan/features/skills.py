@@ -116,7 +116,7 @@ class Skills(AgentFeature):
         """
         root = Path(self.path)
         if not root.is_dir():
-            raise SkillFault(f"{root.absolute()} is no folder; name the folder that contains the skills.")
+            raise SkillFault(f"{root.absolute()} is not a folder; name the folder that contains the skills.")
         folders = sorted(each for each in root.iterdir() if each.is_dir() and not each.name.startswith("."))
         if not folders or len(folders) > MOST_SKILLS:
             raise SkillFault(f"{root.absolute()} contains {len(folders)} skills; it must be 1 to {MOST_SKILLS}.")
@@ -180,7 +180,7 @@ def _name_and_description(where: Path, state: tuple[int, ...]) -> tuple[Any, Any
     try:
         text = codecs.getincrementaldecoder("utf-8-sig")().decode(read_bytes(where, LONGEST_FRONT_MATTER))
     except UnicodeDecodeError:
-        raise SkillFault(f"{where} is no text in UTF-8; save it as one.") from None
+        raise SkillFault(f"{where} is not UTF-8 text; save it as UTF-8.") from None
     front_matter = find_front_matter(text.replace("\r\n", "\n").replace("\r", "\n"))
     if front_matter is None:
         raise SkillFault(
@@ -213,7 +213,7 @@ def _files(folder: Path) -> Iterator[tuple[str, Path]]:
         for name in (*folders, *names):
             path = Path(here, name)
             if well_formed(name) != name:
-                raise SkillFault(f"{str(path)!a} has a name that is no text in UTF-8; rename it.")
+                raise SkillFault(f"{str(path)!a} has a name that is not UTF-8; rename it.")
             if path.is_symlink() and not _leads_into(path, root):
                 raise SkillFault(
                     f"{path} is a link that leads out of the skill's folder; copy what it leads to, or remove it."
@@ -264,7 +264,7 @@ def _piece(path: Path, start: int) -> str:
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
-        raise ToolError(f"The file is no text: it has {size:,} bytes of another kind.")
+        raise ToolError(f"The file is not text: it has {size:,} bytes of binary data.")
     end = start + len(piece) - len(decoder.getstate()[0])
     if start == 0 and end >= size:
         return text

@@ -36,10 +36,10 @@ def check_size(schema: dict[str, Any]) -> None:
     """
     check_depth(schema)
     if (length := len(json.dumps(schema))) > MAX_BYTES:
-        raise TypeError(f"has a schema of {length:,} bytes; {MAX_BYTES:,} are the most.")
+        raise TypeError(f"has a schema of {length:,} bytes; the limit is {MAX_BYTES:,}.")
     for value in all_values(schema):
         if isinstance(value, list) and len(value) > MAX_MIXED_ITEMS and not _is_sortable(value):
-            raise TypeError(f"has a list of {len(value):,} items in its schema; {MAX_MIXED_ITEMS:,} are the most.")
+            raise TypeError(f"has a list of {len(value):,} items in its schema; the limit is {MAX_MIXED_ITEMS:,}.")
     if _expanded_nodes(schema) > MAX_NODES:
         raise TypeError(f"has a schema of more than {MAX_NODES:,} parts, with the references in it replaced.")
 

@@ -70,7 +70,7 @@ def check_depth(schema: Any) -> None:
         depth += 1
         level = [inner for part in level for inner in (part.values() if isinstance(part, dict) else _list(part))]
     if depth > MAX_DEPTH:
-        raise TypeError(f"is nested {depth} levels deep; {MAX_DEPTH} are the most.")
+        raise TypeError(f"is nested {depth} levels deep; the limit is {MAX_DEPTH}.")
 
 
 def _list(value: Any) -> list[Any]:

@@ -62,7 +62,7 @@ def read_yaml(text: str, first_line: int) -> tuple[dict[str, Any], dict[FieldPat
     import yaml
 
     if len(text) > MOST_CHARACTERS:
-        raise FileFault(first_line, f"the front matter has {len(text):,} characters; {MOST_CHARACTERS:,} are the most")
+        raise FileFault(first_line, f"the front matter has {len(text):,} characters; the limit is {MOST_CHARACTERS:,}")
     try:
         fields = _Fields(text, first_line)
         value = fields.read_document()
@@ -178,7 +178,7 @@ class _Fields:
         if len(event.value) > LONGEST_KEY:
             raise FileFault(
                 self._line(event),
-                f"the key {event.value[:60]!r}… has {len(event.value):,} characters; {LONGEST_KEY} are the most",
+                f"the key {event.value[:60]!r}… has {len(event.value):,} characters; the limit is {LONGEST_KEY}",
             )
         if self._tag(event) == _MERGE:
             raise FileFault(
@@ -192,7 +192,7 @@ class _Fields:
             return self._text(event)  # a date is a text too
         if len(text) > LONGEST_NUMBER:
             raise FileFault(
-                line, f"the number {text[:60]!r}… has {len(text):,} characters; {LONGEST_NUMBER} are the most"
+                line, f"the number {text[:60]!r}… has {len(text):,} characters; the limit is {LONGEST_NUMBER}"
             )
         from yaml.nodes import ScalarNode
 

@@ -64,7 +64,7 @@ def check_metadata(metadata: Mapping[str, str]) -> None:
         Problem: it is.
     """
     if len(metadata) > MOST_METADATA:
-        raise Problem(422, "invalid_input", f'"metadata" has {len(metadata)} texts; {MOST_METADATA} are the most.')
+        raise Problem(422, "invalid_input", f'"metadata" has {len(metadata)} texts; the limit is {MOST_METADATA}.')
     for name, value in metadata.items():
         if not is_short(name, value):
             raise Problem(

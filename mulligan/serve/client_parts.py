@@ -40,7 +40,7 @@ def joined_instructions(texts: Iterable[str]) -> str:
     if len(instructions) > CLIENT_INSTRUCTIONS_CHARS:
         raise Problem(
             400, "invalid_value", f'"instructions" and the system and developer messages have {len(instructions):,} '
-            f"characters; {CLIENT_INSTRUCTIONS_CHARS:,} are the most.",
+            f"characters; the limit is {CLIENT_INSTRUCTIONS_CHARS:,}.",
         )  # fmt: skip
     return instructions
 

@@ -156,7 +156,7 @@ def _too_many(sentence: str) -> Problem:
 
 def _object(most_names: int, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(pairs) > most_names:
-        raise _too_many(f"an object with {len(pairs):,} names; {most_names:,} are the most")
+        raise _too_many(f"an object with {len(pairs):,} names; the limit is {most_names:,}")
     fields = dict(pairs)
     if len(fields) != len(pairs):
         seen: set[str] = set()
@@ -167,7 +167,7 @@ def _object(most_names: int, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _integer(digits: str) -> int:
     if len(digits) > MOST_DIGITS:
-        raise ValueError(f"an integer has {len(digits):,} digits; {MOST_DIGITS:,} are the most")
+        raise ValueError(f"an integer has {len(digits):,} digits; the limit is {MOST_DIGITS:,}")
     return int(digits)
 
 
@@ -179,4 +179,4 @@ def _number(digits: str) -> float:
 
 
 def _constant(name: str) -> Any:
-    raise ValueError(f"{name} is no value of JSON; send null or a text")
+    raise ValueError(f"{name} is not JSON; send null or a text")

@@ -52,7 +52,7 @@ def compress_input(
     if len(small) > most or len(data) > MOST_BYTES:
         raise InvalidRunInputError(
             f"The conversation is too long to begin a run with: {len(data):,} bytes, compressed {len(small):,}; "
-            f"{MOST_BYTES:,} and {most:,} are the most. Set MULLIGAN_EXTERNAL_STORAGE (docs/long-runs.md), "
+            f"the limits are {MOST_BYTES:,} and {most:,}. Set MULLIGAN_EXTERNAL_STORAGE (docs/long-runs.md), "
             "or give the agent the feature `Compaction`."
         )
     return small

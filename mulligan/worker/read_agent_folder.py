@@ -65,7 +65,7 @@ def read_agent_folder(folder: Path) -> AgentFolderContents:
     """
     names = list(look_at(folder))
     if len(names) > MOST_FILES:
-        raise FileFault(1, f"the folder has {len(names):,} agents; {MOST_FILES:,} are the most")
+        raise FileFault(1, f"the folder has {len(names):,} agents; the limit is {MOST_FILES:,}")
     contents, labels = AgentFolderContents(), None
     same: dict[str, list[str]] = {}
     for name in names:

@@ -123,10 +123,10 @@ WRONG = {
         "tool_exception",
         "raised ContentError: The image has the \"media_type\" 'image/jpeg', but its bytes are image/png.",
     ),
-    "large": ("tool_exception", "20,000,000 are the most that a part may have."),
+    "large": ("tool_exception", "the limit for a part is 20,000,000."),
     "unknown": ("tool_exception", "raised ContentError: The file a.bin is of an unknown type"),
     "ref": ("invalid_result", '`wrong` ran, but its result cannot be used: "result'),
-    "many": ("invalid_result", "it has 101 parts; 100 are the most."),
+    "many": ("invalid_result", "it has 101 parts; the limit is 100."),
 }
 
 
@@ -148,7 +148,7 @@ async def test_content_that_cannot_be_used_is_a_failed_call_and_the_run_continue
         assert photographed["error"] is None
     else:
         assert photographed["error"]["kind"] == "invalid_result"
-        assert "without a content storage 1,000,000 are the most. Set MULLIGAN_CONTENT_DIR" in photographed["text"]
+        assert "without a content storage the limit is 1,000,000. Set MULLIGAN_CONTENT_DIR" in photographed["text"]
 
 
 async def test_prompts_and_messages_with_files_are_stored_by_the_client(

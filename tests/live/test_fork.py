@@ -378,7 +378,7 @@ async def test_a_fork_that_cannot_be_is_refused_with_a_sentence(lab: Lab) -> Non
             {"edits": {"results": {"c1": [{"id": "x"}]}}},
             "'c1' is not of the result type of `search_orders`: `[0].id` should",
         ),
-        ({"edits": {"promt": "x"}}, "'edits.promt' is no option of a fork; there are: prompt, message"),
+        ({"edits": {"promt": "x"}}, "'edits.promt' is not an option of a fork; the options are: prompt, message"),
         ({"edits": {"prompt": 7}}, "'edits.prompt"),
         ({"tools": "dead"}, "'tools' cannot be used"),
         ({"edits": {"message": ""}}, "'edits.message' is empty; give a text or parts, or leave it out."),

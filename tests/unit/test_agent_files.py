@@ -325,7 +325,7 @@ def test_without_production_the_rest_is_the_file_as_it_is() -> None:
         (f'[support]\nb = {{version = "{DIGEST}", share = "101%"}}', "line 1: the shares"),
         (f'[support]\ncurrent = "{DIGEST}"', "line 2: 'current' cannot be a label"),
         (f'[support]\n{DIGEST[:8]} = "{DIGEST}"', "cannot be a label"),
-        (f"[support]\nb = {'9' * 5_000}", "it has 5,004 characters; 1,000 are the most in a line"),
+        (f"[support]\nb = {'9' * 5_000}", "it has 5,004 characters; the limit for a line is 1,000"),
         ('support = "x"', 'line 1: "support" is no table'),
     ],
 )

@@ -108,7 +108,7 @@ FAULTS: list[tuple[Any, str]] = [
     ([{"type": "text", "text": "x"}] * 101, "at most 100 items"),
     (
         [{"type": "file", "ref": "sha256:" + "0" * 64, "media_type": "application/pdf", "size": MAX_CONTENT_BYTES + 1}],
-        "20,000,000 are the most that a part may have",
+        "the limit for a part is 20,000,000",
     ),
 ]
 
@@ -125,9 +125,7 @@ def test_each_fault_of_a_part_has_its_sentence(prompt: Any, sentence: str) -> No
 
 def test_content_that_is_too_large_is_refused() -> None:
     too_large = png(MAX_CONTENT_BYTES)
-    with pytest.raises(
-        ContentError, match=r"^The image has [\d,]+ bytes; 20,000,000 are the most that a part may have\.$"
-    ):
+    with pytest.raises(ContentError, match=r"^The image has [\d,]+ bytes; the limit for a part is 20,000,000\.$"):
         Image.from_bytes(too_large)
 
 

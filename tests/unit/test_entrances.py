@@ -278,7 +278,7 @@ def test_items_of_an_answer_that_are_nested_too_deep_are_left_out() -> None:
 
 
 def test_a_default_of_an_mcp_schema_that_is_nested_too_deep_is_refused() -> None:
-    with pytest.raises(TypeError, match="levels deep; 150 are the most"):
+    with pytest.raises(TypeError, match="levels deep; the limit is 150"):
         provider_schema({"type": "object", "properties": {"a": {"default": json.loads(deep(193))}}})
 
 

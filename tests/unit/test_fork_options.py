@@ -67,7 +67,7 @@ def test_an_option_that_cannot_be_used_is_named(options: dict[str, Any], sentenc
 def test_an_unknown_option_is_answered_with_those_there_are(options: dict[str, Any], name: str, known: str) -> None:
     with pytest.raises(ForkError) as refused:
         parse_fork(options)
-    assert str(refused.value).startswith(f"{name} is no option of a fork; there are: {known}")
+    assert str(refused.value).startswith(f"{name} is not an option of a fork; the options are: {known}")
 
 
 def test_a_model_of_an_unknown_provider_is_refused() -> None:

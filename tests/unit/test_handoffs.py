@@ -247,7 +247,7 @@ def test_an_agent_that_hands_over_to_a_reader_may_read_what_others_have_written(
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"handoffs": [look_up]}, r"handoffs\[0\] is .* which is no agent; give an Agent, or the name of one"),
+        ({"handoffs": [look_up]}, r"handoffs\[0\] is .* which is not an agent; give an Agent, or the name of one"),
         ({"handoffs": [""]}, r"handoffs\[0\] is '', which is no agent"),
         ({"handoffs": ["triage"]}, "handoffs names the agent itself; leave it out"),
         ({"handoffs": ["a", "a"]}, "handoffs names 'a' twice"),

@@ -177,7 +177,7 @@ VERSION = '"00000000"'
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (f"{'.'.join(['a'] * 90_000)} = 1", "line 1: it has 180,003 characters; 1,000 are the most in a line"),
+        (f"{'.'.join(['a'] * 90_000)} = 1", "line 1: it has 180,003 characters; the limit for a line is 1,000"),
         (f"[{'.'.join(['a'] * 90_000)}]", "line 1: it has 180,001 characters"),
         ("a = [" + "\n[" * 9_000, "line 1: it is nested too deeply"),
         (f"a = {'{a=' * 330}", "line 1: it is nested too deeply"),

@@ -218,7 +218,7 @@ def test_a_schema_that_is_nested_too_deeply_is_refused() -> None:
     deep: dict[str, Any] = {"type": "string"}
     for _ in range(500):
         deep = {"type": "array", "items": deep}
-    with pytest.raises(TypeError, match="nested 504 levels deep; 150 are the most"):
+    with pytest.raises(TypeError, match="nested 504 levels deep; the limit is 150"):
         provider_schema({"type": "object", "properties": {"a": deep}})
 
 
@@ -317,8 +317,8 @@ def nested(depth: int) -> Any:
     ("schema", "says"),
     [
         (doubled(18), "more than 20,000 parts"),
-        ({"type": "object", "description": "x" * 200_000}, "200,037 bytes; 200,000 are the most"),
-        (nested(193), "nested 194 levels deep; 150 are the most"),
+        ({"type": "object", "description": "x" * 200_000}, "200,037 bytes; the limit is 200,000"),
+        (nested(193), "nested 194 levels deep; the limit is 150"),
         ({"type": "object", "required": [{"a": n} for n in range(2_000)]}, "a list of 2,000 items"),
     ],
 )
@@ -422,7 +422,7 @@ async def test_a_tool_with_an_excessive_schema_is_left_out_with_the_reason(
     monkeypatch.setattr(servers, "_session", lambda server: Session())
     offered = await servers.offer_tools(Agent(name="a", model="openai:x", mcp=[McpServer("files", command=RUN)]))
     assert [definition.name for definition in offered.definitions] == ["files__good"]
-    assert "the input of 'deep' is nested 194 levels deep; 150 are the most. It is left out." in caplog.text
+    assert "the input of 'deep' is nested 194 levels deep; the limit is 150. It is left out." in caplog.text
     assert "the input of 'doubled' has a schema of more than 20,000 parts" in caplog.text
 
 

@@ -84,7 +84,7 @@ class SameName(OneWord):
 
 
 def test_a_declaration_that_does_nothing_in_the_workflow_or_has_anothers_name_is_refused() -> None:
-    with pytest.raises(DeclarationError, match="WithoutPart says not what it does in a workflow; set its in_workflow"):
+    with pytest.raises(DeclarationError, match="WithoutPart has no part in the workflow; set its in_workflow"):
         Agent(name="a", model="openai:m", features=[WithoutPart()])
     with pytest.raises(DeclarationError, match="SameName and OneWord have one name; leave one out"):
         Agent(name="a", model="openai:m", features=[OneWord(), SameName()])

@@ -106,7 +106,7 @@ FAULTS = [
     (("openai", "web_search"), "as the provider's API takes it"),
     (("openai", {"type": object()}), "cannot be written as JSON"),
     (("openai", {"type": float("nan")}), "cannot be written as JSON"),
-    (("openai", {"type": "x" * 60_000}), "50,000 are the most"),
+    (("openai", {"type": "x" * 60_000}), "the limit is 50,000"),
     (("openai", {"type": "function", "name": "f"}), "tools of @tool"),
 ]
 

@@ -46,11 +46,11 @@ BAD: list[tuple[Any, str]] = [
     (b"\x00\xff", "input is not JSON"),
     (
         zstandard.compress(b'{"agent": "shop", "messages": [{"role": "user", "text": "' + b"x" * 2_500_000 + b'"}]}'),
-        "2,096,500 are the most without external storage",
+        "without external storage the limit is 2,096,500",
     ),
     (
         {"agent": "shop", "prompt": "x", "metadata": {"k": "x" * 1_500_000}},
-        "1,200,000 are the most without external storage",
+        "without external storage the limit is 1,200,000",
     ),
 ]
 

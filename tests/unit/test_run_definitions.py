@@ -99,7 +99,7 @@ def test_definitions_have_so_many_bytes_in_memory_but_one_in_any_case(monkeypatc
         (2_000, 0, False, True, "a run can carry 1,000."),
         (100, 2_000, True, False, "without a content storage. Set MULLIGAN_CONTENT_DIR"),
         (2_000, 2_000, True, True, "of them at once, and a run can carry 1,000."),
-        (100, 9_000, True, True, "5,000 are the most."),
+        (100, 9_000, True, True, "the limit is 5,000."),
         (100, 2_000, True, True, "stored"),
     ],
 )

@@ -53,7 +53,7 @@ async def test_the_instructions_list_skills_and_the_model_reads_them(tmp_path: P
         ({"name": "post"}, "There is no such skill. The skills are: `mail`."),
         ({"name": "mail", "file": "../secret.txt"}, "The skill `mail` has no such file."),
         ({"name": "mail", "file": "/etc/passwd"}, "The skill `mail` has no such file."),
-        ({"name": "mail", "file": "data.bin"}, "The file is no text: it has 4 bytes of another kind."),
+        ({"name": "mail", "file": "data.bin"}, "The file is no text: it has 4 bytes of binary data."),
     ],
 )
 async def test_nothing_else_can_be_read(tmp_path: Path, arguments: dict[str, Any], text: str) -> None:

@@ -121,7 +121,7 @@ def test_a_schema_is_refused_where_it_is_nested_or_refers_too_deeply() -> None:
     check_depth(nested(149))
     with pytest.raises(TypeError, match="its output is nested 201 levels deep"):
         Output.from_declaration(nested(200))
-    with pytest.raises(TypeError, match="is nested 151 levels deep; 150 are the most"):
+    with pytest.raises(TypeError, match="is nested 151 levels deep; the limit is 150"):
         check_depth(nested(150))
 
     def chain(links: int) -> Any:

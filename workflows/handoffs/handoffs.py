@@ -82,7 +82,7 @@ class Handoffs(Feature):
             )
         if number >= most:
             times = "once" if most == 1 else f"{most} times"
-            said = f"it was handed over {times} in this run, which is the most (max_handoffs)"
+            said = f"it was handed over {times} in this run, the limit of its max_handoffs"
             why = said if most else "max_handoffs is 0"
             return await self._refuse(call, f"The conversation stays here: {why}. Go on with it yourself.")
         agent.conversation.event_log.tool_call_started(call.index)

@@ -56,7 +56,7 @@ class DecisionHandlers:
             # Somebody else may have answered during the check, and the call may have asked something else.
             _, now = self._find_pending(request.call_id, request.conversation, "question")
             if now is not pending:
-                raise UpdateRefusedError(f'"{request.call_id}" asks another question by now.')
+                raise UpdateRefusedError(f'"{request.call_id}" now asks another question; read it again.')
             pending.content = checked.content
         pending.resolve("answer", by=request.by)
         return {"accepted": True, "call_id": request.call_id}
@@ -161,7 +161,7 @@ class DecisionHandlers:
             raise UpdateRefusedError(edit.refused)
         # Somebody else may have decided during the check, or edited, so that another role is needed.
         if self._find_decidable(request)[1] is not pending:
-            raise UpdateRefusedError(f'"{request.call_id}" is another call by now.')
+            raise UpdateRefusedError(f'"{request.call_id}" is now another call; read the waiting calls again.')
         pending.edit(edit.arguments, edit.argument_digest, role=edit.role, by=request.by)
         if edit.denied is not None:
             pending.resolve("deny", by=POLICY, reason=edit.denied)

@@ -34,7 +34,7 @@ def pack_content(content: ExperimentContent, *, is_stored: bool) -> bytes:
     most = CARRY_BYTES if is_stored else PACKED_BYTES
     if len(packed) > most or len(data) > MOST_BYTES:
         raise ExperimentError(
-            f"The cases have {len(data):,} bytes, compressed {len(packed):,}; {MOST_BYTES:,} and {most:,} are the most. "
+            f"The cases have {len(data):,} bytes, compressed {len(packed):,}; the limits are {MOST_BYTES:,} and {most:,}. "
             "Give fewer of them, or set MULLIGAN_EXTERNAL_STORAGE."
         )
     return packed

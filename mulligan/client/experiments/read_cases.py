@@ -38,7 +38,7 @@ def read_cases(path: Path, agent: str) -> ExperimentContent:
         else:
             cases.append(_case(file, agent))
         if len(cases) + len(lines) > MOST_ROWS:
-            raise CaseError(f"{path} has more than {MOST_ROWS:,} cases; an experiment has so many rows at most.")
+            raise CaseError(f"{path} has more than {MOST_ROWS:,} cases, the limit of an experiment.")
     ids = [*(case.id for case in cases), *(line.id for line in lines)]
     if twice := next((each for each in ids if ids.count(each) > 1), None):
         raise CaseError(f"{path} has two cases of the run {twice!r}; remove one of them.")

@@ -231,9 +231,7 @@ class _ExecutedCalls:
         while earlier is not None:
             page = await read_executed(self._client, workflow_id, earlier, ExecutedRequest(before=before))
             if len(self.calls) > MOST_READ:
-                raise UndoError(
-                    f"The run has executed more than {MOST_READ:,} calls, which is the most that can be undone."
-                )
+                raise UndoError(f"The run has executed more than {MOST_READ:,} calls, the limit of one undo.")
             for each in page.calls:
                 state = "no_undo" if each.schedule is None else "not_reached"
                 if each.step >= from_step:

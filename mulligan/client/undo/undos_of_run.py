@@ -54,7 +54,7 @@ async def undos(
         of = {"id": workflow_id, "run_id": first_run}
         is_undo = described.workflow_type == UNDO_WORKFLOW and (await memo_of(described)).get(UNDO_MEMO) == of
         yield number, described if is_undo else None
-    raise UndoError(f"The run {workflow_id!r} was undone {MOST_UNDOS:,} times, which is the most.")
+    raise UndoError(f"The run {workflow_id!r} was undone {MOST_UNDOS:,} times, the limit of one run.")
 
 
 async def ask_workflow(

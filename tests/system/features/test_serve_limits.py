@@ -287,7 +287,7 @@ async def test_an_object_with_too_many_names_is_refused(door: Door) -> None:
     names = dict.fromkeys(map(str, range(json_body.MOST_NAMES + 1)), 1)
     answer = await door.http.post("/api/runs/x/decisions", json=names, headers=headers_of("", "ada"))
     assert answer.status_code == 413
-    assert "10,001 names; 10,000 are the most" in answer.text
+    assert "10,001 names; the limit is 10,000" in answer.text
 
 
 async def test_the_result_of_a_call_may_have_more_values_and_names(door: Door) -> None:
