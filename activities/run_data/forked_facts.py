@@ -30,7 +30,7 @@ async def forked_facts(services: Services, agent: Agent, run_input: RunInput) ->
     try:
         facts = AgentFacts.model_validate(forked.facts)
     except ValidationError as error:
-        fault = error.errors()[0]
+        fault = error.errors(include_url=False)[0]
         where = ".".join(map(str, fault["loc"]))
         raise InvalidRunInputError(f'"forked_from.facts.{where}" cannot be used: {fault["msg"]}.') from None
     definition = await services.definitions.whole(facts.definition, run_input.tenant)
