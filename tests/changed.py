@@ -153,7 +153,9 @@ def main(options: Sequence[str]) -> int:
     """Returns the exit code of pytest, or 2 where it is not known what has changed."""
     try:
         changed, gone = changed_files(ROOT)
-        selection = select(ImportGraph(ROOT, gone=gone), changed)
+        graph = ImportGraph(ROOT, gone=gone, kept=ROOT / ".pytest_cache" / "import_graph.json")
+        selection = select(graph, changed)
+        graph.keep()
     except NoCheckoutError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
