@@ -80,7 +80,8 @@ async def _ag_ui(log: RunLog) -> Frames:
     for now, reply in requests_of(log):
         decided = reply.calls if reply else ()
         stream = await open_turn(runs_of(now), ANYBODY, log.run_id, since=since, decided=decided, interrupts=True)
-        sent += await parsed(ag_ui.run_frames(BODY, ag_ui.Translator(BODY, thread_turn()), stream))
+        translator, returns = ag_ui.Translator(BODY, thread_turn()), reply is not None
+        sent += await parsed(ag_ui.run_frames(BODY, translator, stream, snapshot=returns))
         since = stream.token
     return sent
 
