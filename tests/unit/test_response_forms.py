@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import aclosing
 from typing import Any, cast
 
 import pytest
@@ -17,6 +18,7 @@ from mulligan.serve import turn_stream
 from mulligan.serve.caller import ANYBODY
 from mulligan.serve.create_app import create_app
 from mulligan.serve.openai_api.input_items import input_messages, replies
+from mulligan.serve.openai_api.item_ids import NewItems, split_new_items
 from mulligan.serve.openai_api.response_events import ResponseEvents
 from mulligan.serve.openai_api.response_form import OPEN_RESPONSES, OPENAI, ResponseForm, form_of
 from mulligan.serve.openai_api.response_stream import broken_frames, response_frames
@@ -78,10 +80,10 @@ class _Broken(LoggedRuns):
         watched = await super().watch(*given, **more)
 
         async def first() -> Any:
-            assert watched is not None
-            async for each in watched:
-                yield each
-                raise PROBLEM
+            async with aclosing(watched) as stream:  # type: ignore[type-var]
+                async for each in stream:
+                    yield each
+                    raise PROBLEM
 
         return first()
 
@@ -135,6 +137,13 @@ def test_items_that_come_back_are_read_in_the_words_of_both() -> None:
         for kind in ("mcp_approval_response", "mulligan:approval_response")
     )
     assert (old, old.approve, old.call.sub_run) == (new, False, "r")
+
+
+@pytest.mark.parametrize("kind", [{"type": "item_reference"}, {"type": None}, {}])
+def test_a_reference_may_leave_out_its_type(kind: dict[str, Any]) -> None:
+    new = {"role": "user", "content": "Go on."}
+    assert split_new_items([{**kind, "id": "msg_1@resp_1"}, new]) == NewItems([new], run="resp_1")
+    assert split_new_items([{"role": "assistant", "content": "Hello.", "id": "msg_1@resp_1"}, new]) == NewItems([new])
 
 
 @pytest.mark.parametrize("path", ["compact", "input_tokens", "resp_1/input_items"])
