@@ -14,7 +14,7 @@ from tests.support.event_logs import LOGS
 from tests.support.expected_failures import check_failures
 from tests.support.npm_packages import installed, run_node
 from tests.support.open_responses import HEADERS, OpenResponsesSchema, run_cases
-from tests.support.openai_door_agents import MODEL
+from tests.support.openai_door_agents import MODEL, REFUND
 from tests.support.openai_turn import Turn
 from tests.system.features.test_serve_conversations import served
 from tests.system.features.test_serve_openai import Served
@@ -77,8 +77,8 @@ async def test_an_approval_is_given_in_its_words(served: Served, schema: OpenRes
         assert (answer.status_code, schema.faults_of_response(answer.json())) == (200, [])
         return answer.json()
 
-    served.script()
-    waiting = await create(input="Give it back.")
+    prompt = served.script(REFUND, Turn("Given back."), Turn("Bye."))
+    waiting = await create(input=prompt)
     [request] = waiting["output"]
     assert (waiting["status"], request["type"]) == ("in_progress", "mulligan:approval_request")
     reply = {"type": "mulligan:approval_response", "approval_request_id": request["id"], "approve": True}
@@ -89,10 +89,8 @@ async def test_an_approval_is_given_in_its_words(served: Served, schema: OpenRes
     assert (schema.faults_of_response(read.json()), len(read.json()["output"])) == ([], 2)
     items = (await http.get(f"/v1/conversations/{waiting['id']}/items", headers=headers)).json()["data"]
     assert [each["type"] for each in items] == ["message", "mulligan:tool_call", "message"]
-    again = await create(
-        input=[{"role": "user", "content": "Give it back."}, *done["output"], {"role": "user", "content": "Say hello."}]
-    )
-    assert again["status"] == "completed"
+    said = [{"role": "user", "content": prompt}, *done["output"], {"role": "user", "content": "Thanks."}]
+    assert (await create(input=said))["output"][-1]["content"][0]["text"] == "Bye."
 
 
 @pytest.mark.parametrize("mode", ["plain", "stream"])
