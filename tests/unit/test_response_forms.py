@@ -152,5 +152,5 @@ def test_what_is_not_served_says_what_there_is(path: str) -> None:
         answer = client.post(f"/v1/responses/{path}", json={})
     error = answer.json()["error"]
     assert (answer.status_code, error["code"]) == (404, "path_not_found")
-    for named in (f"POST /v1/responses/{path}", "previous_response_id", "cancel", "Compaction"):
+    for named in (f"POST /v1/responses/{path}", "previous_response_id", "cancel", "docs/compaction.md"):
         assert named in error["message"]

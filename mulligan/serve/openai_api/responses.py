@@ -213,8 +213,8 @@ async def not_served(path: str) -> Response:
     """OpenAI's other ways to work on a response, such as `compact` and `input_tokens`: what there is in their place."""
     raise Problem(
         404, "path_not_found", f"There is no POST /v1/responses/{path[:100]}. POST /v1/responses starts a run, and with "
-        "previous_response_id it continues one; …/{id}/cancel cancels it. Agents with the feature Compaction compact their "
-        "conversations by themselves.",
+        "previous_response_id it continues one; …/{id}/cancel cancels it. Agents compact their conversations by themselves: "
+        "docs/compaction.md.",
     )  # fmt: skip
 
 
