@@ -66,11 +66,9 @@ def refusal_of(error: MCPError, http: HttpOutcome, server: McpServer) -> Refusal
 
     if http.error is not None or error.code == CONNECTION_CLOSED or error.data in (IS_UNREADABLE, IS_TOO_LARGE):
         return None
-    said = "" if error.message == _NO_MESSAGE else error.message
-    words = said if http.status is None else http.words
-    code = error.code if error.message != _NO_MESSAGE and error.message in http.words else 0
+    words = http.words if error.message == _NO_MESSAGE else error.message
     has_session = http.has_session if server.url is not None else True
-    return Refusal(http.status, words, code, is_streamed=http.is_streamed, has_session=has_session)
+    return Refusal(http.status, words, error.code, is_streamed=http.is_streamed, has_session=has_session)
 
 
 def _refused(error: MCPError, http: HttpOutcome) -> str:

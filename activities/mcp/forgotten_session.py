@@ -55,8 +55,11 @@ def forgotten(refusal: Refusal) -> Literal["yes", "perhaps", "no"]:
     if refusal.status is None:
         # Also the error of a tool that has sessions of its own: a browser's, a shop's.
         return "perhaps" if is_of_session else "no"
-    is_gone = refusal.status in (404, 410) and refusal.code not in _OF_THE_REQUEST
-    return "yes" if is_gone or (is_of_session and refusal.status < 500) else "perhaps"
+    if is_of_session and refusal.status < 500:
+        return "yes"
+    if refusal.code in _OF_THE_REQUEST:
+        return "no"
+    return "yes" if refusal.status in (404, 410) else "perhaps"
 
 
 def cannot_have_run(refusal: Refusal, *, has_begun: bool) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
 
+from mulligan.activities.mcp.call_failure import LATER, message
 from mulligan.activities.mcp.call_result import result_parts, result_text
 from mulligan.activities.tool_running.isolated import ChildProcesses, ProcessDied
 from mulligan.activities.tool_running.thread_bounds import TookTooLong
@@ -85,7 +86,7 @@ class OfferedTools:
 
 
 @dataclass
-class _Listing:
+class Listing:
     """The tools of one server that are offered: its own name of each, its definition, and the schema that validates its
     arguments, which is None where the definition's does.
     """
@@ -129,7 +130,7 @@ class McpServers:
         `stored`: whether definitions of tools on demand may be in the content storage, so that there may be more of them.
         """
         offered = OfferedTools()
-        listings = await asyncio.gather(*(self._list_tools(server) for server in agent.mcp))
+        listings = await asyncio.gather(*(self.list_tools(server) for server in agent.mcp))
         names: set[str] = set()
         most_bytes = STORED_DEFINITION_BYTES if stored else MAX_DEFINITION_BYTES
         seen = sum(not tool.on_demand for tool in agent.listed_tools) + (FOUND_ROOM if agent.finds_tools else 0)
@@ -225,8 +226,8 @@ class McpServers:
         check = isolated_faults(self._children, schema, value)
         return asyncio.run_coroutine_threadsafe(check, self._loop).result()
 
-    async def _list_tools(self, server: McpServer) -> _Listing | McpError | TimeoutError:
-        """The tools to offer; an error if the server is unavailable."""
+    async def list_tools(self, server: McpServer) -> Listing | McpError | TimeoutError:
+        """The tools that a server offers; an error if it is unavailable."""
         try:
             async with asyncio.timeout(LIST_TIMEOUT):
                 listed = await self._session(server).tools()
@@ -237,7 +238,7 @@ class McpServers:
             name for name in server.include or () if not any(matches_any(t.name, [name]) for t in listed.tools)
         ]:
             logger.warning("MCP server %r has no tool %s, which `include` names.", server.name, ", ".join(unknown))
-        listing = _Listing()
+        listing = Listing()
         for name, why in listed.left_out.items():
             listing.leave_out(server, name, f"cannot be read: {why}.")
         for tool in listed.tools:
@@ -277,6 +278,13 @@ class McpServers:
         from mulligan.activities.mcp.session import McpSession
 
         return self._sessions.setdefault(id(server), McpSession(server, partial(isolated_faults, self._children)))
+
+
+def unavailable_text(server: McpServer, error: McpError | TimeoutError) -> str:
+    """Why a server's tools are not there, for people."""
+    if isinstance(error, TimeoutError):
+        return message(server, f"did not list its tools within {LIST_TIMEOUT:g} s", "")
+    return str(error).removesuffix(LATER)
 
 
 def _why(error: McpError | TimeoutError) -> str:
