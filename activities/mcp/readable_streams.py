@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 
-from mulligan.activities.mcp.readable_message import IS_UNREADABLE, NAMELESS
+from mulligan.activities.mcp.readable_message import ANY_VALUE, IS_UNREADABLE, NAMELESS
 from mulligan.activities.mcp.readable_result import readable_result
 from mulligan.activities.mcp.readable_tools import readable_page
 
@@ -18,12 +18,6 @@ _READERS: dict[str, Callable[[dict[str, Any], str], dict[str, Any]]] = {
     "tools/list": readable_page,
     "tools/call": readable_result,
 }
-_FIELDS = {
-    "tools/list": {"tools"},
-    "tools/call": {"content", "structuredContent"},
-    "initialize": {"protocolVersion"},
-}
-"""By which fields a result without an id is known to be of a request."""
 _OF_TRANSPORT = "SSE stream "
 """The beginning of the messages with which the SDK's transport says that a connection is closed."""
 _OLD_VERSION = "2025-11-25"
@@ -67,10 +61,9 @@ class _OpenRequests:
 
         if error.data == IS_UNREADABLE or error.code == PARSE_ERROR:
             return {*self._requests}
-        fields = error.data[NAMELESS] if isinstance(error.data, dict) and NAMELESS in error.data else {}
-        return {
-            key for key, (_, method, _) in self._requests.items() if not _FIELDS.get(method, set()).isdisjoint(fields)
-        }
+        result = error.data.get(NAMELESS) if isinstance(error.data, dict) else None
+        method = _method_of(result) if result else None
+        return {key for key, request in self._requests.items() if request[1] == method}
 
     def _settled(self) -> list[Any]:
         """The answers without an id that can belong to one request only, as answers to it."""
@@ -90,6 +83,15 @@ class _OpenRequests:
                 else:
                     settled.append(JSONRPCError(jsonrpc="2.0", id=request[0], error=error))
         return settled
+
+
+def _method_of(result: dict[str, Any]) -> str | None:
+    """Which request a result without an id is known to answer, by its fields."""
+    if "protocolVersion" in result:
+        return "initialize"
+    if "tools" in result:
+        return "tools/list"
+    return None if result.get(ANY_VALUE, result) is None else "tools/call"
 
 
 def _readable(message: Any, request: tuple[Any, str, str]) -> Any:
