@@ -66,8 +66,8 @@ def result_text(result: CallToolResult) -> str:
     has_text = any(is_text for is_text, _ in parts)
     if not has_text and result.structured_content is not None:
         parts.insert(0, (True, json.dumps(result.structured_content, ensure_ascii=False)))
-    texts = [text for _, text in parts if text]
-    return "\n".join([*(texts or [NO_CONTENT]), *_unreadable(result)])
+    whole = "\n".join(text for _, text in parts) or NO_CONTENT
+    return "\n".join([whole, *_unreadable(result)])
 
 
 def _part_text(block: ContentBlock) -> tuple[bool, str]:

@@ -67,8 +67,8 @@ class HttpOutcome:
         """Note the response to a message."""
         self.status = response.status_code if response.status_code >= 400 else None
         self.has_session = _SESSION_HEADER in request.headers
-        self.is_streamed = _is_stream(response)
-        self.words = response.text[:_MOST_WORDS] if self.status and not self.is_streamed else ""
+        self.is_streamed = self.status is None and _is_stream(response)
+        self.words = response.text[:_MOST_WORDS] if self.status is not None and not _is_stream(response) else ""
 
 
 _OUTCOME: ContextVar[HttpOutcome | None] = ContextVar("mcp_http_outcome", default=None)

@@ -79,8 +79,6 @@ class OfferedTools:
     """The server's own name of a tool, by the name that the model uses, where the latter does not end with the former."""
     schemas: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The schema by which a tool's arguments are validated, by its name, where the one in its definition is simpler."""
-    left_out: list[str] = field(default_factory=list)
-    """For people: a sentence about each tool that is left out."""
     notes: list[str] = field(default_factory=list)
     """For the model: a sentence about each server that is unavailable."""
 
@@ -142,7 +140,6 @@ class McpServers:
                     "do without them, and say so where it matters."
                 )
                 continue
-            offered.left_out += listing.left_out
             left_out, left = 0, room[server.on_demand]
             for original, tool, checked_by in listing.tools:
                 length = len(tool.model_dump_json().encode()) + (len(json.dumps(checked_by)) if checked_by else 0)
@@ -161,12 +158,10 @@ class McpServers:
                 offered.definitions.append(tool)
                 offered.tools.append(self.tool(server, tool.name, original, tool, checked_by))
             if left_out:
-                too_many = (
-                    f"Agent {agent.name!r}: {left_out} tools of MCP server {server.name!r} are left out: more than a model "
-                    "accepts. Choose by `include`."
-                )
-                offered.left_out.append(too_many)
-                logger.warning("%s", too_many)
+                logger.warning(
+                    "Agent %r: %d tools of MCP server %r are left out: more than a model accepts. Choose by `include`.",
+                    agent.name, left_out, server.name,
+                )  # fmt: skip
         return offered
 
     def tool(

@@ -190,7 +190,11 @@ class McpSession:
             if is_forgotten == "perhaps" and not await old.is_refused(self._server):
                 return False
             new = self._start()
-            await new.opened.wait()
+            try:
+                await new.opened.wait()
+            except asyncio.CancelledError:
+                new.end()  # whose call it was, waits no more
+                raise
             if new.open_error and is_forgotten == "perhaps":
                 return False
             logger.info("MCP server %r has forgotten its session.", self._server.name)

@@ -11,12 +11,15 @@ import pytest
 
 from mulligan import Agent, McpServer
 from mulligan.activities.mcp.call_result import result_text
-from mulligan.activities.mcp.servers import McpServers
+from mulligan.activities.mcp.servers import Listing, McpServers
+from mulligan.cli._mcp_tools import add_mcp_tools
+from mulligan.doctor.mcp_servers import check_mcp
 from mulligan.mcp import McpError
+from mulligan.worker.loading import load_agents
 from tests.support import odd_mcp
 from tests.support.examples import examples
 
-SEEDS = range(examples(12))
+SEEDS = range(examples(6))
 UNSURE = ("may or may not have", "may have run")
 
 
@@ -48,7 +51,9 @@ async def check_tools(servers: McpServers, server: McpServer, readable: set[str]
     offered = await servers.offer_tools(Agent(name="a", model="openai:x", mcp=[server]))
     assert offered.notes == []
     assert {each.name.removeprefix("odd__") for each in offered.definitions} == readable
-    assert all(any(repr(name) in sentence for sentence in offered.left_out) for name in unreadable)
+    listing = await servers.list_tools(server)
+    assert isinstance(listing, Listing)
+    assert all(any(repr(name) in sentence for sentence in listing.left_out) for name in unreadable)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -90,3 +95,19 @@ async def test_an_odd_program_executes_each_call_once_and_keeps_none_waiting(see
             check_told(text, number, executed)
             assert executed == 1
         await check_tools(servers, server, readable, unreadable)
+
+
+async def test_the_doctor_and_the_agents_command_name_the_tools_that_are_left_out() -> None:
+    """And the servers that are not there."""
+    async with odd_mcp.OddServer(1) as odd:
+        odd.tools = [odd_mcp.PAY, {"name": "worse", "inputSchema": "none"}, {}]
+        there, gone = McpServer("odd", url=odd.url), McpServer("gone", command=["/nowhere/server"])
+        agent = Agent(name="a", model="openai:x", mcp=[there, gone])
+        found = {(each.state, each.text) for each in await check_mcp(load_agents([agent], []))}
+        rows: list[dict[str, Any]] = [{}, {}]
+        await add_mcp_tools([(agent, {"mcp": rows})])
+    of_tool = "MCP server 'odd': the input of 'worse' cannot be read: its inputSchema is not an object. It is left out"
+    of_number = "MCP server 'odd': the input of 'number 3' cannot be read: it has no name. It is left out"
+    away = "The MCP server `gone` could not be started: there is no /nowhere/server"
+    assert found == {("ok", "odd: 1 tool"), ("warning", of_tool), ("warning", of_number), ("problem", away)}
+    assert rows == [{"tools": ["odd__pay"], "left_out": [f"{of_tool}.", f"{of_number}."]}, {"unavailable": away}]

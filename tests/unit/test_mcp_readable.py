@@ -227,18 +227,22 @@ class Sent:
         self.sent.append(item)
 
 
-async def read_messages(requests: dict[int, str], *lines: bytes, version: str | None = None) -> list[Any]:
-    """What the SDK gets of these lines, while these requests are open."""
-    server = Sent(*lines)
+async def answers(requests: dict[int, str], *lines: bytes, version: str | None = None) -> list[Any]:
+    """The answers that the SDK gets of these lines, while these requests are open."""
+    server = Sent(*lines, b'{"jsonrpc":"2.0","method":"the/end"}')
     read, write = readable_streams(server, server)
     for number, method in requests.items():
         params = {"_meta": {PROTOCOL_VERSION_META_KEY: version}} if version else None
         await write.send(SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=number, method=method, params=params)))
-    messages = []
-    while server.items:
-        messages.append((await read.receive()).message)
-    messages += [item.message for item in read._ready]
-    return messages
+    answered: list[Any] = []
+    while isinstance(message := (await read.receive()).message, JSONRPCResponse | JSONRPCError):
+        answered.append(message)
+    return answered
+
+
+async def answered(requests: dict[int, str], *lines: bytes) -> list[Any]:
+    """Which requests these lines answer."""
+    return [answer.id for answer in await answers(requests, *lines)]
 
 
 async def test_an_answer_without_an_id_belongs_to_the_request_that_it_can_belong_to() -> None:
@@ -247,40 +251,27 @@ async def test_an_answer_without_an_id_belongs_to_the_request_that_it_can_belong
         b'{"jsonrpc":"2.0","id":null,"result":{}}',
         b'{"jsonrpc":"2.0","id":null,"error":{"code":-32601,"message":"no"}}',
     ]
-    assert await lonely({1: "tools/call"}, noise[0], b'{"jsonrpc":"2.0","id":1,"result":{"content":[]}}') == [1]
-    assert await lonely({1: "tools/list"}, noise[1], b'{"jsonrpc":"2.0","id":1,"result":{"tools":[]}}') == [1]
-    assert await lonely({1: "tools/list", 2: "tools/call"}, b'{"jsonrpc":"2.0","result":{"content":[]}}') == [2]
-    assert await lonely({1: "tools/call"}, b'{"jsonrpc":"2.0","result":{{}') == [1]
+    assert await answered({1: "tools/call"}, noise[0], b'{"jsonrpc":"2.0","id":1,"result":{"content":[]}}') == [1]
+    assert await answered({1: "tools/list"}, noise[1], b'{"jsonrpc":"2.0","id":1,"result":{"tools":[]}}') == [1]
+    assert await answered({1: "tools/list", 2: "tools/call"}, b'{"jsonrpc":"2.0","result":{"content":[]}}') == [2]
+    assert await answered({1: "tools/call"}, b'{"jsonrpc":"2.0","result":{{}') == [1]
     # One of two: known once the other is answered.
     unread, other = b'{"jsonrpc":"2.0","result":{{}', b'{"jsonrpc":"2.0","id":2,"result":{"content":[]}}'
-    assert await lonely({1: "tools/call", 2: "tools/call"}, unread) == []
-    assert await lonely({1: "tools/call", 2: "tools/call"}, unread, other) == [2, 1]
-
-
-async def lonely(requests: dict[int, str], *lines: bytes) -> list[Any]:
-    server = Sent(*lines, b'{"jsonrpc":"2.0","method":"the/end"}')
-    read, write = readable_streams(server, server)
-    for number, method in requests.items():
-        await write.send(SessionMessage(JSONRPCRequest(jsonrpc="2.0", id=number, method=method)))
-    answered = []
-    while isinstance(message := (await read.receive()).message, JSONRPCResponse | JSONRPCError):
-        answered.append(message.id)
-    return answered
+    assert await answered({1: "tools/call", 2: "tools/call"}, unread) == []
+    assert await answered({1: "tools/call", 2: "tools/call"}, unread, other) == [2, 1]
 
 
 async def test_each_result_is_read_by_the_version_of_its_request() -> None:
     sent = b'{"jsonrpc":"2.0","id":1,"result":{"structuredContent":["paid"]}}'
-    [new] = await read_messages({1: "tools/call"}, sent, version="2026-07-28")
-    [old] = await read_messages({1: "tools/call"}, sent)
+    [new] = await answers({1: "tools/call"}, sent, version="2026-07-28")
+    [old] = await answers({1: "tools/call"}, sent)
     assert (new.result["structuredContent"], new.result["content"]) == (["paid"], [])
     assert ("structuredContent" in old.result, old.result["content"][0]["text"]) == (False, '["paid"]')
 
 
 async def test_an_error_of_a_server_is_not_taken_for_a_closed_connection() -> None:
     """Its code is one that the SDK gives that meaning."""
-    [error] = await read_messages(
-        {1: "tools/call"}, b'{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"full"}}'
-    )
+    [error] = await answers({1: "tools/call"}, b'{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"full"}}')
     assert (error.error.code, error.error.message) == (-32_603, "full")
 
 
