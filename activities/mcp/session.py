@@ -180,7 +180,8 @@ class McpSession:
     async def _renew(self, old: _Session, is_forgotten: Literal["yes", "perhaps", "no"]) -> bool:
         """Whether there is a new session in place of one that the server has forgotten.
 
-        Where that is not certain, it is asked something else; a server that takes no new session either is just not well.
+        Where that is not certain, it is asked something else; a server at a URL that takes no new session either is just not
+        well. A program is not started beside itself: both may need the same file or port.
         """
         if is_forgotten == "no":
             return False
@@ -190,13 +191,14 @@ class McpSession:
             if is_forgotten == "perhaps" and not await old.is_refused(self._server):
                 return False
             new = self._start()
-            try:
-                await new.opened.wait()
-            except asyncio.CancelledError:
-                new.end()  # whose call it was, waits no more
-                raise
-            if new.open_error and is_forgotten == "perhaps":
-                return False
+            if is_forgotten == "perhaps" and self._server.url is not None:
+                try:
+                    await new.opened.wait()
+                except asyncio.CancelledError:
+                    new.end()  # whose call it was, waits no more
+                    raise
+                if new.open_error:
+                    return False
             logger.info("MCP server %r has forgotten its session.", self._server.name)
             self._current = new
             old.retire()

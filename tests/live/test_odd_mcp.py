@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import sys
 from collections import Counter
 from pathlib import Path
@@ -9,14 +10,16 @@ from typing import Any
 
 import pytest
 
-from mulligan import Agent, McpServer
+from mulligan import Agent, Call, McpServer, Say
 from mulligan.activities.mcp.call_result import result_text
 from mulligan.activities.mcp.servers import Listing, McpServers
 from mulligan.cli._mcp_tools import add_mcp_tools
 from mulligan.doctor.mcp_servers import check_mcp
 from mulligan.mcp import McpError
+from mulligan.testing import ScriptedModel, run_agent
 from mulligan.worker.loading import load_agents
 from tests.support import odd_mcp
+from tests.support.content_files import png
 from tests.support.examples import examples
 
 SEEDS = range(examples(6))
@@ -111,3 +114,17 @@ async def test_the_doctor_and_the_agents_command_name_the_tools_that_are_left_ou
     away = "The MCP server `gone` could not be started: there is no /nowhere/server"
     assert found == {("ok", "odd: 1 tool"), ("warning", of_tool), ("warning", of_number), ("problem", away)}
     assert rows == [{"tools": ["odd__pay"], "left_out": [f"{of_tool}.", f"{of_number}."]}, {"unavailable": away}]
+
+
+async def test_a_result_with_more_parts_than_a_message_may_have_reaches_the_model_as_text() -> None:
+    async with odd_mcp.OddServer(1) as odd:
+        picture = {"type": "image", "mimeType": "image/png", "data": base64.b64encode(png()).decode()}
+        odd.results = [lambda mark: {"content": [*[odd_mcp.text("more")] * 100, odd_mcp.text(mark), picture]}]
+        agent = Agent(name="a", model="openai:x", mcp=[McpServer("odd", url=odd.url)])
+        calls = Say(calls=[Call("odd__pay", {"n": 7})])
+        run = await run_agent(agent, "Go.", model=ScriptedModel(calls, "done"))
+    result = run.calls[0].result
+    assert result is not None
+    assert result.error is None
+    assert "paid-7" in result.text
+    assert "[The call ran. Its result is shown as text: it has 102 parts; 100 are the most." in result.text

@@ -131,6 +131,7 @@ class OddServer:
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
         self.tools, self.readable, self.unreadable = odd_tools(self.chance)
+        self.results = RESULTS
         self.executed: Counter[int] = Counter()
         self.sessions: set[str] = set()
         self.way = WAYS[0]
@@ -185,7 +186,7 @@ class OddServer:
         self.executed[number] += 1
         if self.breaks:
             return await self._break(message, writer)
-        return await self._send_result(writer, message["id"], self.chance.choice(RESULTS)(f"paid-{number}"))
+        return await self._send_result(writer, message["id"], self.chance.choice(self.results)(f"paid-{number}"))
 
     async def _refuse(self, request_id: Any, writer: asyncio.StreamWriter) -> bool:
         status, words, form = self.way
