@@ -190,6 +190,9 @@ class McpSession:
                 return True
             if is_forgotten == "perhaps" and not await old.is_refused(self._server):
                 return False
+            if self._server.url is None:
+                old.retire()
+                await old.end_if_idle()
             new = self._start()
             if is_forgotten == "perhaps" and self._server.url is not None:
                 try:
@@ -273,6 +276,11 @@ class _Session:
         self.is_over = self._is_retired = True
         if not self.requests_in_progress:
             self.end()
+
+    async def end_if_idle(self) -> None:
+        """Wait until it has ended, unless it has open requests."""
+        if not self.requests_in_progress:
+            await asyncio.wait([self.task], timeout=CLOSE_LIMIT)
 
     async def is_refused(self, server: McpServer) -> bool:
         """Whether the server refuses also what changes nothing, in this session."""
