@@ -193,6 +193,8 @@ class McpSession:
             if self._server.url is None:
                 old.retire()
                 await old.end_if_idle()
+                if self._current is not old:
+                    return True  # another call has opened one meanwhile
             new = self._start()
             if is_forgotten == "perhaps" and self._server.url is not None:
                 try:
