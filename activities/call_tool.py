@@ -27,7 +27,7 @@ from mulligan.activities.tool_running.tool_context import tool_context
 from mulligan.activities.tool_running.tool_result import ToolResult, UnusableContent, plain_result, tool_result
 from mulligan.agent import Agent
 from mulligan.client.callback_tokens import call_of
-from mulligan.content import media_of
+from mulligan.content import described, media_of
 from mulligan.errors import ToolCallError, ToolExecutionError, ToolTimeoutError, truncated
 from mulligan.mcp import McpError
 from mulligan.observe.spans import ToolCallAttempt
@@ -180,9 +180,7 @@ class CallToolActivity:
                     value = await services.child_processes.run_tool(function or "", args, kwargs, limit=limit, env=env)
                 else:
                     value = await services.runtime.run(tool.function, args, kwargs, limit=limit, read=plain_result)
-            contents, most_bytes = services.contents_of(request.where), request.max_bytes
-            most_chars = MAX_BYTES if request.in_script else tool.max_result_chars
-            result = await tool_result(value, contents, max_chars=most_chars, max_bytes=most_bytes)
+            result = await self._result(request, tool, value)
             return _deferral(value, result) if tool.deferred else result
         except BaseException as error:
             if isinstance(error, AsksPerson):
@@ -192,6 +190,18 @@ class CallToolActivity:
                 raise
             # SystemExit too: a tool that calls exit() must not end the worker.
             raise _tool_error(error, tool, call, attempt) from error
+
+    async def _result(self, request: CallTool, tool: Tool, value: Any) -> ToolResult:
+        contents = self.services.contents_of(request.where)
+        most_chars = MAX_BYTES if request.in_script else tool.max_result_chars
+        try:
+            return await tool_result(value, contents, max_chars=most_chars, max_bytes=request.max_bytes)
+        except UnusableContent as error:
+            if tool.mcp_server is None:
+                raise
+            # Nobody here can change what a server returns: the model gets what can be read of it.
+            text = f"{described(value)}\n[The call ran. Its result is shown as text: {error_text(error)}]"
+            return await tool_result(text, contents, max_chars=most_chars, max_bytes=request.max_bytes)
 
     async def _context(self, request: CallTool, agent: Agent | None, tool: Tool, heartbeat: Heartbeat) -> ToolContext:
         call, resources = request.call, self.services.resources
