@@ -15,7 +15,7 @@ from mulligan.activities.models import _refusals
 from mulligan.activities.models._adapted import Adapted
 from mulligan.activities.models._deferred_tools import deferred_tools, search_tool, with_searches
 from mulligan.activities.models._hosted_work import hosted_calls, text_with_description
-from mulligan.activities.models._json_fields import as_text, finish_reason, shorten_layout, to_json
+from mulligan.activities.models._json_fields import as_text, finish_reason, shorten_layout, to_json, token_count
 from mulligan.activities.models._legal_calls import NO_RESULT, NO_TEXT, legal_arguments, legal_id, legal_name, said
 from mulligan.activities.models._openai_batches import OpenAIBatches
 from mulligan.activities.models._openai_client import OpenAIClient, json_schema_format, settings_of
@@ -111,7 +111,9 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
         """
 
         async def send(request: Request, reasoning: bool) -> Reply:
-            reply = await self._ask(self._http_request(request, reasoning), request.written, self.reply_of)
+            sent = self._http_request(request, reasoning)
+            allowed = {"max_output_tokens": sent.body.get("max_output_tokens")}
+            reply = await self._ask(sent, request.written, lambda answer: self.reply_of({**allowed, **answer}))
             return self._properties(request).reply(reply)
 
         reply = await self._send_without_what_is_refused(request, send)
@@ -527,7 +529,9 @@ def _read_content(content: object) -> tuple[str, bool]:
 
 def _finish_reason(answer: dict[str, Any], has_calls: bool, is_refused: bool) -> FinishReason:
     if answer.get("status") != "incomplete":
-        return finish_reason(None, has_calls, (), is_refused=is_refused)
+        # Some servers say `completed` of an answer that has all the tokens that it was allowed.
+        is_full = 0 < token_count(answer, "max_output_tokens") <= token_count(answer, "usage", "output_tokens")
+        return "length" if is_full else finish_reason(None, has_calls, (), is_refused=is_refused)
     details = answer.get("incomplete_details")
     reason = details.get("reason") if isinstance(details, dict) else None
     ended = finish_reason(reason, has_calls, (), ("content_filter",))

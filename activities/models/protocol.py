@@ -93,6 +93,16 @@ class Request:
 
 
 @dataclass(frozen=True)
+class Mistake:
+    """What an endpoint says is wrong with its own answer, which it has refused: the model gets it as feedback."""
+
+    kind: Literal["unknown_tool", "invalid_arguments", "invalid_json"]
+    """What it is about."""
+    says: str
+    """The endpoint's words."""
+
+
+@dataclass(frozen=True)
 class Reply:
     """A model's answer. Its calls are exactly as the model wrote them: any name, any text as arguments, any id."""
 
@@ -121,6 +131,8 @@ class Reply:
     """Why the provider refused or withheld the answer, in its own word: `cyber`, `SAFETY`. "" if it does not say."""
     own_finish_reason: str = ""
     """The endpoint's own word for why the answer ended, where it is none that the provider knows; otherwise ""."""
+    mistake: Mistake | None = None
+    """Why the endpoint has refused the answer: none of its calls is run. None: it has not."""
     adapted: Sequence[str] = ()
     """Words for what the model's requests must be like, as refusals have said: `short_ids`, `image_as_text`. The next
     request of the conversation has them."""
