@@ -88,14 +88,22 @@ def message_in(body: object) -> str:
     """The provider's message in the body of an error: in OpenAI's form, or in one of the many others."""
     for name in WORDS_OF_ERRORS:
         if isinstance(body, dict) and body.get(name) and body[name] is not True:
-            code = body.get("code")
+            code, upstream = body.get("code"), _of_upstream(body)
             body = body[name]
             if isinstance(code, str) and isinstance(body, str) and not code.isdecimal() and code and code not in body:
                 body = f"{body} ({code})"  # such as `insufficient_quota`
+            if upstream and isinstance(body, str):
+                body = f"{body}: {upstream}"
     message = "" if body is None else as_text(body).strip()
     if message.startswith("<"):
         return "a page of HTML"
     return str(well_formed(message[:MAX_MESSAGE_CHARS])) or "nothing was said"
+
+
+def _of_upstream(error: Mapping[str, object]) -> str:
+    """What an upstream of a gateway says (OpenRouter), as it came."""
+    metadata = error.get("metadata")
+    return as_text(metadata.get("raw")).strip() if isinstance(metadata, Mapping) else ""
 
 
 def _timestamp(date: str | None) -> float | None:
