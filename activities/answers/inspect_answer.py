@@ -27,6 +27,7 @@ from mulligan.activities.answers.user_functions import UserFunctions
 from mulligan.activities.answers.without_thoughts import without_thoughts
 from mulligan.activities.models._hosted_work import MOST_CALLS, MOST_CITATIONS, fit_call, fit_citation
 from mulligan.activities.models.fit_provider_data import fit_provider_data
+from mulligan.activities.models.own_ids import kept_ids
 from mulligan.activities.models.protocol import Mistake as EndpointsMistake
 from mulligan.activities.models.protocol import Reply
 from mulligan.activities.request_draft import draft_of
@@ -98,11 +99,12 @@ async def inspect_answer(
     digest = request.conversation.digest if request.summarized_answers else ""
     with_ids, renamed = _renamed(unique_ids(raw_calls, conversation.call_ids, request.step, digest), tools.names)
     oversized = size_limits.oversized_calls(with_ids)
+    data = fit_provider_data(reply.provider_data, size_limits.PROVIDER_BYTES) or {}
     message = AssistantMessage(
         role="assistant",
         text=size_limits.fit_text(text),
         tool_calls=[size_limits.fit_call(call) if n in oversized else call for n, call in enumerate(with_ids)],
-        provider_data=fit_provider_data(reply.provider_data, size_limits.PROVIDER_BYTES),
+        provider_data={**data, **kept_ids(reply.ids_key, reply.calls, with_ids)} or None,
     )
     functions = UserFunctions(request, agent, services)
     inspection = _Inspection(

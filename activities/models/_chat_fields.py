@@ -12,8 +12,7 @@ from typing import Any
 
 from mulligan.activities.models._hosted_work import LEFT_OUT, HostedWork, citation
 from mulligan.activities.models._json_fields import as_text, to_json
-from mulligan.activities.models._legal_calls import legal_id
-from mulligan.values import AssistantMessage, Citation, Message
+from mulligan.values import Citation
 
 NOT_HERE = "This call cannot be carried out here."
 CALLS, CONTENT = "tool_calls", "content"
@@ -61,27 +60,7 @@ def _place(call: Any) -> dict[str, Any]:
     function = call.get("function")
     more = {n: v for n, v in function.items() if n not in _OF_FUNCTION and v is not None} if function else {}
     place = {name: value for name, value in call.items() if name not in _OF_CALL and value is not None}
-    if (call_id := as_text(call.get("id"))) != legal_id(call_id) and call_id:
-        place["id"] = call_id  # of Gemini it has a signature, and Kimi's template shows it
     return {**place, "function": more} if more else place
-
-
-def own_ids(messages: Iterable[Message], data_key: str) -> dict[str, str]:
-    """The ids of calls that an endpoint has given and no other takes, by those that they have here.
-
-    Args:
-        messages: The messages of a conversation.
-        data_key: The endpoint's in `provider_data`.
-    """
-    ids = {}
-    for message in messages:
-        data = (message.provider_data or {}).get(data_key) if isinstance(message, AssistantMessage) else None
-        places = data.get(CALLS) if isinstance(data, dict) else None
-        if isinstance(message, AssistantMessage) and isinstance(places, list):
-            own = (place for place in places if isinstance(place, dict) and not is_custom(place))
-            pairs = zip(message.tool_calls, own, strict=False)
-            ids |= {legal_id(call.id): place["id"] for call, place in pairs if isinstance(place.get("id"), str)}
-    return ids
 
 
 def is_custom(call: object) -> bool:

@@ -33,7 +33,7 @@ LIST_TIMEOUT = 5.0
 CONNECT_TIMEOUT = 10.0
 """Seconds to reach the endpoint: a dead address must not use up the time that a slow answer may take."""
 NO_KEY = "There is no key for the model's endpoint: set {key} (any text, if the server asks for none)."
-BAD_HEADER = "The request could not be sent: {key}, or a header, contains what HTTP headers cannot."
+BAD_HEADER = "The request could not be sent: {key}, or another header, contains what HTTP headers cannot."
 BAD_URL = "The request could not be sent: {url} is not an http:// or https:// address."
 PLACEHOLDER_KEY = "none"
 """The key for an endpoint that takes none: the package always sends one."""

@@ -20,7 +20,6 @@ from mulligan.activities.models._chat_fields import (
     hosted_work,
     is_custom,
     kept_fields,
-    own_ids,
     with_kept_fields,
     without_fields,
 )
@@ -37,6 +36,7 @@ from mulligan.activities.models._sdk_client import HttpRequest, SdkProvider
 from mulligan.activities.models._strict_messages import RULES, rules_in, strict_messages
 from mulligan.activities.models._strict_schema import strict_tool
 from mulligan.activities.models._told_errors import raise_told
+from mulligan.activities.models.own_ids import own_ids
 from mulligan.activities.models.protocol import AnswersInBatches, Reply, Request, Unavailable
 from mulligan.content import Media, Part, Text, media_of
 from mulligan.endpoint import Endpoint
@@ -345,6 +345,7 @@ def _reply(
         response_id=as_text(answer.get("id")),
         model=as_text(answer.get("model")),
         provider_data=data,
+        ids_key=data_key,
         hosted_calls=hosted_calls(hosted_work(kept)),
         citations=citations_of(message, text),
         own_finish_reason=unknown_reason(said, (*_ENDED, *_CUT_OFF, *_FILTERED)),

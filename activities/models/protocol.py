@@ -131,6 +131,9 @@ class Reply:
     """Why the provider refused or withheld the answer, in its own word: `cyber`, `SAFETY`. "" if it does not say."""
     own_finish_reason: str = ""
     """The endpoint's own word for why the answer ended, where it is none that the provider knows; otherwise ""."""
+    ids_key: str = ""
+    """The key in `provider_data` of an endpoint that gets back the ids of calls as it has given them; "": of one that takes
+    the ids that they have here."""
     mistake: Mistake | None = None
     """Why the endpoint has refused the answer: none of its calls is run. None: it has not."""
     adapted: Sequence[str] = ()

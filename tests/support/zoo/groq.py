@@ -15,7 +15,8 @@ def judges(message: str, written: str) -> Json:
 
 def stream(answer: Json) -> list[Event]:
     """The tokens are in `x_groq` too."""
-    events = streams.whole_calls(lambda number: number)(answer)
+    calls = streams.whole_calls(lambda number: number)
+    events = streams.extra_pieces("reasoning", lambda text: [text[:4], text[4:]], calls)(answer)
     return [*events[:-2], {**events[-2], "x_groq": {"id": "req_1", "usage": answer["usage"]}}, events[-1]]  # type: ignore[dict-item]
 
 

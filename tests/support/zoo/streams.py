@@ -69,11 +69,18 @@ def all_at_once(answer: Json) -> list[Event]:
     return [_piece(answer, {**message, **({"tool_calls": calls} if calls else {})}), *end]
 
 
-def extra_pieces(name: str, cut: Callable[[Any], list[Any]]) -> Callable[[Json], list[Event]]:
+def openai(answer: Json) -> list[Event]:
+    """OpenAI's way."""
+    return chat_events(answer, with_usage="usage" in answer)
+
+
+def extra_pieces(
+    name: str, cut: Callable[[Any], list[Any]], rest_of: Callable[[Json], list[Event]] = openai
+) -> Callable[[Json], list[Event]]:
     """A field of the message comes in pieces before the rest."""
 
     def stream(answer: Json) -> list[Event]:
-        begin, *rest = chat_events(answer, with_usage="usage" in answer)
+        begin, *rest = rest_of(answer)
         value = message_of(answer).get(name)
         return [begin, *(_piece(answer, {name: each}) for each in (cut(value) if value else ())), *rest]
 
@@ -90,11 +97,6 @@ def changed(
         return [change(each, number) if isinstance(each, dict) else each for number, each in enumerate(events)]
 
     return write
-
-
-def openai(answer: Json) -> list[Event]:
-    """OpenAI's way."""
-    return chat_events(answer, with_usage="usage" in answer)
 
 
 def _without_calls(answer: Json, **more: Any) -> Json:
