@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from mulligan import Agent, Compaction, Image, Tool, ToolContext, tool
-from mulligan.content import Media
 from mulligan.values import ToolMessage
 from mulligan.wire.agent_facts import ToolDefinition
 from mulligan.worker.loading import load_agents
@@ -75,7 +74,7 @@ async def lab(model: OpenAIServer) -> AsyncIterator[MemoryLab]:
         yield at
 
 
-PICTURE = Media(type="image", media_type="image/png", data=base64.b64encode(PNG).decode())
+PICTURE = Image.from_bytes(PNG, name="p.png")
 AWKWARD = ToolDefinition(name="awkward", description="Awkward.", parameters=listing.arguments.schema)
 BEFORE: list[dict[str, Any]] = [
     {"role": "user", "text": "Hello."},
