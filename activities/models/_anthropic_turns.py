@@ -15,12 +15,10 @@ from typing import Any
 from mulligan.activities.models._anthropic_blocks import more_of_call, sent_block
 from mulligan.activities.models._hosted_work import text_with_description
 from mulligan.activities.models._json_fields import to_json
-from mulligan.activities.models._legal_calls import legal_id, legal_name, legal_object
+from mulligan.activities.models._legal_calls import NO_RESULT, legal_id, legal_name, legal_object, said
 from mulligan.content import Media, Part
 from mulligan.values import AssistantMessage, Message, ToolMessage, UserMessage
 
-NO_TEXT = "(no text)"
-"""For a user's message without text: the API refuses empty text."""
 CONTINUE = "Continue."
 """The user's turn where the API requires one and the conversation has none: before its first turn, between two answers, and
 after the last answer, which the API would continue otherwise."""
@@ -138,7 +136,7 @@ def _turn(begin: str, blocks: list[dict[str, Any]]) -> str:
 
 def _content(message: UserMessage) -> list[dict[str, Any]]:
     """The blocks of a user's message."""
-    return _blocks(message.content) or [_text(message.text if message.text.strip() else NO_TEXT)]
+    return _blocks(message.content) or [_text(said(message.text))]
 
 
 def _blocks(parts: Sequence[Part] | None) -> list[dict[str, Any]]:
@@ -165,10 +163,7 @@ def _text(text: str) -> dict[str, Any]:
 
 def _result(message: ToolMessage) -> dict[str, Any]:
     block: dict[str, Any] = {"type": "tool_result", "tool_use_id": legal_id(message.call_id)}
-    if message.content:
-        block["content"] = _blocks(message.content)
-    elif message.text.strip():
-        block["content"] = message.text
+    block["content"] = _blocks(message.content) or said(message.text, NO_RESULT)
     if message.error is not None:
         block["is_error"] = True
     return block

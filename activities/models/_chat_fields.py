@@ -22,11 +22,17 @@ _OF_CALL = frozenset({"id", "type", "function", "index"})
 _OF_FUNCTION = frozenset({"name", "arguments"})
 """The fields that Mulligan interprets."""
 _TEXT_PARTS = ("text", "refusal")
+THINKING_BLOCKS = "thinking_blocks"
+"""LiteLLM's field for Anthropic's thoughts, which only go back with their signatures, each with its own."""
 
 
 def kept_fields(message: Mapping[str, Any]) -> dict[str, Any]:
     """What is kept of a message of an answer: all that is not its text, its refusal and its functions' calls."""
     fields = {name: value for name, value in message.items() if name not in _OF_MESSAGE and not _is_empty(value)}
+    if isinstance(blocks := fields.pop(THINKING_BLOCKS, None), list):
+        # Of a thought that was cut off there is no signature, and none is accepted without.
+        signed = [each for each in blocks if not _is_thought(each) or each.get("signature")]
+        fields |= {THINKING_BLOCKS: signed} if signed else {}
     content = message.get(CONTENT)
     if isinstance(content, list) and not all(map(is_text_part, content)):
         fields[CONTENT] = content
@@ -159,13 +165,14 @@ def join_deltas(joined: dict[str, Any], delta: Mapping[str, Any]) -> dict[str, A
     for name, value in delta.items():
         before = joined.get(name)
         if name in ("index", "type", "id", "format") or before is None:
-            joined[name] = _join_list([], value) if isinstance(value, list) else value
+            join = _join_thoughts if name == THINKING_BLOCKS else _join_list
+            joined[name] = join([], value) if isinstance(value, list) else value
         elif isinstance(before, str) and isinstance(value, str):
             joined[name] = before + value
         elif isinstance(before, dict) and isinstance(value, dict):
             joined[name] = join_deltas(dict(before), value)
         elif isinstance(before, list) and isinstance(value, list):
-            joined[name] = _join_list(before, value)
+            joined[name] = (_join_thoughts if name == THINKING_BLOCKS else _join_list)(before, value)
         elif _is_number(before) and _is_number(value):
             joined[name] = before + value
         elif value is not None:
@@ -182,6 +189,21 @@ def _join_list(joined: list[Any], delta: list[Any]) -> list[Any]:
         else:
             joined[same] = join_deltas(dict(joined[same]), entry)
     return joined
+
+
+def _join_thoughts(joined: list[Any], delta: list[Any]) -> list[Any]:
+    """Thoughts and their pieces, which have no index: a piece goes on with the newest, until that has its signature."""
+    for piece in delta:
+        newest = joined[-1] if joined else None
+        if _is_thought(piece) and _is_thought(newest) and not newest.get("signature"):
+            joined[-1] = join_deltas(dict(newest), piece)
+        else:
+            joined.append(piece)
+    return joined
+
+
+def _is_thought(block: Any) -> bool:
+    return isinstance(block, dict) and block.get("type") == "thinking"
 
 
 def _is_number(value: object) -> bool:

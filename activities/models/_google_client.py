@@ -85,7 +85,7 @@ class GoogleClient(SdkClient):
         except httpx2.HTTPError as error:
             raise self._connection_error(error, host) from None
         except UnicodeEncodeError:
-            raise ModelRequestError(BAD_HEADER.format(key=self.key_variable)) from None
+            raise ModelRequestError(BAD_HEADER.format(key=self.key_variable or "the key")) from None
 
     def _new_client(self) -> Any:
         import httpx2

@@ -13,12 +13,10 @@ from typing import Any
 from mulligan.activities.models._google_parts import sent_part
 from mulligan.activities.models._hosted_work import text_with_description
 from mulligan.activities.models._json_fields import results_first, to_json
-from mulligan.activities.models._legal_calls import MAX_NAME_CHARS, legal_id, legal_name, legal_object
+from mulligan.activities.models._legal_calls import MAX_NAME_CHARS, NO_RESULT, legal_id, legal_name, legal_object, said
 from mulligan.content import Media, Text, media_of
 from mulligan.values import AssistantMessage, Message, ToolMessage, UserMessage
 
-NO_TEXT = "(no text)"
-"""For a user's message without text: the API refuses empty content."""
 CONTINUE = "Continue."
 """The user's content where the API requires one and the conversation has none."""
 NO_SIGNATURE = "skip_thought_signature_validator"
@@ -100,8 +98,8 @@ def _content(begin: str, parts: list[dict[str, Any]]) -> str:
 
 def _parts(message: UserMessage) -> list[dict[str, Any]]:
     if not message.content:
-        return [{"text": message.text if message.text.strip() else NO_TEXT}]
-    return [_media(part) if isinstance(part, Media) else {"text": part.text or NO_TEXT} for part in message.content]
+        return [{"text": said(message.text)}]
+    return [_media(part) if isinstance(part, Media) else {"text": said(part.text)} for part in message.content]
 
 
 def _media(part: Media) -> dict[str, Any]:
@@ -112,7 +110,7 @@ def _result(message: ToolMessage) -> list[list[dict[str, Any]]]:
     """The result of a call; its images and files, which only few models take in it, are the user's after it."""
     field = "output" if message.error is None else "error"
     texts = [part.text if isinstance(part, Text) else f"[{part.label}: it follows]" for part in message.content or ()]
-    output = "\n\n".join(texts) if texts else message.text
+    output = "\n\n".join(texts) if texts else said(message.text, NO_RESULT)
     response = {"id": legal_id(message.call_id), "name": google_name(message.name), "response": {field: output}}
     result = [{"functionResponse": response}]
     media = [_media(part) for part in media_of(message.content)]

@@ -7,6 +7,7 @@ import os
 from collections.abc import Container, Mapping
 from typing import Any, ClassVar
 
+from mulligan.activities.models._adapted import Adapted
 from mulligan.activities.models._model_settings import settings_for
 from mulligan.activities.models._sdk_client import SdkClient
 from mulligan.activities.models._strict_schema import strict
@@ -24,24 +25,22 @@ class AcceptedLabels:
     """Which of `LABELS` the models of an endpoint accept: a refusal that names one says that it does not.
 
     Args:
+        adapted: What is known of the models.
         is_own: Whether the endpoint is the package's default one.
     """
 
-    def __init__(self, *, is_own: bool) -> None:
-        self._default = frozenset(LABELS if is_own else ())
-        self._refused: dict[str, frozenset[str]] = {}
+    def __init__(self, adapted: Adapted, *, is_own: bool) -> None:
+        self._adapted, self._default = adapted, LABELS if is_own else ()
 
     def of(self, model: str) -> frozenset[str]:
         """Those that a model accepts."""
-        return self._default - self._refused.get(model, frozenset())
+        words = self._adapted.of(model)
+        return frozenset(name for name in self._default if f"no_{name}" not in words)
 
     def learn(self, model: str, refused: ModelRequestError) -> bool:
         """Whether a refusal names some that were not known to be refused."""
-        named = frozenset(name for name in self.of(model) if name in refused.message)
-        if refused.status not in (400, 422) or not named:
-            return False
-        self._refused[model] = self._refused.get(model, frozenset()) | named
-        return True
+        named = [f"no_{name}" for name in self.of(model) if name in refused.message]
+        return refused.status in (400, 422) and self._adapted.learn(model, named)
 
 
 class OpenAIClient(SdkClient):
@@ -55,9 +54,9 @@ class OpenAIClient(SdkClient):
     options: ClassVar[Mapping[str, Any]] = {"security": {"bearer_auth": True}}
     """Never the admin key, which requests would have as well."""
 
-    def accepted_labels(self) -> AcceptedLabels:
+    def accepted_labels(self, adapted: Adapted) -> AcceptedLabels:
         """What is known of the labels that the endpoint accepts: at first only that OpenAI's own does."""
-        return AcceptedLabels(is_own=self._endpoint is None)
+        return AcceptedLabels(adapted, is_own=self._endpoint is None)
 
     def _create(self, sdk: Any, options: dict[str, Any]) -> Any:
         endpoint = self._endpoint

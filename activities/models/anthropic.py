@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from mulligan.activities.models import _refusals
+from mulligan.activities.models._adapted import Adapted
 from mulligan.activities.models._anthropic_assembler import AnthropicAssembler, usage_of
 from mulligan.activities.models._anthropic_blocks import (
     CONTAINER,
@@ -42,6 +43,7 @@ from mulligan.activities.models._json_fields import (
     unknown_reason,
 )
 from mulligan.activities.models._model_settings import settings_for, tool_choice_of
+from mulligan.activities.models._plain_properties import PlainProperties
 from mulligan.activities.models._read_response import check_parts, wrong_types_are_unavailable
 from mulligan.activities.models._sdk_client import HttpRequest, SdkProvider
 from mulligan.activities.models._strict_schema import schema_in_words, strict
@@ -73,6 +75,8 @@ GONE_TOOL = "No longer available."
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 FIELDS = ("type", "thinking", "signature", "data")
 """The fields of thinking that the API takes back."""
+NO_SAMPLING, NO_DEFERRED = "no_sampling", "no_deferred_tools"
+"""The words for models that refuse settings of sampling, and tools that are deferred."""
 SAMPLING = ("temperature", "top_p", "top_k")
 """Settings that newer models refuse. An agent that may call other models as well can still have them."""
 MOST_PAUSES = 10
@@ -99,10 +103,7 @@ class Anthropic(SdkProvider[AnthropicClient]):
         """The largest `max_tokens` of models that named it."""
         self._without_format: set[tuple[str, str]] = set()
         """The formats, with their models, that were refused."""
-        self._without_deferred: set[str] = set()
-        """The models that refused deferred tools."""
-        self._without_sampling: set[str] = set()
-        """The models that refused settings of sampling."""
+        self._adapted = Adapted()
 
     def encode(self, message: Message) -> list[Any]:
         """Return the message as a turn of the Messages API, as JSON."""
@@ -126,9 +127,13 @@ class Anthropic(SdkProvider[AnthropicClient]):
             Unavailable: the request may be retried.
         """
         with_thinking, is_described = True, False
+        self._adapted.recall(request)
+        properties = PlainProperties.of(request)
+        request = properties.request(request)
         while True:
             try:
-                return await self._request(request, with_thinking=with_thinking)
+                reply = await self._request(request, with_thinking=with_thinking)
+                return replace(properties.reply(reply), adapted=sorted(self._adapted.of(request.model)))
             except ModelRequestError as refused:
                 if refused.status != 400:
                     raise
@@ -147,19 +152,17 @@ class Anthropic(SdkProvider[AnthropicClient]):
         ):
             self._max_tokens[model] = int(limit[1])
             return True
-        if _refusals.ANTHROPIC_SAMPLING.search(message) and model not in self._without_sampling:
-            self._without_sampling.add(model)
+        if _refusals.ANTHROPIC_SAMPLING.search(message) and self._adapted.learn(model, [NO_SAMPLING]):
             return bool(settings_for(request, DATA_KEY).keys() & set(SAMPLING))
         if self._defers(request) and _refusals.DEFERRED_TOOLS.search(message):
-            self._without_deferred.add(model)
-            return True
+            return self._adapted.learn(model, [NO_DEFERRED])
         if format_key and format_key not in self._without_format and _refusals.ANTHROPIC_FORMAT.search(message):
             self._without_format.add(format_key)
             return True
         return False
 
     def _defers(self, request: Request) -> bool:
-        is_possible = self._client.is_default and request.model not in self._without_deferred
+        is_possible = self._client.is_default and NO_DEFERRED not in self._adapted.of(request.model)
         return request.on_demand is not None and is_possible
 
     async def _request(self, request: Request, *, with_thinking: bool) -> Reply:
@@ -217,7 +220,7 @@ class Anthropic(SdkProvider[AnthropicClient]):
     def _body(self, request: Request, turns: list[AnthropicTurn]) -> dict[str, Any]:
         body: dict[str, Any] = {"model": request.model, "cache_control": CACHED, **settings_for(request, DATA_KEY)}
         _set_max_tokens(body, self._max_tokens.get(request.model, MOST_TOKENS))
-        if request.model in self._without_sampling:
+        if NO_SAMPLING in self._adapted.of(request.model):
             body = {name: value for name, value in body.items() if name not in SAMPLING}
         if _must_not_think(body, turns):
             body["thinking"] = {"type": "disabled"}

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import JsonValue
 
 from mulligan.activities.models import _refusals
+from mulligan.activities.models._adapted import Adapted
 from mulligan.activities.models._chat_assembler import ChatAssembler, content_text
 from mulligan.activities.models._chat_fields import (
     citations_of,
@@ -23,14 +25,18 @@ from mulligan.activities.models._chat_fields import (
 )
 from mulligan.activities.models._hosted_work import hosted_calls, text_with_description
 from mulligan.activities.models._json_fields import as_text, finish_reason, results_first, to_json, unknown_reason
-from mulligan.activities.models._legal_calls import legal_arguments, legal_id, legal_name
+from mulligan.activities.models._legal_calls import NO_RESULT, legal_arguments, legal_id, legal_name, said
 from mulligan.activities.models._openai_batches import OpenAIBatches
 from mulligan.activities.models._openai_client import OpenAIClient, json_schema_format, settings_of
 from mulligan.activities.models._openai_usage import openai_usage
+from mulligan.activities.models._plain_properties import PLAIN_PROPERTIES, PlainProperties
 from mulligan.activities.models._read_response import wrong_types_are_unavailable
 from mulligan.activities.models._refused_content import RefusedContent
 from mulligan.activities.models._sdk_client import HttpRequest, SdkProvider
+from mulligan.activities.models._strict_messages import RULES, rules_in, strict_messages
+from mulligan.activities.models._strict_schema import strict_tool
 from mulligan.activities.models._told_errors import raise_told
+from mulligan.activities.models.own_ids import own_ids
 from mulligan.activities.models.protocol import AnswersInBatches, Reply, Request, Unavailable
 from mulligan.content import Media, Part, Text, media_of
 from mulligan.endpoint import Endpoint
@@ -86,11 +92,9 @@ class OpenAIChat(SdkProvider[OpenAIClient]):
     def __init__(self, client: OpenAIClient | None = None) -> None:
         self._client = client or OpenAIClient()
         self._data_key = self._client.data_key(DATA_KEY)
-        self._models_without_tools: set[str] = set()
-        self._refused_fields: dict[str, set[str]] = {}
-        """The fields of answers that models refuse in requests."""
-        self._refused_content = RefusedContent()
-        self._labels = self._client.accepted_labels()
+        self._adapted = Adapted()
+        self._refused_content = RefusedContent(self._adapted)
+        self._labels = self._client.accepted_labels(self._adapted)
 
     @property
     def batch(self) -> AnswersInBatches:
@@ -101,7 +105,7 @@ class OpenAIChat(SdkProvider[OpenAIClient]):
         """Return the message in Chat Completions' form, as JSON."""
         match message:
             case UserMessage():
-                content = _parts(message.content) if message.content else message.text
+                content = _parts(message.content) if message.content else said(message.text)
                 return [to_json({"role": "user", "content": content})]
             case ToolMessage():
                 return [to_json(item) for item in _tool_items(message)]
@@ -125,32 +129,38 @@ class OpenAIChat(SdkProvider[OpenAIClient]):
             ModelRequestError: the endpoint refuses the request, and would refuse it again.
             Unavailable: the request may be retried.
         """
-        return await self._refused_content.send(request, self._with_or_without_tools)
+        self._adapted.recall(request)
+        reply = await self._refused_content.send(request, self._with_or_without_tools)
+        return replace(reply, adapted=sorted(self._adapted.of(request.model)))
 
     async def _with_or_without_tools(self, request: Request) -> Reply:
-        if request.call_as_text and request.model in self._models_without_tools:
+        if self._writes_calls(request):
             return await self._request(request, with_tools=False)
         try:
             return await self._request(request, with_tools=True)
         except ModelRequestError as refused:
-            if not request.call_as_text or refused.status == 401 or not _refusals.TOOLS.search(refused.message):
+            if not _refuses_tools(request, refused):
                 raise
         reply = await self._request(request, with_tools=False)
-        self._models_without_tools.add(request.model)
+        self._adapted.learn(request.model, ["no_tools"])
         return reply
+
+    def _writes_calls(self, request: Request) -> bool:
+        """Whether calls go to the model as text, as it has refused tools."""
+        return request.call_as_text is not None and "no_tools" in self._adapted.of(request.model)
 
     def batch_body(self, request: Request, *, plain: bool) -> bytes:
         """The body of the request as part of a batch. `plain`: without tools, where calls may be in the text."""
+        self._adapted.recall(request)
         request = self._refused_content.without(request)
-        without_tools = request.call_as_text is not None and (plain or request.model in self._models_without_tools)
+        without_tools = request.call_as_text is not None and (plain or self._writes_calls(request))
         return self._http_request(request, with_tools=not without_tools).content({})
 
     def may_take_plain(self, request: Request, error: ModelRequestError | Unavailable) -> bool:
-        """Whether a batch's request that was refused may be sent again without tools, images or files."""
-        if self._refused_content.learn(request.model, request.items, error):
+        """Whether a batch's request that was refused may be sent again as the refusal says, or without tools."""
+        if self._refused_content.learn(request.model, request.items, error) or self._has_learned(request, error):
             return True
-        is_refusal = isinstance(error, ModelRequestError) and request.call_as_text is not None and error.status != 401
-        return is_refusal and bool(_refusals.TOOLS.search(str(error)))
+        return isinstance(error, ModelRequestError) and _refuses_tools(request, error)
 
     @property
     def batches(self) -> OpenAIBatches:
@@ -169,55 +179,72 @@ class OpenAIChat(SdkProvider[OpenAIClient]):
         while True:
             try:
                 sent = self._http_request(request, with_tools=with_tools)
-                return await self._ask(sent, request.written, self.reply_of)
-            except ModelRequestError as refused:
-                if not self._labels.learn(request.model, refused) and not self._has_learned(request, refused):
+                reply = await self._ask(sent, request.written, self.reply_of)
+                return self._properties(request).reply(reply)
+            except (ModelRequestError, Unavailable) as refused:
+                if not self._has_learned(request, refused):
                     raise
 
-    def _has_learned(self, request: Request, refused: ModelRequestError) -> bool:
-        """Whether a refusal names fields of answers that the endpoint has sent itself."""
-        known = self._refused_fields.setdefault(request.model, set())
-        if refused.status not in (400, 422):
+    def _properties(self, request: Request) -> PlainProperties:
+        return PlainProperties.of(request) if PLAIN_PROPERTIES in self._adapted.of(request.model) else PlainProperties()
+
+    def _has_learned(self, request: Request, refused: ModelRequestError | Unavailable) -> bool:
+        """Whether a refusal says what the model's requests must be like, and that was not known.
+
+        Servers with a model's chat template answer 500 where the template refuses a conversation.
+        """
+        status, message = refused.status or 400, str(refused)
+        if status in (401, 402, 403, 404, 408, 409, 429) or request.written.size:
             return False
-        named = {
-            name
-            for name in extra_fields(request.items) - known
-            if re.search(rf"\b{re.escape(name)}\b", refused.message)
-        }
-        known |= named
-        return bool(named)
+        words = [*rules_in(message), *([PLAIN_PROPERTIES] if _refusals.PROPERTIES.search(message) else [])]
+        if isinstance(refused, ModelRequestError) and status in (400, 422):
+            named = (name for name in extra_fields(request.items) if re.search(rf"\b{re.escape(name)}\b", message))
+            words += [f"no_{name}" for name in named]
+            if self._labels.learn(request.model, refused):
+                return True
+        return self._adapted.learn(request.model, words)
 
     def _http_request(self, request: Request, *, with_tools: bool) -> HttpRequest:
         body = {"model": request.model, **settings_of(request, DATA_KEY, self._labels.of(request.model))}
-        items = results_first(request.items, result='{"role":"tool"', user='{"role":"user"')
-        if refused := self._refused_fields.get(request.model):
-            items = without_fields(items, refused)
-        if not with_tools and (write_call := request.call_as_text) is not None:
+        request = self._properties(request).request(request)
+        if not with_tools:
             body.pop("tool_choice", None)
             body.pop("parallel_tool_calls", None)
-            messages = _without_tool_messages([json.loads(item) for item in items], write_call)
-            items = [to_json(message) for message in messages]
         elif request.definition.tools or request.definition.tools_of(DATA_KEY):
-            functions = (tool.model_dump(mode="json") for tool in request.definition.tools)
-            hosted = request.definition.tools_of(DATA_KEY)
-            body["tools"] = [*({"type": "function", "function": each} for each in functions), *hosted]
+            functions = ({"type": "function", "function": strict_tool(each)} for each in request.definition.tools)
+            body["tools"] = [*functions, *request.definition.tools_of(DATA_KEY)]
             choice = body.get("tool_choice")
             if isinstance(choice, Mapping) and choice.get("type") == "function" and "name" in choice:
                 # The Responses API's form is accepted too, so that an agent's settings work with either provider.
                 body["tool_choice"] = {"type": "function", "function": {"name": choice["name"]}}
         if (output := request.definition.output) is not None:
             body["response_format"] = {"type": "json_schema", "json_schema": json_schema_format(output)}
-        instructions = request.definition.instructions
-        system = [to_json({"role": "system", "content": instructions})] if instructions else []
         return HttpRequest(
             path="/chat/completions",
             body=body,
             items_field="messages",
-            items=[*system, *items],
+            items=self._messages(request, with_tools=with_tools),
             timeout=request.timeout,
             new_assembler=partial(ChatAssembler, request.on_text, request.written) if request.on_text else None,
             on_call=request.on_call,
         )
+
+    def _messages(self, request: Request, *, with_tools: bool) -> Sequence[str]:
+        """The messages as the model's endpoint takes them, as JSON."""
+        words = self._adapted.of(request.model)
+        items: Sequence[str] = results_first(request.items, result='{"role":"tool"', user='{"role":"user"')
+        if left_out := {word.removeprefix("no_") for word in words if word.startswith("no_")}:
+            items = without_fields(items, left_out)
+        if instructions := request.definition.instructions:
+            items = [to_json({"role": "system", "content": instructions}), *items]
+        ids = {} if words & {"short_ids", "legal_ids"} else own_ids(request.messages, self._data_key)
+        write_call = None if with_tools else request.call_as_text
+        if not (ids or write_call or words & RULES.keys()):
+            return items
+        messages = [json.loads(item) for item in items]
+        if write_call is not None:
+            messages, words = _without_tool_messages(messages, write_call), words | {"roles_alternate"}
+        return [to_json(message) for message in strict_messages(messages, words, ids)]
 
 
 def create(worker: AvailableProviders, endpoint: Endpoint | None) -> OpenAIChat:
@@ -225,13 +252,16 @@ def create(worker: AvailableProviders, endpoint: Endpoint | None) -> OpenAIChat:
     return OpenAIChat(worker.openai_client(endpoint))
 
 
+def _refuses_tools(request: Request, refused: ModelRequestError) -> bool:
+    """Whether a refusal is one of tools, where calls may be in the text."""
+    is_possible = request.call_as_text is not None and refused.status != 401
+    return is_possible and bool(_refusals.TOOLS.search(refused.message))
+
+
 def _without_tool_messages(
     messages: Sequence[dict[str, Any]], write_call: Callable[[str, str], str]
 ) -> list[dict[str, Any]]:
-    """The messages for a server without tools: calls are part of the assistant's text, results are the user's messages.
-
-    Adjacent messages of one role become one message: the templates of many models require user and assistant in turns.
-    """
+    """The messages for a server without tools: calls are part of the assistant's text, results are the user's messages."""
     names: dict[str, str] = {}
     converted: list[dict[str, Any]] = []
     for message in messages:
@@ -243,19 +273,8 @@ def _without_tool_messages(
         if message["role"] == "tool":
             name = names.get(message["tool_call_id"], "the tool")
             plain = {"role": "user", "content": f"Result of {name}:\n{message['content']}"}
-        if converted and converted[-1]["role"] == plain["role"]:
-            converted[-1]["content"] = _joined(converted[-1]["content"], plain["content"])
-        else:
-            converted.append(plain)
+        converted.append(plain)
     return converted
-
-
-def _joined(first: str | list[Any], second: str | list[Any]) -> str | list[Any]:
-    """The contents of two messages as one."""
-    if isinstance(first, str) and isinstance(second, str):
-        return f"{first}\n\n{second}"
-    lists = ([{"type": "text", "text": each}] if isinstance(each, str) else each for each in (first, second))
-    return [part for each in lists for part in each]
 
 
 def _parts(parts: Iterable[Part]) -> list[dict[str, Any]]:
@@ -272,7 +291,7 @@ def _media_part(part: Media) -> dict[str, Any]:
 
 def _tool_items(message: ToolMessage) -> list[dict[str, Any]]:
     """The result; images and files of it, which a result cannot have here, in a user message after it."""
-    item = {"role": "tool", "tool_call_id": legal_id(message.call_id), "content": message.text}
+    item = {"role": "tool", "tool_call_id": legal_id(message.call_id), "content": said(message.text, NO_RESULT)}
     if not message.content:
         return [item]
     media = media_of(message.content)
@@ -287,7 +306,8 @@ def _tool_items(message: ToolMessage) -> list[dict[str, Any]]:
 def _assistant_items(message: AssistantMessage, data_key: str) -> list[dict[str, Any]]:
     # OpenAI itself sends null beside calls; with neither text nor calls, servers accept only a text.
     text = text_with_description(message, data_key)
-    item: dict[str, Any] = {"role": "assistant", "content": text or (None if message.tool_calls else "")}
+    content = None if message.tool_calls and not text.strip() else said(text)
+    item: dict[str, Any] = {"role": "assistant", "content": content}
     if message.tool_calls:
         item["tool_calls"] = [
             {
@@ -325,6 +345,7 @@ def _reply(
         response_id=as_text(answer.get("id")),
         model=as_text(answer.get("model")),
         provider_data=data,
+        ids_key=data_key,
         hosted_calls=hosted_calls(hosted_work(kept)),
         citations=citations_of(message, text),
         own_finish_reason=unknown_reason(said, (*_ENDED, *_CUT_OFF, *_FILTERED)),

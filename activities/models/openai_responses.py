@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import quote
 
 from mulligan.activities.models import _refusals
+from mulligan.activities.models._adapted import Adapted
 from mulligan.activities.models._deferred_tools import deferred_tools, search_tool, with_searches
 from mulligan.activities.models._hosted_work import hosted_calls, text_with_description
-from mulligan.activities.models._json_fields import as_text, finish_reason, shorten_layout, to_json
-from mulligan.activities.models._legal_calls import legal_arguments, legal_id, legal_name
+from mulligan.activities.models._json_fields import as_text, finish_reason, shorten_layout, to_json, token_count
+from mulligan.activities.models._legal_calls import NO_RESULT, NO_TEXT, legal_arguments, legal_id, legal_name, said
 from mulligan.activities.models._openai_batches import OpenAIBatches
 from mulligan.activities.models._openai_client import OpenAIClient, json_schema_format, settings_of
 from mulligan.activities.models._openai_usage import openai_usage
+from mulligan.activities.models._plain_properties import PLAIN_PROPERTIES, PlainProperties
 from mulligan.activities.models._read_response import wrong_types_are_unavailable
 from mulligan.activities.models._refused_content import RefusedContent
 from mulligan.activities.models._responses_assembler import ResponsesAssembler
@@ -31,6 +33,7 @@ from mulligan.activities.models._responses_items import (
     sent_items,
 )
 from mulligan.activities.models._sdk_client import HttpRequest, SdkProvider
+from mulligan.activities.models._strict_schema import strict_tool
 from mulligan.activities.models._told_errors import raise_told
 from mulligan.activities.models.protocol import (
     AnswersInBackground,
@@ -52,6 +55,8 @@ if TYPE_CHECKING:
     from mulligan.activities.models.available_providers import AvailableProviders
 
 T = TypeVar("T")
+NO_REASONING, NO_DEFERRED = "no_reasoning", "no_deferred_tools"
+"""The words for models that refuse to include reasoning, and tools that are deferred."""
 MOST_TOOLS = 128
 """Tools of a request, those that are deferred included."""
 _CALL, _OUTPUT = '{"type":"function_call","', '{"type":"function_call_output","'
@@ -74,12 +79,10 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
     def __init__(self, client: OpenAIClient | None = None) -> None:
         self._client = client or OpenAIClient()
         self._data_key = self._client.data_key(DATA_KEY)
-        self._models_without_reasoning: set[str] = set()
         self._not_streamed_in_background: set[str] = set()
-        self._without_deferred: set[str] = set()
-        """The models that refused deferred tools."""
-        self._refused_content = RefusedContent()
-        self._labels = self._client.accepted_labels()
+        self._adapted = Adapted()
+        self._refused_content = RefusedContent(self._adapted)
+        self._labels = self._client.accepted_labels(self._adapted)
 
     @property
     def background(self) -> AnswersInBackground:
@@ -108,9 +111,13 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
         """
 
         async def send(request: Request, reasoning: bool) -> Reply:
-            return await self._ask(self._http_request(request, reasoning), request.written, self.reply_of)
+            sent = self._http_request(request, reasoning)
+            allowed = {"max_output_tokens": sent.body.get("max_output_tokens")}
+            reply = await self._ask(sent, request.written, lambda answer: self.reply_of({**allowed, **answer}))
+            return self._properties(request).reply(reply)
 
-        return await self._send_without_what_is_refused(request, send)
+        reply = await self._send_without_what_is_refused(request, send)
+        return replace(reply, adapted=sorted(self._adapted.of(request.model)))
 
     async def start_in_background(
         self, request: Request, *, key: str, metadata: Mapping[str, str], streamed: bool = False
@@ -199,7 +206,7 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
     def batch_body(self, request: Request, *, plain: bool) -> bytes:
         """The body of the request as part of a batch. `plain`: without reasoning."""
         request = replace(self._refused_content.without(request), on_demand=None)  # a refusal would be learned too late
-        reasoning = not plain and request.model not in self._models_without_reasoning
+        reasoning = not plain and NO_REASONING not in self._adapted.of(request.model)
         return self._http_request(request, reasoning).content({})
 
     def may_take_plain(self, request: Request, error: ModelRequestError | Unavailable) -> bool:
@@ -235,7 +242,8 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
             ModelRequestError: the endpoint refuses the request, and would refuse it again.
             Unavailable: the request may be retried.
         """
-        if not self._client.is_default or request.model in self._without_deferred:
+        self._adapted.recall(request)
+        if not self._client.is_default or NO_DEFERRED in self._adapted.of(request.model):
             request = replace(request, on_demand=None)
 
         def attempt(request: Request) -> Awaitable[T]:
@@ -247,20 +255,21 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
             is_refusal = error.status in (400, 422) and _refusals.DEFERRED_TOOLS.search(error.message)
             if request.on_demand is None or not is_refusal:
                 raise
-        self._without_deferred.add(request.model)
+        self._adapted.learn(request.model, [NO_DEFERRED])
         return await self._refused_content.send(replace(request, on_demand=None), attempt)
 
     async def _with_or_without_reasoning(self, request: Request, send: Callable[[Request, bool], Awaitable[T]]) -> T:
         try:
             return await self._try_reasoning(request, send)
         except ModelRequestError as refused:
-            if not self._labels.learn(request.model, refused):
+            named = [PLAIN_PROPERTIES] if _refusals.PROPERTIES.search(refused.message) else []
+            if not self._labels.learn(request.model, refused) and not self._adapted.learn(request.model, named):
                 raise
         return await self._with_or_without_reasoning(request, send)
 
     async def _try_reasoning(self, request: Request, send: Callable[[Request, bool], Awaitable[T]]) -> T:
         has_no_reasoning = False
-        if request.model not in self._models_without_reasoning:
+        if NO_REASONING not in self._adapted.of(request.model):
             try:
                 return await send(request, True)
             except ModelRequestError as refused:
@@ -269,10 +278,14 @@ class OpenAIResponses(SdkProvider[OpenAIClient]):
             has_no_reasoning = not any(map(_is_reasoning, request.items))
         reply = await send(request, False)
         if has_no_reasoning:  # the request had no reasoning in it, so the model refused the field `include`
-            self._models_without_reasoning.add(request.model)
+            self._adapted.learn(request.model, [NO_REASONING])
         return reply
 
+    def _properties(self, request: Request) -> PlainProperties:
+        return PlainProperties.of(request) if PLAIN_PROPERTIES in self._adapted.of(request.model) else PlainProperties()
+
     def _http_request(self, request: Request, reasoning: bool) -> HttpRequest:
+        request = self._properties(request).request(request)
         items = list(request.items if reasoning else filter(None, map(_without_reasoning, request.items)))
         items = _with_callers(items)
         if request.on_demand is not None:
@@ -302,9 +315,9 @@ def sequence_of(event: Mapping[str, Any]) -> int | None:
 def _items(message: Message, data_key: str) -> list[dict[str, Any]]:
     match message:
         case UserMessage():
-            return [{"role": "user", "content": _parts(message.content) if message.content else message.text}]
+            return [{"role": "user", "content": _parts(message.content) if message.content else said(message.text)}]
         case ToolMessage():
-            output = _parts(message.content) if message.content else message.text
+            output = _parts(message.content) if message.content else said(message.text, NO_RESULT)
             return [{"type": "function_call_output", "call_id": legal_id(message.call_id), "output": output}]
         case AssistantMessage():
             return _assistant_items(message, data_key)
@@ -355,7 +368,7 @@ def _body(request: Request, labels: Container[str], *, reasoning: bool) -> dict[
 
 
 def _tool(tool: ToolDefinition) -> dict[str, Any]:
-    return {"type": "function", **tool.model_dump(mode="json"), "strict": tool.strict}
+    return {"type": "function", "strict": False, **strict_tool(tool)}
 
 
 def _is_reasoning(item: str) -> bool:
@@ -423,12 +436,12 @@ def _assistant_items(message: AssistantMessage, data_key: str) -> list[dict[str,
     items += [*_text_items(remaining_text), *calls]
     while items and items[-1].get("type") == "reasoning":
         items.pop()  # the answer was cut off after it: the server refuses reasoning that nothing follows
-    return items or [{"role": "assistant", "content": ""}]
+    return items or [{"role": "assistant", "content": NO_TEXT}]
 
 
 def _text_items(text: str, phase: object = None) -> list[dict[str, Any]]:
     item = {"role": "assistant", "content": text}
-    return [] if not text else [{**item, "phase": phase} if isinstance(phase, str) else item]
+    return [] if not text.strip() else [{**item, "phase": phase} if isinstance(phase, str) else item]
 
 
 @wrong_types_are_unavailable()
@@ -516,7 +529,9 @@ def _read_content(content: object) -> tuple[str, bool]:
 
 def _finish_reason(answer: dict[str, Any], has_calls: bool, is_refused: bool) -> FinishReason:
     if answer.get("status") != "incomplete":
-        return finish_reason(None, has_calls, (), is_refused=is_refused)
+        # Some servers say `completed` of an answer that has all the tokens that it was allowed.
+        is_full = 0 < token_count(answer, "max_output_tokens") <= token_count(answer, "usage", "output_tokens")
+        return "length" if is_full else finish_reason(None, has_calls, (), is_refused=is_refused)
     details = answer.get("incomplete_details")
     reason = details.get("reason") if isinstance(details, dict) else None
     ended = finish_reason(reason, has_calls, (), ("content_filter",))

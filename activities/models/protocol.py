@@ -86,8 +86,20 @@ class Request:
     on_demand: ToolsOnDemand | None = None
     """Where tools are found on demand: `definition` has those that were found, after the others, so that a provider may
     ignore this. A provider whose API can defer tools sends all of them, deferred: then a find changes nothing before it."""
+    adapted: Sequence[str] = ()
+    """The words of the conversation's newest answer of this model: `Reply.adapted`."""
     counted: tuple[int, int] | None = None
     """How many of the first messages a provider has counted, and their tokens, with the instructions and tools."""
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """What an endpoint says is wrong with its own answer, which it has refused: the model gets it as feedback."""
+
+    kind: Literal["unknown_tool", "invalid_arguments", "invalid_json"]
+    """What it is about."""
+    says: str
+    """The endpoint's words."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +131,14 @@ class Reply:
     """Why the provider refused or withheld the answer, in its own word: `cyber`, `SAFETY`. "" if it does not say."""
     own_finish_reason: str = ""
     """The endpoint's own word for why the answer ended, where it is none that the provider knows; otherwise ""."""
+    ids_key: str = ""
+    """The key in `provider_data` of an endpoint that gets back the ids of calls as it has given them; "": of one that takes
+    the ids that they have here."""
+    mistake: Mistake | None = None
+    """Why the endpoint has refused the answer: none of its calls is run. None: it has not."""
+    adapted: Sequence[str] = ()
+    """Words for what the model's requests must be like, as refusals have said: `short_ids`, `image_as_text`. The next
+    request of the conversation has them."""
 
 
 class Unavailable(Exception):

@@ -80,7 +80,7 @@ CONVERSATIONS: list[tuple[str, list[Message], list[tuple[str, list[Any]]]]] = [
         [
             ("user", [text("Go.")]),
             ("assistant", [use("a")]),
-            ("user", [{"type": "tool_result", "tool_use_id": "a", "is_error": True}]),
+            ("user", [{"type": "tool_result", "tool_use_id": "a", "content": "(no result)", "is_error": True}]),
         ],
     ),
     (

@@ -23,9 +23,9 @@ from mulligan.activities.models.protocol import Reply
 from mulligan.values import AssistantMessage
 from mulligan.wire.shorten import json_size
 from tests.support.google_api import signature_of
-from tests.support.openai_responses_rules import CLIENT_CALLS, link_of
 from tests.support.provider_fixtures import GO, Bench, completion, result
 from tests.support.sdk_examples import example, members
+from tests.support.zoo.openai_responses_rules import CLIENT_CALLS, link_of
 
 DONE = "It is done."
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from openai.types.chat.completion_create_params import CompletionCreateParamsBase
 
-from tests.support import openai_rules as rules
 from tests.support.openai_shapes import Refusal, check_shape
+from tests.support.zoo import openai_rules as rules
 
 # OpenAI's limit for a call id in Chat Completions; that of the Responses API is 64
 LONGEST_ID = 40

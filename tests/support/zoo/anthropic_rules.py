@@ -22,6 +22,7 @@ from tests.support.openai_shapes import Refusal, check_shape
 from tests.support.sdk_examples import members
 
 LEGAL_ID, LEGAL_NAME = re.compile(r"[a-zA-Z0-9_-]+"), re.compile(r"[a-zA-Z0-9_-]{1,128}")
+LEGAL_PROPERTY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 MOST_BREAKPOINTS = 4
 THINKING = ("thinking", "redacted_thinking")
 BLOCKS = {typing.get_args(each.model_fields["type"].annotation)[0] for each in members(ContentBlock)}
@@ -121,6 +122,9 @@ def check_tools(body: dict[str, Any]) -> set[str]:
         schema = tool["input_schema"]
         if schema.get("type") != "object":
             raise Refusal(f"{param}.input_schema.type: Input should be 'object'", param)
+        if not all(map(LEGAL_PROPERTY.fullmatch, schema.get("properties", {}))):
+            told = "Property keys should match pattern '^[a-zA-Z0-9_.-]{1,64}$'"
+            raise Refusal(f"{param}.input_schema.properties: {told}", param)
         try:
             Draft202012Validator.check_schema(schema)
         except SchemaError as error:

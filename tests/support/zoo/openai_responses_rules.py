@@ -18,9 +18,9 @@ from openai.types.responses.response_reasoning_item_param import Content, Summar
 from openai.types.responses.response_tool_search_output_item_param_param import ResponseToolSearchOutputItemParamParam
 from typing_extensions import TypedDict
 
-from tests.support import openai_rules as rules
 from tests.support.openai_shapes import Refusal, check_shape, missing
 from tests.support.sdk_examples import members
+from tests.support.zoo import openai_rules as rules
 
 RANGES: dict[str, tuple[float, float | None]] = {
     "temperature": (0, 2), "top_p": (0, 1), "max_output_tokens": (16, None), "max_tool_calls": (1, None),
