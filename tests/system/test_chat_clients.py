@@ -67,7 +67,9 @@ async def test_ag_uis_client_is_interrupted_returns_resumes_and_reconnects(
 async def test_the_program_of_the_ag_ui_page_gets_its_answer(clients: NodeProject, door: Door, lab: Lab) -> None:
     """docs/ag-ui.md, with this server and agent in place of those on the page."""
     lab.model.script(str(desk.model).partition(":")[2], [DONE])
-    printed = docs_block("docs/ag-ui.md", "HttpAgent").replace("http://127.0.0.1:8300/ag-ui/support", f"{door.url}/ag-ui/desk")
+    printed = docs_block("docs/ag-ui.md", "HttpAgent").replace(
+        "http://127.0.0.1:8300/ag-ui/support", f"{door.url}/ag-ui/desk"
+    )
     printed += "\nconsole.log(JSON.stringify(agent.messages.map((message) => message.content)));\n"
     said = json.loads(await clients.run("ag_ui_page.mjs", text=printed))
     assert said == ["Where is order 7?", "done"]
