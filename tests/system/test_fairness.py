@@ -19,4 +19,4 @@ async def test_a_run_does_not_wait_for_the_queue_of_another_tenant(fair: bool, f
 def test_the_page_of_tenants_has_the_configuration_that_is_measured() -> None:
     """docs/tenants.md, as a file of the server's dynamic configuration."""
     [(name, [constraint])] = yaml.safe_load(docs_block("docs/tenants.md", "matching")).items()
-    assert FAIRNESS == (f"{name}={str(constraint['value']).lower()}",)
+    assert (f"{name}={str(constraint['value']).lower()}",) == FAIRNESS
