@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from pathlib import Path
-
-import pytest
+from typing import Any
 
 from mulligan.devserver import DevServer
 from tests.support.command_fixtures import environment
@@ -16,6 +15,9 @@ from tests.support.lab import DONE, Lab
 from tests.support.openai_turn import Failure
 
 __all__ = ["environment"]
+
+FAILED = 4
+"""Attempts of a model call until it is reset."""
 
 
 async def test_search_attributes_are_created(temporal: DevServer) -> None:
@@ -43,8 +45,7 @@ async def test_a_queue_without_workers_gets_one(
     """playbooks-workers.md: the first line shows who polls, the second starts a worker."""
     (tmp_path / "shop.py").write_text(docs_block("README.md", "support = Agent("))
     describe, start = shell_lines(docs_block("docs/playbooks-workers.md", "task-queue describe"))
-    names = {"describe": describe, "start": start}
-    describe, start = (line.replace("agents", "docs-nobody") for line in names.values())
+    describe, start = (line.replace("agents", "docs-nobody") for line in (describe, start))
     assert "pid" not in await temporal_command(f"{describe} --output json", temporal)
     words = start.removeprefix("uv run mulligan ").split()
     worker = await start_command(*words, env={**environment, "OPENAI_API_KEY": "k"}, cwd=tmp_path, stderr=PIPE)
@@ -56,12 +57,27 @@ async def test_a_queue_without_workers_gets_one(
         await worker.wait()
 
 
-@pytest.mark.parametrize("containing", ["activity reset"])
-async def test_calls_of_an_endpoint_that_was_down_are_tried_at_once(
-    lab: Lab, temporal: DevServer, containing: str
-) -> None:
-    """playbooks.md: the attempts begin anew."""
-    handle = await lab.start([Failure(503), Failure(503), Failure(503), Failure(503), Failure(503), Failure(503), DONE])
-    [line] = shell_lines(docs_block("docs/playbooks.md", containing))
-    print(await temporal_command(line, temporal))
+async def test_a_call_of_an_endpoint_that_was_down_is_tried_anew(lab: Lab, temporal: DevServer) -> None:
+    """playbooks.md: the first line shows the activity, with the second its attempts begin anew."""
+    is_back = asyncio.Event()
+    handle = await lab.start(lambda _body, _nth: DONE if is_back.is_set() else Failure(503))
+    while (await pending_call(handle)).attempt < FAILED:
+        await asyncio.sleep(0.1)
+    activity = (await pending_call(handle)).activity_id
+    described, reset = (
+        line.replace(" ID", f" {handle.id}").replace("ACTIVITY_ID", activity)
+        for line in shell_lines(docs_block("docs/playbooks.md", "activity reset"))
+    )
+    assert f"ActivityId              {activity}" in " ".join((await temporal_command(described, temporal)).split(" "))
+    await temporal_command(reset, temporal)
+    while (await pending_call(handle)).attempt >= FAILED:
+        await asyncio.sleep(0.1)
+    is_back.set()
     assert (await handle.result())["output"] == "done"
+
+
+async def pending_call(handle: Any) -> Any:
+    """The model call that is tried again."""
+    while not (pending := (await handle.describe()).raw_description.pending_activities):
+        await asyncio.sleep(0.1)
+    return pending[0]
