@@ -12,7 +12,7 @@ from tests.support.command_fixtures import environment
 from tests.support.command_server import PIPE, start_command
 from tests.support.docs_block import docs_block, shell_lines, temporal_command
 from tests.support.lab import DONE, Lab
-from tests.support.openai_turn import Failure
+from tests.support.openai_turn import Failure, Turn
 
 __all__ = ["environment"]
 
@@ -58,20 +58,23 @@ async def test_a_queue_without_workers_gets_one(
 
 
 async def test_a_call_of_an_endpoint_that_was_down_is_tried_anew(lab: Lab, temporal: DevServer) -> None:
-    """playbooks.md: the first line shows the activity, with the second its attempts begin anew."""
+    """playbooks.md: the first line shows the activity, with the second its attempts and its patience begin anew."""
     is_back = asyncio.Event()
-    handle = await lab.start(lambda _body, _nth: DONE if is_back.is_set() else Failure(503))
+    down = Turn(failure=Failure(503))
+    handle = await lab.start(lambda _body, _nth: DONE if is_back.is_set() else down, agent="till")
     while (await pending_call(handle)).attempt < FAILED:
         await asyncio.sleep(0.1)
-    activity = (await pending_call(handle)).activity_id
+    before = await pending_call(handle)
     described, reset = (
-        line.replace(" ID", f" {handle.id}").replace("ACTIVITY_ID", activity)
+        line.replace(" ID", f" {handle.id}").replace("ACTIVITY_ID", before.activity_id)
         for line in shell_lines(docs_block("docs/playbooks.md", "activity reset"))
     )
-    assert f"ActivityId              {activity}" in " ".join((await temporal_command(described, temporal)).split(" "))
+    shown = " ".join((await temporal_command(described, temporal)).split())
+    assert f"ActivityId {before.activity_id} " in shown
     await temporal_command(reset, temporal)
-    while (await pending_call(handle)).attempt >= FAILED:
+    while (after := await pending_call(handle)).attempt >= FAILED or not after.heartbeat_details.payloads:
         await asyncio.sleep(0.1)
+    assert await first_failure(lab, after) > await first_failure(lab, before)
     is_back.set()
     assert (await handle.result())["output"] == "done"
 
@@ -81,3 +84,9 @@ async def pending_call(handle: Any) -> Any:
     while not (pending := (await handle.describe()).raw_description.pending_activities):
         await asyncio.sleep(0.1)
     return pending[0]
+
+
+async def first_failure(lab: Lab, pending: Any) -> float:
+    """The time from which the call's patience counts, in its heartbeats."""
+    details = await lab.client.data_converter.decode_wrapper(pending.heartbeat_details)
+    return max(each for each in details if isinstance(each, float))
