@@ -417,3 +417,12 @@ class ListsModels(Protocol):
             Unavailable: the endpoint cannot be reached, or its response cannot be used.
         """
         ...
+
+
+@runtime_checkable
+class MayDropTools(Protocol):
+    """A provider whose endpoint may leave out the tools of a request without a word. `mulligan doctor` asks it."""
+
+    async def drops_tools(self) -> bool:
+        """Whether the endpoint says that it does."""
+        ...
