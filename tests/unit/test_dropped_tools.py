@@ -38,7 +38,7 @@ async def server(props: dict[str, Any] | None) -> AsyncIterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("props", "status"),
+    ("props", "state"),
     [
         ({"chat_template_caps": {"supports_tools": False}}, "warning"),
         ({"chat_template_caps": {"supports_tools": True}}, "ok"),
@@ -47,9 +47,9 @@ async def server(props: dict[str, Any] | None) -> AsyncIterator[str]:
     ],
     ids=["no tools", "tools", "an older server", "another server"],
 )
-async def test_the_doctor_says_that_a_template_has_no_tools(props: dict[str, Any] | None, status: str) -> None:
+async def test_the_doctor_says_that_a_template_has_no_tools(props: dict[str, Any] | None, state: str) -> None:
     async with server(props) as url:
         agent = Agent(name="local", model=Model("openai-chat@local:phi", base_url=url))
         [finding] = await check_models(load_agents([agent], []))
-    assert finding.status == status
-    assert (NO_TOOLS in finding.detail) == (status == "warning")
+    assert finding.state == state
+    assert (finding.text == NO_TOOLS) == (state == "warning")
