@@ -62,8 +62,7 @@ async def test_awkward_names_are_renamed_and_restored(bench: Bench, api: str) ->
     await bench.ask(api, tools=[LIST], adapted=adapted)
     names = sent_names(bench.sent["tools"][0])
     assert names.keys() == SCHEMA["properties"].keys()
-    [item] = {"@id"} and [name for name in ("id", "_id") if f'"{name}"' in json.dumps(bench.sent["tools"][0])][:1]
-    sent = {names[name]: value for name, value in WRITTEN.items()} | {"items": [{item: "$top"}]}
+    sent = {names[name]: value for name, value in WRITTEN.items()} | {"items": [{"id": "$top"}]}
     reply = await bench.answer(api, Turn(calls=[("list_items", json.dumps(sent))]), tools=[LIST], adapted=adapted)
     assert json.loads(reply.calls[0].arguments) == WRITTEN
     call = tool_call("c1", "list_items", json.dumps(WRITTEN))
