@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 from mulligan.activities.models._adapted import Adapted
 from mulligan.activities.models._model_settings import settings_for
-from mulligan.activities.models._sdk_client import SdkClient
+from mulligan.activities.models._sdk_client import LIST_TIMEOUT, SdkClient
 from mulligan.activities.models._strict_schema import strict
-from mulligan.activities.models.protocol import Request
+from mulligan.activities.models.protocol import Request, Unavailable
 from mulligan.endpoint import Endpoint
 from mulligan.errors import ModelRequestError
 from mulligan.wire.agent_facts import OutputFormat
@@ -53,6 +53,18 @@ class OpenAIClient(SdkClient):
     kinds = ("azure",)
     options: ClassVar[Mapping[str, Any]] = {"security": {"bearer_auth": True}}
     """Never the admin key, which requests would have as well."""
+
+    async def drops_tools(self) -> bool:
+        """Whether it is llama.cpp's server with a chat template without tools, which it leaves out without a word."""
+        if self._endpoint is None or self._endpoint.kind or not self._endpoint.base_url:
+            return False
+        root = self._endpoint.base_url.rstrip("/").removesuffix("/v1")
+        try:
+            props = await self.call("get", f"{root}/props", LIST_TIMEOUT)
+        except (ModelRequestError, Unavailable):
+            return False  # it is another server
+        known = props.get("chat_template_caps")
+        return isinstance(known, dict) and known.get("supports_tools") is False
 
     def accepted_labels(self, adapted: Adapted) -> AcceptedLabels:
         """What is known of the labels that the endpoint accepts: at first only that OpenAI's own does."""

@@ -77,8 +77,9 @@ class PlainProperties:
         if names is None or place is None:
             return {name: self._in_calls(inner) for name, inner in value.items()}
         arguments = value[place]
-        change = _in_text if isinstance(arguments, str) else _renamed
-        return {**value, place: change(arguments, names.get)}
+        if isinstance(arguments, str):
+            return {**value, place: _in_text(arguments, names.get)}
+        return {**value, place: _renamed(arguments, names.get)}
 
     def _call(self, call: ToolCall) -> ToolCall:
         names = {sent: own for own, sent in self.sent.get(call.name, {}).items()}

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mulligan.activities.models._http_errors import message_in
-from mulligan.activities.models.protocol import Mistake, Reply
+from mulligan.activities.models.protocol import Mistake, MistakeKind, Reply
 from mulligan.errors import ModelRequestError
 from mulligan.schema.cut_text import beginning
 from mulligan.values import ToolCall, Usage
@@ -47,14 +47,12 @@ class AnswerRefusedError(ModelRequestError):
     def reply(self) -> Reply:
         """The answer: the call that the model wrote, if that can be read; otherwise its text."""
         calls = _calls_in(self.written)
-        kind = "unknown_tool" if _UNKNOWN_TOOL.search(self.says) else "invalid_json"
-        kind = "invalid_arguments" if _INVALID_ARGUMENTS.search(self.says) else kind
         return Reply(
             text="" if calls else self.written,
             calls=calls,
             finish_reason="tool_calls" if calls else "stop",
             usage=Usage(),
-            mistake=Mistake(kind, self.says),
+            mistake=Mistake(_kind_of(self.says), self.says),
         )
 
 
@@ -68,6 +66,12 @@ def refused_answer(body: object) -> AnswerRefusedError | None:
     raw = re.search(r"raw='(.*)', err=|at pos \d+: (.*)", message, re.DOTALL)
     quoted = next(filter(None, raw.groups()), "") if raw else ""
     return AnswerRefusedError(message, written if isinstance(written, str) else quoted)
+
+
+def _kind_of(says: str) -> MistakeKind:
+    if _INVALID_ARGUMENTS.search(says):
+        return "invalid_arguments"
+    return "unknown_tool" if _UNKNOWN_TOOL.search(says) else "invalid_json"
 
 
 def _calls_in(written: str) -> list[ToolCall]:

@@ -149,6 +149,10 @@ class OpenAIChat(SdkProvider[OpenAIClient]):
         """Whether calls go to the model as text, as it has refused tools."""
         return request.call_as_text is not None and "no_tools" in self._adapted.of(request.model)
 
+    async def drops_tools(self) -> bool:
+        """Whether the endpoint leaves out the tools of requests without a word: `OpenAIClient.drops_tools`."""
+        return await self._client.drops_tools()
+
     def batch_body(self, request: Request, *, plain: bool) -> bytes:
         """The body of the request as part of a batch. `plain`: without tools, where calls may be in the text."""
         self._adapted.recall(request)

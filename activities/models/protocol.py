@@ -18,6 +18,7 @@ from mulligan.wire.agent_facts import Definition, ToolDefinition
 OnCall = Callable[[int, str, str, str], None]
 """A function that takes what the model writes of a call: the call's number in the answer, from 0, its id ("": there is none
 yet), the name of its tool, and the next piece of its arguments, which may be empty."""
+MistakeKind = Literal["unknown_tool", "invalid_arguments", "invalid_json"]
 FinishReason = Literal["stop", "tool_calls", "length", "content_filter", "refusal"]
 """Why an answer ended."""
 
@@ -96,7 +97,7 @@ class Request:
 class Mistake:
     """What an endpoint says is wrong with its own answer, which it has refused: the model gets it as feedback."""
 
-    kind: Literal["unknown_tool", "invalid_arguments", "invalid_json"]
+    kind: MistakeKind
     """What it is about."""
     says: str
     """The endpoint's words."""
@@ -415,4 +416,13 @@ class ListsModels(Protocol):
             ModelRequestError: the provider refuses the request, for example because of the key.
             Unavailable: the endpoint cannot be reached, or its response cannot be used.
         """
+        ...
+
+
+@runtime_checkable
+class MayDropTools(Protocol):
+    """A provider whose endpoint may leave out the tools of a request without a word. `mulligan doctor` asks it."""
+
+    async def drops_tools(self) -> bool:
+        """Whether the endpoint says that it does."""
         ...

@@ -315,8 +315,8 @@ class OpenAIServer:
         usage = bool((recorded.json.get("stream_options") or {}).get("include_usage"))
         events: Sequence[Event] = chat_events(reply, with_usage=usage) if is_chat else response_events(reply)
         events = member.streams(reply) if member else events
-        sent = events if turn.events is None else turn.events
-        return await stream(request, headers, sent, turn.pace, broken, turn.gates)
+        written = events if turn.events is None else turn.events
+        return await stream(request, headers, written, turn.pace, broken, turn.gates)
 
     async def _fail(self, request: web.Request, recorded: Recorded, failure: Failure) -> web.StreamResponse:
         if failure.drop == "before":

@@ -17,7 +17,9 @@ def stream(answer: Json) -> list[Event]:
     """The tokens are in `x_groq` too."""
     calls = streams.whole_calls(lambda number: number)
     events = streams.extra_pieces("reasoning", lambda text: [text[:4], text[4:]], calls)(answer)
-    return [*events[:-2], {**events[-2], "x_groq": {"id": "req_1", "usage": answer["usage"]}}, events[-1]]  # type: ignore[dict-item]
+    last = events[-2]
+    assert isinstance(last, dict)
+    return [*events[:-2], {**last, "x_groq": {"id": "req_1", "usage": answer.get("usage")}}, events[-1]]
 
 
 def unknown_field(body: Json) -> str | None:
