@@ -33,6 +33,7 @@ from mulligan.mcp import McpError
 from mulligan.observe.spans import ToolCallAttempt
 from mulligan.observe.tool_call_span import ToolCallSpan, span_of_run
 from mulligan.schema.error_text import error_text, type_name
+from mulligan.schema.exception_group import all_causes, causes
 from mulligan.tool import MAX_RESULT_CHARS, Tool, ToolContext, ToolError, UntilTime, isolated_call
 from mulligan.values import Decision, ToolCall
 from mulligan.wire.tool_call import CALL_TOOL, CallTool, Deferral, ToolOutcome
@@ -277,6 +278,8 @@ def _tool_error(error: BaseException, tool: Tool, call: ToolCall, attempt: int) 
             message = cut(error_text(error), tool.max_result_chars)
         case asyncio.CancelledError():
             source, message = None, f"`{name}` was cancelled by its own code."
+        case BaseExceptionGroup() if all_causes(error, lambda each: isinstance(each, ToolError)):
+            kind, message = "tool_error", cut("\n".join(map(error_text, causes(error))), tool.max_result_chars)
         case _:
             reason = f": {text}" if (text := error_text(error)) else ""
             message = cut(f"`{name}` raised {type_name(error)}{reason}", tool.max_result_chars)
@@ -285,4 +288,6 @@ def _tool_error(error: BaseException, tool: Tool, call: ToolCall, attempt: int) 
 
 def _is_retried(tool: Tool, error: ToolCallError) -> bool:
     """Whether the tool's declaration retries after this error: timeouts, and the exceptions of `retry_on`."""
-    return error.kind == "tool_timeout" or (error.source is not None and isinstance(error.source, tool.retry_on))
+    if error.kind == "tool_timeout":
+        return True
+    return error.source is not None and all_causes(error.source, lambda each: isinstance(each, tool.retry_on))
