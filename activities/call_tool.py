@@ -28,6 +28,7 @@ from mulligan.activities.tool_running.tool_result import ToolResult, UnusableCon
 from mulligan.agent import Agent
 from mulligan.client.callback_tokens import call_of
 from mulligan.content import media_of
+from mulligan.durations import seconds
 from mulligan.errors import ToolCallError, ToolExecutionError, ToolTimeoutError, truncated
 from mulligan.mcp import McpError
 from mulligan.observe.spans import ToolCallAttempt
@@ -184,7 +185,7 @@ class CallToolActivity:
             contents, most_bytes = services.contents_of(request.where), request.max_bytes
             most_chars = MAX_BYTES if request.in_script else tool.max_result_chars
             result = await tool_result(value, contents, max_chars=most_chars, max_bytes=most_bytes)
-            return _deferral(value, result) if tool.deferred else result
+            return _deferral(tool, value, result) if tool.deferred else result
         except BaseException as error:
             if isinstance(error, AsksPerson):
                 raise
@@ -244,9 +245,11 @@ async def _validated(tool: Tool, arguments: JsonValue) -> Any:
     return await asyncio.to_thread(validate, arguments) if tool.arguments.blocks else validate(arguments)
 
 
-def _deferral(value: object, result: ToolResult) -> Deferral:
+def _deferral(tool: Tool, value: object, result: ToolResult) -> Deferral:
     """Read what a deferred tool has started from what it returned."""
-    return Deferral(text="", until=value.at) if isinstance(value, UntilTime) else Deferral(text=result.text)
+    if isinstance(value, UntilTime):
+        return Deferral(text="", until=value.at)
+    return Deferral(text=result.text, timeout=seconds(tool.deferred_timeout) if tool.deferred_timeout else None)
 
 
 def _tool_error(error: BaseException, tool: Tool, call: ToolCall, attempt: int) -> ToolCallError:
