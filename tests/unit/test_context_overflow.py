@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -30,8 +30,26 @@ TOO_LONG = Turn(
         },
     )
 )
-SUMMARY = Turn(text="Three pages were read.")
-PAGES = [call("look", json.dumps({"n": n}), f"c{n}") for n in range(6)]
+SUMMARY = Turn(text="Pages were read.")
+MOST_CHARS = 20_000
+"""Characters of messages that the endpoint takes: about five pages."""
+
+
+def reads(pages: int, most: int = MOST_CHARS, *, most_after: int | None = None) -> Callable[[Any, int], Turn]:
+    """An endpoint that takes so much, and looks at so many pages. `most_after`: what it takes once it has summed up."""
+    left, sizes = iter(range(pages)), [most]
+
+    def answer(body: Any, nth: int) -> Turn:
+        del nth
+        if len(json.dumps(body["messages"])) > sizes[-1]:
+            return TOO_LONG
+        if not body.get("tools"):
+            sizes.append(most if most_after is None else most_after)
+            return SUMMARY
+        n = next(left, None)
+        return DONE if n is None else call("look", json.dumps({"n": n}), f"c{n}")
+
+    return answer
 
 
 @tool
@@ -51,28 +69,28 @@ async def lab(model: OpenAIServer) -> AsyncIterator[MemoryLab]:
 
 
 async def test_the_older_part_is_summed_up_and_the_model_is_called_once_more(lab: MemoryLab) -> None:
-    ran = await lab.run([*PAGES, TOO_LONG, SUMMARY, DONE])
+    ran = await lab.run(reads(6))
     assert (ran.error, ran.result["status"], ran.result["steps"]) == (None, "completed", 7)
-    compaction = ran.steps[-1]["compaction"]
-    assert (compaction["text"], compaction["messages"] > 4) == ("Three pages were read.", True)
-    refused, _, last = (len(str(each.body["messages"])) for each in ran.requests[-3:])
-    assert last < refused / 2
+    assert [call["arguments"] for call in ran.calls] == [{"n": n} for n in range(6)]
+    [compaction] = [step["compaction"] for step in ran.steps if step.get("compaction")]
+    assert (compaction["text"], compaction["messages"] > 4) == ("Pages were read.", True)
 
 
 async def test_a_second_refusal_ends_the_run_with_a_sentence(lab: MemoryLab) -> None:
-    ran = await lab.run([*PAGES, TOO_LONG, SUMMARY, TOO_LONG, DONE])
+    ran = await lab.run(reads(6, most_after=10))
     assert isinstance(ran.error, ModelRequestError)
     assert ran.error.message.endswith("It was summed up, and what is left is too long as well.")
-    assert len(ran.requests) == len(PAGES) + 3
+    assert ["tools" in each.json for each in ran.requests[-3:]] == [True, False, True]
 
 
 async def test_later_steps_may_overflow_again(lab: MemoryLab) -> None:
-    ran = await lab.run([*PAGES, TOO_LONG, SUMMARY, *PAGES, TOO_LONG, SUMMARY, DONE], max_steps=30)
-    assert (ran.error, sum(step.get("compaction") is not None for step in ran.steps)) == (None, 2)
+    ran = await lab.run(reads(20), max_steps=30)
+    assert (ran.error, len(ran.calls)) == (None, 20)
+    assert sum(step.get("compaction") is not None for step in ran.steps) >= 2
 
 
 async def test_where_nothing_can_be_summed_up_the_run_fails_with_a_sentence(lab: MemoryLab) -> None:
-    ran = await lab.run([TOO_LONG, DONE])
+    ran = await lab.run(reads(6, most=10))
     assert ran.error is not None
     assert ran.error.message.endswith("There is nothing to sum up: the request and the newest step are most of it.")
     assert len(ran.requests) == 1
@@ -84,17 +102,15 @@ async def test_a_run_that_begins_with_a_conversation_that_is_too_long_goes_on(la
         for n in range(6)
         for each in ({"role": "user", "text": f"Page {n}?"}, {"role": "assistant", "text": "word " * 800})
     ]
-    given: Any = {"prompt": None, "messages": [*long, {"role": "user", "text": "And now?"}]}
-    ran = await lab.run([TOO_LONG, SUMMARY, DONE], **given)
-    assert (ran.error, ran.steps[0]["compaction"]["text"]) == (None, "Three pages were read.")
+    ran = await lab.run(reads(0), prompt=None, messages=[*long, {"role": "user", "text": "And now?"}])
+    assert (ran.error, ran.steps[0]["compaction"]["text"]) == (None, "Pages were read.")
 
 
 async def test_an_agent_without_the_feature_is_told_of_it(lab: MemoryLab) -> None:
-    ran = await lab.run([*PAGES, TOO_LONG, DONE], agent="plain")
+    ran = await lab.run(reads(6), agent="plain")
     assert isinstance(ran.error, ModelRequestError)
     assert "the feature `Compaction` sums up its older part" in ran.error.message
     assert ran.error.is_overflow
-    assert len(ran.requests) == len(PAGES) + 1
 
 
 def test_the_error_says_so_to_other_processes_and_nothing_where_it_is_none() -> None:
