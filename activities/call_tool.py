@@ -28,11 +28,13 @@ from mulligan.activities.tool_running.tool_result import ToolResult, UnusableCon
 from mulligan.agent import Agent
 from mulligan.client.callback_tokens import call_of
 from mulligan.content import described, media_of
+from mulligan.durations import seconds
 from mulligan.errors import ToolCallError, ToolExecutionError, ToolTimeoutError, truncated
 from mulligan.mcp import McpError
 from mulligan.observe.spans import ToolCallAttempt
 from mulligan.observe.tool_call_span import ToolCallSpan, span_of_run
 from mulligan.schema.error_text import error_text, type_name
+from mulligan.schema.exception_group import all_causes, causes
 from mulligan.tool import MAX_RESULT_CHARS, Tool, ToolContext, ToolError, UntilTime, isolated_call
 from mulligan.values import Decision, ToolCall
 from mulligan.wire.tool_call import CALL_TOOL, CallTool, Deferral, ToolOutcome
@@ -181,7 +183,7 @@ class CallToolActivity:
                 else:
                     value = await services.runtime.run(tool.function, args, kwargs, limit=limit, read=plain_result)
             result = await self._result(request, tool, value)
-            return _deferral(value, result) if tool.deferred else result
+            return _deferral(tool, value, result) if tool.deferred else result
         except BaseException as error:
             if isinstance(error, AsksPerson):
                 raise
@@ -253,9 +255,11 @@ async def _validated(tool: Tool, arguments: JsonValue) -> Any:
     return await asyncio.to_thread(validate, arguments) if tool.arguments.blocks else validate(arguments)
 
 
-def _deferral(value: object, result: ToolResult) -> Deferral:
+def _deferral(tool: Tool, value: object, result: ToolResult) -> Deferral:
     """Read what a deferred tool has started from what it returned."""
-    return Deferral(text="", until=value.at) if isinstance(value, UntilTime) else Deferral(text=result.text)
+    if isinstance(value, UntilTime):
+        return Deferral(text="", until=value.at)
+    return Deferral(text=result.text, timeout=seconds(tool.deferred_timeout) if tool.deferred_timeout else None)
 
 
 def _tool_error(error: BaseException, tool: Tool, call: ToolCall, attempt: int) -> ToolCallError:
@@ -287,6 +291,8 @@ def _tool_error(error: BaseException, tool: Tool, call: ToolCall, attempt: int) 
             message = cut(error_text(error), tool.max_result_chars)
         case asyncio.CancelledError():
             source, message = None, f"`{name}` was cancelled by its own code."
+        case BaseExceptionGroup() if all_causes(error, lambda each: isinstance(each, ToolError)):
+            kind, message = "tool_error", cut("\n".join(map(error_text, causes(error))), tool.max_result_chars)
         case _:
             reason = f": {text}" if (text := error_text(error)) else ""
             message = cut(f"`{name}` raised {type_name(error)}{reason}", tool.max_result_chars)
@@ -295,4 +301,6 @@ def _tool_error(error: BaseException, tool: Tool, call: ToolCall, attempt: int) 
 
 def _is_retried(tool: Tool, error: ToolCallError) -> bool:
     """Whether the tool's declaration retries after this error: timeouts, and the exceptions of `retry_on`."""
-    return error.kind == "tool_timeout" or (error.source is not None and isinstance(error.source, tool.retry_on))
+    if error.kind == "tool_timeout":
+        return True
+    return error.source is not None and all_causes(error.source, lambda each: isinstance(each, tool.retry_on))

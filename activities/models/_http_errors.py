@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 
 from mulligan.activities.models._json_fields import as_text
+from mulligan.activities.models.context_overflow import tells_overflow
 from mulligan.activities.models.protocol import Unavailable
 from mulligan.errors import ModelRequestError
 from mulligan.values import well_formed
@@ -52,8 +53,11 @@ def error_of_status(
         return Unavailable(f"the endpoint answered {status}: {message}", status=status, retry_after=retry_after)
     is_ours = status == 401 and bool(key_variable) and not _OF_ANOTHER_KEY.search(message)
     hint = f" (Is {key_variable} right?)" if is_ours else ""
+    is_overflow = tells_overflow(status, message)
+    if is_overflow:
+        hint = " (The conversation is too long for the model; the feature `Compaction` sums up its older part.)"
     text = f"The model's endpoint refused the request ({status}): {message}{hint}"
-    return ModelRequestError(text, status=status, request_id=request_id)
+    return ModelRequestError(text, status=status, request_id=request_id, is_overflow=is_overflow)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

@@ -209,17 +209,15 @@ async def _read_agents(
 
 
 def _print_state(state: _RunState) -> None:
-    from mulligan.cli._steps import cost_of, counted, end_view, step_view
+    from mulligan.cli._steps import cost_of, counted, end_view, step_views
     from mulligan.cli._sub_runs import sub_run_views
-    from mulligan.values import Step
 
     _print_origin(state)
     for agent, steps in state.agents:
         if agent:
             out.print(printable(agent), style="bold cyan")
-        for step in _without_final_answer(state, steps):
-            below = partial(sub_run_views, state.sub_runs, step["step"])
-            out.print(step_view(Step.model_validate(step), below))
+        for view in step_views(_without_final_answer(state, steps), partial(partial, sub_run_views, state.sub_runs)):
+            out.print(view)
     out.print(end_view(state.end), soft_wrap=True)
     if not state.is_open and "usage" not in (state.end.result or {}):  # a workflow of a user's own, or one that failed
         _print_spent(state)

@@ -113,11 +113,13 @@ class Deferral(BaseModel):
     """What the body of a deferred tool has started. The call has no result yet.
 
     `text`: the body's return value as text, which is JSON unless the body returned a text. `until`: the end of a wait for a
-    point in time, in seconds since the epoch; None: the call waits to be completed.
+    point in time, in seconds since the epoch; None: the call waits to be completed. `timeout`: seconds that it may wait, as
+    the tool is declared where its body has run.
     """
 
     text: WellFormedText
     until: float | None = optional_field()
+    timeout: float | None = optional_field()
 
 
 class ToolOutcome(CheckedResult):
