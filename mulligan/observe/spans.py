@@ -1,8 +1,8 @@
 """Each span that Mulligan writes, defined once: its name, kind, parent, id, attributes, and what it says of a failure.
 
-Workers write spans by these definitions (`telemetry.py`), and `mulligan show --trace` rebuilds the same spans from a
-workflow history (`mulligan/trace_view/history_spans.py`). A history does not contain every value: what is None here is
-unknown, and its attribute is left out. Content, which is opt-in, is added by `telemetry.py`.
+Workers write spans by these definitions (`telemetry.py`), and `mulligan show --trace` draws what no Jaeger has by the same
+ones (`mulligan/trace_view/run_spans.py`): what is None here is unknown there, and its attribute is left out. Content, which
+is opt-in, is added by `telemetry.py`.
 """
 
 from __future__ import annotations
