@@ -150,8 +150,12 @@ class _TurnSpans:
             self._add_call(call, number, step)
         if step.rejected is not None and step.answered is not None:
             attempt = _attempt(ToolCall(id=f"answer_{number}", name="answer", arguments=""), number)
-            failure = _call_failure(step.rejected, recovered=step.corrected_in is not None)
+            failure = _call_failure(step.rejected, recovered=not self._is_unread(step))
             self._put(spans.tool_call(self._trace, attempt), step.answered, step.answered, failure)
+
+    def _is_unread(self, step: StepView) -> bool:
+        """Whether no model reads the results of a step, as the turn has failed in it."""
+        return self.end is not None and self.end.status in ("failed", "diverged") and step is self.steps[-1]
 
     @property
     def _end_of_turn(self) -> datetime | None:
@@ -185,8 +189,8 @@ class _TurnSpans:
         asked = call.waits[0].asked.at if call.waits else None
         start = call.started or asked or step.answered or call.settled or self._end_of_turn
         assert start is not None
-        is_stopped = decision is not None and decision.decision == "stopped"
-        failure = _call_failure(call.error, recovered=not is_stopped)
+        is_unread = decision is not None and decision.decision == "stopped"
+        failure = _call_failure(call.error, recovered=not is_unread and not self._is_unread(step))
         if call.settled is None and self.end is not None:
             failure = self._ended_with_turn()
         waits_for = "" if call.deferred is None else _DEFERRED.get(call.deferred.deferred.kind, "its result")

@@ -69,17 +69,20 @@ async def run_trace(client: Client, workflow_id: str, jaeger_url: str, *, is_ope
     if not spans:
         return RunTrace(trace_id, read, "run", f"from the run's events ({why})", warning, waits_for)
     origin = f"from {at}; what runs now, from the run's events"
-    return RunTrace(trace_id, [*spans, *_running(read, spans)], "jaeger", origin, waits_for=waits_for)
+    return RunTrace(trace_id, [*spans, *running_of(read, spans)], "jaeger", origin, waits_for=waits_for)
 
 
-def _running(read: Sequence[TraceSpan], known: Sequence[TraceSpan]) -> Iterator[TraceSpan]:
+def running_of(read: Sequence[TraceSpan], known: Sequence[TraceSpan]) -> Iterator[TraceSpan]:
     """What runs now, of which Jaeger has at most attempts that have failed."""
     for span in read:
         before = [each for each in known if _subject(each) == _subject(span)]
-        if span.end is None and all(each.is_error and not each.attributes.get(semconv.RECOVERED) for each in before):
-            number = 1 + max((each.attempt for each in before), default=0)
-            attempt = {**span.attributes, semconv.ATTEMPT: number}
-            yield replace(span, span_id=f"{span.span_id}.{number}" if before else span.span_id, attributes=attempt)
+        if span.end is not None or not all(each.is_error and not each.is_recovered for each in before):
+            continue
+        if before:
+            number = 1 + max(each.attempt for each in before)
+            attributes = {**span.attributes, semconv.ATTEMPT: number}
+            span = replace(span, span_id=f"{span.span_id}.{number}", attributes=attributes)
+        yield span
 
 
 def _subject(span: TraceSpan) -> tuple[Any, ...]:

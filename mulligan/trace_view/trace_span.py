@@ -58,6 +58,11 @@ class TraceSpan:
         attempt = self.attributes.get(semconv.ATTEMPT)
         return attempt if isinstance(attempt, int) else 1
 
+    @property
+    def is_recovered(self) -> bool:
+        """Whether it is an error that a model was told of."""
+        return self.is_error and self.attributes.get(semconv.RECOVERED) is True
+
     def to_json(self) -> dict[str, Any]:
         """The span's fields as JSON."""
         return asdict(self)
