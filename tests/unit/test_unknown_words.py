@@ -50,8 +50,8 @@ from mulligan.wire.agent_facts import ModelFacts
 from mulligan.wire.event_types import EVENT, Event
 from mulligan.wire.experiments import Row
 from mulligan.wire.model_call import ModelAnswer
+from mulligan.wire.parse_update import parse_update
 from mulligan.wire.updates import SendMessage
-from mulligan.workflows.people.parse_update import parse_update
 from tests.support.examples import examples
 from tests.support.random_run_events import START, RandomRun
 

@@ -18,12 +18,12 @@ from temporalio import workflow
 from mulligan.errors import UpdateRefusedError
 from mulligan.schema.optional_field import optional_field
 from mulligan.values import AnsweredQuestion
+from mulligan.wire.parse_update import parse_update
 from mulligan.wire.questions import ASK_PERSON, TOO_MANY_ASK, AskPerson, Question, QuestionReply, Questions, Replies
 from mulligan.wire.tool_call import ToolOutcome, without_arguments
 from mulligan.wire.updates import RECORD_DECISION, RecordDecision
 from mulligan.workflows import limits
 from mulligan.workflows.feature import Feature
-from mulligan.workflows.people.parse_update import parse_update
 from mulligan.workflows.people.person_wait import PersonWait
 from mulligan.workflows.shown_wait import RunningCall
 from mulligan.workflows.step_call import StepCall
