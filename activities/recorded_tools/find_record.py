@@ -39,15 +39,15 @@ class FindRecordActivity:
         async with heartbeating():
             record = await self._record(request)
         if record is not None:
-            found = FoundRecord(found=True, **dict(record))
+            found = FoundRecord(found=True, attempts=0, **dict(record))
         elif request.unrecorded == "live":
-            return FoundRecord()
+            return FoundRecord(attempts=0)
         else:
             message = (
                 f"`{request.call.name}` was not run: this run has the recorded results of an earlier one, which made no "
                 "such call."
             )
-            found = FoundRecord(text=message, error=ErrorInfo(kind="tool_error", message=message))
+            found = FoundRecord(text=message, error=ErrorInfo(kind="tool_error", message=message), attempts=0)
         self._end_span(request, found, started)
         self.services.cache_result(request.where, request.call, found.text, found.error, found.content)
         return found

@@ -48,7 +48,6 @@ class FoundRecord(ToolOutcome):
     `edited_digest`: that of their normal form. `decision`: a person's on the recorded call.
     """
 
-    attempts: int = optional_field(0)
     found: bool = optional_field(False)
     edited: JsonValue = optional_field()
     edited_digest: str | None = optional_field()
