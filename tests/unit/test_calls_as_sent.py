@@ -16,10 +16,10 @@ from mulligan.activities.answers.inspect_answer import as_executed
 from mulligan.activities.answers.parsed_arguments import ParsedArguments
 from mulligan.activities.calls_in_text.calls_in_text import as_text
 from mulligan.activities.compaction.summary_prompt import transcript
-from mulligan.activities.models.anthropic import Anthropic
-from mulligan.activities.models.google import Google
-from mulligan.activities.models.openai_chat import OpenAIChat, _without_tool_messages
-from mulligan.activities.models.openai_responses import OpenAIResponses
+from mulligan.activities.models.anthropic.anthropic import Anthropic
+from mulligan.activities.models.google.google import Google
+from mulligan.activities.models.openai.openai_chat import OpenAIChat, _without_tool_messages
+from mulligan.activities.models.openai.openai_responses import OpenAIResponses
 from mulligan.testing import AgentRun, ScriptedModel, run_agent
 from mulligan.values import AssistantMessage, Message, Repair, StepCall, ToolMessage
 from mulligan.wire.model_call import PreparedCall
