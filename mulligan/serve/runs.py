@@ -73,7 +73,6 @@ from mulligan.wire.updates import (
     STOP,
     Answer,
     Decide,
-    PersonUpdate,
     SendMessage,
     Stop,
 )
@@ -562,7 +561,13 @@ class Runs:
         return {"accepted": True}
 
     async def _update(
-        self, caller: Caller, run_id: str, name: str, update: PersonUpdate, update_id: str | None, **set_here: Any
+        self,
+        caller: Caller,
+        run_id: str,
+        name: str,
+        update: SendMessage | Decide | Answer | Stop,
+        update_id: str | None,
+        **set_here: Any,
     ) -> dict[str, Any]:
         """Send what a person wants. Fields that the caller may not send are refused, not left out: to run a call as it is,
         with an edit left out, is not what was decided. `set_here`: fields that this server alone sets.

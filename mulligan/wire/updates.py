@@ -44,7 +44,7 @@ def _is_none(value: object) -> bool:
     return value is None
 
 
-class PersonUpdate(BaseModel):
+class _PersonUpdate(BaseModel):
     """A person's update of a run."""
 
     model_config = ConfigDict(extra="forbid")
@@ -53,7 +53,7 @@ class PersonUpdate(BaseModel):
     """The number of the agent, in a workflow with several of them (`pending` shows it)."""
 
 
-class SendMessage(PersonUpdate):
+class SendMessage(_PersonUpdate):
     """A message for the agent. Updates with the same `id` are one message; without an `id`, each update is a message."""
 
     text: WellFormedText = optional_field("")
@@ -69,7 +69,7 @@ class SendMessage(PersonUpdate):
         return self
 
 
-class Decide(PersonUpdate):
+class Decide(_PersonUpdate):
     """A decision on a call that waits for approval. `arguments`: edited ones, with which the call runs instead."""
 
     call_id: Key
@@ -92,7 +92,7 @@ class Decide(PersonUpdate):
     """Who decided, at most 1,000 characters."""
 
 
-class Answer(PersonUpdate):
+class Answer(_PersonUpdate):
     """A person's answer to a question of the agent."""
 
     call_id: Key
@@ -103,7 +103,7 @@ class Answer(PersonUpdate):
     """Who answered, at most 1,000 characters."""
 
 
-class Stop(PersonUpdate):
+class Stop(_PersonUpdate):
     """End the run after the calls that are running."""
 
     reason: Short | None = None
