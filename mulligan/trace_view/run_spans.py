@@ -13,7 +13,7 @@ from typing import Any
 
 from mulligan.model_name import ModelName
 from mulligan.observe import spans
-from mulligan.observe.spans import AgentRun, ChatAttempt, SpanDefinition, SpanFailure, ToolCallAttempt
+from mulligan.observe.spans import ChatAttempt, SpanDefinition, SpanFailure, ToolCallAttempt, TracedTurn
 from mulligan.observe.trace_ids import begins_group
 from mulligan.run_view.run_view import RunView
 from mulligan.run_view.step_view import CallView, StepView
@@ -102,7 +102,7 @@ class _TurnSpans:
 
     def _root(self) -> SpanDefinition:
         run, started = self.run, self.started
-        of_run = AgentRun(
+        of_run = TracedTurn(
             agent=started.agent if started else "",
             turn=started.turn if started else 1,
             parent=run.parent or None,
