@@ -18,7 +18,7 @@ from mulligan.activities.answers.failure_policy import apply_policy, policy_for
 from mulligan.activities.answers.feedback import Target
 from mulligan.activities.heartbeat import Heartbeat, heartbeating, lost_attempts
 from mulligan.activities.mcp.ask_by_update import ask_by_update
-from mulligan.activities.mcp.servers import AsksPerson
+from mulligan.activities.mcp.servers import NeedsPersonError
 from mulligan.activities.services import Services
 from mulligan.activities.tool_running.isolated import ProcessDied
 from mulligan.activities.tool_running.render_result import MAX_BYTES, UnusableResult, cut
@@ -81,7 +81,7 @@ class CallToolActivity:
                 if tool is None:
                     raise self._tool_gone(request, agent, attempt)
                 result = await self._run(request, agent, tool, heartbeat, span)
-        except AsksPerson as asked:
+        except NeedsPersonError as asked:
             # No span: the call goes on, and the question has spans of its own (record_decision.py).
             return ToolOutcome(questions=asked.questions, attempts=attempt)
         except ToolCallError as error:
@@ -185,7 +185,7 @@ class CallToolActivity:
             result = await self._result(request, tool, value)
             return _deferral(tool, value, result) if tool.deferred else result
         except BaseException as error:
-            if isinstance(error, AsksPerson):
+            if isinstance(error, NeedsPersonError):
                 raise
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():

@@ -166,7 +166,7 @@ async def inspect_calls_of_script(
         if finding.write_span is not None:
             finding.write_span()
     executed = [
-        as_executed(call, finding.prepared, parsed)
+        with_executed_arguments(call, finding.prepared, parsed)
         for call, finding, parsed in zip(fitting, findings, inspection.parsed, strict=True)
     ]
     prepared = size_limits.fit_prepared([each for _, each in executed])
@@ -180,7 +180,7 @@ def _model_answer(
     outputs = [finding.output for finding in findings if finding.output is not None]
     calls, prepared = [], []
     for call, parsed, finding in zip(message.tool_calls, inspection.parsed, findings, strict=True):
-        sent, settled = as_executed(call, finding.prepared, parsed)
+        sent, settled = with_executed_arguments(call, finding.prepared, parsed)
         calls.append(sent)
         prepared.append(settled.model_copy(update={"repairs": [*inspection.renaming(call), *settled.repairs]}))
     return ModelAnswer(
@@ -481,7 +481,9 @@ def _valid_call(valid: ValidArguments, **state: Any) -> PreparedCall:
     return PreparedCall(arguments=valid.arguments, digest=valid.digest, repairs=repairs, **state)
 
 
-def as_executed(call: ToolCall, prepared: PreparedCall, parsed: ParsedArguments) -> tuple[ToolCall, PreparedCall]:
+def with_executed_arguments(
+    call: ToolCall, prepared: PreparedCall, parsed: ParsedArguments
+) -> tuple[ToolCall, PreparedCall]:
     """The call as the model reads it from now on, with the arguments after repairs; and what history has beside it.
 
     A call that needed no repair stays as the model wrote it: that is also what its provider has in its cache.

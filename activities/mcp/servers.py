@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mulligan.mcp")
 
 
-class AsksPerson(Exception):
+class NeedsPersonError(Exception):
     """A call has no result yet: its server asks a person, and has to be called again with the replies."""
 
     def __init__(self, questions: Questions) -> None:
@@ -263,7 +263,7 @@ class McpServers:
         )
         result = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, self._loop))
         if isinstance(result, Questions):
-            raise AsksPerson(result)
+            raise NeedsPersonError(result)
         if result.is_error:
             raise ToolError(result_text(result))
         return result_parts(result) or result_text(result)

@@ -53,7 +53,7 @@ class IdTakenError(Exception):
 
 
 @dataclass(frozen=True)
-class StartedRun:
+class BegunRun:
     """A run, and whether this request started it: otherwise it was there before, with the same input."""
 
     handle: Handle
@@ -62,7 +62,7 @@ class StartedRun:
 
 async def start_run(
     client: Client, run_input: RunInput, workflow_id: str, task_queue: str, *, memo: Mapping[str, Any] | None = None
-) -> StartedRun:
+) -> BegunRun:
     """Start a run, or find the run that an earlier request with the same id and input has started.
 
     `memo`: more entries of the memo of a run that is started.
@@ -81,8 +81,8 @@ async def start_run(
             raise IdTakenError(
                 f"There is a run {workflow_id!r} already, and its input is another one; choose another id."
             ) from None
-        return StartedRun(existing, is_new=False)
-    return StartedRun(client.get_workflow_handle(handle.id), is_new=True)
+        return BegunRun(existing, is_new=False)
+    return BegunRun(client.get_workflow_handle(handle.id), is_new=True)
 
 
 async def begin_run(

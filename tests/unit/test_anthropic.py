@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from mulligan.activities.models._anthropic_client import AnthropicClient
 from mulligan.activities.models._legal_calls import legal_id
-from mulligan.activities.models.anthropic import MAX_TOKENS, Anthropic
+from mulligan.activities.models.anthropic._anthropic_client import AnthropicClient
+from mulligan.activities.models.anthropic.anthropic import MAX_TOKENS, Anthropic
 from mulligan.activities.models.protocol import Unavailable
 from mulligan.endpoint import Endpoint
 from mulligan.errors import DeclarationError, ModelRequestError

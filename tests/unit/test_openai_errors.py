@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from mulligan.activities.models._anthropic_client import AnthropicClient
 from mulligan.activities.models._http_errors import retry_after
-from mulligan.activities.models._openai_client import OpenAIClient
 from mulligan.activities.models._sdk_client import SdkClient
-from mulligan.activities.models.openai_chat import OpenAIChat
-from mulligan.activities.models.openai_responses import OpenAIResponses
+from mulligan.activities.models.anthropic._anthropic_client import AnthropicClient
+from mulligan.activities.models.openai._openai_client import OpenAIClient
+from mulligan.activities.models.openai.openai_chat import OpenAIChat
+from mulligan.activities.models.openai.openai_responses import OpenAIResponses
 from mulligan.activities.models.protocol import Request, Unavailable
 from mulligan.endpoint import Endpoint
 from mulligan.errors import ModelRequestError

@@ -266,7 +266,7 @@ def test_servers_without_tools_get_results_with_images_as_user_messages() -> Non
     from mulligan.activities.calls_in_text.calls_in_text import as_text
     from mulligan.activities.models._json_fields import results_first
     from mulligan.activities.models._strict_messages import strict_messages
-    from mulligan.activities.models.openai_chat import OpenAIChat, _without_tool_messages
+    from mulligan.activities.models.openai.openai_chat import OpenAIChat, _without_tool_messages
 
     provider = OpenAIChat()
     messages: Sequence[Message] = [GO, CALLS, tool_result("a", PNG), tool_result("b", Text(text="x"), PNG)]

@@ -158,7 +158,14 @@ async def test_what_a_server_refuses_is_recorded_and_another_worker_sends_it_so_
     async with Bench.open(monkeypatch) as bench:
         bench.server.members["m"] = member
         picture = ToolMessage(role="tool", call_id="old1", name="search", text="", content=[PICTURE])
-        messages: list[Message] = [GO, GO, assistant_message("", tool_call("old0"), tool_call("old1")), result("old0"), picture, GO]
+        messages: list[Message] = [
+            GO,
+            GO,
+            assistant_message("", tool_call("old0"), tool_call("old1")),
+            result("old0"),
+            picture,
+            GO,
+        ]
         reply = await bench.ask_ok("openai-chat", messages, tools=[SEARCH, AWKWARD], adapted=adapted)
         assert (reply.text, reply.adapted, bench.server.refusals) == ("ok", adapted, [])
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from mulligan.activities.models._anthropic_blocks import more_of_call, sent_block
 from mulligan.activities.models._hosted_work import text_with_description
 from mulligan.activities.models._json_fields import to_json
 from mulligan.activities.models._legal_calls import NO_RESULT, legal_id, legal_name, legal_object, said
+from mulligan.activities.models.anthropic._anthropic_blocks import more_of_call, sent_block
 from mulligan.content import Media, Part
 from mulligan.values import AssistantMessage, Message, ToolMessage, UserMessage
 

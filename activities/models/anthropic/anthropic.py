@@ -11,27 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from mulligan.activities.models import _refusals
 from mulligan.activities.models._adapted import Adapted
-from mulligan.activities.models._anthropic_assembler import AnthropicAssembler, usage_of
-from mulligan.activities.models._anthropic_blocks import (
-    CONTAINER,
-    citations_of,
-    container_of,
-    continues_text,
-    hosted_work,
-    is_plain_text,
-    more_of_call,
-)
-from mulligan.activities.models._anthropic_client import AnthropicClient
-from mulligan.activities.models._anthropic_turns import (
-    THINKING,
-    AnthropicTurn,
-    called_tools,
-    encode,
-    mark_end,
-    mark_for_cache,
-    merge,
-    paused_turn,
-)
 from mulligan.activities.models._deferred_tools import deferred_tools, with_references
 from mulligan.activities.models._hosted_work import hosted_calls
 from mulligan.activities.models._json_fields import (
@@ -48,6 +27,27 @@ from mulligan.activities.models._read_response import check_parts, wrong_types_a
 from mulligan.activities.models._sdk_client import HttpRequest, SdkProvider
 from mulligan.activities.models._strict_schema import schema_in_words, strict
 from mulligan.activities.models._told_errors import count_failed, error_in, raise_told
+from mulligan.activities.models.anthropic._anthropic_assembler import AnthropicAssembler, usage_of
+from mulligan.activities.models.anthropic._anthropic_blocks import (
+    CONTAINER,
+    citations_of,
+    container_of,
+    continues_text,
+    hosted_work,
+    is_plain_text,
+    more_of_call,
+)
+from mulligan.activities.models.anthropic._anthropic_client import AnthropicClient
+from mulligan.activities.models.anthropic._anthropic_turns import (
+    THINKING,
+    AnthropicTurn,
+    called_tools,
+    encode,
+    mark_end,
+    mark_for_cache,
+    merge,
+    paused_turn,
+)
 from mulligan.activities.models.fit_content import without_content
 from mulligan.activities.models.protocol import Reply, Request, Unavailable
 from mulligan.content import Media

@@ -17,14 +17,17 @@ from mulligan.activities.models._deferred_tools import deferred_tools, search_to
 from mulligan.activities.models._hosted_work import hosted_calls, text_with_description
 from mulligan.activities.models._json_fields import as_text, finish_reason, shorten_layout, to_json, token_count
 from mulligan.activities.models._legal_calls import NO_RESULT, NO_TEXT, legal_arguments, legal_id, legal_name, said
-from mulligan.activities.models._openai_batches import OpenAIBatches
-from mulligan.activities.models._openai_client import OpenAIClient, json_schema_format, settings_of
-from mulligan.activities.models._openai_usage import openai_usage
 from mulligan.activities.models._plain_properties import PLAIN_PROPERTIES, PlainProperties
 from mulligan.activities.models._read_response import wrong_types_are_unavailable
 from mulligan.activities.models._refused_content import RefusedContent
-from mulligan.activities.models._responses_assembler import ResponsesAssembler
-from mulligan.activities.models._responses_items import (
+from mulligan.activities.models._sdk_client import HttpRequest, SdkProvider
+from mulligan.activities.models._strict_schema import strict_tool
+from mulligan.activities.models._told_errors import raise_told
+from mulligan.activities.models.openai._openai_batches import OpenAIBatches
+from mulligan.activities.models.openai._openai_client import OpenAIClient, json_schema_format, settings_of
+from mulligan.activities.models.openai._openai_usage import openai_usage
+from mulligan.activities.models.openai._responses_assembler import ResponsesAssembler
+from mulligan.activities.models.openai._responses_items import (
     citations_in,
     hosted_work,
     includes_of,
@@ -32,9 +35,6 @@ from mulligan.activities.models._responses_items import (
     more_of_call,
     sent_items,
 )
-from mulligan.activities.models._sdk_client import HttpRequest, SdkProvider
-from mulligan.activities.models._strict_schema import strict_tool
-from mulligan.activities.models._told_errors import raise_told
 from mulligan.activities.models.protocol import (
     AnswersInBackground,
     AnswersInBatches,

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from mulligan.activities.models._chat_fields import join_deltas
 from mulligan.activities.models._json_fields import as_text
 from mulligan.activities.models._read_response import check_parts
+from mulligan.activities.models.openai._chat_fields import join_deltas
 
 _OF_CALL = ("id", "index", "type", "function")
 _SPACE = re.compile(r"\s*+")

@@ -13,8 +13,18 @@ from pydantic import JsonValue
 
 from mulligan.activities.models import _refusals
 from mulligan.activities.models._adapted import Adapted
-from mulligan.activities.models._chat_assembler import ChatAssembler, content_text
-from mulligan.activities.models._chat_fields import (
+from mulligan.activities.models._hosted_work import hosted_calls, text_with_description
+from mulligan.activities.models._json_fields import as_text, finish_reason, results_first, to_json, unknown_reason
+from mulligan.activities.models._legal_calls import NO_RESULT, legal_arguments, legal_id, legal_name, said
+from mulligan.activities.models._plain_properties import PLAIN_PROPERTIES, PlainProperties
+from mulligan.activities.models._read_response import wrong_types_are_unavailable
+from mulligan.activities.models._refused_content import RefusedContent
+from mulligan.activities.models._sdk_client import HttpRequest, SdkProvider
+from mulligan.activities.models._strict_messages import RULES, rules_in, strict_messages
+from mulligan.activities.models._strict_schema import strict_tool
+from mulligan.activities.models._told_errors import raise_told
+from mulligan.activities.models.openai._chat_assembler import ChatAssembler, content_text
+from mulligan.activities.models.openai._chat_fields import (
     citations_of,
     extra_fields,
     hosted_work,
@@ -23,19 +33,9 @@ from mulligan.activities.models._chat_fields import (
     with_kept_fields,
     without_fields,
 )
-from mulligan.activities.models._hosted_work import hosted_calls, text_with_description
-from mulligan.activities.models._json_fields import as_text, finish_reason, results_first, to_json, unknown_reason
-from mulligan.activities.models._legal_calls import NO_RESULT, legal_arguments, legal_id, legal_name, said
-from mulligan.activities.models._openai_batches import OpenAIBatches
-from mulligan.activities.models._openai_client import OpenAIClient, json_schema_format, settings_of
-from mulligan.activities.models._openai_usage import openai_usage
-from mulligan.activities.models._plain_properties import PLAIN_PROPERTIES, PlainProperties
-from mulligan.activities.models._read_response import wrong_types_are_unavailable
-from mulligan.activities.models._refused_content import RefusedContent
-from mulligan.activities.models._sdk_client import HttpRequest, SdkProvider
-from mulligan.activities.models._strict_messages import RULES, rules_in, strict_messages
-from mulligan.activities.models._strict_schema import strict_tool
-from mulligan.activities.models._told_errors import raise_told
+from mulligan.activities.models.openai._openai_batches import OpenAIBatches
+from mulligan.activities.models.openai._openai_client import OpenAIClient, json_schema_format, settings_of
+from mulligan.activities.models.openai._openai_usage import openai_usage
 from mulligan.activities.models.own_ids import own_ids
 from mulligan.activities.models.protocol import AnswersInBatches, Reply, Request, Unavailable
 from mulligan.content import Media, Part, Text, media_of

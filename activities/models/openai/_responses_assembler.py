@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from mulligan.activities.models._json_fields import as_text
-from mulligan.activities.models._openai_usage import openai_usage
 from mulligan.activities.models._read_response import BROKE_OFF, StreamAssembler, check_parts
+from mulligan.activities.models.openai._openai_usage import openai_usage
 from mulligan.activities.models.protocol import Unavailable, Written
 
 TEXT_EVENTS = ("response.output_text.delta", "response.refusal.delta")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mulligan.activities.models._anthropic_blocks import continues_text
 from mulligan.activities.models._json_fields import MOST_TOKENS, as_text, token_count
 from mulligan.activities.models._legal_calls import legal_object
 from mulligan.activities.models._read_response import BROKE_OFF, StreamAssembler, check_parts
+from mulligan.activities.models.anthropic._anthropic_blocks import continues_text
 from mulligan.activities.models.protocol import Unavailable, Written
 from mulligan.values import Usage
 

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from mulligan.activities.models._google_parts import sent_part
 from mulligan.activities.models._hosted_work import text_with_description
 from mulligan.activities.models._json_fields import results_first, to_json
 from mulligan.activities.models._legal_calls import MAX_NAME_CHARS, NO_RESULT, legal_id, legal_name, legal_object, said
+from mulligan.activities.models.google._google_parts import sent_part
 from mulligan.content import Media, Text, media_of
 from mulligan.values import AssistantMessage, Message, ToolMessage, UserMessage
 

@@ -9,10 +9,10 @@ from typing import Any
 from urllib.parse import quote
 
 from mulligan.activities.models._http_errors import error_of_status, has_permanent_code, message_in
-from mulligan.activities.models._openai_client import OpenAIClient
 from mulligan.activities.models._read_response import read_json
 from mulligan.activities.models._told_errors import raise_told
 from mulligan.activities.models.checked_reply import checked_id
+from mulligan.activities.models.openai._openai_client import OpenAIClient
 from mulligan.activities.models.protocol import Unavailable
 from mulligan.errors import ModelRequestError
 

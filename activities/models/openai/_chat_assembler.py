@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from copy import deepcopy
 from typing import Any, ClassVar
 
-from mulligan.activities.models._chat_calls import ChatCalls
-from mulligan.activities.models._chat_fields import is_text_part, join_deltas
 from mulligan.activities.models._json_fields import as_text, has_failed
-from mulligan.activities.models._openai_usage import openai_usage
 from mulligan.activities.models._read_response import BROKE_OFF, StreamAssembler, check_parts
+from mulligan.activities.models.openai._chat_calls import ChatCalls
+from mulligan.activities.models.openai._chat_fields import is_text_part, join_deltas
+from mulligan.activities.models.openai._openai_usage import openai_usage
 from mulligan.activities.models.protocol import Unavailable, Written
 
 _TEXT_FIELDS = ("content", "refusal", "reasoning_content")

@@ -11,17 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import JsonValue
 
 from mulligan.activities.models import _refusals
-from mulligan.activities.models._google_assembler import GoogleAssembler, usage_of
-from mulligan.activities.models._google_client import GoogleClient
-from mulligan.activities.models._google_contents import encode, google_name, has_signature, merge
-from mulligan.activities.models._google_parts import (
-    PART,
-    candidate_place,
-    citations_of,
-    hosted_work,
-    more_of_part,
-)
-from mulligan.activities.models._google_schema import google_schema
 from mulligan.activities.models._hosted_work import LEFT_OUT, hosted_calls
 from mulligan.activities.models._json_fields import as_text, finish_reason, to_json, unknown_reason
 from mulligan.activities.models._model_settings import settings_for, tool_choice_of
@@ -30,6 +19,17 @@ from mulligan.activities.models._sdk_client import HttpRequest, SdkProvider
 from mulligan.activities.models._strict_schema import schema_in_words
 from mulligan.activities.models._told_errors import raise_told
 from mulligan.activities.models.fit_content import without_content
+from mulligan.activities.models.google._google_assembler import GoogleAssembler, usage_of
+from mulligan.activities.models.google._google_client import GoogleClient
+from mulligan.activities.models.google._google_contents import encode, google_name, has_signature, merge
+from mulligan.activities.models.google._google_parts import (
+    PART,
+    candidate_place,
+    citations_of,
+    hosted_work,
+    more_of_part,
+)
+from mulligan.activities.models.google._google_schema import google_schema
 from mulligan.activities.models.protocol import Reply, Request, Unavailable
 from mulligan.content import Media
 from mulligan.endpoint import Endpoint
