@@ -58,7 +58,7 @@ class Selection:
     elsewhere: dict[str, list[str]] = field(default_factory=dict)
     """The files of other floors that reach what has changed, by target."""
     unreached: list[str] = field(default_factory=list)
-    """Changed files that no test reaches."""
+    """Changed files that no test reaches but those of the house."""
 
 
 def changed_files(root: Path) -> tuple[set[str], set[str]]:
@@ -85,8 +85,8 @@ def select(graph: ImportGraph, changed: Iterable[str], core: Sequence[str] = COR
     deciding = {*selection.changed} - {ORDER_ONLY}
     for_it = {test for test in present if not reached[test].isdisjoint(deciding)}
     ours = {test for test in present if floor_of(test) == "test"}
-    # The house reads all files, and whoever changes what decides how tests are run has changed each of them.
-    house = {test for test in ours if is_below(test, ("tests/house",))}
+    # Whoever changes what decides how tests are run has changed each of them.
+    house = {test for test in ours if _is_of_the_house(test)}
     found = ours if not {*FOR_ALL}.isdisjoint(selection.changed) else for_it & ours | (house if deciding else set())
     selection.reached, selection.of_all = len(found), len(ours)
     selection.is_all = len(found) > ALL_FROM * len(ours)
@@ -94,9 +94,14 @@ def select(graph: ImportGraph, changed: Iterable[str], core: Sequence[str] = COR
     for name in [*FLOORS][1:]:
         if others := sorted(test for test in for_it if floor_of(test) == name):
             selection.elsewhere[name] = others
-    known = set().union(*reached.values()) if reached else set()
+    known = set().union(*({test} if _is_of_the_house(test) else files for test, files in reached.items()))
     selection.unreached = [name for name in selection.changed if name not in known | {*FOR_ALL}]
     return selection
+
+
+def _is_of_the_house(test: str) -> bool:
+    """Whether it reads all files: that says nothing of what it tries."""
+    return is_below(test, ("tests/house",))
 
 
 def told(selection: Selection) -> list[str]:
@@ -117,7 +122,7 @@ def told(selection: Selection) -> list[str]:
         )
         lines.append(f"Not run, but reach them as well: {'; '.join(each)}")
     if selection.unreached:
-        lines.append(f"No test reaches {some(selection.unreached)}.")
+        lines.append(f"No test but those of tests/house reaches {some(selection.unreached)}.")
     return lines
 
 
@@ -153,7 +158,9 @@ def main(options: Sequence[str]) -> int:
     """Returns the exit code of pytest, or 2 where it is not known what has changed."""
     try:
         changed, gone = changed_files(ROOT)
-        selection = select(ImportGraph(ROOT, gone=gone), changed)
+        graph = ImportGraph(ROOT, gone=gone, kept=ROOT / ".pytest_cache" / "import_graph.json")
+        selection = select(graph, changed)
+        graph.keep()
     except NoCheckoutError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 
 from tests.support.imported_modules import Modules, files_of, links_of, names_in, nodes, tree
+from tests.support.kept_reaches import KeptReaches, Reach
 from tests.support.named_files import Checkout, NamedFiles, imports_in, modules_in, texts_of
 
 FEATURES = "mulligan.features"
@@ -23,26 +25,20 @@ PARENT = "^"
 """Before the path of an `__init__.py` that Python runs because a module of its package is imported."""
 PROGRAMS = (TESTS, "benchmarks/", "examples/", ".ci/", "docs/")
 """What is not the product: here texts name modules and files. Texts of the product do where they are a module's whole name."""
+CODE = ("import_graph", "imported_modules", "kept_reaches", "named_files")
+"""The modules beside this one, and this one, that decide what a file reaches."""
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-@dataclass
-class Reach:
-    """What a file reaches directly."""
-
-    always: set[str] = field(default_factory=set)
-    of_fixtures: dict[str, set[str]] = field(default_factory=dict)
-    """What a fixture imports, by its name: only tests that use it reach that."""
-    needs: dict[str, set[str]] = field(default_factory=dict)
-    """The fixtures that a fixture uses."""
-    used: set[str] = field(default_factory=set)
-    """The fixtures that the file's tests use, and those that are used by all."""
-
-
 class ImportGraph:
-    """The files of a checkout and what they reach. `gone`: paths that are no longer there, but may be imported or named."""
+    """The files of a checkout and what they reach. `gone`: paths that are no longer there, but may be imported or named.
 
-    def __init__(self, root: Path, files: Iterable[str] | None = None, gone: Iterable[str] = ()) -> None:
+    `kept`: a file of what was read, for the next run.
+    """
+
+    def __init__(
+        self, root: Path, files: Iterable[str] | None = None, gone: Iterable[str] = (), kept: Path | None = None
+    ) -> None:
         self.root = root
         present = files_of(root) if files is None else sorted(files)
         self._links = links_of(root, present)
@@ -54,6 +50,20 @@ class ImportGraph:
             self._packages.setdefault(module.rpartition(".")[0], set()).add(file)
         self._features = self._names_of_features()
         self._reach: dict[str, Reach] = {}
+        self._kept = KeptReaches(root, kept, self._about_all() if kept else "")
+
+    def keep(self) -> None:
+        """Write down what was read."""
+        self._kept.write()
+
+    def _about_all(self) -> str:
+        """A digest of what decides about each file beside its own content: the other names, what packages hand on, this code."""
+        deciding = [self.root / each for each in self.files if each.endswith(("/__init__.py", "/__init__.pyi"))]
+        deciding += [Path(__file__).with_name(f"{each}.py") for each in CODE]
+        digest = sha256(repr((sys.version, self.files, self._links)).encode())
+        for path in deciding:
+            digest.update(path.read_bytes() if path.is_file() else b"")
+        return digest.hexdigest()
 
     @property
     def files_of_tests(self) -> list[str]:
@@ -87,9 +97,15 @@ class ImportGraph:
     def direct(self, file: str) -> Reach:
         """What a file reaches by itself."""
         if file not in self._reach:
-            is_parent = file.startswith(PARENT)
-            self._reach[file] = self._as_parent(file.removeprefix(PARENT)) if is_parent else self._read(file)
+            self._reach[file] = self._kept.find(file) or self._read_anew(file)
         return self._reach[file]
+
+    def _read_anew(self, file: str) -> Reach:
+        path = file.removeprefix(PARENT)
+        reach = self._read(file) if path == file else self._as_parent(path)
+        reach.read.add(path)
+        self._kept.keep(file, reach)
+        return reach
 
     def _read(self, file: str) -> Reach:
         path = self.root / file
@@ -117,7 +133,7 @@ class ImportGraph:
         rest = [each for each in all_nodes if id(each) not in left_out]
         reach.always |= self._targets(file, rest)
         if file.startswith(PROGRAMS):
-            reach.always |= self._named_files(file, all_nodes).found()
+            reach.always |= self._named_files(file, all_nodes, reach).found()
         reach.always.discard(file)
         return reach
 
@@ -230,13 +246,14 @@ class ImportGraph:
                     found |= self._checkout.below(beside)
         return found
 
-    def _named_files(self, file: str, below: list[ast.AST], *, is_outer: bool = True) -> NamedFiles:
-        """What a program names. Paths as `ROOT` may be imported from another one."""
+    def _named_files(self, file: str, below: list[ast.AST], reach: Reach | None = None) -> NamedFiles:
+        """What a program names. Paths as `ROOT` may be imported from another one, which `reach` then depends on."""
         paths: dict[str, str] = {}
-        for owner, name in names_in(below, self._modules.package_of(file)) if is_outer else ():
+        for owner, name in names_in(below, self._modules.package_of(file)) if reach else ():
             other = self._modules.files.get(owner, "")
-            if name.isupper() and other.startswith(PROGRAMS) and (self.root / other).is_file():
-                known = self._named_files(other, nodes(tree(self.root / other)), is_outer=False).paths
+            if reach and name.isupper() and other.startswith(PROGRAMS) and (self.root / other).is_file():
+                reach.read.add(other)
+                known = self._named_files(other, nodes(tree(self.root / other))).paths
                 paths |= {name: known[name] for name in {name} & known.keys()}
         return NamedFiles(self._checkout, file, below, paths)
 
@@ -267,6 +284,7 @@ class ImportGraph:
                 for alias in node.names:
                     reach.of_fixtures.setdefault(alias.name, set()).update(self._targets(file, [node]))
                     if file_of := self._file_of(str(node.module), alias.name):
+                        reach.read.add(file_of)
                         reach.used |= self.direct(file_of).used & {alias.name}
         return apart
 

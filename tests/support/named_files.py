@@ -11,6 +11,8 @@ from pathlib import PurePosixPath as Path
 
 IMPORT = re.compile(r"^\s*(?:>>> )?(?:from ([\w.]+) import \(?([\w, ]+)|import ([\w.]+))", re.MULTILINE)
 IS_TEST = re.compile(r"(^|/)test_\w+\.py$")
+FOLDER = re.compile(r"\.?\w[\w./-]*")
+"""Not a dot alone, which separates words: below the checkout itself is everything."""
 DOTTED = re.compile(r"\b[a-z]\w*(?:\.\w+)+")
 
 
@@ -170,7 +172,7 @@ class NamedFiles:
             folders = {path}
             parts |= {id(each) for each in ast.walk(function.value)}
         elif isinstance(function.value, ast.BinOp) and (base := self._path(function.value.left)) is not None:
-            folders = {str(Path(base) / text) for text in self._texts if re.fullmatch(r"[\w./-]+", text)}
+            folders = {str(Path(base) / text) for text in self._texts if FOLDER.fullmatch(text)}
         return {
             found
             for folder in folders

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.changed import changed_files, command_of, select, told
+from tests.support import import_graph
 from tests.support.import_graph import ImportGraph
 from tests.support.imported_modules import NoCheckoutError
 
 FILES = {
+    ".gitignore": ".pytest_cache/",
     "mulligan/__init__.py": "import lazy_loader",
     "mulligan/__init__.pyi": "from .agent import Agent as Agent\nfrom .tool import tool as tool",
     "mulligan/agent.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from mulligan.wire.only_types import Type",
@@ -66,7 +69,15 @@ FILES = {
     ),
     "tests/unit/cases/one.json": "",
     "tests/unit/cases/one.txt": "",
-    "tests/house/test_house.py": "",
+    "tests/house/test_house.py": (
+        'from pathlib import Path\nALL = sorted(Path(__file__).parents[2].rglob("*.md"))\ndef test_it(): ...'
+    ),
+    "tests/unit/test_rooms.py": (
+        "from pathlib import Path\nROOT = Path(__file__).parents[2]\ndef test_it():\n"
+        '    for room in ("docs", "deploy"):\n        sorted((ROOT / room).rglob("*.yaml"))\n    "a.b".split(".")'
+    ),
+    "deploy/rules.yaml": "",
+    "benchmarks/rules.yaml": "",
 }
 
 
@@ -97,7 +108,7 @@ def reaching(root: Path, file: str) -> set[str]:
     return {Path(test).stem.removeprefix("test_") for test in graph.files_of_tests if file in graph.reached(test)}
 
 
-EVERY = {"loop", "served", "named", "command", "patch", "adopt", "prices", "page", "house", "lab", "none"}
+EVERY = {"loop", "served", "named", "command", "patch", "adopt", "prices", "page", "rooms", "house", "lab", "none"}
 
 
 @pytest.mark.parametrize(
@@ -112,10 +123,12 @@ EVERY = {"loop", "served", "named", "command", "patch", "adopt", "prices", "page
         ("mulligan/wire/undo.py", {"command"}),  # the part of a feature
         ("mulligan/wire/rules/rules.py", {"command"}),
         ("mulligan/adopt/of_one.py", {"adopt"}),  # by a computed name
-        ("mulligan/tool.py", {"patch", "page"}),  # by a text, and by a page that is named
+        ("mulligan/tool.py", {"patch", "page", "house"}),  # by a text, and by a page that is named
         ("mulligan/prices.json", {"prices"}),
-        ("docs/tools.md", {"page"}),
-        ("docs/other.md", set()),
+        ("docs/tools.md", {"page", "house"}),
+        ("docs/other.md", {"house"}),
+        ("deploy/rules.yaml", {"rooms"}),
+        ("benchmarks/rules.yaml", set()),  # a dot that separates words names no folder
         ("tests/unit/cases/one.json", {"page"}),
         ("tests/unit/cases/one.txt", {"page"}),
         ("tests/support/agents.py", {"named"}),
@@ -171,15 +184,16 @@ def test_untracked_files_count_and_ignored_ones_do_not(root: Path) -> None:
 
 
 def test_what_other_floors_reach_is_said_with_the_command_that_runs_it(root: Path) -> None:
-    """It is not run. A file that no test reaches is named."""
+    """It is not run. A file that no test reaches is named: the house reads all files, which tries nothing."""
     (root / "tests/support/lab_fixtures.py").write_text("import pytest\n@pytest.fixture\ndef lab(): ...")
     (root / "docs/other.md").write_text("new")
+    (root / "tests/house/test_house.py").write_text(FILES["tests/house/test_house.py"] + "\n")
     tests, lines = chosen(root)
     assert tests == {"test_loop"}
     assert lines[1:] == [
-        "1 of 9 files of `make test` reach them; with the core 2 are run.",
+        "1 of 10 files of `make test` reach them; with the core 2 are run.",
         "Not run, but reach them as well: 1 file of `make test-live` (uv run pytest -n auto tests/live/test_lab.py)",
-        "No test reaches docs/other.md.",
+        "No test but those of tests/house reaches docs/other.md.",
     ]
 
 
@@ -191,7 +205,54 @@ def test_if_most_files_are_reached_all_are_run(root: Path, file: str) -> None:
     selection = select(ImportGraph(root, gone=gone), changed)
     assert selection.is_all
     assert command_of(selection, ["-x"])[-5:] == ["tests/unit", "tests/house", "tests/replay", "tests/promise", "-x"]
-    assert "9 of 9 files of `make test` reach them: all are run." in told(selection)
+    assert "10 of 10 files of `make test` reach them: all are run." in told(selection)
+
+
+def reached_by_all(graph: ImportGraph) -> dict[str, set[str]]:
+    return {test: graph.reached(test) for test in graph.files_of_tests}
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("workflows/loop.py", ""),  # a file alone
+        ("tests/unit/test_loop.py", "def test_it(server): ..."),  # its fixtures
+        ("tests/unit/test_page.py", 'PAGE = "docs/other.md"'),  # what it names
+        ("tests/support/lab_fixtures.py", "import pytest\n@pytest.fixture(autouse=True)\ndef lab(server): ..."),
+        ("mulligan/__init__.pyi", "from .tool import Agent as Agent\nfrom .tool import tool as tool"),
+        ("mulligan/features/__init__.py", 'FEATURES = ("undo",)\ndef parts(room): ...'),
+        ("tests/support/served_by_name.py", ""),  # a new file, which a text may have named before
+        ("docs/tools.md", "```python\nfrom mulligan import Agent\n```"),
+    ],
+)
+def test_what_is_kept_of_an_earlier_run_says_the_same_as_reading_anew(root: Path, file: str, text: str) -> None:
+    """Whatever has changed meanwhile."""
+    kept = root / ".pytest_cache/graph.json"
+    before = ImportGraph(root, kept=kept)
+    first = reached_by_all(before)
+    before.keep()
+    assert reached_by_all(ImportGraph(root, kept=kept)) == first
+    (root / file).write_text(text)
+    assert reached_by_all(ImportGraph(root, kept=kept)) == reached_by_all(ImportGraph(root))
+    kept.write_text("{")
+    assert reached_by_all(ImportGraph(root, kept=kept)) == reached_by_all(ImportGraph(root))
+
+
+def test_files_that_have_not_changed_are_not_parsed_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = root / ".pytest_cache/graph.json"
+    graph = ImportGraph(root, kept=kept)
+    reached_by_all(graph)
+    graph.keep()
+    (root / "workflows/waits.py").write_text("import mulligan.tool")
+    parsed: set[str] = set()
+
+    def noted(path: Path) -> ast.Module:
+        parsed.add(str(path.relative_to(root)))
+        return ast.parse(path.read_text())
+
+    monkeypatch.setattr(import_graph, "tree", noted)
+    assert "mulligan/tool.py" in reached_by_all(ImportGraph(root, kept=kept))["tests/unit/test_loop.py"]
+    assert parsed == {"mulligan/features/__init__.py", "workflows/waits.py"}
 
 
 def test_without_a_checkout_a_sentence_says_so(tmp_path: Path, root: Path) -> None:

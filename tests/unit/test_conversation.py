@@ -91,6 +91,19 @@ def test_a_step_larger_than_a_page_is_shortened() -> None:
     assert "more characters: query `messages`)" in step.tool_calls[1].result.text
 
 
+@pytest.mark.parametrize(("chars", "is_whole"), [(998, True), (999, False)])
+def test_a_text_of_a_step_larger_than_a_page_is_whole_if_it_fits_its_share(chars: int, is_whole: bool) -> None:
+    """The step and each of its calls may have eight texts: with one call, each may take a sixteenth, with its quotes."""
+    conversation = Conversation()
+    arguments = [PreparedCall(arguments={"a": "x" * 50_000})]
+    conversation.begin_step(answer_with_calls("1"), arguments, Usage(), "m")
+    conversation.end_step([result("1", "y" * chars)])
+    [step] = conversation.step_page(0, 1, 16_000)
+    [call] = step.tool_calls
+    assert call.result is not None
+    assert (call.result.text == "y" * chars) is is_whole
+
+
 def test_a_carried_conversation_is_complete() -> None:
     conversation = build_conversation(5)
     loaded = Conversation.load(conversation.dump())
