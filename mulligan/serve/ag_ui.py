@@ -141,7 +141,7 @@ async def read(agent: str, thread: str, runs: Serving, caller: Calling) -> Json:
 
 
 async def _answer_interrupts(thread: Thread, runs: Runs, caller: Caller, body: RunAgentInput) -> Response:
-    """The rest of the turn after the answers to its interrupts."""
+    """The rest of the turn after the answers to its interrupts. It begins with the calls whose results it has."""
     newest = await thread.newest()
     if newest is None:
         raise Problem(
@@ -150,7 +150,7 @@ async def _answer_interrupts(thread: Thread, runs: Runs, caller: Caller, body: R
     replies = [_reply(each) for each in body.resume or ()]
     since, decided = await send_replies(runs, caller, newest.run_id, replies)
     stream = await open_turn(runs, caller, newest.run_id, since=since, decided=decided, interrupts=True)
-    return _respond(body, Translator(body, newest), stream)
+    return _respond(body, Translator(body, newest), stream, snapshot=True)
 
 
 async def _as_sent(thread: Thread, message: UserMessage) -> UserMessage | None:

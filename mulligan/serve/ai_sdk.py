@@ -22,7 +22,17 @@ from mulligan.serve.caller import Caller
 from mulligan.serve.caller_rights import unread
 from mulligan.serve.client_metadata import check_metadata, is_short, read_metadata
 from mulligan.serve.client_parts import as_prompt, joined_instructions, media_part
-from mulligan.serve.http_protocol import ENDED, STREAM, Calling, EventStream, Protocol, Serving, problem_body, problems
+from mulligan.serve.http_protocol import (
+    DONE,
+    ENDED,
+    STREAM,
+    Calling,
+    EventStream,
+    Protocol,
+    Serving,
+    problem_body,
+    problems,
+)
 from mulligan.serve.json_body import MOST_MESSAGES, JsonRoute, check_count
 from mulligan.serve.problems import Problem
 from mulligan.serve.replies import PersonReply, send_replies
@@ -36,7 +46,6 @@ from mulligan.wire.event_types import Decided, Event, MessageReceived, RunEnded
 Json = dict[str, Any]
 PREFIX = "/ai-sdk"
 HEADERS = {"x-vercel-ai-ui-message-stream": "v1"}
-DONE = b"data: [DONE]\n\n"
 ABORTED = {"cancelled", "terminated"}
 TOLD = {"step_started", "text_delta", "answered", "tool_call_started", "tool_call_settled", "message"}
 TOLD |= {"run_started", "run_ended", "tool_input_delta"}

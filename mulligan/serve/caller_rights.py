@@ -88,6 +88,7 @@ ROUTES: Mapping[str, Least] = {
     "POST /v1/responses": "customer",
     "GET /v1/responses/{response_id}": "customer",
     "POST /v1/responses/{response_id}/cancel": "customer",
+    "POST /v1/responses/{path}": "customer",
     "POST /v1/chat/completions": "customer",
     "GET /v1/conversations/{conversation}": "customer",
     "GET /v1/conversations/{conversation}/items": "customer",

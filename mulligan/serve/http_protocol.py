@@ -26,6 +26,8 @@ docs/serving.md."""
 
 
 SECONDS_BETWEEN_PINGS = 15
+DONE = b"data: [DONE]\n\n"
+"""The frame with which protocols end a stream that have no event for it."""
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 

@@ -15,6 +15,7 @@ from mulligan.serve.console.live_steps import live_frames
 from mulligan.serve.mcp_api.progress_message import progress_message
 from mulligan.serve.openai_api.chat_completions import completion_frames
 from mulligan.serve.openai_api.response_events import ResponseEvents, ResponseHead
+from mulligan.serve.openai_api.response_form import OPEN_RESPONSES, OPENAI, ResponseForm
 from mulligan.serve.openai_api.response_stream import response_frames, response_turn_frames, stored_as_openais
 from mulligan.serve.runs import Runs
 from mulligan.serve.threads import ThreadTurn
@@ -79,7 +80,8 @@ async def _ag_ui(log: RunLog) -> Frames:
     for now, reply in requests_of(log):
         decided = reply.calls if reply else ()
         stream = await open_turn(runs_of(now), ANYBODY, log.run_id, since=since, decided=decided, interrupts=True)
-        sent += await parsed(ag_ui.run_frames(BODY, ag_ui.Translator(BODY, thread_turn()), stream))
+        translator, returns = ag_ui.Translator(BODY, thread_turn()), reply is not None
+        sent += await parsed(ag_ui.run_frames(BODY, translator, stream, snapshot=returns))
         since = stream.token
     return sent
 
@@ -118,22 +120,26 @@ async def _chat(log: RunLog) -> Frames:
     return await parsed(completion_frames(head, watched, with_usage=True))
 
 
-async def _responses(log: RunLog) -> Frames:
-    sent: Frames = []
-    for now, reply in requests_of(log):
-        events = ResponseEvents(head_of(log))
-        if reply is not None:
-            before = log.until(reply.length)
-            async for _ in stored_as_openais(runs_of(before), ANYBODY, log.run_id, events):
-                continue
-        decided = reply.calls if reply else ()
-        sent += await parsed(await response_turn_frames(runs_of(now), ANYBODY, log.run_id, events, decided))
-    return sent
+def _responses(form: ResponseForm) -> Callable[[RunLog], Any]:
+    async def frames(log: RunLog) -> Frames:
+        sent: Frames = []
+        for now, reply in requests_of(log):
+            events = ResponseEvents(head_of(log), form)
+            if reply is not None:
+                before = log.until(reply.length)
+                async for _ in stored_as_openais(runs_of(before), ANYBODY, log.run_id, events):
+                    continue
+            decided = reply.calls if reply else ()
+            sent += await parsed(await response_turn_frames(runs_of(now), ANYBODY, log.run_id, events, decided))
+        return sent
+
+    return frames
 
 
-async def response_after(log: RunLog, after: int | None) -> Frames:
+async def response_after(log: RunLog, after: int | None, form: ResponseForm = OPENAI) -> Frames:
     """The stream of a response from an event on, of a run that has ended."""
-    return await parsed(await response_frames(runs_of(log), ANYBODY, log.run_id, ResponseEvents(head_of(log)), after))
+    events = ResponseEvents(head_of(log), form)
+    return await parsed(await response_frames(runs_of(log), ANYBODY, log.run_id, events, after))
 
 
 async def _mcp(log: RunLog) -> Frames:
@@ -177,7 +183,8 @@ DOORS: dict[str, Callable[[RunLog], Any]] = {
     "ai_sdk": _ai_sdk(ai_sdk.NEWEST),
     "ai_sdk_6": _ai_sdk(ai_sdk.VERSION_6),
     "chat_completions": _chat,
-    "responses": _responses,
+    "responses": _responses(OPENAI),
+    "open_responses": _responses(OPEN_RESPONSES),
     "mcp": _mcp,
     "api": _api,
     "console": _console,

@@ -16,17 +16,19 @@ import pytest
 
 from mulligan.serve import turn_stream
 from mulligan.serve.openai_api.response_events import ResponseEvents
+from mulligan.serve.openai_api.response_form import OPEN_RESPONSES
 from tests.support.door_streams import DOORS, head_of
 from tests.support.event_logs import LOGS
 from tests.support.run_log import RunLog
 
 FOLDER = Path(__file__).with_name("door_frames")
 WRITES = bool(os.environ.get("WRITE_DOOR_FRAMES"))
-WRITTEN_DOWN = ["ag_ui", "ai_sdk", "ai_sdk_6", "chat_completions", "responses", "mcp"]
+WRITTEN_DOWN = ["ag_ui", "ai_sdk", "ai_sdk_6", "chat_completions", "responses", "open_responses", "mcp"]
 """Our own events are those of the log, and the console's frames are HTML: test_door_rules.py, test_console.py."""
 MOST_CHARS = 120
 """Of a text in the files; it is shortened in the middle, with its length."""
-EMPTY = ResponseEvents(head_of(RunLog())).to_json()
+EMPTY = ResponseEvents(head_of(RunLog()), OPEN_RESPONSES).to_json()
+"""With the fields of both forms."""
 CONSTANT = {"at", "threadId", "runId", "trace_id", "logprobs", "object", "created", "completed_at"}
 """Fields that are left out of the files, as they are the same in all frames of a door, or say when the test's log was."""
 

@@ -13,7 +13,7 @@ from fastapi import APIRouter, Request, Response
 from starlette.responses import JSONResponse
 
 from mulligan.serve.caller import Caller
-from mulligan.serve.http_protocol import Calling, EventStream, Serving, frame
+from mulligan.serve.http_protocol import DONE, Calling, EventStream, Serving, frame
 from mulligan.serve.idempotency import StartRequest
 from mulligan.serve.ignored_fields import IgnoredFields
 from mulligan.serve.json_body import parse_body
@@ -160,7 +160,7 @@ async def completion_frames(
                 if with_usage:
                     usage = chat_usage_json(end)
                     yield frame({**head, "object": "chat.completion.chunk", "choices": [], "usage": usage})
-                yield b"data: [DONE]\n\n"
+                yield DONE
                 return
         except Exception as error:  # noqa: BLE001 - whatever it is, the client is told that the stream ends
             yield frame(error_json(problem_of(error)))

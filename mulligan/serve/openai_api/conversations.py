@@ -17,7 +17,8 @@ from mulligan.client.resumed_run import ResumedRun, newest_continuation
 from mulligan.serve.caller import Caller
 from mulligan.serve.http_protocol import Calling, Serving
 from mulligan.serve.openai_api.item_ids import CONVERSATION_PREFIX, item_id
-from mulligan.serve.openai_api.request_fields import SERVER_LABEL, invalid
+from mulligan.serve.openai_api.request_fields import invalid
+from mulligan.serve.openai_api.response_form import Form, ResponseForm
 from mulligan.serve.runs import Runs
 
 _CONTINUATION = re.compile(r"(.+)-resumed(?:-\d+)?")
@@ -46,6 +47,7 @@ async def list_items(
     conversation: str,
     runs: Serving,
     caller: Calling,
+    form: Form,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     order: Literal["asc", "desc"] = "desc",
     after: str | None = None,
@@ -55,7 +57,7 @@ async def list_items(
     await runs.describe(caller, newest)
     # A response begins with the messages of the one before it.
     messages = await read_messages(runs.client, runs.client.get_workflow_handle(newest))
-    items = list(_items(messages, conversation_of(newest)))
+    items = list(_items(messages, conversation_of(newest), form))
     if order == "desc":
         items.reverse()
     first = 0
@@ -76,7 +78,7 @@ async def retrieve(conversation: str, runs: Serving, caller: Calling) -> Json:
     return {"id": described.id, "object": "conversation", "created_at": created, "metadata": {}}
 
 
-def _items(messages: Sequence[Json], conversation: str) -> Iterator[Json]:
+def _items(messages: Sequence[Json], conversation: str, form: ResponseForm) -> Iterator[Json]:
     """Messages as items. The result of a call is a part of its item."""
     results = {(number, each["call_id"]): each for number, each in _with_answers(messages) if each["role"] == "tool"}
     for number, message in enumerate(messages):
@@ -88,7 +90,8 @@ def _items(messages: Sequence[Json], conversation: str) -> Iterator[Json]:
                     part = {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
                     yield _message_item(number, conversation, "assistant", [part])
                 for call in message.get("tool_calls") or ():
-                    yield _call_item(call, number, conversation, results.get((number, call["id"])))
+                    name = item_id(CONVERSATION_PREFIX, f"{number}_{call['id']}", conversation)
+                    yield _call_item(call, name, results.get((number, call["id"])), form)
 
 
 def _with_answers(messages: Sequence[Json]) -> Iterator[tuple[int, Json]]:
@@ -119,16 +122,12 @@ def _input_part(part: Json) -> Json:
     return {"type": "input_file", "file_url": source, "filename": part.get("name")}
 
 
-def _call_item(call: Json, number: int, conversation: str, result: Json | None) -> Json:
-    item = {"id": item_id(CONVERSATION_PREFIX, f"{number}_{call['id']}", conversation), "type": "mcp_call"}
-    item |= {"server_label": SERVER_LABEL, "name": call["name"], "arguments": call["arguments"]}
+def _call_item(call: Json, name: str, result: Json | None, form: ResponseForm) -> Json:
     error = (result or {}).get("error")
-    failed = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": (result or {}).get("text", "")}]}
     status = "in_progress" if result is None else "failed" if error else "completed"
-    return {
-        **item,
-        "status": status,
-        "output": None if error or result is None else result["text"],
-        "error": failed if error else None,
-        "approval_request_id": None,
-    }
+    item = form.call_item(name, call["name"], call["arguments"], status)
+    if result is not None and error:
+        item["error"] = form.call_error(result.get("text", ""))
+    elif result is not None:
+        item["output"] = result["text"]
+    return item

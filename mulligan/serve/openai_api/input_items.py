@@ -13,6 +13,7 @@ from mulligan.serve.client_parts import joined_instructions, media_part
 from mulligan.serve.json_body import MOST_MESSAGES
 from mulligan.serve.openai_api.item_ids import APPROVAL_PREFIX
 from mulligan.serve.openai_api.request_fields import invalid
+from mulligan.serve.openai_api.response_form import OPENAIS_WORD
 from mulligan.serve.problems import Problem
 from mulligan.serve.turn_stream import WaitingCall, parse_waiting_call
 
@@ -124,11 +125,11 @@ def replies(given: Any, *, of_any_run: bool) -> list[InputReply]:
 
 
 def _reply(item: Json) -> InputReply | None:
-    match item.get("type"):
+    match _kind(item):
         case "mcp_approval_response":
             approve, request_id = item.get("approve"), str(item.get("approval_request_id"))
             if not isinstance(approve, bool):
-                raise invalid("approve", "of an mcp_approval_response must be true or false.")
+                raise invalid("approve", "of an approval's response must be true or false.")
             call = parse_waiting_call(request_id.removeprefix(APPROVAL_PREFIX))
             return InputReply(call, approve, str(item.get("reason") or ""))
         case "function_call_output":
@@ -186,9 +187,9 @@ def _part_text(part: Any, where: str) -> str:
 
 
 def _kind(item: Json) -> str | None:
-    """The type of an item or a part, which may be any JSON, as a text; None: it has none."""
+    """The type of an item or a part, which may be any JSON, as a text in OpenAI's words; None: it has none."""
     kind = item.get("type")
-    return kind if isinstance(kind, str) or kind is None else json.dumps(kind)
+    return OPENAIS_WORD.get(kind, kind) if isinstance(kind, str) or kind is None else json.dumps(kind)
 
 
 def _is_media(part: Any) -> bool:

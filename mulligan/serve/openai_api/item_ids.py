@@ -43,10 +43,15 @@ def split_new_items(items: Any) -> NewItems:
     if not known:
         return NewItems(items)
     new = items[known[-1] + 1 :]
-    referenced = next((items[number]["id"] for number in reversed(known) if items[number].get("type") == REFERENCE), "")
+    referenced = next((items[number]["id"] for number in reversed(known) if _is_reference(items[number])), "")
     if referenced.startswith(CONVERSATION_PREFIX):
         return NewItems(new, conversation=referenced.partition("@")[2])
     return NewItems(new, run=run_of(referenced))
+
+
+def _is_reference(item: dict[str, Any]) -> bool:
+    """Whether an item is a reference, which may leave out its type. So may a message, which has a role."""
+    return item.get("type") == REFERENCE or (item.get("type") is None and "role" not in item)
 
 
 def _owner(item: Any) -> str:

@@ -1,4 +1,4 @@
-"""The events of a run as those of OpenAI's Responses API, and the run as a Response.
+"""The events of a run as those of a Responses API, and the run as a Response, in OpenAI's form or that of Open Responses.
 
 Both come from the same translation of the stored events. Nothing is kept: another replica that reads the run makes the same
 items, and the same events with the same numbers.
@@ -17,7 +17,7 @@ from mulligan.run_view.run_view import RunView
 from mulligan.run_view.step_view import CallView, StepView, WrittenCallView
 from mulligan.serve.openai_api import sequence
 from mulligan.serve.openai_api.item_ids import APPROVAL_PREFIX, CALL_PREFIX, MESSAGE_PREFIX, QUESTION_PREFIX, item_id
-from mulligan.serve.openai_api.request_fields import SERVER_LABEL
+from mulligan.serve.openai_api.response_form import OPENAI, ResponseForm
 from mulligan.serve.openai_api.url_citations import url_citations
 from mulligan.serve.turn_stream import VOID_CALL, WaitingCall
 from mulligan.values import Citation, Usage
@@ -32,8 +32,6 @@ from mulligan.wire.event_types import (
     Waiting,
 )
 
-APPROVAL_REQUEST = "mcp_approval_request"
-_RESULTS = {"message", "mcp_call"}
 _NOTHING_ASKED = {"type": ""}
 _LIMITS = {"max_steps", "max_tokens", "max_cost", "max_repeats", "max_history", "truncated"}
 Json = dict[str, Any]
@@ -77,8 +75,9 @@ class _Item:
 class ResponseEvents:
     """Translates the events of one run, from its first one on."""
 
-    def __init__(self, head: ResponseHead) -> None:
+    def __init__(self, head: ResponseHead, form: ResponseForm = OPENAI) -> None:
         self._head = head
+        self.form = form
         self._at = _Numbering()
         self._next_index = 0
         self._items: list[Json] = []
@@ -113,7 +112,8 @@ class ResponseEvents:
 
     def finished_items(self) -> frozenset[str]:
         """The ids of the messages and calls that the Response has now, without those that have not ended."""
-        finished = (item for item in self._items if item["type"] in _RESULTS and item["status"] != "in_progress")
+        results = {"message", self.form.call}
+        finished = (item for item in self._items if item["type"] in results and item["status"] != "in_progress")
         return frozenset(item["id"] for item in finished)
 
     def leave_out(self, ids: frozenset[str]) -> None:
@@ -229,12 +229,11 @@ class ResponseEvents:
             "reasoning": {"effort": None, "summary": None},
             "service_tier": "default",
             "store": True,
-            "temperature": None,
             "text": {"format": {"type": "text"}},
             "tool_choice": "auto",
             "tools": [],
-            "top_p": None,
             "truncation": "disabled",
+            **self.form.fields,
             "usage": usage_json(usage) if self.end else None,
             "mulligan": {
                 "status": self.view.status,
@@ -304,26 +303,17 @@ class ResponseEvents:
         item = self._announced.get(call)
         if item is None:
             item = self._new_item(call.id, call.name)
-            item.json["approval_request_id"] = question["id"] if question["type"] == APPROVAL_REQUEST else None
+            item.json["approval_request_id"] = question["id"] if question["type"] == self.form.approval else None
             yield self._item_event("added", 0, item.index, item.json)
-            yield self._call_event("mcp_call.in_progress", 1, item)
+            yield self._call_event(".in_progress", 1, item)
         item.json["arguments"] = call.raw_arguments
         self._calls[call] = item
         self._items.append(item.json)
 
     def _new_item(self, call_id: str, name: str) -> _Item:
         uses = sum(each.id == call_id for each in self._calls) + self._void_calls.count(call_id)  # models use ids again
-        added: Json = {
-            "id": item_id(CALL_PREFIX, f"{call_id}_{uses + 1}" if uses else call_id, self._head.id),
-            "type": "mcp_call",
-            "status": "in_progress",
-            "server_label": SERVER_LABEL,
-            "name": name,
-            "arguments": "",
-            "output": None,
-            "error": None,
-            "approval_request_id": None,
-        }
+        name_of_id = f"{call_id}_{uses + 1}" if uses else call_id
+        added = self.form.call_item(item_id(CALL_PREFIX, name_of_id, self._head.id), name, "", "in_progress")
         return _Item(added, self._new_index())
 
     def _begin_written(self, call: WrittenCallView) -> Iterator[Json]:
@@ -332,14 +322,14 @@ class ResponseEvents:
         seen = self._at.live.seen if self._at.live else 0
         event = self._item_event("added", sequence.DELTA, item.index, item.json)
         yield {**event, "sequence_number": self._at.number(sequence.DELTA, seen - 1, is_call=True)}
-        yield self._live_event("mcp_call.in_progress", item)
+        yield self._live_event(".in_progress", item)
 
     def _piece_of_call(self, call: WrittenCallView, text: str) -> Json:
         """A piece of a call's arguments, while the model writes them or in its whole answer."""
         if self._at.live is not None:
-            return self._live_event("mcp_call_arguments.delta", self._written[call], delta=text)
+            return self._live_event("_arguments.delta", self._written[call], delta=text)
         slot = sequence.REST_OF_CALL + call.index
-        return self._call_event("mcp_call_arguments.delta", slot, self._written[call], delta=text)
+        return self._call_event("_arguments.delta", slot, self._written[call], delta=text)
 
     def _live_event(self, kind: str, item: _Item, **fields: str) -> Json:
         seen = self._at.live.seen if self._at.live else 0
@@ -350,21 +340,19 @@ class ResponseEvents:
         """End the item of a call that will not be carried out. The Response never has it."""
         item, slot = self._written.pop(call), sequence.VOID_CALL + 2 * call.index
         self._void_calls.append(call.id)
-        content = [{"type": "text", "text": VOID_CALL}]
-        item.json |= {"status": "failed", "arguments": call.text}
-        item.json["error"] = {"type": "mcp_tool_execution_error", "content": content}
-        yield self._call_event("mcp_call.failed", slot, item)
+        item.json |= {"status": "failed", "arguments": call.text, "error": self.form.call_error(VOID_CALL)}
+        yield self._call_event(".failed", slot, item)
         yield self._item_event("done", slot + 1, item.index, item.json)
 
     def _arguments(self, call: CallView, arguments: str) -> Iterator[Json]:
         """The arguments with which a call runs; those that the model wrote, if it never runs."""
         item = self._calls[call]
         if self._announced.pop(call, None) is None:
-            yield self._call_event("mcp_call_arguments.delta", 2, item, delta=arguments)
+            yield self._call_event("_arguments.delta", 2, item, delta=arguments)
         elif _loaded(call.raw_arguments) == _loaded(arguments):
             arguments = call.raw_arguments  # as the pieces were, but for white space
         item.json["arguments"] = arguments
-        yield self._call_event("mcp_call_arguments.done", 3, item, arguments=arguments)
+        yield self._call_event("_arguments.done", 3, item, arguments=arguments)
 
     def _settled(self, call: CallView) -> Iterator[Json]:
         if call not in self._calls:
@@ -373,8 +361,7 @@ class ResponseEvents:
         item, error, result = self._calls[call], call.error, call.result
         item.json["status"] = "failed" if error else "completed"
         if error and result:
-            content = [{"type": "text", "text": result.text}]
-            item.json["error"] = {"type": "mcp_tool_execution_error", "content": content}
+            item.json["error"] = self.form.call_error(result.text)
         elif result:
             item.json["output"] = result.text
         item.json["mulligan"] = {
@@ -382,12 +369,12 @@ class ResponseEvents:
             "attempts": call.attempts,
             "repairs": [repair.model_dump(mode="json") for repair in call.repairs],
         }
-        yield self._call_event(f"mcp_call.{'failed' if error else 'completed'}", 4, item)
+        yield self._call_event(f".{item.json['status']}", 4, item)
         yield self._item_event("done", 5, item.index, dict(item.json))
 
     def _wait(self, call: CallView, waiting: Waiting) -> Iterator[Json]:
         """A person is asked by an item: an approval request, or for a question a call that the client answers."""
-        item = _asking_item(waiting.kind, call.id, self._head.id, call.name, waiting.arguments, waiting.text)
+        item = self._asking_item(waiting.kind, (call.id, self._head.id), call.name, waiting.arguments, waiting.text)
         self._asking[call] = item
         self._waiting[call.id] = {"kind": waiting.kind, "call_id": call.id, "text": waiting.text}
         self._items.append(item)
@@ -408,7 +395,8 @@ class ResponseEvents:
             call = WaitingCall(each["call_id"], "" if each.get("id") == self._head.id else each.get("id", ""))
             if not call.sub_run or call.id in self._below or self._slot_below + 1 >= sequence.LAST_SLOT:
                 continue
-            item = _asking_item(each["kind"], call.call_id, call.sub_run, each["tool"], each["arguments"], each["text"])
+            place = (call.call_id, call.sub_run)
+            item = self._asking_item(each["kind"], place, each["tool"], each["arguments"], each["text"])
             self._below[call.id] = item
             self._waiting[call.id] = {"kind": each["kind"], "call_id": call.id, "text": each["text"]}
             yield from self._added_and_done(item, self._slot_below)
@@ -419,9 +407,20 @@ class ResponseEvents:
         yield self._item_event("added", slot, index, item)
         yield self._item_event("done", slot + 1, index, item)
 
+    def _asking_item(self, kind: str, place: tuple[str, str], name: str, arguments: Any, text: str) -> Json:
+        """The item with which a call waits: an approval request, or for a question a call that the client answers.
+
+        `place`: the id of the call, and of its run.
+        """
+        if kind == "approval":
+            return self.form.approval_item(item_id(APPROVAL_PREFIX, *place), name, _text_of(arguments))
+        item = {"id": item_id(QUESTION_PREFIX, *place), "type": "function_call", "status": "completed"}
+        item["call_id"] = item_id("", *place)
+        return {**item, "name": name, "arguments": json.dumps({"question": text}, ensure_ascii=False)}
+
     def _call_event(self, kind: str, slot: int, item: _Item, **fields: str) -> Json:
         place: Json = {"item_id": item.json["id"], "output_index": item.index, **fields}
-        return self._event(f"response.{kind}", slot, **place)
+        return self._event(f"{self.form.call_events}{kind}", slot, **place)
 
     # The end
 
@@ -456,13 +455,13 @@ class ResponseEvents:
         if status == "completed":
             return "completed", None, None
         if status in _LIMITS:
-            return "incomplete", {"reason": "max_output_tokens"}, None
+            return "incomplete", self.form.incomplete_details("max_output_tokens", status), None
         if status == "refused":
-            return "incomplete", {"reason": "content_filter"}, None
+            return "incomplete", self.form.incomplete_details("content_filter", status), None
         if status == "cancelled":
             return "cancelled", None, None
         if self.end.result is not None and error is None:  # it was stopped, or has a status of a later version
-            return "incomplete", {"reason": None}, None
+            return "incomplete", self.form.incomplete_details(None, status), None
         message = f"{error.kind}: {error.message}" if error else f"The run has {status}."
         return "failed", None, {"code": "server_error", "message": message}
 
@@ -491,16 +490,6 @@ def usage_json(usage: Usage) -> Json:
         "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
         "total_tokens": usage.total_tokens,
     }
-
-
-def _asking_item(kind: str, call_id: str, run_id: str, name: str, arguments: Any, text: str) -> Json:
-    """The item with which a call of a run waits: an approval request, or for a question a call that the client answers."""
-    if kind == "approval":
-        item = {"id": item_id(APPROVAL_PREFIX, call_id, run_id), "type": APPROVAL_REQUEST, "server_label": SERVER_LABEL}
-        return {**item, "name": name, "arguments": _text_of(arguments)}
-    item = {"id": item_id(QUESTION_PREFIX, call_id, run_id), "type": "function_call", "status": "completed"}
-    item["call_id"] = item_id("", call_id, run_id)
-    return {**item, "name": name, "arguments": json.dumps({"question": text}, ensure_ascii=False)}
 
 
 def _output_text(text: str, citations: Sequence[Citation]) -> Json:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator
 from contextlib import aclosing
 from typing import Any
 
 from mulligan.client.watch_run import WatchedEvent
 from mulligan.serve.caller import Caller
-from mulligan.serve.http_protocol import frame
+from mulligan.serve.http_protocol import DONE, frame
 from mulligan.serve.openai_api.request_fields import invalid
 from mulligan.serve.openai_api.response_events import ResponseEvents
 from mulligan.serve.openai_api.sequence import read_up_to
@@ -76,27 +76,33 @@ async def _frames(
     for event in begun:
         number = event["sequence_number"]
         yield frame(event, event["type"])
-    if watched is None:
-        return
-    async with aclosing(watched) as stream:  # type: ignore[type-var]
-        try:
-            async for each in stream:
-                sent = list(events.translate(each.event, each.position))
-                if isinstance(each.event, SubRunEvent) and asks_person(each.event):
-                    sent += events.ask_below(await read_pending())
-                for event in sent:
-                    number = event["sequence_number"]
-                    yield frame(event, event["type"])
-                if events.end is not None:
-                    return
-            paused = events.paused(await read_pending())
-            yield frame(paused, paused["type"])
-        except Exception as error:  # noqa: BLE001 - whatever it is, the client is told that the stream ends
-            yield error_frame(error, number + 1)
+    if watched is not None:
+        async with aclosing(watched) as stream:  # type: ignore[type-var]
+            try:
+                async for each in stream:
+                    sent = list(events.translate(each.event, each.position))
+                    if isinstance(each.event, SubRunEvent) and asks_person(each.event):
+                        sent += events.ask_below(await read_pending())
+                    for event in sent:
+                        number = event["sequence_number"]
+                        yield frame(event, event["type"])
+                    if events.end is not None:
+                        break
+                else:
+                    paused = events.paused(await read_pending())
+                    yield frame(paused, paused["type"])
+            except Exception as error:  # noqa: BLE001 - whatever it is, the client is told that the stream ends
+                yield frame(events.form.error_event(problem_of(error), number + 1), "error")
+    if events.form.is_open:
+        yield DONE
 
 
-def error_frame(error: Exception, number: int) -> bytes:
-    """The event that a stream ends with if it cannot go on. `number`: its sequence number."""
-    problem = problem_of(error)
-    failed = {"code": problem.code, "message": problem.detail, "param": None, "sequence_number": number}
-    return frame({"type": "error", **failed}, "error")
+def broken_frames(events: ResponseEvents, error: Exception) -> Iterator[bytes]:
+    """The stream of a response that cannot be read now."""
+    number = 0
+    for event in events.begin():
+        number = event["sequence_number"]
+        yield frame(event, event["type"])
+    yield frame(events.form.error_event(problem_of(error), number + 1), "error")
+    if events.form.is_open:
+        yield DONE

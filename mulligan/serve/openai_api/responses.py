@@ -25,7 +25,7 @@ from mulligan.client.start_run import read_input
 from mulligan.errors import UpdateRefusedError
 from mulligan.serve.caller import Caller
 from mulligan.serve.client_metadata import run_metadata, shown_metadata
-from mulligan.serve.http_protocol import Calling, EventStream, Serving, frame
+from mulligan.serve.http_protocol import Calling, EventStream, Serving
 from mulligan.serve.idempotency import RETRY_SECONDS, StartRequest, key_reused, read_update_id
 from mulligan.serve.ignored_fields import IgnoredFields
 from mulligan.serve.json_body import parse_body
@@ -52,8 +52,9 @@ from mulligan.serve.openai_api.request_fields import (
     read_text,
 )
 from mulligan.serve.openai_api.response_events import ResponseEvents, ResponseHead
+from mulligan.serve.openai_api.response_form import Form, ResponseForm
 from mulligan.serve.openai_api.response_stream import (
-    error_frame,
+    broken_frames,
     response_frames,
     response_turn_frames,
     stored_as_openais,
@@ -143,7 +144,7 @@ class _Create:
 
 
 @router.post("")
-async def create(request: Request, runs: Serving, caller: Calling) -> Response:
+async def create(request: Request, runs: Serving, caller: Calling, form: Form) -> Response:
     """Start a run, continue the conversation of one that has ended, or reply to the waiting calls of one."""
     asked = await parse_body(request, partial(_Create.read, request, caller))
     streams, is_background, previous, replied = asked.streams, asked.is_background, asked.previous, asked.replied
@@ -153,7 +154,7 @@ async def create(request: Request, runs: Serving, caller: Calling) -> Response:
     if replied:
         run_id = previous or await _run_of_replies(runs, caller, replied)
         if not (asked.start.is_retry or asked.start.keyed_id):  # a request that may be a repeated one gets all
-            read = await _read_before_reply(runs, caller, run_id)
+            read = await _read_before_reply(runs, caller, run_id, form)
         await _reply(request, runs, caller, run_id, asked)
     elif previous:
         run_id = await _branch_off(runs, caller, previous, asked)
@@ -165,12 +166,12 @@ async def create(request: Request, runs: Serving, caller: Calling) -> Response:
     try:
         decided = [_within(run_id, reply.call) for reply in replied]
         if streams:
-            events = read or ResponseEvents(await _head(runs, caller, run_id))
+            events = read or ResponseEvents(await _head(runs, caller, run_id), form)
             replied_to = decided if read else []
             frames = await response_turn_frames(runs, caller, run_id, events, replied_to)
             stop = None if is_background else runs.stop_on_disconnect(caller, run_id)
             return EventStream(frames, on_disconnect=stop)
-        events = ResponseEvents(await _head(runs, caller, run_id))
+        events = ResponseEvents(await _head(runs, caller, run_id), form)
         if is_background and not replied:
             return JSONResponse(events.to_json())
         if not is_background:
@@ -185,29 +186,36 @@ async def create(request: Request, runs: Serving, caller: Calling) -> Response:
         before = previous if previous != run_id else None
         conversation = conversation_of(run_id)
         head = ResponseHead(run_id, str(asked.model or ""), time.time(), asked.metadata, before, conversation)
-        return _unread(head, error, streams=streams)
+        return _unread(ResponseEvents(head, form), error, streams=streams)
 
 
-def _unread(head: ResponseHead, error: Exception, *, streams: bool) -> Response:
+def _unread(events: ResponseEvents, error: Exception, *, streams: bool) -> Response:
     """The response of a run that cannot be read now: what the request says of it. It can be retrieved later."""
-    events = ResponseEvents(head)
     if not streams:
         return JSONResponse(events.to_json())
-    begun = list(events.begin())
-    frames = [*(frame(event, event["type"]) for event in begun), error_frame(error, begun[-1]["sequence_number"] + 1)]
-    return EventStream(iter(frames))
+    return EventStream(broken_frames(events, error))
 
 
 @router.post("/{response_id:path}/cancel")
-async def cancel(response_id: str, runs: Serving, caller: Calling) -> Response:
+async def cancel(response_id: str, runs: Serving, caller: Calling, form: Form) -> Response:
     """Cancel the run of a response. One that has ended stays as it is."""
     try:
         await runs.cancel(caller, response_id)
         await runs.read(caller, response_id, wait=CANCEL_SECONDS)
     except RunEndedError:
         pass
-    events = ResponseEvents(await _head(runs, caller, response_id))
+    events = ResponseEvents(await _head(runs, caller, response_id), form)
     return JSONResponse(await _read(runs, caller, response_id, events))
+
+
+@router.post("/{path:path}")
+async def not_served(path: str) -> Response:
+    """OpenAI's other ways to work on a response, such as `compact` and `input_tokens`: what there is in their place."""
+    raise Problem(
+        404, "path_not_found", f"There is no POST /v1/responses/{path[:100]}. POST /v1/responses starts a run, and with "
+        "previous_response_id it continues one; …/{id}/cancel cancels it. Agents compact their conversations by themselves: "
+        "docs/compaction.md.",
+    )  # fmt: skip
 
 
 @router.get("/{response_id:path}")
@@ -215,11 +223,12 @@ async def retrieve(
     response_id: str,
     runs: Serving,
     caller: Calling,
+    form: Form,
     stream: bool = False,
     starting_after: Annotated[int | None, Query(ge=0, le=MOST_NUMBER)] = None,
 ) -> Response:
     """A response; or its events, from the first one or after the one with the number `starting_after`."""
-    events = ResponseEvents(await _head(runs, caller, response_id))
+    events = ResponseEvents(await _head(runs, caller, response_id), form)
     if not stream:
         return JSONResponse(await _read(runs, caller, response_id, events))
     return EventStream(await response_frames(runs, caller, response_id, events, starting_after))
@@ -341,9 +350,9 @@ async def _run_of_replies(runs: Runs, caller: Caller, given: Sequence[InputReply
     return described.root_id or described.id
 
 
-async def _read_before_reply(runs: Runs, caller: Caller, run_id: str) -> ResponseEvents:
+async def _read_before_reply(runs: Runs, caller: Caller, run_id: str, form: ResponseForm) -> ResponseEvents:
     """The response as its client has it when it replies: what it gets then is the rest."""
-    events = ResponseEvents(await _head(runs, caller, run_id))
+    events = ResponseEvents(await _head(runs, caller, run_id), form)
     async for _ in stored_as_openais(runs, caller, run_id, events):
         continue
     return events

@@ -60,7 +60,7 @@ async def test_a_thread_is_one_conversation_and_a_message_starts_one_turn(
     assert "Invented." not in str(requests)
 
 
-async def test_an_approval_ends_the_run_and_the_resumed_run_has_the_result_only(
+async def test_an_approval_ends_the_run_and_the_resumed_run_has_its_call_and_the_result(
     door: Door, script: Callable[..., str]
 ) -> None:
     """A client that returns before the decision gets the snapshot and the interrupt again; sent twice, it is one decision."""
@@ -80,10 +80,11 @@ async def test_an_approval_ends_the_run_and_the_resumed_run_has_the_result_only(
     resume = [{"interruptId": interrupt.id, "status": "resolved", "payload": edited}]
     resumed = await thread.post(message, resume=resume)
     assert types(resumed) == [
-        "RUN_STARTED",
+        *("RUN_STARTED", "MESSAGES_SNAPSHOT"),
         *("TOOL_CALL_RESULT", "STEP_STARTED", "TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END"),
         *("STEP_FINISHED", "RUN_FINISHED"),
     ]
+    assert resumed[1].messages == returned[1].messages
     assert [event.content for event in resumed if event.type.value == "TOOL_CALL_RESULT"] == ["refunded 1 for order 7"]
     assert types(await thread.post(message, resume=resume)) == types(resumed)
     assert sum(ran[0] == "refund" for runs in RAN.values() for ran in runs if ran[1].get("euros") == 1) == 1

@@ -97,6 +97,7 @@ BODIES: dict[str, Any] = {
         "previous_response_id": "resp_x", "instructions": "Be kind.", "metadata": {"a": "b"}, "stream": False, "background": False,
     },
     "/v1/responses/{response_id:path}/cancel": {},
+    "/v1/responses/{path:path}": {},
     "/v1/chat/completions": {
         "model": "policy_reader", "stream": False, "n": 1, "temperature": 1, "messages": [
             {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://example.com/a.png", "detail": "low"}},
