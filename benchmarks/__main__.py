@@ -23,7 +23,7 @@ from mulligan.cli.app import run_and_exit
 from mulligan.devserver import DevServerError, find_temporal
 
 HERE = Path(__file__).parent
-SHORT_TABLES = (ROOT / "README.md", ROOT / "docs" / "coming-from.md")
+SHORT_TABLES = (ROOT / "README.md",)
 """The pages with the short table, between marks."""
 LONGEST = 2 * 60 * 60
 """The time limit of a job in seconds, so that one that hangs does not block the others. `survival` has its own."""

@@ -4,11 +4,9 @@ HEAD = """\
 # Capacity
 
 What runs cost a Temporal cluster and the workers, and which limit many open runs meet first. Generated from counts of
-real runs (`uv run --group bench python -m benchmarks.capacity`); do not edit. A number is counted, or computed from
-counted ones with the formula beside it, or quoted with its source. Counts are the same on any machine; CPU times and
-memory are from one machine, whose load is given. For how to deploy see [deploying.md](deploying.md), for a worker's
-settings [rate-limits.md](rate-limits.md), for what ends a run [long-runs.md](long-runs.md), and for the rivals
-[benchmarks.md](benchmarks.md)."""
+real runs (`uv run --group bench python -m benchmarks.capacity`); do not edit. A number is counted, or computed with the
+formula beside it, or quoted with its source. Counts are the same on any machine; CPU times and memory are from one, whose
+load is given."""
 
 IN_SHORT = """\
 ## In short
@@ -26,67 +24,59 @@ COUNTED = """\
 ## What is counted
 
 - **Events and bytes** of history, as the server says them.
-- **Actions**: what Temporal Cloud bills and limits. Its [list](https://docs.temporal.io/evaluate/cloud/actions) has:
-  the start of a workflow (also of a child, which is two, and of the next run after continue-as-new), an activity and
-  each of its retries, the local activities of a workflow task (one for all), a heartbeat that reaches the server, a
-  timer, a signal, a query, an update, a change of search attributes. The server's own metric `action` counts them, in
-  self-hosted servers too ([Temporal's page](https://docs.temporal.io/cloud/migrate/estimate-actions)); these are its
-  numbers. It also counts a changed memo, which the list does not have: one for each run, and two more
-  if it waits. On Temporal Cloud the number may be smaller by these.
-- **Requests** to the server's frontend: those of workers, polls too, and of `mulligan serve`; not those of the
-  benchmark.
-- **Database**: requests of the server to its database, without those that it makes from time to time, whatever runs
-  do.
+- **Actions**: what Temporal Cloud bills and limits ([list](https://docs.temporal.io/evaluate/cloud/actions)): the start of
+  a workflow (a child is two; also the next run after continue-as-new), an activity and each of its retries, the local
+  activities of a workflow task (one for all), a heartbeat that reaches the server, a timer, a signal, a query, an update, a
+  change of search attributes. These are the numbers of the server's own metric `action`
+  ([Temporal's page](https://docs.temporal.io/cloud/migrate/estimate-actions)). It also counts a changed memo, which the
+  list does not have: one for each run, two more if it waits. On Temporal Cloud the number may be smaller by these.
+- **Requests** to the server's frontend, of workers (polls too) and of `mulligan serve`.
+- **Database**: requests of the server to its database that runs cause.
 
 Temporal Cloud limits *operations* a second too; no server that one can run counts these."""
 
 STEP = """\
 ## A step
 
-A model call over HTTP and a call of a tool whose result has 1 KB. A run's first and last requests are not in these
-numbers (they are those of a run of 0 steps)."""
+A model call over HTTP and a call of a tool whose result has 1 KB, without a run's first and last requests."""
 
 STEP_AFTER = """\
-Two activities are two actions, whoever calls them; pydantic-ai's model activity sends a heartbeat as well, which is a
-third, and the agent harness two signals for those who watch. What differs is the history. Mulligan's and the floor's
-step costs the same at any length; with the rivals each model call has the whole conversation in its input, so that a
-step costs more bytes the later it is, and the worker encodes them. A tool with `@tool(local=True)` needs half of the
-requests and, as its marker is billed, as many
-actions."""
+Two activities are two actions, whoever calls them; pydantic-ai's model activity sends a heartbeat as well, the agent
+harness two signals for those who watch. What differs is the history: Mulligan's and the floor's step costs the same at any
+length, while the rivals send the whole conversation with each model call. A tool with `@tool(local=True)` needs half of the
+requests and, as its marker is billed, as many actions."""
 
 WAIT = """\
 ## A day of waiting
 
-Runs of two steps that wait between these: for the approval of a person, for a callback (a deferred tool), for a point
-in time (`wait_until`). The server has the search attributes of a [deployment](operating.md#temporals-ui); without
-them there are four actions less. `while it waits` was counted for {seconds} s with 100 runs: what was counted then is
-the worker's own, as without runs, and no timer of these runs fires before their end. So a day costs what {seconds} s
-cost."""
+Runs of two steps that wait between these: for a person's approval, for a callback (a deferred tool), for a point in time
+(`wait_until`). The server has the search attributes of a [deployment](operating.md#temporals-ui); without them there are
+four actions less. `while it waits` was counted for {seconds} s with 100 runs; a day costs the same."""
 
 WAIT_AFTER = """\
 A wait ends at its `approval_timeout` or `deferred_timeout`, if there is one: one timer, one action. A
-[reminder](people.md) is a timer as well. A run that waits for a background response or a batch polls for it
-([background.md](background.md), [batch.md](batch.md)): those waits are not free."""
+[reminder](people.md) is a timer as well. [Background responses](background.md) and [batches](batch.md) are polled for:
+those waits are not free."""
 
 LIVE = """\
 ## Live text, and calls that run
 
-While a model writes, its worker sends the text in heartbeats, and `mulligan serve` looks for it once for all who
-watch a run. Where few models write in a process, each is sent 12 times a second; the more there are the less often,
-down to once a second. On Temporal Cloud, where a heartbeat is billed, it is once a second from the beginning."""
+While a model writes, its worker sends the text in heartbeats, and `mulligan serve` looks for it once for all who watch a
+run: 12 times a second, down to once a second where many models write in a process, and on Temporal Cloud, where a
+heartbeat is billed."""
 
 LIVE_AFTER = """\
-A heartbeat is a request, an action, and a write to the database. An activity that writes nothing sends one every
-1.5 s, so that a lost worker is noticed after 5 to 6 s: a tool that runs for a minute costs as many actions as twenty
-steps. Let it wait as a [deferred tool](deferred-tools.md), or a model in [background mode](background.md),
-where a call takes minutes. `MULLIGAN_LIVE_TEXT_SECONDS=1` sends text once a second on every server, and `0` never."""
+A heartbeat is a request, an action, and a write to the database. An activity that writes nothing sends one every 1.5 s, so
+that a lost worker is noticed after 5 to 6 s: a tool that runs for a minute costs as many actions as twenty steps. Let long
+calls wait as [deferred tools](deferred-tools.md), or in [background mode](background.md). `MULLIGAN_LIVE_TEXT_SECONDS=1`
+sends text once a second on every server, and `0` never."""
 
 OPEN = """\
 ## An open run, and what is there without runs
 
-An open run is rows in Temporal's database, of the size of its history, and one line of its list of runs. A worker
-keeps the newest 1,000 in memory (`MULLIGAN_MAX_CACHED_WORKFLOWS`); the others cost it nothing until they go on, and
-then a replay ([figures](benchmarks.md#runs-that-wait))."""
+An open run is rows in Temporal's database, of the size of its history. A worker keeps the newest 1,000 in memory
+(`MULLIGAN_MAX_CACHED_WORKFLOWS`); the others cost it nothing until they go on, and then a replay
+([figures](benchmarks.md#runs-that-wait))."""
 
 LOAD = """\
 ## Many open runs
@@ -144,30 +134,26 @@ What has no limit by number, and what bounds it:
   with more requests to the database a second. Where histories are large, `MULLIGAN_EXTERNAL_STORAGE` takes payloads
   of 512 KiB and more, and `MULLIGAN_CONTENT_DIR` files and images, out of the database
   ([long-runs.md](long-runs.md#external-storage), [content.md](content.md)).
-- **Lists of runs**: reads of the visibility store are limited apart, to 30 a second for a namespace on [Temporal
+- **Lists of runs**: reads are limited apart, to 30 a second for a namespace on [Temporal
   Cloud](https://docs.temporal.io/evaluate/cloud/limits) and 10 for each frontend of [a server of your
   own](https://github.com/temporalio/temporal/blob/main/common/dynamicconfig/constants.go)
-  (`frontend.namespaceRPS.visibility`). The number of open runs does not matter, but that of people who look: 10 a
-  second are 100 people who load a list every 10 s.
-- **A worker's memory**: 1,000 runs in it, whatever is open. With long conversations count with a run of 100 steps
-  above, and lower `MULLIGAN_MAX_CACHED_WORKFLOWS`.
+  (`frontend.namespaceRPS.visibility`): 10 a second are 100 people who load a list every 10 s.
+- **A worker's memory**: 1,000 runs, whatever is open. With long conversations lower `MULLIGAN_MAX_CACHED_WORKFLOWS`.
 - **Models**: what the provider allows is usually met before all of these ([limits](rate-limits.md))."""
 
 CHECKED = """\
 ## Checked
 
-`computed`: the idle worker's memory and what was counted with 100 runs, for those in memory. `measured`: by `python
--m benchmarks.waiting` ([more of it](benchmarks.md#runs-that-wait)). The dev server's memory, which is its database,
-grows less with many runs than with the first hundred."""
+`computed`: the idle worker's memory and what was counted with 100 runs, for those in memory. `measured`: by `python -m
+benchmarks.waiting` ([more of it](benchmarks.md#runs-that-wait)). The dev server's memory grows less with many runs than
+with the first hundred."""
 
 METHOD = """\
 ## Method
 
-- Each count has a new dev server, with the settings of `mulligan dev`, and one worker, which have served a run
-  before. The server's own metrics are read 2.5 s before and after, as it reports once a second.
-- Contenders, endpoint and versions: [benchmarks.md](benchmarks.md#method).
-- One count each: it is exact. Requests of a worker that do not depend on runs (it looks for other workers, and polls
-  again after a minute) are left out where runs are counted. A poll belongs to the task that it gets.
+- Each count has a new dev server, with the settings of `mulligan dev`, and one worker, which have served a run before. The
+  server's own metrics are read 2.5 s before and after. Contenders, endpoint:
+  [benchmarks.md](benchmarks.md#method).
+- One count each: it is exact. Requests of a worker that do not depend on runs are left out where runs are counted.
 - The bytes of a wait in the load are from [step_costs.json](../tests/live/step_costs.json), which a test keeps exact.
-- Not counted: sub-agents (a child workflow is a run of its own, and two actions more), schedules (three actions a
-  start)."""
+- Not counted: sub-agents (a run of their own, and two actions more), schedules (three actions a start)."""

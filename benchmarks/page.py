@@ -15,6 +15,8 @@ from benchmarks.reading import Reading, Spread, spread
 from benchmarks.results import Results
 
 EVERYBODY = (*FLOORS, *OURS, *RIVAL_NAMES)
+SHORTEST = 40
+"""Steps of a run whose times are shown: a shorter one is mostly its beginning and its end."""
 PLOTS = "benchmarks"
 """The folder of the plots, beside the page."""
 
@@ -189,14 +191,14 @@ def _survival(read: Reading) -> str:
 
 def _speed(read: Reading) -> str:
     rows = []
-    for size in read.sizes("speed"):
+    for size in (size for size in read.sizes("speed") if size >= SHORTEST):
         for name in EVERYBODY:
             if ms := read.ms_a_step(name, size):
                 over = [_text(read.times("speed", name, base, size)) for base in FLOORS]
-                cpu = [_text(read.cpu_ms_a_step(name, size, of), 1) for of in ("worker", "server", "endpoint")]
+                cpu = [_text(read.cpu_ms_a_step(name, size, of), 1) for of in ("worker", "server")]
                 rows.append((f"{ALL[name].title}, {size:,} steps", ms.text(1), *over, *cpu))
     head = ("", "ms a step", "times the floor", "times the floor with HTTP")
-    return table((*head, "worker's CPU ms", "server's", "endpoint's"), rows)
+    return table((*head, "worker's CPU ms", "server's"), rows)
 
 
 def _local(read: Reading) -> str:

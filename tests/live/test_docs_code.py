@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import sys
+import time
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ import yaml
 
 from mulligan.cli.app import app
 from tests.support.command_fixtures import command
+from tests.support.docs_block import docs_block
 
 ROOT = Path(__file__).parents[2]
 COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
@@ -106,6 +108,24 @@ def parse(cli: Any, words: list[str]) -> None:
         return
     with cli.make_context("mulligan", [*words], resilient_parsing=False):
         return
+
+
+def test_at_most_ten_blocks_are_not_run() -> None:
+    """Each stands above a block, or below a title for all blocks of the page."""
+    assert len([block for block in BLOCKS if block.mark.startswith("not run")]) <= 10
+
+
+async def test_the_command_for_old_payloads_deletes_only_them(tmp_path: Path) -> None:
+    """That of docs/long-runs.md, in a folder of this test."""
+    old, new = tmp_path / "00" / "old", tmp_path / "00" / "new"
+    for file, days in ((old, 91), (new, 89)):
+        file.parent.mkdir(exist_ok=True)
+        file.touch()
+        os.utime(file, times=(time.time() - days * 86_400,) * 2)
+    line = docs_block("docs/long-runs.md", "-delete").replace("/srv/mulligan", shlex.quote(str(tmp_path)))
+    ran = await command("sh", "-c", line, env={**os.environ})
+    assert ran.code == 0, ran.err
+    assert (old.exists(), new.exists()) == (False, True)
 
 
 async def test_the_python_blocks_run_and_their_tests_pass(tmp_path: Path) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 import uuid
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
 from tests.support.app_command import app_command  # noqa: F401 - a fixture
 from tests.support.batch_server import BatchServer
+from tests.support.docs_block import docs_block
 from tests.support.http_server import http_server
 from tests.support.lab import Lab
 from tests.support.openai_turn import Turn, responses_reply
@@ -218,3 +221,10 @@ async def test_the_openai_client_example_prints_the_story_of_an_agent(lab: Lab) 
         "[look_outside: completed]",
     ]
     assert printed.endswith("That was all.")
+
+
+def test_the_page_of_long_runs_shows_the_example_of_a_chat() -> None:
+    """docs/long-runs.md has its loop, without the docstring."""
+    source = (Path(__file__).parents[2] / "examples/chat.py").read_text()
+    shown = docs_block("docs/long-runs.md", "continue_as_new")
+    assert indent(shown, "    ") in re.sub(r' +"""Take a turn.*?"""\n', "", source, flags=re.DOTALL)

@@ -17,7 +17,8 @@ INTRODUCTION = """# What happens after each kind of mistake
 
 Printed from the tests (`make docs`): each row was run on a real Temporal server, with the real `openai` client and an OTLP
 receiver. No row fails a run. `runs`: how often a tool was started. A span with `ERROR` and a kind is an `ai.toolCall` with
-`mulligan.recovered=true`; `unset` is OpenTelemetry's word for success. A text is what the model reads; the longer ones are cut here.
+`mulligan.recovered=true`; `unset` is OpenTelemetry's word for success. A text is what the model reads; most go on with what it sent
+and with the schema (`…`).
 """
 _SEEN: dict[tuple[str, str, str], Ran] = {}
 
@@ -116,7 +117,7 @@ def _line(row: Row, ran: Ran) -> str:
     ]
     repairs = [repair["by"] for call in ran.calls for repair in call["repairs"]]
     happens = f"**{row.name}**<br>{_said(row.said[0])}" + (f"<br>repaired by {', '.join(repairs)}" if repairs else "")
-    cells = [happens, "<br>".join(map(_shown, messages)), str(len(RAN[ran.id])), ran.result["status"], ", ".join(spans)]
+    cells = [happens, "<br>".join(map(_told, messages)), str(len(RAN[ran.id])), ran.result["status"], ", ".join(spans)]
     return "| " + " | ".join(cells) + " |\n"
 
 
@@ -128,7 +129,12 @@ def _said(turn: Turn) -> str:
     return "<br>".join(f"`{_shown(each, 90)}`" for each in said) + cut
 
 
-def _shown(text: str, longest: int = 260) -> str:
+def _told(text: str) -> str:
+    told, more, _ = text.partition("\nYou sent: ")
+    return _shown(told, 150) + ("…" if more and len(told) <= 150 else "")
+
+
+def _shown(text: str, longest: int) -> str:
     text = text if len(text) <= longest else text[:longest] + "…"
     text = "".join(each if each.isprintable() or each == "\n" else "�" for each in text)
     return text.replace("|", "\\|").replace("`" * 3, "'''").replace("\n", " ⏎ ").strip()

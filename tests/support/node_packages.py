@@ -28,14 +28,19 @@ class NodeProject:
     folder: Path
 
     async def run(
-        self, script: str, *arguments: str, timeout: float = 300, told: Callable[[str], None] = lambda _: None
+        self,
+        script: str,
+        *arguments: str,
+        text: str = "",
+        timeout: float = 300,
+        told: Callable[[str], None] = lambda _: None,
     ) -> str:
-        """What a script of `chat_clients` prints. It fails the test if the script fails. `told`: is called with each line that it
-        writes to stderr.
+        """What a script of `chat_clients`, or the text, prints. It fails the test if the script fails. `told`: is called with
+        each line that it writes to stderr.
         """
         # Node looks for packages beside the script.
         copied = self.folder / script
-        text = (CLIENTS / script).read_text()
+        text = text or (CLIENTS / script).read_text()
         if not copied.exists() or copied.read_text() != text:
             part = copied.with_suffix(f".{os.getpid()}")
             part.write_text(text)

@@ -11,6 +11,7 @@ import pytest
 
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
+from tests.support.docs_block import docs_block
 from tests.support.http_server import Door, http_server
 from tests.support.lab import DONE, Lab
 from tests.support.node_packages import NodeProject, chat_clients
@@ -61,6 +62,17 @@ async def test_ag_uis_client_is_interrupted_returns_resumes_and_reconnects(
     assert sorted(map(str, seen["done"])) == sorted(map(str, done))
     assert seen["told"][:2] == ["RUN_STARTED", "MESSAGES_SNAPSHOT"]
     assert seen["all"][-2:] == ["Tell me.", STORY * 4]
+
+
+async def test_the_program_of_the_ag_ui_page_gets_its_answer(clients: NodeProject, door: Door, lab: Lab) -> None:
+    """docs/ag-ui.md, with this server and agent in place of those on the page."""
+    lab.model.script(str(desk.model).partition(":")[2], [DONE])
+    printed = docs_block("docs/ag-ui.md", "HttpAgent").replace(
+        "http://127.0.0.1:8300/ag-ui/support", f"{door.url}/ag-ui/desk"
+    )
+    printed += "\nconsole.log(JSON.stringify(agent.messages.map((message) => message.content)));\n"
+    said = json.loads(await clients.run("ag_ui_page.mjs", text=printed))
+    assert said == ["Where is order 7?", "done"]
 
 
 async def test_the_ai_sdks_transport_is_asked_returns_replies_and_resumes(

@@ -10,20 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from google.protobuf.field_mask_pb2 import FieldMask
-from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.deployment.v1 import WorkerDeploymentVersion
 from temporalio.api.enums.v1 import EventType
-from temporalio.api.workflow.v1 import VersioningOverride, WorkflowExecutionOptions
-from temporalio.api.workflowservice.v1 import UpdateWorkflowExecutionOptionsRequest
 from temporalio.client import Client
 
 from mulligan import connect
-from mulligan.devserver import temporal_server
+from mulligan.devserver import DevServer, temporal_server
 from mulligan.worker.loading import load
 from mulligan.worker.wiring import running_worker
+from tests.support.docs_block import docs_block, shell_lines, temporal_command
 from tests.support.lab import DONE, Lab, call
-from tests.support.temporal import connect_to
+from tests.support.temporal import connect_to, environment_of
 from tests.support.worker_versions import make_current
 
 
@@ -104,39 +100,53 @@ async def test_a_run_that_continues_as_new_stays_on_its_build(
 
 
 async def test_a_run_whose_build_is_gone_can_be_moved_to_another_build(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    lab: Lab, temporal: DevServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """It waits for its build until it is pinned to another one."""
+    """It waits for its build until it is pinned to another one: by the commands of docs/playbooks-workers.md."""
     monkeypatch.setenv("MULLIGAN_GRACE_SECONDS", "0")
     at = on_its_own_queue(lab)
+    printed = docs_block("docs/playbooks-workers.md", "set-current-version")
     async with worker_of("b", at, monkeypatch):
         async with worker_of("a", at, monkeypatch):
             await make_current(at.client, at.task_queue, "a")
             moved = await run_waiting_in_a_tool(at, tmp_path / "never")
-            await make_current(at.client, at.task_queue, "b")
+            names = {"mulligan-worker": at.task_queue, "GOOD": "b", "BAD": "a", "FIXED": "b", " ID ": f" {moved.id} "}
+            roll_back, *rest = shell_lines(replaced(printed, names))
+            await temporal_command(roll_back, temporal)
         await at.run([DONE])
         assert await builds_of(moved) == {"a"}
-        await pin(moved.id, "b", at)
+        for line in rest:
+            await temporal_command(line, temporal)
         ran = await at.look(moved)
     assert ran.result["status"] == "completed"
     assert [call["result"]["error"] and call["result"]["error"]["kind"] for call in ran.calls] == ["tool_lost", None]
     assert await builds_of(moved) == {"a", "b"}
 
 
-async def pin(workflow_id: str, build: str, at: Lab) -> None:
-    """Like `temporal workflow update-options --versioning-override-behavior pinned`."""
-    override = VersioningOverride(
-        pinned=VersioningOverride.PinnedOverride(
-            behavior=VersioningOverride.PINNED_OVERRIDE_BEHAVIOR_PINNED,
-            version=WorkerDeploymentVersion(deployment_name=at.task_queue, build_id=build),
-        )
-    )
-    await at.client.workflow_service.update_workflow_execution_options(
-        UpdateWorkflowExecutionOptionsRequest(
-            namespace=at.client.namespace,
-            workflow_execution=WorkflowExecution(workflow_id=workflow_id),
-            workflow_execution_options=WorkflowExecutionOptions(versioning_override=override),
-            update_mask=FieldMask(paths=["versioning_override"]),
-        ),
-        retry=True,
-    )
+def replaced(text: str, names: dict[str, str]) -> str:
+    """A block of a page with the names of this test in place of the printed ones."""
+    for old, new in names.items():
+        assert old in text
+        text = text.replace(old, new)
+    return text
+
+
+async def test_a_version_is_tried_before_it_is_current(
+    lab: Lab, temporal: DevServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The program of docs/versions.md pins a run to it."""
+    at = on_its_own_queue(lab)
+    for name, value in environment_of(temporal).items():
+        monkeypatch.setenv(name, value)
+    names = {"mulligan-worker": at.task_queue, '"0.2.0"': '"b"', '"agents"': f'"{at.task_queue}"', "stock": "shop"}
+    names["prompt="] = f'model="openai-chat:{at.task_queue}", prompt='
+    at.model.script(at.task_queue, [DONE])
+    program: dict[str, Any] = {}
+    text = replaced(docs_block("docs/versions.md", "async def try_it"), names)
+    exec(compile(text, "docs/versions.md", "exec", dont_inherit=True), program)
+    async with worker_of("a", at, monkeypatch), worker_of("b", at, monkeypatch):
+        await make_current(at.client, at.task_queue, "a")
+        await at.run([DONE])
+        await program["try_it"]()
+        assert await builds_of(at.client.get_workflow_handle("try-0.2.0")) == {"b"}
+    assert "completed" in capsys.readouterr().out
