@@ -44,11 +44,10 @@ class KeptReaches:
         entry = self._entries.get(name)
         if entry is None or any(self._digest(file) != known for file, known in entry["read"].items()):
             return None
-        sets = {each: set(entry[each]) for each in ("always", "used", "read")}
-        by_fixture = {
-            each: {fixture: set(of) for fixture, of in entry[each].items()} for each in ("of_fixtures", "needs")
-        }
-        return Reach(**sets, **by_fixture)
+        of_fixtures, needs = (
+            {fixture: set(of) for fixture, of in entry[each].items()} for each in ("of_fixtures", "needs")
+        )
+        return Reach(set(entry["always"]), of_fixtures, needs, set(entry["used"]), set(entry["read"]))
 
     def keep(self, name: str, reach: Reach) -> None:
         """Note what was read."""

@@ -40,8 +40,8 @@ from tests.support.ports import free_ports
 from tests.support.processes import descendants_with
 from tests.support.temporal import connect_to
 from tests.support.worker_process import Process, worker_process
-from tests.support.worker_versions import make_current
-from tests.system.test_worker_versions import builds_of, pin
+from tests.support.worker_versions import make_current, pin
+from tests.system.test_worker_versions import builds_of
 
 MODULE = "tests.support.waiting_agents"
 SECONDS_FOR_A_CELL = 600
@@ -378,7 +378,7 @@ async def test_a_new_version_of_the_worker_replaces_the_old_one(office: Office) 
     async def move(wait: Wait) -> None:
         for workflow_id in {wait.id, wait.waiting_id}:
             try:
-                await pin(workflow_id, "b", at)
+                await pin(at.client, at.task_queue, workflow_id, "b")
             except RPCError:  # a nap that was due has ended the run
                 assert (await office.handle(wait).describe()).status == WorkflowExecutionStatus.COMPLETED
                 return

@@ -51,9 +51,10 @@ class At:
         context: Any = {"agent": "a", "trace": TRACE}
         request = ModelRequest(where=context, conversation=conversation, model="m", step=1)
         services: Any = SimpleNamespace(conversations=self.cache, telemetry=SimpleNamespace(metrics=self))
+        heartbeat: Any = None
 
         async def found() -> list[Message]:
-            async with find_conversation.conversation_of(request, PROVIDER, services, Any) as conversation:
+            async with find_conversation.conversation_of(request, PROVIDER, services, heartbeat) as conversation:
                 return [*conversation.messages]
 
         messages: list[Message] = await ActivityEnvironment().run(found)

@@ -77,10 +77,10 @@ class _Broken(LoggedRuns):
     """A run whose events cannot be followed any more after the first ones."""
 
     async def watch(self, *given: Any, **more: Any) -> Any:
-        watched = await super().watch(*given, **more)
+        watched: Any = await super().watch(*given, **more)
 
         async def first() -> Any:
-            async with aclosing(watched) as stream:  # type: ignore[type-var]
+            async with aclosing(watched) as stream:
                 async for each in stream:
                     yield each
                     raise PROBLEM

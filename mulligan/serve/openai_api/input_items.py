@@ -189,7 +189,9 @@ def _part_text(part: Any, where: str) -> str:
 def _kind(item: Json) -> str | None:
     """The type of an item or a part, which may be any JSON, as a text in OpenAI's words; None: it has none."""
     kind = item.get("type")
-    return OPENAIS_WORD.get(kind, kind) if isinstance(kind, str) or kind is None else json.dumps(kind)
+    if isinstance(kind, str):
+        return OPENAIS_WORD.get(kind, kind)
+    return None if kind is None else json.dumps(kind)
 
 
 def _is_media(part: Any) -> bool:
