@@ -27,8 +27,9 @@ LAST = (("test",),)
 LONGEST = 4200
 """Seconds that a stage may take: one that hangs must not hide what the others found."""
 NO_TEST_AFTER = (3600, 4500)
-"""Seconds after which the floors side by side, and the last one, begin no further test: otherwise a slow machine would lose the
-whole run. A usual one needs half of that."""
+"""Seconds after which the floors side by side, and the last one, begin no further test: a slow machine would lose the run.
+
+A usual one needs half of that."""
 BESIDE = "3"
 """The processes of each of two floors that share the cores."""
 COUNTED = ("failed", "passed", "skipped", "deselected", "xfailed", "xpassed", "errors")
