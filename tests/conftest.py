@@ -19,6 +19,7 @@ import pytest
 from tests.support.examples import choose_examples
 from tests.support.floors import WAITING, is_below
 from tests.support.kept_environment import KeptEnvironment
+from tests.support.kept_logging import KeptLogging
 from tests.support.progress import Progress
 from tests.support.schedule import MORE_THAN_CORES, in_order, make_scheduler
 from tests.support.slow_workflows import allow_slow_workflows
@@ -62,6 +63,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(TimeLimits())
     add_time_budget(config)
     config.pluginmanager.register(ENVIRONMENT)
+    config.pluginmanager.register(KeptLogging())
     if is_shared(config):
         given: dict[str, str] = config.workerinput  # type: ignore[attr-defined]
         COMMAND_SERVER.path = given["command_server"]
