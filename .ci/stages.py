@@ -24,8 +24,14 @@ FIRST = (("lint", "programs"),)
 SIDE_BY_SIDE = (("test-system",), ("docs-site", "test-live", "test-sdk ARGS=--others"))
 """The longest stage, and beside it the others, one after the other."""
 LAST = (("test",),)
-LONGEST = 3600
+LONGEST = 4200
 """Seconds that a stage may take: one that hangs must not hide what the others found."""
+NO_TEST_AFTER = (3600, 4500)
+"""Seconds after which the floors side by side, and the last one, begin no further test: a slow machine would lose the run.
+
+A usual one needs half of that."""
+BESIDE = "3"
+"""The processes of each of two floors that share the cores."""
 COUNTED = ("failed", "passed", "skipped", "deselected", "xfailed", "xpassed", "errors")
 SUMMARY = re.compile(r"(?:=+ )?((?:\d+ [a-z]+, )*\d+ [a-z]+) in [\d.]+s(?: \([\d:]+\))?(?: =+)?")
 COLOUR = re.compile(r"\x1b\[[\d;]*m")
@@ -35,9 +41,14 @@ printing = threading.Lock()
 
 def main() -> int:
     """Run them; returns 1 if one has failed."""
-    began = time.monotonic()
+    began, end = time.monotonic(), time.time()
     found: Counter[str] = Counter()
     for queues in (FIRST, SIDE_BY_SIDE, LAST):
+        os.environ["TESTS_END_AT"] = str(end + NO_TEST_AFTER[queues is LAST])
+        if queues is SIDE_BY_SIDE:
+            os.environ["PYTEST_XDIST_AUTO_NUM_WORKERS"] = BESIDE
+        else:
+            os.environ.pop("PYTEST_XDIST_AUTO_NUM_WORKERS", None)
         with ThreadPoolExecutor(len(queues)) as threads:
             # Whatever goes wrong in a thread is raised here: a queue without a result is not a queue without failures.
             for counted in threads.map(run_queue, queues):

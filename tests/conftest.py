@@ -19,9 +19,11 @@ import pytest
 from tests.support.examples import choose_examples
 from tests.support.floors import WAITING, is_below
 from tests.support.kept_environment import KeptEnvironment
+from tests.support.kept_logging import KeptLogging
 from tests.support.progress import Progress
 from tests.support.schedule import MORE_THAN_CORES, in_order, make_scheduler
 from tests.support.slow_workflows import allow_slow_workflows
+from tests.support.time_budget import add_time_budget
 from tests.support.time_limits import TimeLimits
 
 if TYPE_CHECKING:
@@ -59,7 +61,9 @@ def pytest_configure(config: pytest.Config) -> None:
     from tests.support.command_server import COMMAND_SERVER
 
     config.pluginmanager.register(TimeLimits())
+    add_time_budget(config)
     config.pluginmanager.register(ENVIRONMENT)
+    config.pluginmanager.register(KeptLogging())
     if is_shared(config):
         given: dict[str, str] = config.workerinput  # type: ignore[attr-defined]
         COMMAND_SERVER.path = given["command_server"]
@@ -99,7 +103,9 @@ class Sharing:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """The number of processes for `--numprocesses auto`."""
+    """The number of processes for `--numprocesses auto`. CI names a smaller one where two floors share the cores."""
+    if named := os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS"):
+        return int(named)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return cores + MORE_THAN_CORES
 

@@ -182,7 +182,7 @@ class _OneLine(logging.Filter):
 
     def __init__(self, *, quotes: bool, types: frozenset[str] | None = None) -> None:
         super().__init__()
-        self._quotes, self._types = quotes, types
+        self.quotes, self._types = quotes, types
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Replace message and stack trace by the error's text; every record passes."""
@@ -193,7 +193,7 @@ class _OneLine(logging.Filter):
             if self._types is not None and kind not in self._types:
                 return True
             # A task for an activity that the worker does not serve has no such details; the error's text has them.
-            text = error_text(error) if self._quotes else _type_of(error)
+            text = error_text(error) if self.quotes else _type_of(error)
             record.msg = f"{kind} of {details.get('workflow_id')}: {text}" if kind else text
             record.args, record.exc_info = (), None
         return True
@@ -294,9 +294,15 @@ def set_up_logging(log_format: Literal["text", "json"] = "text", *, is_encrypted
 
 
 def shorten_failures(types: frozenset[str], *, is_encrypted: bool) -> None:
-    """Let the SDK write a failure of these activities and workflows as one line, in a process with a log of its own."""
+    """Let the SDK write a failure of these activities and workflows as one line, in a process with a log of its own.
+
+    Of several workers in it, one with encryption is enough for no texts.
+    """
     for logger in map(logging.getLogger, _FAILURE_LOGGERS):
-        if not any(isinstance(each, _OneLine) for each in logger.filters):
+        there = [each for each in logger.filters if isinstance(each, _OneLine)]
+        for each in there:
+            each.quotes &= not is_encrypted
+        if not there:
             logger.addFilter(_OneLine(quotes=not is_encrypted, types=types))
 
 

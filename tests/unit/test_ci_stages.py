@@ -87,7 +87,7 @@ def test_a_process_that_a_stage_leaves_behind_does_not_hold_up_the_run(tmp_path:
 
 
 def test_a_stage_that_hangs_is_an_error_and_what_it_has_said_is_shown(tmp_path: Path) -> None:
-    ran = run_stages(tmp_path, "@echo 'test_it began'; sleep 1000", ("LONGEST = 3600", "LONGEST = 1"))
+    ran = run_stages(tmp_path, "@echo 'test_it began'; sleep 1000", ("LONGEST = 4200", "LONGEST = 1"))
     assert ran.returncode == 1
     assert "test_it began\nlint: FAILED (not ended after 1 s)" in ran.stdout
     assert "1 error" in ran.stdout.splitlines()[-1]
