@@ -16,8 +16,8 @@ HEAD_SECONDS = 20.0
 BODY_SECONDS = 75.0
 """From there until its body is complete: a little more than `BodyLimits`, which makes a response of it."""
 KEEP_ALIVE_SECONDS = 15
-"""From the end of a response until an idle connection is closed. Clients of httpx, such as OpenAI's SDK, reuse theirs for 5 s:
-a server that closes them at the same moment breaks requests."""
+"""From the end of a response until an idle connection is closed. OpenAI's SDK and others reuse theirs for 5 s: a server that
+closes them at the same moment breaks requests."""
 HEAD_BYTES = 32_000
 MOST_DESCRIPTORS = 16_384
 """Enough for all watchers (runs.py) twice."""
