@@ -26,7 +26,7 @@ SIDE_BY_SIDE = (("test-system",), ("docs-site", "test-live", "test-sdk ARGS=--ot
 LAST = (("test",),)
 LONGEST = 4200
 """Seconds that a stage may take: one that hangs must not hide what the others found."""
-NO_TEST_AFTER = (3600, 4500)
+NO_TEST_AFTER = (3000, 4500)
 """Seconds after which the floors side by side, and the last one, begin no further test: a slow machine would lose the run.
 
 A usual one needs half of that."""

@@ -15,6 +15,9 @@ HEAD_SECONDS = 20.0
 """From the beginning of a connection, or the end of a response, until the head of the next request is complete."""
 BODY_SECONDS = 75.0
 """From there until its body is complete: a little more than `BodyLimits`, which makes a response of it."""
+KEEP_ALIVE_SECONDS = 15
+"""From the end of a response until an idle connection is closed. OpenAI's SDK and others reuse theirs for 5 s: a server that
+closes them at the same moment breaks requests."""
 HEAD_BYTES = 32_000
 MOST_DESCRIPTORS = 16_384
 """Enough for all watchers (runs.py) twice."""
@@ -42,6 +45,7 @@ class Connections:
             access_log=False,  # paths contain ids of runs, and queries tokens of events
             server_header=False,
             h11_max_incomplete_event_size=HEAD_BYTES,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
             **options,
         )
 

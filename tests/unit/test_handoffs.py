@@ -248,7 +248,7 @@ def test_an_agent_that_hands_over_to_a_reader_may_read_what_others_have_written(
     ("options", "says"),
     [
         ({"handoffs": [look_up]}, r"handoffs\[0\] is .* which is not an agent; give an Agent, or the name of one"),
-        ({"handoffs": [""]}, r"handoffs\[0\] is '', which is no agent"),
+        ({"handoffs": [""]}, r"handoffs\[0\] is '', which is not an agent"),
         ({"handoffs": ["triage"]}, "handoffs names the agent itself; leave it out"),
         ({"handoffs": ["a", "a"]}, "handoffs names 'a' twice"),
         ({"handoffs": ["a b", "a_b"]}, "'transfer_to_a_b' is the name of a tool that Handoffs adds"),

@@ -183,7 +183,7 @@ VERSION = '"00000000"'
         (f"a = {'{a=' * 330}", "line 1: it is nested too deeply"),
         ('"""\n[' + " " * 900, "line 1: it is no TOML"),
         ('a = """\n' + ("[" + " " * 900 + "\n") * 200 + '"""', 'line 1: "a" is no table'),
-        ("[s]\n" + "".join(f"a{number} = {VERSION}\n" for number in range(10_000)), "line 1: 's' has 10,000 labels; 100"),
+        ("[s]\n" + "".join(f"a{number} = {VERSION}\n" for number in range(10_000)), "line 1: 's' has 10,000 labels; the limit is 100"),
         (f"[a]\nb = {VERSION}\n[c]\nb = {VERSION}\nd = 1", "line 5: 'd' must be a digest"),
         (f"[a]\nb = {VERSION}\n[c.d]\nversion = 1", "line 3: 'd' must be a digest"),
         (f'[a]\nb = {VERSION}\n["c"]\n"d" = 1', "line 4: 'd' must be a digest"),
@@ -212,7 +212,7 @@ def test_values_of_the_input_cannot_make_the_instructions_of_a_run_endless() -> 
     file = parse_agent_file("support", b"---\nmodel: openai:m\n---\n" + b"{{ prompt }}" * 16_000)
     assert file.instructions.write(RunInput(agent="support", prompt="Hi")) == "Hi" * 16_000
     with pytest.raises(
-        InvalidRunInputError, match="have 16,000,000 characters with the values of this input; 2,000,000"
+        InvalidRunInputError, match="have 16,000,000 characters with the values of this input; the limit is 2,000,000"
     ):
         file.instructions.write(RunInput(agent="support", prompt="x" * 1_000))
 
@@ -261,7 +261,7 @@ def test_a_skill_of_many_folders_or_of_a_name_that_is_no_text_is_refused(tmp_pat
     folder = skill(tmp_path)
     odd = os.path.join(os.fsencode(folder), b"\xff.md")
     Path(os.fsdecode(odd)).write_text("x")
-    assert "has a name that is no text in UTF-8; rename it" in declare(tmp_path)
+    assert "has a name that is not UTF-8; rename it" in declare(tmp_path)
     os.unlink(odd)
     for number in range(1_001):
         (folder / str(number)).mkdir()

@@ -34,19 +34,8 @@ def test_the_filters_of_a_file_are_gone_in_the_next_one(tmp_path: Path, keeps: b
     (tmp_path / "conftest.py").write_text(PLUGIN if keeps else "")
     (tmp_path / "test_a.py").write_text(SETS)
     (tmp_path / "test_b.py").write_text(READS)
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-c",
-        "/dev/null",
-        "--rootdir",
-        tmp_path,
-        tmp_path,
-    ]
+    options = ("-q", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", str(tmp_path))
+    command = [sys.executable, "-m", "pytest", *options, str(tmp_path)]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ("2 passed" if keeps else "1 failed, 1 passed") in ran.stdout, ran.stdout
 

@@ -87,7 +87,7 @@ def test_a_fault_of_the_schema_is_refused_at_the_declaration(schema: Any, says: 
         ({"call": 5}, "call is 5; give a function"),
         ({"timeout": 0}, "timeout must be more than 0 seconds"),
         ({"isolated": True}, "an isolated tool runs in another process, without a ToolContext"),
-        ({"mcp_server": "x"}, "'mcp_server' is no option of a tool"),
+        ({"mcp_server": "x"}, "'mcp_server' is not an option of a tool"),
         ({"once": "never"}, "once must be True"),
     ],
 )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import httpx2
 import pytest
 
 from mulligan import DeclarationError
+from mulligan.serve.connections import HEAD_SECONDS, Connections
+from mulligan.serve.create_app import create_app
 from mulligan.serve.listen import listen
 
 SECRET = "5ecret-5ecret-5ecret"
@@ -44,3 +47,10 @@ def test_a_wrong_name_address_or_origin_is_refused(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("MULLIGAN_SERVE_TOKENS", f"ada:{SECRET}")
     assert "--trust-proxy is 'localhost'; give an address or a network" in started(proxy="localhost")
     assert "nothing can listen at 203.0.113.1 port" in started("203.0.113.1")
+
+
+def test_an_idle_connection_is_kept_longer_than_clients_reuse_theirs() -> None:
+    """Otherwise both ends close it at the same moment, and a request that is just sent breaks."""
+    reused = httpx2.Limits(max_connections=1000, max_keepalive_connections=100).keepalive_expiry
+    assert reused is not None
+    assert reused < Connections(10).config(create_app(tokens="")).timeout_keep_alive < HEAD_SECONDS

@@ -53,7 +53,7 @@ async def test_the_instructions_list_skills_and_the_model_reads_them(tmp_path: P
         ({"name": "post"}, "There is no such skill. The skills are: `mail`."),
         ({"name": "mail", "file": "../secret.txt"}, "The skill `mail` has no such file."),
         ({"name": "mail", "file": "/etc/passwd"}, "The skill `mail` has no such file."),
-        ({"name": "mail", "file": "data.bin"}, "The file is no text: it has 4 bytes of binary data."),
+        ({"name": "mail", "file": "data.bin"}, "The file is not text: it has 4 bytes of binary data."),
     ],
 )
 async def test_nothing_else_can_be_read(tmp_path: Path, arguments: dict[str, Any], text: str) -> None:
@@ -111,7 +111,7 @@ def test_a_wrong_folder_is_refused_with_a_sentence(tmp_path: Path) -> None:
         with pytest.raises(DeclarationError, match="Skills: ") as caught:
             agent(write(tmp_path, head=head))
         assert fault in str(caught.value)
-    for path, fault in ((tmp_path / "none", "is no folder"), (5, "path is 5")):
+    for path, fault in ((tmp_path / "none", "is not a folder"), (5, "path is 5")):
         with pytest.raises(DeclarationError, match=fault):
             agent(path)
     (tmp_path / "empty").mkdir()

@@ -31,19 +31,8 @@ def test_tests_begin_before_the_end_only(tmp_path: Path, end: str | None, counte
     environment["PYTHONPATH"] = str(ROOT)
     if end is not None:
         environment[VARIABLE] = str(time.time() + (3600 if end == "future" else -1))
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-c",
-        os.devnull,
-        "--rootdir",
-        tmp_path,
-        tmp_path,
-    ]
+    options = ("-q", "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(tmp_path))
+    command = [sys.executable, "-m", "pytest", *options, str(tmp_path)]
     ran = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert counted in ran.stdout.splitlines()[-1], ran.stdout
     assert (said in ran.stdout) if said else ("NOT RUN" not in ran.stdout)
