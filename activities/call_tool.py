@@ -106,7 +106,7 @@ class CallToolActivity:
             text=result.text,
             content=result.content,
             attempts=attempt,
-            untrusted=tool.trust == "untrusted",
+            untrusted=tool.is_untrusted,
             is_cut=result.is_cut,
         )
 
@@ -148,7 +148,7 @@ class CallToolActivity:
             repaired_by=request.repaired_by,
             mcp_server=tool.mcp_server if tool else None,
             decision=decision,
-            untrusted=request.after_untrusted or (tool is not None and tool.trust == "untrusted"),
+            untrusted=request.after_untrusted or (tool is not None and tool.is_untrusted),
         )
         return self.services.telemetry.tool_call(request.where, described, arguments=request.arguments, start=start)
 
@@ -171,7 +171,7 @@ class CallToolActivity:
         limit = tool.timeout.total_seconds()
         try:
             # The tool's own spans are children of its call's; of a deferred one's run's, as its call may take days.
-            parent = span_of_run(request.where) if tool.deferred else span.span
+            parent = span_of_run(request.where) if tool.ends_elsewhere else span.span
             with trace.use_span(parent, record_exception=False, set_status_on_exception=False):
                 if tool.isolated:
                     function, bound_args, bound_kwargs = isolated_call(tool.function)
@@ -183,7 +183,7 @@ class CallToolActivity:
             contents, most_bytes = services.contents_of(request.where), request.max_bytes
             most_chars = MAX_BYTES if request.in_script else tool.max_result_chars
             result = await tool_result(value, contents, max_chars=most_chars, max_bytes=most_bytes)
-            return _deferral(value, result) if tool.deferred else result
+            return _deferral(value, result) if tool.ends_elsewhere else result
         except BaseException as error:
             if isinstance(error, AsksPerson):
                 raise
@@ -209,7 +209,7 @@ class CallToolActivity:
         )
         if request.pinned:
             context = replace(context, pinned=request.pinned)
-        if tool.deferred:
+        if tool.ends_elsewhere:
             context = replace(context, callback_token=await self._callback_token(request))
         if tool.asks:
             ask = ask_by_update(request.where.conversation, call.id)
@@ -232,7 +232,7 @@ class CallToolActivity:
         failure = await apply_policy(error, policy_for(error, agent=agent, tool=tool), self.services.runtime)
         failure.end_span(span)
         text = cut(failure.text, tool.max_result_chars if tool else MAX_RESULT_CHARS, max_bytes)
-        untrusted = tool is not None and tool.trust == "untrusted"
+        untrusted = tool is not None and tool.is_untrusted
         return ToolOutcome(
             text=text, error=failure.error, failure=failure.failure, attempts=attempts, untrusted=untrusted
         )

@@ -8,10 +8,10 @@ from typing import Any
 from temporalio import activity
 
 from mulligan.activities.agent_not_served import other_queues
+from mulligan.activities.pin_facts import pinned_options
 from mulligan.activities.services import Services
 from mulligan.activities.tool_running.result_schema import result_schema
 from mulligan.agent import Agent, AgentTool
-from mulligan.mcp import McpServer
 from mulligan.schema.plain_function import callable_name
 from mulligan.tool import Tool
 from mulligan.wire.agent_list import LIST_AGENTS, AgentList
@@ -40,22 +40,12 @@ class ListAgentsActivity:
         return AgentList(agents=agents, queues=await other_queues(self.services))
 
 
-def _waits(source: Tool | McpServer) -> dict[str, str]:
-    """What a valid call of the tool, or of the server's tools, needs of a person before it runs; {} if nothing."""
-    if isinstance(source, Tool) and source.asks_person:
+def _waits(tool: Tool) -> dict[str, str]:
+    """What a valid call of the tool needs of a person before it runs; {} if nothing."""
+    if tool.is_question:
         return {"waits": "answer"}
-    if not source.needs_approval:
-        return {}
-    return {"waits": "approval" if isinstance(source.needs_approval, bool | str) else "approval of some calls"}
-
-
-def _labels(source: Tool | McpServer) -> dict[str, Any]:
-    """`trust`, where others may have written the results, and `consequential`, where such results must decide no call."""
-    labels: dict[str, Any] = {"trust": source.trust} if source.trust != "trusted" else {}
-    if source.consequential:
-        patterns = source.consequential
-        labels["consequential"] = patterns if isinstance(patterns, bool) else list(patterns)
-    return labels
+    policy = tool.policy
+    return {"waits": "approval of some calls" if callable(policy) else "approval"} if policy else {}
 
 
 def agent_json(agent: Agent) -> dict[str, Any]:
@@ -63,6 +53,8 @@ def agent_json(agent: Agent) -> dict[str, Any]:
 
     `tools_function` is the name of the function that returns the tools, where they are not listed. `waits` of a tool, or of
     a server, says that its calls wait for a person: `approval`, `approval of some calls` (a function decides), `answer`.
+    `features` of a tool is what its options of features pin, by the names of these; `untrusted`: whether others may have
+    written its results.
     `has_tools` is also there where a worker serves too many agents to list their tools.
     """
     return {
@@ -81,8 +73,8 @@ def agent_json(agent: Agent) -> dict[str, Any]:
                 "parameters": tool.schema,
                 "timeout": tool.timeout.total_seconds(),
                 "attempts": tool.attempts,
-                **({"once": tool.once} if tool.once else {}),
-                **_labels(tool),
+                **({"untrusted": True} if tool.is_untrusted else {}),
+                **({"features": pins} if (pins := pinned_options(tool, agent)) else {}),
                 **({"result": result} if (result := result_schema(tool)) else {}),
                 **_waits(tool),
                 **({"agent": tool.agent.name} if isinstance(tool, AgentTool) else {}),
@@ -101,8 +93,7 @@ def agent_json(agent: Agent) -> dict[str, Any]:
                 "address": server.address,
                 "include": None if server.include is None else list(server.include),
                 "exclude": list(server.exclude),
-                **_waits(server),
-                **_labels(server),
+                **server.shown(),
             }
             for server in agent.mcp
         ],

@@ -26,7 +26,7 @@ class RequestDraft:
         messages: The conversation.
         items: The provider's items of each message.
         fixed: The indexes of messages that the other features must leave as they are.
-        on_demand: The tools that the model finds by a call.
+        unseen: The tools that the model finds by a call.
     """
 
     provider: Provider
@@ -34,7 +34,7 @@ class RequestDraft:
     messages: Sequence[Message]
     items: Sequence[Sequence[Any]]
     fixed: frozenset[int] = field(default=frozenset())
-    on_demand: ToolsOnDemand | None = None
+    unseen: ToolsOnDemand | None = None
 
 
 class PreparesRequests(Protocol):

@@ -18,7 +18,7 @@ from mulligan.durations import as_timedelta
 from mulligan.endpoint import Endpoint
 from mulligan.endpoint_model import Model, endpoints_of, model_name
 from mulligan.errors import DeclarationError
-from mulligan.features import FEATURES, parts
+from mulligan.features import FEATURES, TOOL_OPTIONS, parts
 from mulligan.features.agent_feature import AgentFeature
 from mulligan.fixer import AskModel, Fixer
 from mulligan.mcp import McpServer, check_servers
@@ -29,7 +29,7 @@ from mulligan.policy import HandleErrors
 from mulligan.provider_tool import ProviderTool
 from mulligan.schema.arguments_model import arguments_model
 from mulligan.sub_agent_output import SubAgentOutput
-from mulligan.tool import Tool, ToolContext, ToolError
+from mulligan.tool import Tool, ToolContext, ToolError, feature_options
 from mulligan.values import OutputT, ToolCall
 
 Tools = Sequence[Tool | ProviderTool]
@@ -137,7 +137,7 @@ class Agent(Generic[OutputT]):
     models: tuple[str, ...] = field(default=(), init=False, repr=False)
     """The names of `model`, as a list in the order in which the models are called."""
     all_features: tuple[AgentFeature, ...] = field(default=(), init=False, repr=False)
-    """`features`, and those that its tools ask for (`on_demand`), with their defaults."""
+    """`features`, and those that its tools ask for, with their defaults."""
     feature_tools: tuple[Tool, ...] = field(default=(), init=False, repr=False)
     """The tools that its features add."""
     is_of_run: bool = field(default=False, init=False, repr=False)
@@ -190,8 +190,8 @@ class Agent(Generic[OutputT]):
 
     @property
     def finds_tools(self) -> bool:
-        """Whether the model must find some of the tools before it sees them (`on_demand`)."""
-        return any(tool.on_demand for tool in self.listed_tools) or any(server.on_demand for server in self.mcp)
+        """Whether the model must find some of the tools before it sees them."""
+        return any(each.is_unseen for each in (*self.listed_tools, *self.mcp))
 
     @property
     def may_read_untrusted(self) -> bool:
@@ -330,11 +330,15 @@ class Agent(Generic[OutputT]):
             description=description,
             timeout=limit,
             handle_errors=handle_errors,
-            needs_approval=needs_approval,
-            approval_timeout=None if approval_timeout is None else as_timedelta(approval_timeout),
             task_queue=task_queue,
-            once=once,
-            on_demand=on_demand,
+            **feature_options(
+                {
+                    "needs_approval": needs_approval,
+                    "approval_timeout": approval_timeout,
+                    "once": once,
+                    "on_demand": on_demand,
+                }
+            ),
         )
         agent_tool.check()
         return agent_tool
@@ -431,22 +435,26 @@ class Agent(Generic[OutputT]):
         """Check that the features are installed that the declaration needs."""
         needs = {
             "fallback": ("a list of models", len(self.models) > 1),
-            "approvals": (
-                "a tool with needs_approval or asks_person",
-                any(map(_waits, self.listed_tools)) or any(each.needs_approval for each in self.mcp),
-            ),
-            "deferred": ("a deferred tool", any(each.deferred for each in self.listed_tools)),
-            "guarded": ("a tool with consequential", any(each.consequential for each in self.listed_tools)),
-            "once": ("a tool with once", any(each.once for each in self.listed_tools)),
-            "undo": ("a tool with undo", any(each.undo is not None for each in self.listed_tools)),
-            "tool_search": ("a tool, or an MCP server, with on_demand", self.finds_tools),
             "handoffs": ("an agent with handoffs", bool(self.handoffs)),
             "sub_agents": ("an agent as a tool", any(isinstance(each, AgentTool) for each in self.listed_tools)),
             "server_questions": ("an MCP server that asks people", any(each.questions for each in self.mcp)),
         }
-        for name, (what, is_present) in needs.items():
-            if is_present and name not in FEATURES:
-                raise DeclarationError(f"{context}: {what} needs the feature {name!r}, which is not installed.")
+        missing = [name for name, (_, is_present) in needs.items() if is_present and name not in FEATURES]
+        what, feature = (needs[missing[0]][0], missing[0]) if missing else ("", None)
+        keywords = [keyword for tool in self.listed_tools for keyword in tool.missing]
+        keywords += [keyword for server in self.mcp for keyword in server.given]
+        for keyword in keywords:
+            if TOOL_OPTIONS[keyword] not in FEATURES:
+                what, feature = f"a tool, or an MCP server, with {keyword}", TOOL_OPTIONS[keyword]
+        if feature is not None:
+            raise DeclarationError(f"{context}: {what} needs the feature {feature!r}, which is not installed.")
+        for tool in self.listed_tools:
+            for option in tool.options:
+                if option.name not in FEATURES and not self.has_feature(option.name):
+                    raise DeclarationError(
+                        f"{context}: its tool {tool.name!r} has the option {type(option).__name__} of the feature "
+                        f"{option.name!r}, which the agent is not declared with; add it to features."
+                    )
 
     def _add_features(self, context: str) -> None:
         """Add the features that the tools ask for, and the tools that features add.
@@ -559,7 +567,7 @@ def with_sub_agents(
 def _reads_untrusted(agent: Agent) -> bool:
     sources: list[Tool | McpServer] = [*agent.listed_tools, *agent.mcp]
     marked = [each for each in sources if isinstance(each, AgentTool) and each.output and each.output.is_untrusted]
-    is_untrusted = bool(marked) or any(each.trust == "untrusted" for each in sources)
+    is_untrusted = bool(marked) or any(each.is_untrusted for each in sources)
     return is_untrusted or callable(agent.tools) or bool(agent.provider_tools)
 
 
@@ -606,10 +614,6 @@ def _implied() -> list[tuple[str, Callable[[Agent], AgentFeature | None]]]:
     """By the name of a feature, the function that returns it for agents whose tools ask for it."""
     modules = {module.__name__.rpartition(".")[2]: module for module in parts("features")}
     return [(name, module.implied_by) for name, module in modules.items() if hasattr(module, "implied_by")]
-
-
-def _waits(tool: Tool) -> bool:
-    return bool(tool.needs_approval or tool.asks_person)
 
 
 def _as_sequence(model: object) -> Sequence[object]:

@@ -1,5 +1,6 @@
-"""What the author of a feature imports for its part in the workflow (docs/features.md). Provisional in all 0.x."""
+"""What the author of a feature imports (docs/features.md). Provisional in all 0.x."""
 
+from mulligan.features.tool_option import ToolOption
 from mulligan.wire.model_call import ModelAnswer, ModelCall, RejectedAnswer
 from mulligan.wire.tool_call import ToolOutcome
 from mulligan.workflows.feature import EndTurn, Feature, StepAgain
@@ -19,6 +20,7 @@ __all__ = [
     "Schedule",
     "StepAgain",
     "StepCall",
+    "ToolOption",
     "ToolOutcome",
     "Wait",
     "WaitKind",

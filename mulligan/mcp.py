@@ -12,11 +12,12 @@ from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from mulligan.durations import seconds
 from mulligan.errors import DeclarationError
 from mulligan.extras import require_extra
+from mulligan.features import TOOL_OPTIONS
 from mulligan.foreign_results import Trust
 from mulligan.mcp_auth import OAuthClientCredentials, OAuthLogin
 from mulligan.once import Once
@@ -174,24 +175,50 @@ class McpServer:
         is_included = self.include is None or matches_any(tool, self.include)
         return is_included and not matches_any(tool, self.exclude)
 
-    def needs_approval_for(self, tool: str) -> bool | Callable[..., Any]:
-        """The `needs_approval` of a tool, by the server's own name for it."""
-        value = self.needs_approval
-        return value if isinstance(value, bool) or callable(value) else matches_any(tool, value)
+    def options_of(self, tool: str) -> dict[str, Any]:
+        """The options of features that a tool has, as keywords of `mulligan.tool`. `tool`: the server's own name for it."""
+        is_plain = {"once": _is_once, "needs_approval": lambda value: isinstance(value, bool) or callable(value)}
+        options: dict[str, Any] = {"approval_timeout": self.approval_timeout, "on_demand": self.on_demand}
+        for name in ("needs_approval", "once", "consequential"):
+            value = getattr(self, name)
+            is_value = is_plain.get(name, lambda value: isinstance(value, bool))(value)
+            options[name] = value if is_value else matches_any(tool, value)
+        return options
 
-    def is_consequential(self, tool: str) -> bool:
-        """Whether a tool is consequential, by the server's own name for it."""
-        return matches_any(tool, self.consequential) if not isinstance(self.consequential, bool) else self.consequential
+    @property
+    def given(self) -> list[str]:
+        """The keywords of features that it is declared with."""
+        return [name for name in TOOL_OPTIONS if TOOL_OPTIONS[name] and getattr(self, name, None)]
+
+    @property
+    def is_unseen(self) -> bool:
+        """Whether the model does not see the tools before it has found them."""
+        return self.on_demand
+
+    @property
+    def is_untrusted(self) -> bool:
+        """Whether others may have written the results."""
+        return self.trust == "untrusted"
+
+    @property
+    def person_timeout(self) -> float | None:
+        """The seconds that a person has; None: no limit of the server's."""
+        return None if self.approval_timeout is None else seconds(self.approval_timeout)
+
+    def shown(self) -> dict[str, Any]:
+        """What people must know of its calls and results. `waits`: for whom its calls wait; `untrusted`: its results are."""
+        needs, decides = self.needs_approval, self.consequential
+        waits = {"waits": "approval" if isinstance(needs, bool) else "approval of some calls"} if needs else {}
+        labels: dict[str, Any] = {"untrusted": True} if self.is_untrusted else {}
+        if decides:
+            labels["consequential"] = decides if isinstance(decides, bool) else list(decides)
+        return {**waits, **labels}
 
     def variables(self) -> set[str]:
         """The worker's environment variables to which the declaration refers by `${NAME}`."""
         auth = vars(self.auth).values() if self.auth else ()
         texts = (each for each in (*self.env.values(), *self.headers.values(), *auth) if isinstance(each, str))
         return {name for text in texts for name in _REFERENCE.findall(text)}
-
-    def once_for(self, tool: str) -> Once:
-        """The `once` of a tool, by the server's own name for it."""
-        return cast("Once", self.once) if _is_once(self.once) else matches_any(tool, cast("Sequence[str]", self.once))
 
     def environment(self) -> dict[str, str]:
         """The program's environment variables, in addition to the SDK's default list.

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack, cast, overload
 
-from pydantic import PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
-
 from mulligan.durations import as_timedelta
 from mulligan.errors import DeclarationError
+from mulligan.features import FEATURES, TOOL_OPTIONS, option_class
+from mulligan.features.tool_option import ToolOption
 from mulligan.fixer import AskModel, Fixer
 from mulligan.foreign_results import Trust
 from mulligan.once import Once
@@ -27,6 +27,7 @@ from mulligan.schema.schema_arguments import SchemaArguments
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Option = TypeVar("Option", bound=ToolOption)
 
 MAX_RESULT_CHARS = 32_768
 DEFAULT_TIMEOUT = timedelta(seconds=60)
@@ -34,9 +35,6 @@ MAX_LOCAL_TIMEOUT = timedelta(seconds=10)
 """While a local activity hangs, no query, signal or update of its run is answered."""
 FIND_TOOLS = "find_tools"
 """The name of the tool by which a model finds tools that it does not see (`on_demand`)."""
-SHORTEST_REMINDER = timedelta(seconds=1)
-"""The least `approval_reminder`."""
-
 
 _ROLE = re.compile(r"[A-Za-z0-9._@+-]{1,64}")
 
@@ -135,22 +133,21 @@ class ToolOptions(TypedDict, total=False):
     undo: Callable[..., Any] | None
     undo_attempts: int
     strict: bool
+    options: Sequence[ToolOption]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Tool:
     """A function and what a model and Temporal must know about it. `@tool` makes one, and `from_schema`.
 
-    The options of `tool` are fields: `name`, `description`, `timeout`, `attempts`, `retry_on`, `fix`, `handle_errors`,
-    `needs_approval`, `approval_timeout`, `approval_reminder`, `task_queue`, `queue_timeout`, `max_result_chars`, `local`,
-    `once`, `isolated_env`, `deferred`, `deferred_timeout`, `result_type`, `on_cancel`, `on_demand`,
-    `trust`, `consequential`, `undo`, `undo_attempts`, `strict`.
+    These options of `tool` are fields: `name`, `description`, `timeout`, `attempts`, `retry_on`, `fix`, `handle_errors`,
+    `task_queue`, `queue_timeout`, `max_result_chars`, `local`, `isolated_env`, `trust`, `strict`.
 
     Attributes:
         function: The function that is called.
         arguments: The parser and JSON schema of its arguments.
-        asks_person: Whether its result is a person's answer (as of `ask_person`).
         isolated: Whether it runs in a process of its own.
+        options: Those of features (docs/features.md).
     """
 
     function: Callable[..., Any]
@@ -162,27 +159,17 @@ class Tool:
     retry_on: tuple[type[BaseException], ...] = ()
     fix: Fixer | None = None
     handle_errors: HandleErrors | None = None
-    needs_approval: bool | str | Callable[..., Any] = False
-    approval_timeout: timedelta | None = None
-    approval_reminder: timedelta | None = None
-    asks_person: bool = False
     task_queue: str | None = None
     queue_timeout: timedelta = timedelta(hours=1)
     max_result_chars: int = MAX_RESULT_CHARS
     local: bool = False
-    once: Once = False
     isolated: bool = False
     isolated_env: tuple[str, ...] = ()
-    deferred: bool = False
-    deferred_timeout: timedelta | None = None
-    result_type: Any = None
-    on_cancel: Callable[..., Any] | None = None
-    on_demand: bool = False
     trust: Trust = "trusted"
-    consequential: bool = False
-    undo: Callable[..., Any] | None = None
-    undo_attempts: int = 1
     strict: bool = False
+    options: tuple[ToolOption, ...] = ()
+    missing: tuple[str, ...] = ()
+    """The options that it is declared with whose features are not installed: no agent can have it."""
     feature: str | None = None
     """Set for a tool that a feature adds to an agent: the name of the feature."""
     mcp_server: str | None = None
@@ -238,8 +225,41 @@ class Tool:
     @property
     def role(self) -> str | None:
         """The role that whoever decides on a call must have at the HTTP door; None: everybody may."""
-        needed = self.needs_approval
-        return needed if isinstance(needed, str) and is_role(needed) else None
+        return policy if isinstance(policy := self.policy, str) else None
+
+    def option(self, kind: type[Option]) -> Option:
+        """The options of a class as the tool is declared with them, or their defaults."""
+        return next((each for each in self.options if isinstance(each, kind)), None) or kind()
+
+    @property
+    def policy(self) -> bool | str | Callable[..., Any]:
+        """Whether a person is asked before a call runs; or this person's role; or a function that says it."""
+        return next((each.policy for each in self.options if each.policy is not False), False)
+
+    @property
+    def is_question(self) -> bool:
+        """Whether a person's answer is the result of a call."""
+        return any(each.is_question for each in self.options)
+
+    @property
+    def may_ask(self) -> bool:
+        """Whether a call may wait for a person, before it runs or meanwhile."""
+        return self.asks or any(each.asks for each in self.options)
+
+    @property
+    def ends_elsewhere(self) -> bool:
+        """Whether a call has no result yet when the function has returned."""
+        return any(each.ends_elsewhere for each in self.options)
+
+    @property
+    def is_unseen(self) -> bool:
+        """Whether the model does not see the tool before it has found it."""
+        return any(each.is_unseen for each in self.options)
+
+    @property
+    def is_untrusted(self) -> bool:
+        """Whether others may have written the results."""
+        return self.trust == "untrusted"
 
     def check(self) -> None:
         """Check that each option can work, alone and with the others.
@@ -252,6 +272,8 @@ class Tool:
 
     def faults(self) -> dict[str, bool]:
         """What may be wrong with the options, as the end of a sentence, and whether it is."""
+        kinds = [type(each) for each in self.options]
+        are_options = all(issubclass(kind, ToolOption) for kind in kinds) and len({*kinds}) == len(kinds)
         return {
             "name must be 1 to 64 letters, digits, '_' or '-'": not is_legal_name(self.name),
             "timeout must be more than 0 seconds": self.timeout <= timedelta(0),
@@ -270,19 +292,6 @@ class Tool:
             "fix must be a function of one argument, or ask_model(…)": not (
                 self.fix is None or isinstance(self.fix, AskModel) or callable(self.fix)
             ),
-            # Otherwise a mistyped value would mean that nobody is asked.
-            "needs_approval must be True, False, the name of a role, or a function of (arguments, ToolContext)": not (
-                isinstance(self.needs_approval, bool) or callable(self.needs_approval) or self.role is not None
-            ),
-            f"once must be True, False, 'step' or 'conversation', but is {self.once!r}": not (
-                isinstance(self.once, bool) or self.once in ("step", "conversation")
-            ),
-            "approval_timeout must be more than 0 seconds, or None": (
-                self.approval_timeout is not None and self.approval_timeout <= timedelta(0)
-            ),
-            "approval_reminder must be 1 second or more, or None": (
-                self.approval_reminder is not None and self.approval_reminder < SHORTEST_REMINDER
-            ),
             "an isolated tool runs in another process, without a ToolContext: remove that parameter, or isolated": (
                 self.isolated and getattr(self.arguments, "context_parameter", None) is not None
             ),
@@ -296,57 +305,20 @@ class Tool:
             'isolated_env must be a list of names of environment variables, such as ["NAME", "-OTHER"]': not (
                 _are_variables(self.isolated_env)
             ),
-            "asks_person and needs_approval exclude each other: its call waits for a person anyway": bool(
-                self.asks_person and self.needs_approval
-            ),
-            **(self._label_faults() | self._deferral_faults() | self._undo_faults()),
-        }
-
-    def _label_faults(self) -> dict[str, bool]:
-        """What may be wrong with the options that say what others may decide."""
-        return {
             f"trust must be 'trusted' or 'untrusted', but is {self.trust!r}": self.trust
             not in ("trusted", "untrusted"),
-            f"consequential must be True or False, but is {self.consequential!r}": not isinstance(
-                self.consequential, bool
-            ),
             f"strict must be True or False, but is {self.strict!r}": not isinstance(self.strict, bool),
+            "options must be objects of classes that derive from ToolOption, each class once": not are_options,
+            **(self._option_faults() if are_options else {}),
         }
 
-    def _undo_faults(self) -> dict[str, bool]:
-        """What may be wrong with the options that say how a call is undone."""
-        attempts = self.undo_attempts
-        return {
-            f"undo must be a function of (arguments, result, ctx), but is {self.undo!r}": (
-                self.undo is not None and not _takes(self.undo, 3)
-            ),
-            "undo_attempts is an option of tools with undo: add undo=…, or leave it out": (
-                attempts != 1 and self.undo is None
-            ),
-            f"undo_attempts must be a whole number, 1 or more, but is {attempts!r}": (
-                not isinstance(attempts, int) or isinstance(attempts, bool) or attempts < 1
-            ),
-        }
-
-    def _deferral_faults(self) -> dict[str, bool]:
-        """What may be wrong with the options of a deferred tool."""
-        others = (self.deferred_timeout, self.result_type, self.on_cancel)
-        return {
-            "deferred_timeout, result_type and on_cancel are options of deferred tools: add deferred=True": (
-                not self.deferred and any(other is not None for other in others)
-            ),
-            "a deferred tool starts something elsewhere: local, isolated and asks_person exclude it; leave one out": (
-                self.deferred and (self.local or self.isolated or self.asks_person)
-            ),
-            "deferred_timeout must be more than 0 seconds, or None": (
-                self.deferred_timeout is not None and self.deferred_timeout <= timedelta(0)
-            ),
-            "on_cancel must be a function of (what the tool returned, ToolContext)": (
-                self.on_cancel is not None and not callable(self.on_cancel)
-            ),
-            "result_type must be a type that pydantic can validate": not _is_type(self.result_type),
-            f"on_demand must be True or False, but is {self.on_demand!r}": not isinstance(self.on_demand, bool),
-        }
+    def _option_faults(self) -> dict[str, bool]:
+        faults: dict[str, bool] = {}
+        for each in self.options:
+            faults |= each.validate()
+        for each in self.options:
+            faults |= each.refuses(self)
+        return faults
 
 
 class TypedTool(Tool, Generic[P, R]):
@@ -368,28 +340,6 @@ def _are_variables(names: Any) -> bool:
     return isinstance(names, tuple) and all(
         isinstance(name, str) and re.fullmatch(r"-?[A-Za-z_][A-Za-z0-9_]*", name) for name in names
     )
-
-
-def _takes(function: Any, arguments: int) -> bool:
-    """Whether it can be called with so many positional arguments. Nothing is known of some functions written in C."""
-    if not callable(function):
-        return False
-    try:
-        inspect.signature(function).bind(*[None] * arguments)
-    except TypeError:
-        return False
-    except ValueError:
-        return True
-    return True
-
-
-def _is_type(declared: Any) -> bool:
-    """Whether values can be validated by it; None is no type to check."""
-    try:
-        TypeAdapter(declared)
-    except (PydanticSchemaGenerationError, PydanticUserError, NameError):
-        return False
-    return True
 
 
 def reference_of(function: Callable[..., Any]) -> str | None:
@@ -489,6 +439,7 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
     undo: Callable[..., Any] | None = None,
     undo_attempts: int = 1,
     strict: bool = False,
+    options: Sequence[ToolOption] = (),
 ) -> TypedTool[P, R] | Callable[[Callable[P, R]], TypedTool[P, R]]:
     """Declare a function, `def` or `async def`, as a tool.
 
@@ -546,44 +497,62 @@ def tool(  # noqa: PLR0913 - a public decorator whose parameters are the tool's 
         undo_attempts: How often `undo` may be started for a call, whatever it ends with.
         strict: OpenAI's models can only write arguments that fit the schema, which must then be one of strict mode: every
             field is required, and no others are allowed. Other providers ignore it.
+        options: Options of features of your own (docs/features.md), each class once.
 
     Raises:
         DeclarationError: no schema can be made of the signature, or an option cannot work.
     """
-    options = {each: value for each, value in locals().items() if each in ToolOptions.__annotations__}
+    given = {each: value for each, value in locals().items() if each in ToolOptions.__annotations__}
 
     def declare(function: Callable[P, R]) -> TypedTool[P, R]:
         function = function.function if isinstance(function, Tool) else function
         tool_name = name if name is not None else callable_name(function)
         arguments = _arguments_of(function, tool_name)
         text = description if description is not None else arguments.description
-        return _declared(function, tool_name, text, arguments, options)
+        return _declared(function, tool_name, text, arguments, given)
 
     return declare if function is None else declare(function)
 
 
 def _declared(
-    function: Callable[P, R], name: str, description: str, arguments: Arguments, options: Mapping[str, Any]
+    function: Callable[P, R], name: str, description: str, arguments: Arguments, given: Mapping[str, Any]
 ) -> TypedTool[P, R]:
     """A tool, with the options of `tool` as they were given."""
-    limits = {
-        each: as_timedelta(options[each])
-        for each in ("queue_timeout", "approval_timeout", "approval_reminder", "deferred_timeout", "timeout")
-        if options.get(each) is not None
-    }
-    retry_on, isolated_env = options.get("retry_on", ()), options.get("isolated_env", ())
+    limits = {each: as_timedelta(given[each]) for each in ("queue_timeout", "timeout") if given.get(each) is not None}
+    retry_on, isolated_env = given.get("retry_on", ()), given.get("isolated_env", ())
     values = {
-        "timeout": MAX_LOCAL_TIMEOUT if options.get("local") else DEFAULT_TIMEOUT,
-        **{option: value for option, value in options.items() if option != "timeout"},
+        "timeout": MAX_LOCAL_TIMEOUT if given.get("local") else DEFAULT_TIMEOUT,
+        **{each: value for each, value in given.items() if each != "timeout" and not TOOL_OPTIONS.get(each)},
         **limits,
         "retry_on": retry_on if isinstance(retry_on, tuple) else (retry_on,),
         "isolated_env": tuple(isolated_env) if isinstance(isolated_env, list) else isolated_env,
+        **feature_options(given),
     }
     declared: TypedTool[P, R] = TypedTool(
         function=function, name=name, description=description, arguments=arguments, **values
     )
     declared.check()
     return declared
+
+
+def feature_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields `options` and `missing` of a Tool, by the keywords of `tool` that were given."""
+    of_features: dict[str, dict[str, Any]] = {}
+    for keyword, value in given.items():
+        if (feature := TOOL_OPTIONS.get(keyword)) is not None and value is not _defaults()[keyword]:
+            of_features.setdefault(feature, {})[keyword] = value
+    own = [option_class(feature)(**values) for feature, values in of_features.items() if feature in FEATURES]
+    more = given.get("options", ())
+    missing = [keyword for name, values in of_features.items() if name not in FEATURES for keyword in values]
+    return {
+        "options": (*own, *(more if isinstance(more, list | tuple) else (more,))),
+        "missing": tuple(missing),
+    }
+
+
+@functools.cache
+def _defaults() -> dict[str, Any]:
+    return {each.name: each.default for each in inspect.signature(tool).parameters.values()}
 
 
 def _arguments_of(function: Callable[..., Any], name: str) -> ArgumentsModel:

@@ -46,6 +46,7 @@ class Feature:
 
     Attributes:
         facts_type: The type of what was pinned for it when the turn opened, if an agent is declared with it.
+        of_tools: Whether it is used by turns with a tool for which its `ToolOption` has pinned something.
         schedules: How its activities are scheduled, by their types.
         workflows: The workflows that it starts beside the run, which each worker serves.
         waits: The classes of its waits, which are carried over continue-as-new.
@@ -53,6 +54,7 @@ class Feature:
     """
 
     facts_type: ClassVar[type[BaseModel] | None] = None
+    of_tools: ClassVar[bool] = False
     schedules: ClassVar[Mapping[str, Schedule]] = {}
     workflows: ClassVar[tuple[type, ...]] = ()
     waits: ClassVar[tuple[type[Wait], ...]] = ()
@@ -73,9 +75,17 @@ class Feature:
     def is_used(cls, turn: Turn) -> bool:
         """Whether a turn uses it, by the turn's facts and input. Else its methods `step` to `calls_failed` are not called.
 
-        By default: if the agent is declared with it, or if no agent can be (it has no `facts_type`).
+        By default: if the agent is declared with it, or a tool (`of_tools`), or if neither can be (it has no `facts_type`).
         """
-        return cls.facts_type is None or cls.name() in turn.facts.features
+        name = cls.name()
+        if cls.of_tools and any(name in each.features for each in turn.facts.tools.values()):
+            return True
+        return name in turn.facts.features or (cls.facts_type is None and not cls.of_tools)
+
+    @classmethod
+    def pinned_for(cls, call: StepCall) -> Any:
+        """What its `ToolOption` has pinned for the tool of a call, as JSON; None: nothing."""
+        return None if call.facts is None else call.facts.features.get(cls.name())
 
     def begin_turn(self, run_input: RunInput) -> RunInput:
         """A turn begins, of which no facts are known yet. Returns its input, as the turn keeps it."""

@@ -231,9 +231,9 @@ class _Inspection:
     @cached_property
     def _hidden(self) -> set[str]:
         """The tools that were not in the request."""
-        if not self.tools.definition.on_demand:
+        if not self.tools.definition.unseen:
             return set()
-        return {*self.tools.definition.on_demand} - {tool.name for tool in self.sent().tools}
+        return {*self.tools.definition.unseen} - {tool.name for tool in self.sent().tools}
 
     @cached_property
     def _duplicates(self) -> set[int]:
@@ -330,7 +330,7 @@ class _Inspection:
         tool = self.tools.find(call.name)
         assert tool is not None
         fixers = [("fix", tool.fix), ("repair", self.agent.repair)]
-        target = Target(tool.name, tool.arguments, is_hidden=tool.on_demand and tool.name in self._hidden)
+        target = Target(tool.name, tool.arguments, is_hidden=tool.is_unseen and tool.name in self._hidden)
         run_fixer = self.functions.fixer_of(call)
         valid = await prepare(call, self.parsed[index], target, fixers, run_fixer)
         await self.functions.check_guard(call, valid.arguments)

@@ -115,7 +115,7 @@ class Definitions:
         )
         seen = len(rest.model_dump_json().encode())
         problem = f'"agent" is "{agent}", whose instructions and tools take {len(written):,} bytes; '
-        has_others = bool(definition.on_demand or definition.hidden)
+        has_others = bool(definition.unseen or definition.hidden)
         if self._contents is None and has_others:
             raise InvalidRunInputError(
                 f"{problem}a run can carry {DEFINITION_BYTES:,} without a content storage. Set MULLIGAN_CONTENT_DIR, or "
@@ -153,8 +153,8 @@ def define(
     tools += offered.definitions
     hidden = [_hidden(agent, tool) for tool in tools if agent.hides(tool.name)]
     tools = _described(agent, [tool for tool in tools if not agent.hides(tool.name)], hidden)
-    on_demand = [
-        tool.name for tool in (*agent.listed_tools, *offered.tools) if tool.on_demand and not agent.hides(tool.name)
+    unseen = [
+        tool.name for tool in (*agent.listed_tools, *offered.tools) if tool.is_unseen and not agent.hides(tool.name)
     ]
     output = None
     if (answers := agent.declared_output) is not None:
@@ -169,7 +169,7 @@ def define(
             whole = answers.whole
             output = OutputFormat(name=whole.name, description=whole.description, json_schema=whole.schema)
     text_calls = text_calls_of(agent)
-    seen = [tool for tool in tools if tool.name not in on_demand]
+    seen = [tool for tool in tools if tool.name not in unseen]
     tools_in_text = text_calls.describe(seen) if text_calls is not None else ""
     of_features = (each.instructions() for each in agent.all_features)
     texts = (instructions, *of_features, *offered.notes, tools_in_text, _mark(of_client))
@@ -182,7 +182,7 @@ def define(
         output=output,
         mcp=offered.originals,
         mcp_schemas=offered.schemas,
-        on_demand=on_demand,
+        unseen=unseen,
         provider_tools=hosted,
         settings=shown_settings(agent.model_settings),
     )

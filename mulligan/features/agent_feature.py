@@ -74,7 +74,3 @@ class AgentFeature:
     def needs_storage(self, models: Sequence[str]) -> bool:
         """Whether the workers of a run with these `models` need a storage for content."""
         return False
-
-    def tool_defaults(self) -> Mapping[str, float | None]:
-        """Options of the agent's tools, for those that do not have them: `approval_timeout` … Times are seconds."""
-        return {}

@@ -80,8 +80,8 @@ class CodeMode(AgentFeature, in_files=True):
         )
         hidden = [each for each in agent.listed_tools if self.hides(each.name)] if are_tools else []
         servers = [each for each in agent.mcp if self._hides_some(each)] if are_tools else []
-        on_demand = [each.name for each in hidden if each.on_demand]
-        on_demand += [each.name for each in servers if each.on_demand]
+        unseen = [each.name for each in hidden if each.is_unseen]
+        unseen += [each.name for each in servers if each.is_unseen]
         functions = [identifier(each.name) for each in hidden]
         return {
             "CodeMode needs the extra 'code' of Mulligan, which is not installed; install it: uv add 'mulligan[code]' (or: "
@@ -94,8 +94,8 @@ class CodeMode(AgentFeature, in_files=True):
             f"CodeMode: timeout is {self.timeout!r}; it must be more than 0 seconds, and at most {LONGEST_TIMEOUT:g}": (
                 not _is_time(self.timeout)
             ),
-            f"CodeMode: {', '.join(map(repr, on_demand))} cannot be on_demand: scripts call the tools that are described to "
-            "the model; leave it out of tools, or on_demand": bool(on_demand),
+            f"CodeMode: {', '.join(map(repr, unseen))} cannot be found on demand: scripts call the tools that are described "
+            "to the model; leave it out of tools, or let the model see it": bool(unseen),
             "CodeMode: two tools would have one name as Python functions; rename one": len(set(functions))
             < len(functions),
         }

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field, JsonValue
 
 from mulligan.features.agent_feature import AgentFeature
+from mulligan.features.tool_option import ToolOption
 from mulligan.schema.arguments_model import arguments_model
 from mulligan.tool import FIND_TOOLS, Tool, ToolContext, ToolError
 
@@ -48,7 +49,7 @@ class ToolSearch(AgentFeature, in_files=True):
         """The tool `find_tools`, if there are tools to find. `agent`: whose feature it is."""
         if not agent.finds_tools:
             return ()
-        servers = ", ".join(f"`{server.name}`" for server in agent.mcp if server.on_demand)
+        servers = ", ".join(f"`{server.name}`" for server in agent.mcp if server.is_unseen)
         of_servers = f" Among them are the tools of {servers}." if servers else ""
         return (
             Tool(
@@ -62,6 +63,30 @@ class ToolSearch(AgentFeature, in_files=True):
                 timeout=timedelta(seconds=20),
             ),
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolSearchOption(ToolOption):
+    """Whether the model does not see the tool until it has found it."""
+
+    on_demand: bool = False
+
+    def validate(self) -> dict[str, bool]:
+        """Check that it is a truth value."""
+        value = self.on_demand
+        return {f"on_demand must be True or False, but is {value!r}": not isinstance(value, bool)}
+
+    def pin(self, tool: Tool, agent: Agent) -> JsonValue:
+        """The value, if it is set."""
+        return self.on_demand or None
+
+    @property
+    def is_unseen(self) -> bool:
+        """The value."""
+        return self.on_demand
+
+
+OPTION = ToolSearchOption
 
 
 def implied_by(agent: Agent) -> ToolSearch | None:

@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
+from pydantic import BaseModel, Field
 from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
+from mulligan.wire.checked_result import MOST_SECONDS
 from mulligan.wire.deferred import CANCEL_DEFERRED, SETTLE_DEFERRED, DeferredEnd, SettleDeferred
 from mulligan.wire.times import iso
 from mulligan.wire.tool_call import ToolOutcome, without_arguments
@@ -25,7 +27,6 @@ from mulligan.workflows.scheduling import RECORD, NoResult, Schedule
 from mulligan.workflows.step_call import StepCall
 
 if TYPE_CHECKING:
-    from mulligan.workflows.turn import Turn
     from mulligan.workflows.workflow_agents import WorkflowAgents
 
 _ENDED = {
@@ -37,6 +38,13 @@ _ENDED = {
     "stopped": "the run was stopped",
     "cancelled": "the run was cancelled",
 }
+
+
+class DeferredFacts(BaseModel):
+    """What was pinned for a deferred tool."""
+
+    timeout: Annotated[float, Field(ge=0, le=MOST_SECONDS)] | None = None
+    on_cancel: bool = False
 
 
 class Deferred(Feature):
@@ -52,6 +60,7 @@ class Deferred(Feature):
             waits=False,
         ),
     }
+    of_tools = True
     waits: ClassVar = (DeferredWait,)
 
     @classmethod
@@ -59,14 +68,9 @@ class Deferred(Feature):
         """Set the handler of the update that brings a result."""
         CompleteHandler(agents)
 
-    @classmethod
-    def is_used(cls, turn: Turn) -> bool:
-        """Whether one of the agent's tools is deferred."""
-        return any(each.deferred for each in turn.facts.tools.values())
-
     async def run_call(self, call: StepCall, then: Callable[[StepCall], Awaitable[ToolOutcome]]) -> ToolOutcome:
         """Run the body, unless an earlier workflow run has, and wait for the result."""
-        if call.facts is None or not call.facts.deferred:
+        if self.pinned_for(call) is None:
             return await then(call)
         waits = self.agent.waits
         wait = waits.carried(DeferredWait, call.call.id) or self._wait(call)
@@ -85,13 +89,12 @@ class Deferred(Feature):
         return await self._settle(call, wait, end)
 
     def _wait(self, call: StepCall) -> DeferredWait:
-        assert call.facts is not None
         return DeferredWait(
             key=call.call.id,
             call=without_arguments(call.call),
             trace_id=self.agent.context.trace.split("-")[1],
             started=workflow.time(),
-            timeout=call.facts.deferred_timeout,
+            timeout=self._facts(call).timeout,
         )
 
     async def _end_of(
@@ -135,9 +138,12 @@ class Deferred(Feature):
         """End what was started if nobody waits for it any more, write the span, and return the result."""
         self._remember(wait, _ENDED[end])
         call.is_stopped = end == "stopped"
-        if end in ("stopped", "cancelled") and call.facts and call.facts.on_cancel and not wait.is_timer:
+        if end in ("stopped", "cancelled") and self._facts(call).on_cancel and not wait.is_timer:
             await self._cancel(call, wait, end)
         return await self._record(call, wait, end)
+
+    def _facts(self, call: StepCall) -> DeferredFacts:
+        return DeferredFacts.model_validate(self.pinned_for(call) or {})
 
     def _remember(self, wait: DeferredWait, how: str) -> None:
         self.agent.waits.remember(wait, f"{how} at {iso(workflow.time())}")

@@ -82,7 +82,7 @@ class Guarded(Feature):
     async def before_call(self, call: StepCall) -> ToolOutcome | None:
         """Let a consequential call wait for a person, or deny it, if the model had read an untrusted result."""
         guard, decision = self._results.guard, call.record.decision
-        if guard is None or call.facts is None or not call.facts.consequential:
+        if guard is None or not self.pinned_for(call):
             return None
         if decision is not None and decision.decision == "approve":
             return None

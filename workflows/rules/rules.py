@@ -78,7 +78,7 @@ class Rules(Feature):
     @classmethod
     def is_used(cls, turn: Turn) -> bool:
         """Whether calls of the turn may need an approval."""
-        return turn.facts.guarded or any(each.asks_person or each.consequential for each in turn.facts.tools.values())
+        return turn.facts.guarded or any(each.asks for each in turn.facts.tools.values())
 
     async def before_call(self, call: StepCall) -> ToolOutcome | None:
         """Approve a call in place of a person if a rule says so."""

@@ -139,7 +139,7 @@ class _ExecutedCalls:
             agent=agent,
             step=entry.step,
             lost=kind if kind in _LOST else None,
-            schedule=_schedule(facts),
+            schedule=self._schedule(facts),
             role=(record.decision.role if record.decision else None) or (facts.role if facts else None),
         )
 
@@ -177,13 +177,15 @@ class _ExecutedCalls:
             return values.model_copy(update={"arguments": None, "text": None, "too_large": True})
         return values
 
-
-def _schedule(facts: ToolFacts | None) -> UndoSchedule | None:
-    if facts is None or facts.undo is None:
-        return None
-    return UndoSchedule(
-        attempts=facts.undo,
-        timeout=facts.timeout,
-        task_queue=facts.task_queue,
-        queue_timeout=facts.queue_timeout,
-    )
+    @staticmethod
+    def _schedule(facts: ToolFacts | None) -> UndoSchedule | None:
+        if facts is None or (attempts := facts.features.get(Undo.name())) is None:
+            return None
+        return UndoSchedule.model_validate(
+            {
+                "attempts": attempts,
+                "timeout": facts.timeout,
+                "task_queue": facts.task_queue,
+                "queue_timeout": facts.queue_timeout,
+            }
+        )
