@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from pydantic import JsonValue, PydanticSchemaGenerationError, PydanticUserError, TypeAdapter
+from pydantic import JsonValue, TypeAdapter
 
 from mulligan.durations import as_timedelta, seconds
 from mulligan.features.tool_option import ToolOption
@@ -45,7 +45,7 @@ class DeferredOption(ToolOption):
     def refuses(self, tool: Tool) -> dict[str, bool]:
         """Refuse what cannot go on elsewhere."""
         return {
-            "a deferred tool starts something elsewhere: local, isolated and asks_person exclude it; leave one out": (
+            "a deferred tool starts something elsewhere: it cannot be local, isolated, or a question to a person": (
                 self.deferred and (tool.local or tool.isolated or tool.is_question)
             )
         }
@@ -76,11 +76,6 @@ def _is_type(declared: Any) -> bool:
     """Whether values can be validated by it; None is no type to check."""
     try:
         TypeAdapter(declared)
-    except (
-        PydanticSchemaGenerationError,
-        PydanticUserError,
-        NameError,
-        SyntaxError,
-    ):  # a text is read as an annotation
+    except Exception:  # noqa: BLE001 - a text is evaluated, as an annotation is, and may raise anything
         return False
     return True

@@ -27,13 +27,10 @@ def warnings(*agents: Agent) -> list[str]:
 
 
 def test_pages_and_servers_of_others_are_untrusted_unless_it_is_said() -> None:
-    assert (fetch_page.trust, pay.trust, McpServer("a", command=["b"]).trust) == ("untrusted", "trusted", "untrusted")
+    assert [each.is_untrusted for each in (fetch_page, pay, McpServer("a", command=["b"]))] == [True, False, True]
     server = McpServer("a", command=["b"], trust="trusted", consequential=["pay_*"])
-    assert (server.trust, server.is_consequential("pay_all"), server.is_consequential("read")) == (
-        "trusted",
-        True,
-        False,
-    )
+    assert [server.options_of(name)["consequential"] for name in ("pay_all", "read")] == [True, False]
+    assert not server.is_untrusted
 
 
 @pytest.mark.parametrize(
