@@ -18,7 +18,7 @@ from mulligan.durations import as_timedelta
 from mulligan.endpoint import Endpoint
 from mulligan.endpoint_model import Model, endpoints_of, model_name
 from mulligan.errors import DeclarationError
-from mulligan.features import FEATURES, TOOL_OPTIONS, parts
+from mulligan.features import FEATURES, OWN, TOOL_OPTIONS
 from mulligan.features.agent_feature import AgentFeature
 from mulligan.fixer import AskModel, Fixer
 from mulligan.mcp import McpServer, check_servers
@@ -390,10 +390,10 @@ class Agent(Generic[OutputT]):
                     "is in features twice" if type(same) is type(each) else f"and {type(same).__name__} have one name"
                 )
                 raise DeclarationError(f"{context}: {kind} {both}; leave one out.")
-            if each.in_workflow is None and each.name not in FEATURES:
+            if each.name not in FEATURES and (each.parts is None or each.parts.workflow is None):
                 raise DeclarationError(
-                    f"{context}: {kind} says not what it does in a workflow; set its in_workflow to a class of "
-                    "mulligan.feature.Feature."
+                    f"{context}: {kind} says not what it does in a workflow; set its parts: Parts(…, workflow=…) with a "
+                    "class of mulligan.feature.Feature."
                 )
         for each in self.features:
             if fault := next((text for text, is_present in each.faults(self).items() if is_present), None):
@@ -612,8 +612,7 @@ def _parse_models(model: object, context: str) -> tuple[str, ...]:
 @cache
 def _implied() -> list[tuple[str, Callable[[Agent], AgentFeature | None]]]:
     """By the name of a feature, the function that returns it for agents whose tools ask for it."""
-    modules = {module.__name__.rpartition(".")[2]: module for module in parts("features")}
-    return [(name, module.implied_by) for name, module in modules.items() if hasattr(module, "implied_by")]
+    return [(each.name, kind.implied_by) for each in OWN if (kind := each.agent) is not None]
 
 
 def _as_sequence(model: object) -> Sequence[object]:

@@ -1,5 +1,6 @@
 """What the author of a feature imports (docs/features.md). Provisional in all 0.x."""
 
+from mulligan.features.parts import Parts
 from mulligan.features.tool_option import ToolOption
 from mulligan.wire.model_call import ModelAnswer, ModelCall, RejectedAnswer
 from mulligan.wire.tool_call import ToolOutcome
@@ -15,6 +16,7 @@ __all__ = [
     "ModelAnswer",
     "ModelCall",
     "NoResult",
+    "Parts",
     "RejectedAnswer",
     "RunningAgent",
     "Schedule",

@@ -46,17 +46,17 @@ class Feature:
 
     Attributes:
         facts_type: The type of what was pinned for it when the turn opened, if an agent is declared with it.
+        feature: Its name; "": the last part of its module's.
         of_tools: Whether it is used by turns with a tool for which its `ToolOption` has pinned something.
         schedules: How its activities are scheduled, by their types.
-        workflows: The workflows that it starts beside the run, which each worker serves.
         waits: The classes of its waits, which are carried over continue-as-new.
         agent: The agent that it belongs to.
     """
 
     facts_type: ClassVar[type[BaseModel] | None] = None
+    feature: ClassVar[str] = ""
     of_tools: ClassVar[bool] = False
     schedules: ClassVar[Mapping[str, Schedule]] = {}
-    workflows: ClassVar[tuple[type, ...]] = ()
     waits: ClassVar[tuple[type[Wait], ...]] = ()
 
     def __init__(self, agent: RunningAgent) -> None:
@@ -69,7 +69,7 @@ class Feature:
     @classmethod
     def name(cls) -> str:
         """Return the feature's name in the list of features."""
-        return cls.__module__.rpartition(".")[2]
+        return cls.feature or cls.__module__.rpartition(".")[2]
 
     @classmethod
     def is_used(cls, turn: Turn) -> bool:

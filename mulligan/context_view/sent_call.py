@@ -9,12 +9,12 @@ from typing import Any
 from pydantic import JsonValue
 from temporalio.client import Client
 
-from mulligan.features import parts
+from mulligan.features import OWN
 from mulligan.trace_view.history import runs_back
 from mulligan.trace_view.history_events import Types
 from mulligan.wire.model_call import CALL_MODEL, ModelCall
 
-_ACTIVITIES = {CALL_MODEL, *(name for part in parts("wire") for name in getattr(part, "ACTIVITIES", ()))}
+_ACTIVITIES = {CALL_MODEL, *(name for each in OWN for name in each.events or ())}
 _MODEL_CALLS: Types = dict.fromkeys(_ACTIVITIES, (ModelCall, None))
 """Activities whose input may be a model call: the feature that carries a call out has an activity of its own for it."""
 

@@ -2,42 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import logging
+import os
+import sys
+from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
-from importlib.util import find_spec
-from types import ModuleType
 from typing import TYPE_CHECKING
+
+from mulligan.features.parts import Parts
 
 if TYPE_CHECKING:
     from mulligan.features.tool_option import ToolOption
 
-FEATURES = (
-    "handoffs",
-    "recorded_tools",
-    "once",
-    "guarded",
-    "rules",
-    "approvals",
-    "deferred",
-    "server_questions",
-    "sub_agents",
-    "tool_search",
-    "skills",
-    "code_mode",
-    "budgets",
-    "clearing",
-    "compaction",
-    "guardrails",
-    "fallback",
-    "background",
-    "batch",
-    "calls_in_text",
-    "undo",
-    "experiments",
+OWN = (
+    Parts("handoffs", "agent workflow activities events spans"),
+    Parts("recorded_tools", "workflow activities events"),
+    Parts("once", "option workflow"),
+    Parts("guarded", "agent option workflow"),
+    Parts("rules", "workflow workflows activities commands paths pages"),
+    Parts("approvals", "agent option workflow"),
+    Parts("deferred", "option workflow activities events commands paths"),
+    Parts("server_questions", "workflow"),
+    Parts("sub_agents", "workflow activities events"),
+    Parts("tool_search", "agent option workflow activities request events"),
+    Parts("skills", "agent"),
+    Parts("code_mode", "agent workflow activities events spans"),
+    Parts("budgets", "workflow workflows spending signals commands"),
+    Parts("clearing", "workflow request", agent="ClearToolResults"),
+    Parts("compaction", "agent workflow activities events model_calls spans"),
+    Parts("guardrails", "agent workflow activities events spans"),
+    Parts("fallback", "workflow"),
+    Parts("background", "agent workflow activities events model_calls spans paths"),
+    Parts("batch", "agent workflow workflows activities events signals"),
+    Parts("calls_in_text", "agent text_calls"),
+    Parts("undo", "option workflow workflows activities goes_on events commands paths pages"),
+    Parts("experiments", "workflows activities events unlisted commands pages"),
 )
-"""The names of the features. A feature has a folder or a file of its name where it has a part (docs/features.md). They stand
-around a step, a model call and a tool call in this order: the first is the outermost."""
+"""Mulligan's own features (docs/features.md). They stand around a step, a model call and a tool call in this order: the
+first is the outermost."""
+FEATURES = tuple(each.name for each in OWN)
+"""Their names. A feature has a folder or a file of its name where it has a part."""
+LOAD = "MULLIGAN_LOAD"
+"""The variable that names the modules of a worker; commands and the door take the parts of features from them."""
+
+
+@cache
+def loaded_parts() -> tuple[Parts, ...]:
+    """The features of the modules that `MULLIGAN_LOAD` names, for commands and the door. Workers know what they load."""
+    found: list[Parts] = []
+    for name in filter(None, map(str.strip, os.environ.get(LOAD, "").split(","))):
+        if (here := os.getcwd()) not in sys.path:
+            sys.path.append(here)
+        try:
+            module = import_module(name.removesuffix(".py").replace("/", "."))
+        except Exception:  # noqa: BLE001 - a worker says what is wrong with a user's module; commands go on without it
+            logging.getLogger(__name__).warning("The module %s of %s cannot be imported.", name, LOAD)
+            continue
+        found += [each for each in vars(module).values() if isinstance(each, Parts) and each not in found]
+    return tuple(found)
+
+
+def installed_parts() -> tuple[Parts, ...]:
+    """Mulligan's own features, and the loaded ones."""
+    return (*OWN, *loaded_parts())
+
 
 TOOL_OPTIONS: Mapping[str, str | None] = {
     "needs_approval": "approvals",
@@ -61,25 +90,12 @@ which each build has."""
 
 def option_class(feature: str) -> type[ToolOption]:
     """The class that has the keywords of an installed feature as its fields."""
-    kind: type[ToolOption] = import_module(f"mulligan.features.{feature}").OPTION
+    kind = next(each for each in OWN if each.name == feature).option
+    assert kind is not None
     return kind
 
 
 @cache
 def option_classes() -> tuple[type[ToolOption], ...]:
     """The classes of all features that are installed."""
-    names = dict.fromkeys(name for name in TOOL_OPTIONS.values() if name in FEATURES)
-    return tuple(option_class(name) for name in names if name is not None)
-
-
-def parts(room: str) -> Iterator[ModuleType]:
-    """The modules of the features' parts in a room (`workflows`, `cli` …), in the order of the list.
-
-    A part is a file, or a folder with a file of the same name.
-    """
-    for name in FEATURES:
-        module = f"mulligan.{room}.{name}"
-        if (spec := find_spec(module)) is not None:
-            module = f"{module}.{name}" if spec.submodule_search_locations else module
-            if find_spec(module) is not None:
-                yield import_module(module)
+    return tuple(kind for each in OWN if (kind := each.option) is not None)

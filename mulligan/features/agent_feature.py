@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import JsonValue
 
@@ -11,6 +11,7 @@ from mulligan.endpoint_model import Model
 
 if TYPE_CHECKING:
     from mulligan.agent import Agent
+    from mulligan.features.parts import Parts
     from mulligan.tool import Tool
     from mulligan.wire.agent_facts import HiddenTool
 
@@ -22,16 +23,13 @@ class AgentFeature:
     feature's name is that of the module.
 
     Attributes:
-        in_workflow: A subclass of `mulligan.feature.Feature`: what a feature of your own does in the workflow
-            (docs/features.md). Mulligan's own are found by their names.
-        activities: The activities of a feature of your own: functions `async def` with `@activity.defn`.
+        parts: Of what a feature of your own consists (docs/features.md).
         in_files: Whether an agent's file may have the feature, with its options (docs/agent-files.md): all of these must be
             plain values, and none may name a place outside of the worker.
         makes_calls: Whether calls of the tools that it adds do nothing but by calls of other tools, which they make.
     """
 
-    in_workflow: ClassVar[type[Any] | None] = None
-    activities: ClassVar[Sequence[Callable[..., Any]]] = ()
+    parts: ClassVar[Parts | None] = None
     makes_calls: ClassVar[bool] = False
     in_files: ClassVar[bool] = False
 
@@ -41,7 +39,12 @@ class AgentFeature:
     @property
     def name(self) -> str:
         """The name in the list of features."""
-        return self.in_workflow.name() if self.in_workflow else type(self).__module__.rpartition(".")[2]
+        return self.parts.name if self.parts else type(self).__module__.rpartition(".")[2]
+
+    @classmethod
+    def implied_by(cls, agent: Agent) -> AgentFeature | None:  # noqa: ARG003
+        """The feature for an agent that is not declared with it, but whose tools ask for it."""
+        return None
 
     def faults(self, agent: Agent) -> dict[str, bool]:
         """The sentences that refuse a declaration, each with whether it applies. `agent`: whose feature it is."""

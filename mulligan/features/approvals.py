@@ -48,7 +48,7 @@ class Approvals(AgentFeature, in_files=True):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ApprovalOption(ToolOption):
+class ApprovalsOption(ToolOption):
     """Whether a person is asked about a call, or asked for its result; and the times of that wait."""
 
     needs_approval: bool | str | Callable[..., Any] = False
@@ -94,6 +94,3 @@ class ApprovalOption(ToolOption):
     def is_question(self) -> bool:
         """Whether a person's answer is the result."""
         return self.asks_person
-
-
-OPTION = ApprovalOption

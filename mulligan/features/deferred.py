@@ -69,9 +69,6 @@ class DeferredOption(ToolOption):
         return self.result_type
 
 
-OPTION = DeferredOption
-
-
 def _is_type(declared: Any) -> bool:
     """Whether values can be validated by it; None is no type to check."""
     try:

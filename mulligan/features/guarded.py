@@ -76,6 +76,3 @@ class GuardedOption(ToolOption):
     def asks(self) -> bool:
         """Whether a guard may ask a person about a call."""
         return self.consequential
-
-
-OPTION = GuardedOption

@@ -32,6 +32,3 @@ class OnceOption(ToolOption):
     def pin(self, tool: Tool, agent: Agent) -> JsonValue:
         """The value, if it is set."""
         return self.once or None
-
-
-OPTION = OnceOption

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import JsonValue
 
@@ -18,13 +18,15 @@ class ToolOption:
     """The options of a tool that belong to one feature: `@tool(options=[Quiet(hours=(22, 7))])`.
 
     A tool has at most one of each class. Subclasses are frozen dataclasses, whose fields have defaults that change nothing.
-    They belong to the feature of their module.
+    They belong to the feature of their module, or to `feature`, a class attribute.
     """
+
+    feature: ClassVar[str] = ""
 
     @property
     def name(self) -> str:
         """The name of the feature."""
-        return type(self).__module__.rpartition(".")[2]
+        return self.feature or type(self).__module__.rpartition(".")[2]
 
     def validate(self) -> dict[str, bool]:
         """What may be wrong with the values alone, as the end of a sentence, and whether it is."""

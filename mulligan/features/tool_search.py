@@ -36,6 +36,11 @@ class ToolSearch(AgentFeature, in_files=True):
 
     limit: int = 5
 
+    @classmethod
+    def implied_by(cls, agent: Agent) -> ToolSearch | None:
+        """The feature of an agent that does not name it, if one of its tools asks for it."""
+        return ToolSearch() if agent.finds_tools else None
+
     def faults(self, agent: Agent) -> dict[str, bool]:
         """Check the limit. `agent`: whose feature it is."""
         is_wrong = type(self.limit) is not int or not 1 <= self.limit <= MOST_AT_ONCE
@@ -84,14 +89,6 @@ class ToolSearchOption(ToolOption):
     def is_unseen(self) -> bool:
         """The value."""
         return self.on_demand
-
-
-OPTION = ToolSearchOption
-
-
-def implied_by(agent: Agent) -> ToolSearch | None:
-    """The feature of an agent that does not name it, if one of its tools asks for it."""
-    return ToolSearch() if agent.finds_tools else None
 
 
 def _find(

@@ -43,9 +43,6 @@ class UndoOption(ToolOption):
         return None if self.undo is None else self.undo_attempts
 
 
-OPTION = UndoOption
-
-
 def _takes(function: Any, arguments: int) -> bool:
     """Whether it can be called with so many positional arguments. Nothing is known of some functions written in C."""
     if not callable(function):

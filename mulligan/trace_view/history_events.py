@@ -16,7 +16,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError
 
-from mulligan.features import parts
+from mulligan.features import OWN
 from mulligan.wire.agent_facts import OPEN_RUN, OpenedRun, OpenRun
 from mulligan.wire.model_call import CALL_MODEL, ModelAnswer, ModelCall
 from mulligan.wire.run_context import CALL_MEMO
@@ -33,12 +33,7 @@ OF_TRACE: Types = {
     RECORD_FAILED_CALL: (None, RecordedFailure),
     RECORD_DECISION: (None, RecordedDecision),
     FINISH_RUN: (None, RecordedEnd),
-    **{
-        name: types
-        for part in parts("wire")
-        for name, types in getattr(part, "ACTIVITIES", {}).items()
-        if types is not None
-    },
+    **{name: types for each in OWN for name, types in (each.events or {}).items() if types is not None},
 }
 _ENDS = {
     EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED: "completed",

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, TypeAlias
 
 from mulligan.content import media_of
-from mulligan.features import parts
+from mulligan.features import OWN
 from mulligan.observe import spans
 from mulligan.observe.spans import AgentRun, ChatAttempt, SpanDefinition, SpanFailure, ToolCallAttempt
 from mulligan.observe.trace_ids import begins_group
@@ -38,7 +38,7 @@ def spans_of(executions: Sequence[Execution]) -> list[TraceSpan]:
 @cache
 def _of_features() -> AddSpans:
     """Not when this is imported: the features' parts import it."""
-    return {kind: add for part in parts("trace_view") for kind, add in part.ADD_SPANS.items()}
+    return {kind: add for each in OWN for kind, add in (each.spans or {}).items()}
 
 
 class ExecutionSpans:

@@ -42,4 +42,4 @@ class Compacted(CheckedResult):
 
 
 ACTIVITIES: Mapping[str, TypesOfActivity] = {COMPACT_CONVERSATION: (CompactConversation, Compacted)}
-MODEL_ACTIVITIES = (COMPACT_CONVERSATION,)
+MODEL_CALLS = (COMPACT_CONVERSATION,)

@@ -41,11 +41,13 @@ _DONE = (None, "invalid_result")
 """Kinds after which it has: `invalid_result` has run, and only its result cannot be used."""
 
 
+WORKFLOWS = (UndoWorkflow,)
+
+
 class Undo(Feature):
     """Answers what a run has executed. A run does nothing else for its undo, so no turn uses it."""
 
     schedules: ClassVar = SCHEDULES
-    workflows: ClassVar = (UndoWorkflow,)
 
     @classmethod
     def is_used(cls, turn: Turn) -> bool:  # noqa: ARG003
