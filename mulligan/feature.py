@@ -3,6 +3,7 @@
 from mulligan.features.parts import Parts
 from mulligan.features.tool_option import ToolOption
 from mulligan.wire.model_call import ModelAnswer, ModelCall, RejectedAnswer
+from mulligan.wire.run_context import RunContext
 from mulligan.wire.tool_call import ToolOutcome
 from mulligan.workflows.feature import EndTurn, Feature, StepAgain
 from mulligan.workflows.running_agent import RunningAgent
@@ -18,6 +19,7 @@ __all__ = [
     "NoResult",
     "Parts",
     "RejectedAnswer",
+    "RunContext",
     "RunningAgent",
     "Schedule",
     "StepAgain",

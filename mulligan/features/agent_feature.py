@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import JsonValue
 
 from mulligan.endpoint_model import Model
+from mulligan.features.parts import Parts
 
 if TYPE_CHECKING:
     from mulligan.agent import Agent
-    from mulligan.features.parts import Parts
     from mulligan.tool import Tool
     from mulligan.wire.agent_facts import HiddenTool
 

@@ -45,8 +45,8 @@ class Part(Generic[T]):
 class Parts:
     """The parts of a feature, each as `module:NAME`, imported at its first use: `Parts("quiet", agent="quiet:Quiet")`.
 
-    A part may also be given itself. Mulligan's own features have theirs in a file, or a folder, of the feature's name in each
-    room: `words` says which.
+    A part may also be given itself. Mulligan's own features have theirs in a file, or a folder, of the feature's name in
+    each room: `words` says which.
 
     Attributes:
         agent: How agents are declared with it.
@@ -96,8 +96,8 @@ class Parts:
 
     @property
     def modules(self) -> list[str]:
-        """The modules that it names, or whose classes it has."""
-        places = self.places.values()
+        """The modules of what it does in runs and on workers, where doors and commands are not installed perhaps."""
+        places = [place for kind, place in self.places.items() if KINDS[kind].room in _OF_WORKERS]
         return [
             each.rpartition(":")[0] if isinstance(each, str) else getattr(each, "__module__", "") for each in places
         ]
@@ -116,6 +116,7 @@ class Parts:
         return found
 
 
+_OF_WORKERS = ("features", "workflows", "activities")
 KINDS: Mapping[str, Part[Any]] = {name: part for name, part in vars(Parts).items() if isinstance(part, Part)}
 """The kinds of parts, in the order in which the page lists them."""
 
