@@ -135,7 +135,7 @@ def _tool_facts(agent: Agent, tool: Tool, mcp: str | None) -> ToolFacts:
         feature=tool.feature,
         role=tool.role,
         untrusted=tool.is_untrusted,
-        asks=any(each.asks for each in tool.options),
+        asks=tool.asks_first,
         features=pinned_options(tool, agent),
     )
     if isinstance(tool, AgentTool):

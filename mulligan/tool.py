@@ -16,7 +16,7 @@ from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack, cast, ov
 from mulligan.durations import as_timedelta
 from mulligan.errors import DeclarationError
 from mulligan.features import FEATURES, TOOL_OPTIONS, option_class
-from mulligan.features.tool_option import ToolOption
+from mulligan.features.tool_option import ToolOption, Traits
 from mulligan.fixer import AskModel, Fixer
 from mulligan.foreign_results import Trust
 from mulligan.once import Once
@@ -234,27 +234,41 @@ class Tool:
     @property
     def policy(self) -> bool | str | Callable[..., Any]:
         """Whether a person is asked before a call runs; or this person's role; or a function that says it."""
-        return next((each.policy for each in self.options if each.policy is not False), False)
+        return next((each.policy for each in self._traits if each.policy is not False), False)
 
     @property
     def is_question(self) -> bool:
         """Whether a person's answer is the result of a call."""
-        return any(each.is_question for each in self.options)
+        return any(each.is_question for each in self._traits)
+
+    @property
+    def asks_first(self) -> bool:
+        """Whether a call may wait for a person before it runs."""
+        return any(each.may_ask or each.is_question or bool(each.policy) for each in self._traits)
 
     @property
     def may_ask(self) -> bool:
         """Whether a call may wait for a person, before it runs or meanwhile."""
-        return self.asks or any(each.asks for each in self.options)
+        return self.asks or self.asks_first
 
     @property
     def ends_elsewhere(self) -> bool:
         """Whether a call has no result yet when the function has returned."""
-        return any(each.ends_elsewhere for each in self.options)
+        return any(each.ends_elsewhere for each in self._traits)
+
+    @property
+    def returns(self) -> Any:
+        """The type of the results, where the function does not return them; None: it does."""
+        return next((each.returns for each in self._traits if each.returns is not None), None)
 
     @property
     def is_unseen(self) -> bool:
         """Whether the model does not see the tool before it has found it."""
-        return any(each.is_unseen for each in self.options)
+        return any(each.is_unseen for each in self._traits)
+
+    @property
+    def _traits(self) -> list[Traits]:
+        return [each.traits for each in self.options]
 
     @property
     def is_untrusted(self) -> bool:

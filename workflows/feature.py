@@ -47,7 +47,7 @@ class Feature:
     Attributes:
         facts_type: The type of what was pinned for it when the turn opened, if an agent is declared with it.
         feature: Its name; "": the last part of its module's.
-        of_tools: Whether it is used by turns with a tool for which its `ToolOption` has pinned something.
+        option_type: The type of what its `ToolOption` pins for a tool, if it has one.
         schedules: How its activities are scheduled, by their types.
         waits: The classes of its waits, which are carried over continue-as-new.
         agent: The agent that it belongs to.
@@ -55,7 +55,7 @@ class Feature:
 
     facts_type: ClassVar[type[BaseModel] | None] = None
     feature: ClassVar[str] = ""
-    of_tools: ClassVar[bool] = False
+    option_type: ClassVar[Any] = None
     schedules: ClassVar[Mapping[str, Schedule]] = {}
     waits: ClassVar[tuple[type[Wait], ...]] = ()
 
@@ -75,12 +75,12 @@ class Feature:
     def is_used(cls, turn: Turn) -> bool:
         """Whether a turn uses it, by the turn's facts and input. Else its methods `step` to `calls_failed` are not called.
 
-        By default: if the agent is declared with it, or a tool (`of_tools`), or if neither can be (it has no `facts_type`).
+        By default: if the agent, or a tool, is declared with it, or if neither can be (`facts_type`, `option_type`).
         """
         name = cls.name()
-        if cls.of_tools and any(name in each.features for each in turn.facts.tools.values()):
+        if cls.option_type is not None and any(name in each.features for each in turn.facts.tools.values()):
             return True
-        return name in turn.facts.features or (cls.facts_type is None and not cls.of_tools)
+        return name in turn.facts.features or (cls.facts_type is None and cls.option_type is None)
 
     @classmethod
     def pinned_for(cls, call: StepCall) -> Any:

@@ -41,4 +41,4 @@ class WrittenCalls:
         tool = self.tools.find(name)
         if tool is None:
             return name not in self.tools.names
-        return bool(tool.ends_elsewhere or any(each.asks for each in tool.options))
+        return tool.ends_elsewhere or tool.asks_first

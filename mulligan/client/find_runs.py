@@ -113,7 +113,7 @@ async def _visibility_query(client: Client, query: RunQuery) -> str:
     """The query in Temporal's language."""
     # Workflows of a user's own are listed, too: nothing that can be searched says that they have agents.
     # A chain of workflow runs after continue-as-new is one run to its user: only the newest is listed.
-    unlisted = (AGENTS_WORKFLOW, *(name for each in OWN for name in each.unlisted or ()))
+    unlisted = (AGENTS_WORKFLOW, *(name for each in OWN if each.own_words for name in each.own_words.unlisted))
     conditions = ['ExecutionStatus != "ContinuedAsNew"', *(f'WorkflowType != "{each}"' for each in unlisted)]
     if not query.sub_agents:
         conditions.append("ParentWorkflowId IS NULL")

@@ -28,16 +28,16 @@ OWN = (
     Parts("tool_search", "agent option workflow activities request events"),
     Parts("skills", "agent"),
     Parts("code_mode", "agent workflow activities events spans"),
-    Parts("budgets", "workflow workflows spending signals commands"),
+    Parts("budgets", "workflow workflows spending own_words commands"),
     Parts("clearing", "workflow request", agent="ClearToolResults"),
     Parts("compaction", "agent workflow activities events model_calls spans"),
     Parts("guardrails", "agent workflow activities events spans"),
     Parts("fallback", "workflow"),
     Parts("background", "agent workflow activities events model_calls spans paths"),
-    Parts("batch", "agent workflow workflows activities events signals"),
+    Parts("batch", "agent workflow workflows activities events own_words"),
     Parts("calls_in_text", "agent text_calls"),
     Parts("undo", "option workflow workflows activities goes_on events commands paths pages"),
-    Parts("experiments", "workflows activities events unlisted commands pages"),
+    Parts("experiments", "workflows activities events own_words commands pages"),
 )
 """Mulligan's own features (docs/features.md). They stand around a step, a model call and a tool call in this order: the
 first is the outermost."""

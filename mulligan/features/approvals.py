@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from mulligan.durations import as_timedelta, seconds
 from mulligan.features.agent_feature import AgentFeature
-from mulligan.features.tool_option import ToolOption
+from mulligan.features.tool_option import ToolOption, Traits
 from mulligan.tool import is_role
 
 if TYPE_CHECKING:
@@ -69,9 +69,14 @@ class ApprovalsOption(ToolOption):
             "approval_reminder must be 1 second or more, or None": (
                 reminder is not None and as_timedelta(reminder) < SHORTEST_REMINDER
             ),
+        }
+
+    def refuses(self, tool: Tool) -> dict[str, bool]:
+        """Refuse two questions about one call."""
+        return {
             "asks_person and needs_approval exclude each other: its call waits for a person anyway": bool(
-                self.asks_person and needs
-            ),
+                self.asks_person and self.needs_approval
+            )
         }
 
     def pin(self, tool: Tool, agent: Agent) -> JsonValue:
@@ -86,11 +91,6 @@ class ApprovalsOption(ToolOption):
         return times or None
 
     @property
-    def policy(self) -> bool | str | Callable[..., Any]:
-        """The value, or the function that returns it."""
-        return self.needs_approval
-
-    @property
-    def is_question(self) -> bool:
-        """Whether a person's answer is the result."""
-        return self.asks_person
+    def traits(self) -> Traits:
+        """Who is asked before a call, and whether it is a question."""
+        return Traits(policy=self.needs_approval, is_question=bool(self.asks_person))

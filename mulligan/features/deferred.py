@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import JsonValue, TypeAdapter
 
 from mulligan.durations import as_timedelta, seconds
-from mulligan.features.tool_option import ToolOption
+from mulligan.features.tool_option import ToolOption, Traits
 
 if TYPE_CHECKING:
     from mulligan.agent import Agent
@@ -59,14 +59,9 @@ class DeferredOption(ToolOption):
         return limit | ({"on_cancel": True} if self.on_cancel is not None else {})
 
     @property
-    def ends_elsewhere(self) -> bool:
-        """Whether it is deferred."""
-        return self.deferred
-
-    @property
-    def returns(self) -> Any:
-        """The type of the results that calls are completed with."""
-        return self.result_type
+    def traits(self) -> Traits:
+        """Whether it ends elsewhere, and with what."""
+        return Traits(ends_elsewhere=self.deferred, returns=self.result_type)
 
 
 def _is_type(declared: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue
 
 from mulligan.features.agent_feature import AgentFeature
-from mulligan.features.tool_option import ToolOption
+from mulligan.features.tool_option import ToolOption, Traits
 from mulligan.foreign_results import GuardAction
 
 if TYPE_CHECKING:
@@ -73,6 +73,6 @@ class GuardedOption(ToolOption):
             )
 
     @property
-    def asks(self) -> bool:
-        """Whether a guard may ask a person about a call."""
-        return self.consequential
+    def traits(self) -> Traits:
+        """A guard may ask a person about a call."""
+        return Traits(may_ask=self.consequential)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mulligan.serve.http_protocol import Protocol
     from mulligan.trace_view.history_spans import AddSpans
     from mulligan.wire.checked_result import TypesOfActivity
+    from mulligan.wire.words_of_workflows import WordsOfWorkflows
     from mulligan.workflows.feature import Feature
 
 T = TypeVar("T")
@@ -60,8 +61,7 @@ class Parts:
         goes_on: What it has to say before a run goes on from another one.
         events: Its activities by their types, as histories have them.
         model_calls: Those among them that call models, or wait for an answer.
-        signals: The signals of its workflows whose content may be large.
-        unlisted: The types of its workflows that no list of runs has.
+        own_words: The signals and the types of its own workflows.
         spans: How its spans are read from histories.
         commands: The commands of `mulligan` that it adds.
         paths: What it serves beside the API.
@@ -81,8 +81,7 @@ class Parts:
     goes_on: Part[GoesOn] = Part("client", "GOES_ON")
     events: Part[Mapping[str, TypesOfActivity]] = Part("wire", "ACTIVITIES")
     model_calls: Part[tuple[str, ...]] = Part("wire", "MODEL_CALLS")
-    signals: Part[tuple[str, ...]] = Part("wire", "SIGNALS")
-    unlisted: Part[tuple[str, ...]] = Part("wire", "UNLISTED")
+    own_words: Part[WordsOfWorkflows] = Part("wire", "WORDS")
     spans: Part[AddSpans] = Part("trace_view", "ADD_SPANS")
     commands: Part[tuple[Callable[..., Any], ...]] = Part("cli", "COMMANDS")
     paths: Part[Protocol] = Part("serve", "PROTOCOL")

@@ -14,6 +14,27 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Traits:
+    """What options of features say of a tool's calls.
+
+    Attributes:
+        policy: Whether a person is asked before a call runs; or this person's role; or a function that says it.
+        is_question: Whether a call is a question to a person, whose answer is its result.
+        may_ask: Whether a person may be asked for another reason.
+        ends_elsewhere: Whether a call has no result yet when the tool's function has returned.
+        returns: The type of the results, where the function does not return them.
+        is_unseen: Whether the model does not see the tool before it has found it.
+    """
+
+    policy: bool | str | Callable[..., Any] = False
+    is_question: bool = False
+    may_ask: bool = False
+    ends_elsewhere: bool = False
+    returns: Any = None
+    is_unseen: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class ToolOption:
     """The options of a tool that belong to one feature: `@tool(options=[Quiet(hours=(22, 7))])`.
 
@@ -49,31 +70,6 @@ class ToolOption:
         return ()
 
     @property
-    def policy(self) -> bool | str | Callable[..., Any]:
-        """Whether a person is asked before a call runs; or this person's role; or a function that says it."""
-        return False
-
-    @property
-    def is_question(self) -> bool:
-        """Whether a call is a question to a person, whose answer is its result."""
-        return False
-
-    @property
-    def asks(self) -> bool:
-        """Whether a person may be asked about a call before it runs."""
-        return bool(self.policy) or self.is_question
-
-    @property
-    def ends_elsewhere(self) -> bool:
-        """Whether a call has no result yet when the tool's function has returned."""
-        return False
-
-    @property
-    def is_unseen(self) -> bool:
-        """Whether the model does not see the tool before it has found it."""
-        return False
-
-    @property
-    def returns(self) -> Any:
-        """The type of the results, where the function does not return them; None: it does."""
-        return None
+    def traits(self) -> Traits:
+        """What the loop and the doors have to know of the tool's calls."""
+        return Traits()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field, JsonValue
 
 from mulligan.features.agent_feature import AgentFeature
-from mulligan.features.tool_option import ToolOption
+from mulligan.features.tool_option import ToolOption, Traits
 from mulligan.schema.arguments_model import arguments_model
 from mulligan.tool import FIND_TOOLS, Tool, ToolContext, ToolError
 
@@ -86,9 +86,9 @@ class ToolSearchOption(ToolOption):
         return self.on_demand or None
 
     @property
-    def is_unseen(self) -> bool:
-        """The value."""
-        return self.on_demand
+    def traits(self) -> Traits:
+        """Whether the model has to find it."""
+        return Traits(is_unseen=self.on_demand)
 
 
 def _find(

@@ -13,6 +13,7 @@ from mulligan.schema.optional_field import optional_field
 from mulligan.values import ErrorInfo
 from mulligan.wire.checked_result import TypesOfActivity
 from mulligan.wire.model_call import ModelAnswer, ModelCall
+from mulligan.wire.words_of_workflows import WordsOfWorkflows
 
 PREPARE_BATCH_CALL, READ_BATCH_ANSWER = "prepare_batch_call", "read_batch_answer"
 SUBMIT_BATCH, POLL_BATCH, DELIVER_BATCH = "submit_batch", "poll_batch", "deliver_batch"
@@ -162,4 +163,4 @@ class BatchFiles(BaseModel):
 ACTIVITIES: Mapping[str, TypesOfActivity] = dict.fromkeys(
     (PREPARE_BATCH_CALL, READ_BATCH_ANSWER, SUBMIT_BATCH, POLL_BATCH, DELIVER_BATCH, DELETE_BATCH_FILES)
 )
-SIGNALS = (ADD_CALL, REMOVE_CALL, BATCH_ANSWERED)
+WORDS = WordsOfWorkflows(signals=(ADD_CALL, REMOVE_CALL, BATCH_ANSWERED))

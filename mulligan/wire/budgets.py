@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 
 from mulligan.schema.optional_field import optional_field
 from mulligan.wire.model_call import NOT_CALLED
+from mulligan.wire.words_of_workflows import WordsOfWorkflows
 
 TENANT_BUDGET = "MulliganTenantBudget"
 """Temporal's workflow type."""
@@ -68,4 +69,4 @@ def budget_id(tenant: str, day: date) -> str:
     return f"{BUDGET_PREFIX}{tenant}-{day.isoformat()}"
 
 
-SIGNALS = (ADD_COST,)
+WORDS = WordsOfWorkflows(signals=(ADD_COST,))

@@ -16,6 +16,7 @@ from mulligan.schema.optional_field import optional_field
 from mulligan.wire.agent_version import MOST_VERSIONS
 from mulligan.wire.case import Case
 from mulligan.wire.checked_result import TypesOfActivity
+from mulligan.wire.words_of_workflows import WordsOfWorkflows
 
 EXPERIMENT_WORKFLOW = "MulliganExperiment"
 """Temporal's workflow type."""
@@ -177,5 +178,5 @@ class Scored(BaseModel):
 
 
 ACTIVITIES: Mapping[str, TypesOfActivity] = dict.fromkeys((CHECK_EXPERIMENT, PRICE_ROW, RUN_ROW, SCORE_ROW))
-UNLISTED = (EXPERIMENT_WORKFLOW,)
+WORDS = WordsOfWorkflows(unlisted=(EXPERIMENT_WORKFLOW,))
 """Workflows that lists of runs leave out."""

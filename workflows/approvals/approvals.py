@@ -26,7 +26,7 @@ class PersonTimes(BaseModel):
 class Approvals(Feature):
     """The approvals of an agent's calls."""
 
-    of_tools = True
+    option_type = PersonTimes
 
     @classmethod
     def is_used(cls, turn: Turn) -> bool:

@@ -60,7 +60,7 @@ class Deferred(Feature):
             waits=False,
         ),
     }
-    of_tools = True
+    option_type = DeferredFacts
     waits: ClassVar = (DeferredWait,)
 
     @classmethod

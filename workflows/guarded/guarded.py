@@ -33,6 +33,7 @@ class Guarded(Feature):
     """The untrusted results that one agent has read. They count however the conversation that is sent changes later."""
 
     facts_type = GuardedFacts
+    option_type = bool
 
     def __init__(self, agent: RunningAgent) -> None:
         super().__init__(agent)

@@ -50,7 +50,7 @@ class EqualCallWait(Wait):
 class Once(Feature):
     """The calls of an agent's tools with `once`: those of the newest step by their index, and earlier ones."""
 
-    of_tools = True
+    option_type = Scope
 
     def __init__(self, agent: RunningAgent) -> None:
         super().__init__(agent)
@@ -71,7 +71,7 @@ class Once(Feature):
         for call in calls:
             if not call.is_carried and call.index == 0:
                 self._calls.begin_step()
-            once: Once | None = self.pinned_for(call)
+            once: Scope | None = self.pinned_for(call)
             if once is None or call.prepared.text is not None:
                 continue
             call.is_request_written = False

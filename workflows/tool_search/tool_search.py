@@ -39,6 +39,7 @@ class ToolSearch(Feature):
     """
 
     facts_type = ToolSearchFacts
+    option_type = bool
     schedules: ClassVar = {FIND_TOOLS: Schedule(timeout=limits.CHECK_EDIT_TIMEOUT)}
 
     def __init__(self, agent: RunningAgent) -> None:

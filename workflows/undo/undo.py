@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
+from pydantic import Field
 from temporalio import workflow
 
 from mulligan.once import call_digest
 from mulligan.values import AssistantMessage, ToolCall
 from mulligan.wire.agent_facts import ToolFacts
+from mulligan.wire.checked_result import MOST_INT
 from mulligan.wire.shorten import json_size
 from mulligan.wire.times import iso
 from mulligan.wire.undo import (
@@ -46,6 +48,8 @@ WORKFLOWS = (UndoWorkflow,)
 
 class Undo(Feature):
     """Answers what a run has executed. A run does nothing else for its undo, so no turn uses it."""
+
+    option_type = Annotated[int, Field(ge=1, le=MOST_INT)]
 
     schedules: ClassVar = SCHEDULES
 

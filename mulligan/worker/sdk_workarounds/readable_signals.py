@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from temporalio.workflow import _Definition
 
 _log = logging.getLogger(__name__)
-_WITH_CONTENT = frozenset(name for each in OWN for name in each.signals or ())
+_WITH_CONTENT = frozenset(name for each in OWN if each.own_words for name in each.own_words.signals)
 """The other signals of Mulligan's own workflows."""
 _UNREADABLE_STOP = Payload(
     metadata={"encoding": b"json/plain"}, data=b'{"reason": "The content of the stop signal could not be read."}'

@@ -15,6 +15,11 @@ class Facts(BaseModel):
     place: str
 
 
+class Pinned(BaseModel):
+    seconds: float
+    wakes_person: bool
+
+
 class NoteQuiet(BaseModel):
     where: RunContext
     call_id: str
@@ -32,6 +37,7 @@ class QuietWait(Wait):
 class WaitsForTheEnd(Feature):
     feature = "quiet_hours"
     facts_type = Facts
+    option_type = Pinned
     waits: ClassVar = (QuietWait,)
     schedules: ClassVar = {"note_quiet": Schedule(timeout=timedelta(seconds=10))}
 
