@@ -91,7 +91,7 @@ def _check_storage(agent: Agent, models: Sequence[str]) -> None:
         InvalidRunInputError: one does.
     """
     for feature in agent.all_features:
-        if feature.needs_storage(models):
+        if feature.needs(models).storage:
             raise InvalidRunInputError(NO_STORAGE.format(agent=agent.name, feature=type(feature).__name__))
 
 
@@ -131,7 +131,7 @@ def _tool_facts(agent: Agent, tool: Tool, mcp: str | None) -> ToolFacts:
         local=tool.local,
         mcp=mcp,
         may_ask_person=tool.asks,
-        makes_calls=any(each.makes_calls for each in agent.all_features if each.name == tool.feature),
+        makes_calls=any(each.calling for each in agent.all_features if each.name == tool.feature),
         feature=tool.feature,
         role=tool.role,
         untrusted=tool.is_untrusted,

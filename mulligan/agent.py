@@ -266,7 +266,7 @@ class Agent(Generic[OutputT]):
 
     def hides(self, name: str) -> bool:
         """Whether the model does not see the tool of a name, as only a feature calls it. It sees the tools of features."""
-        is_hidden = any(each.hides(name) for each in self.all_features)
+        is_hidden = any(each.calling.hides(name) for each in self.all_features if each.calling is not None)
         return is_hidden and not any(each.name == name for each in self.feature_tools)
 
     def mcp_server(self, name: str) -> McpServer | None:
@@ -356,13 +356,13 @@ class Agent(Generic[OutputT]):
     def all_models(self, models: Iterable[str]) -> list[str]:
         """All models that a run may call whose own are `models`: also those that summarize and that repair arguments."""
         own = list(models)
-        of_features = [model_name(model) for each in self.features for model in each.models(own[0])]
+        of_features = [model_name(model) for each in self.features for model in each.needs(own).models]
         return list(dict.fromkeys([*own, *of_features, *(fixer.model for fixer in self._model_fixers())]))
 
     def endpoints(self) -> list[Endpoint]:
         """The endpoints of its models that are declared with them (`Model`)."""
         of_fixers = [fixer.endpoint for fixer in self._model_fixers() if fixer.endpoint is not None]
-        of_features = [model for each in self.features for model in each.models(self.models[0])]
+        of_features = [model for each in self.features for model in each.needs(self.models).models]
         return [*endpoints_of([*_as_sequence(self.model), *of_features]), *of_fixers]
 
     def _model_fixers(self) -> list[AskModel]:
@@ -398,7 +398,7 @@ class Agent(Generic[OutputT]):
         for each in self.features:
             if fault := next((text for text, is_present in each.faults(self).items() if is_present), None):
                 raise DeclarationError(f"{context}: {fault}.")
-            for model in each.models(self.models[0]):
+            for model in each.needs(self.models).models:
                 check_model(model_name(model), f"{context}, {type(each).__name__}")
 
     def _check_tools(self, context: str) -> None:

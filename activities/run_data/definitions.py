@@ -171,7 +171,7 @@ def define(
     text_calls = text_calls_of(agent)
     seen = [tool for tool in tools if tool.name not in unseen]
     tools_in_text = text_calls.describe(seen) if text_calls is not None else ""
-    of_features = (each.instructions() for each in agent.all_features)
+    of_features = (each.needs([model]).instructions() for each in agent.all_features)
     texts = (instructions, *of_features, *offered.notes, tools_in_text, _mark(of_client))
     instructions = "\n\n".join(filter(None, texts))
     hosted = [ProviderToolDefinition(provider=each.provider, tool=dict(each.tool)) for each in agent.provider_tools]
@@ -198,11 +198,12 @@ def _hidden(agent: Agent, tool: ToolDefinition) -> HiddenTool:
 
 def _described(agent: Agent, tools: Sequence[ToolDefinition], hidden: Sequence[HiddenTool]) -> list[ToolDefinition]:
     """The tools that the model sees: those of features with descriptions that tell of the tools that these hide."""
+    calling = {feature.name: each for feature in agent.all_features if (each := feature.calling) is not None}
     texts: dict[str | None, str] = {
-        feature.name: feature.describe([each for each in hidden if feature.hides(each.name)])
-        for feature in agent.all_features
+        name: feature.describe([each for each in hidden if feature.hides(each.name)])
+        for name, feature in calling.items()
     }
-    described = {tool.name: text for tool in agent.feature_tools if (text := texts[tool.feature])}
+    described = {tool.name: texts[tool.feature] for tool in agent.feature_tools if tool.feature in texts}
     return [tool.model_copy(update={"description": described.get(tool.name, tool.description)}) for tool in tools]
 
 

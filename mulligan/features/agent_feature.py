@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from pydantic import JsonValue
 
@@ -16,6 +17,31 @@ if TYPE_CHECKING:
     from mulligan.wire.agent_facts import HiddenTool
 
 
+@dataclass(frozen=True, kw_only=True)
+class Needs:
+    """What runs need because of a feature.
+
+    `models`: those that it calls. `instructions`: returns a text that is added to the agent's when a run opens. `storage`:
+    whether the workers need a storage for content.
+    """
+
+    models: Sequence[str | Model] = ()
+    instructions: Callable[[], str] = str
+    storage: bool = False
+
+
+class CallingTools(Protocol):
+    """A feature whose tools make calls of others."""
+
+    def hides(self, name: str) -> bool:
+        """Whether the model does not see one of the agent's tools, as only the feature calls it. `name`: the tool's."""
+        ...
+
+    def describe(self, functions: Sequence[HiddenTool]) -> str:
+        """The description of the tools that it adds, by the tools that it hides: `functions`."""
+        ...
+
+
 class AgentFeature:
     """A feature that an agent is declared with: `Agent(features=[Compaction(at=60_000)])`.
 
@@ -26,11 +52,9 @@ class AgentFeature:
         parts: Of what a feature of your own consists (docs/features.md).
         in_files: Whether an agent's file may have the feature, with its options (docs/agent-files.md): all of these must be
             plain values, and none may name a place outside of the worker.
-        makes_calls: Whether calls of the tools that it adds do nothing but by calls of other tools, which they make.
     """
 
     parts: ClassVar[Parts | None] = None
-    makes_calls: ClassVar[bool] = False
     in_files: ClassVar[bool] = False
 
     def __init_subclass__(cls, *, in_files: bool = False) -> None:
@@ -50,10 +74,6 @@ class AgentFeature:
         """The sentences that refuse a declaration, each with whether it applies. `agent`: whose feature it is."""
         return {}
 
-    def models(self, model: str) -> Sequence[str | Model]:
-        """The models that the feature calls beside the agent's own. `model`: the first one of the run (`provider:NAME`)."""
-        return ()
-
     def facts(self, models: Sequence[str]) -> Mapping[str, JsonValue]:
         """What a run is scheduled by: pinned when it opens, for its whole life. `models`: the run's (`provider:NAME`)."""
         return {}
@@ -62,18 +82,11 @@ class AgentFeature:
         """The tools that the feature adds to those of `agent`. In their calls, `ctx.pinned` is what `facts` has returned."""
         return ()
 
-    def hides(self, name: str) -> bool:
-        """Whether the model does not see one of the agent's tools, as only the feature calls it. `name`: the tool's."""
-        return False
+    def needs(self, models: Sequence[str]) -> Needs:
+        """What runs with it need beside the agent's own. `models`: the run's (`provider:NAME`)."""
+        return Needs()
 
-    def describe(self, functions: Sequence[HiddenTool]) -> str:
-        """The description of the tools that it adds, where it depends on the tools that it hides: `functions`."""
-        return ""
-
-    def instructions(self) -> str:
-        """A text that is added to the instructions when a run opens."""
-        return ""
-
-    def needs_storage(self, models: Sequence[str]) -> bool:
-        """Whether the workers of a run with these `models` need a storage for content."""
-        return False
+    @property
+    def calling(self) -> CallingTools | None:
+        """What its tools do with others, if they do nothing but by calls of these; None: they do not."""
+        return None

@@ -53,8 +53,6 @@ class CodeMode(AgentFeature, in_files=True):
         timeout: Seconds, or a timedelta, of the interpreter's own time for a script; waiting for calls does not count.
     """
 
-    makes_calls = True
-    """Its tool does nothing but by the calls that scripts make."""
     tools: Sequence[Tool | str] | None = None
     max_calls: int = 200
     timeout: float | timedelta = 30
@@ -107,6 +105,11 @@ class CodeMode(AgentFeature, in_files=True):
     def added_tools(self, agent: Agent) -> Sequence[Tool]:
         """The tool `run_code`. `agent`: whose feature it is."""
         return (run_code,)
+
+    @property
+    def calling(self) -> CodeMode:
+        """Its tool does nothing but by the calls that scripts make."""
+        return self
 
     def hides(self, name: str) -> bool:
         """Whether a tool is called in scripts only. `name`: the tool's."""
